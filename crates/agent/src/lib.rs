@@ -16,6 +16,7 @@ mod host;
 mod images;
 mod kernel;
 mod libvirt;
+mod machines;
 mod moves;
 mod places;
 mod process;
@@ -39,9 +40,12 @@ pub use array::ServedArray;
 use courier::{Courier, Letter};
 use held::Held;
 pub use host::Host;
-pub use libvirt::{FoundPlace, LibvirtHost, LibvirtSettings, Stays};
+pub use libvirt::{FoundPlace, Libvirt, Stays};
+use machines::Machines;
+pub use machines::MachinesSettings;
 pub use places::{Moving, PlacesOf, TierOf};
-pub use qemu::{QemuHost, QemuSettings};
+use qemu::Qemu;
+pub use qemu::check_tiers;
 
 /// The array is looked at this often while something is going on; otherwise when a window ends.
 const BEAT: Duration = Duration::from_millis(250);
@@ -66,18 +70,20 @@ pub struct AgentSettings {
 pub enum HostOf {
     /// An array, by its control socket.
     Array(PathBuf),
-    /// Virtual machines, by libvirt.
-    Libvirt(LibvirtSettings),
-    /// Virtual machines of plain QEMU, by its sockets.
-    Qemu(QemuSettings),
+    /// Virtual machines, by libvirt at this URI or virsh's own default.
+    Libvirt(Option<String>, MachinesSettings),
+    /// Virtual machines of plain QEMU, by the sockets `NAME.qmp` or `NAME.sock` in a directory.
+    Qemu(PathBuf, MachinesSettings),
 }
 
 impl HostOf {
     fn host(self) -> Box<dyn Host> {
         match self {
             HostOf::Array(control) => Box::new(ServedArray::new(control)),
-            HostOf::Libvirt(settings) => Box::new(LibvirtHost::new(settings)),
-            HostOf::Qemu(settings) => Box::new(QemuHost::new(settings)),
+            HostOf::Libvirt(uri, settings) => Box::new(Machines::new(Libvirt::new(uri), settings)),
+            HostOf::Qemu(sockets, settings) => {
+                Box::new(Machines::new(Qemu::new(sockets), settings))
+            }
         }
     }
 }

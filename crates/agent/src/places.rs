@@ -1,5 +1,6 @@
 //! Tiers of a host of virtual machines: what they are made of, and what of that is there.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use model::NO_CLASS;
 use vmhost::{At, Image, Place};
 
-use crate::moves::LOOKS_FREE;
+use crate::moves::{FREE_S, may_be_there};
 use crate::{images, kernel};
 
 /// What must remain free beside an image, for its own metadata and everybody else's.
@@ -22,21 +23,14 @@ pub enum PlacesOf {
     /// A directory, by path.
     Directory(String),
     /// An NBD export behind a unix socket: one image, of its size.
-    Export {
-        /// The socket's path.
-        socket: String,
-        /// The export's name.
-        export: String,
-    },
+    Export(At),
 }
 
 impl fmt::Display for PlacesOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PlacesOf::Pool(name) | PlacesOf::Directory(name) => f.write_str(name),
-            PlacesOf::Export { socket, export } => {
-                write!(f, "nbd+unix:///{export}?socket={socket}")
-            }
+            PlacesOf::Export(at) => at.fmt(f),
         }
     }
 }
@@ -49,20 +43,17 @@ impl FromStr for PlacesOf {
             "" => Err("a pool or a directory is needed".into()),
             "/" => Err("the root directory is no place for images".into()),
             uri if uri.starts_with("nbd+unix:///") => {
-                let rest = uri.trim_start_matches("nbd+unix:///");
-                let (export, socket) = rest
-                    .split_once("?socket=")
-                    .ok_or_else(|| format!("{uri:?} is not nbd+unix:///EXPORT?socket=PATH"))?;
-                let plain = socket.starts_with('/') && !socket.contains(['&', '%']);
-                if !plain || export.contains(['%', '?']) {
-                    return Err(format!(
-                        "{uri:?}: a plain absolute path and name are needed"
-                    ));
+                if !uri.contains("?socket=") {
+                    return Err(format!("{uri:?} is not nbd+unix:///EXPORT?socket=PATH"));
                 }
-                Ok(Self::Export {
-                    socket: socket.into(),
-                    export: export.into(),
-                })
+                let at = At::of_uri(uri).filter(|at| match at {
+                    At::Nbd { socket, export } => {
+                        !socket.contains('%') && !export.contains(['%', '?'])
+                    }
+                    At::File(_) => false,
+                });
+                let why = || format!("{uri:?}: a plain absolute path and name are needed");
+                Ok(Self::Export(at.ok_or_else(why)?))
             }
             path if path.starts_with('/') => Ok(Self::Directory(path.trim_end_matches('/').into())),
             other if other.contains("://") || other.contains('/') => Err(format!(
@@ -141,8 +132,8 @@ pub(crate) struct Look<'a> {
     pub before: &'a [Place],
     /// Where a pool is.
     pub path_of_pool: &'a dyn Fn(&str) -> Result<String, String>,
-    /// Whether a disk has an image.
-    pub is_taken: &'a dyn Fn(&str) -> bool,
+    /// Where disks' images are.
+    pub images: &'a BTreeSet<String>,
 }
 
 impl Look<'_> {
@@ -159,8 +150,8 @@ impl Look<'_> {
                 let (name, path) = match of {
                     PlacesOf::Directory(path) => (path.clone(), Ok(path.clone())),
                     PlacesOf::Pool(name) => (name.clone(), (self.path_of_pool)(name)),
-                    PlacesOf::Export { socket, export } => {
-                        let place = self.export(&tier.name, socket, export);
+                    PlacesOf::Export(at) => {
+                        let place = self.export(&tier.name, at);
                         match place.size {
                             0 => {
                                 remarks.push(format!("{of} does not say its size: it is left out"))
@@ -210,20 +201,16 @@ impl Look<'_> {
     }
 
     /// An export is one image. Whether it is taken is known from the disks, and its size from whoever moves there.
-    fn export(&self, tier: &str, socket: &str, export: &str) -> Place {
-        let at = At::Nbd {
-            socket: socket.into(),
-            export: export.into(),
-        };
+    fn export(&self, tier: &str, at: &At) -> Place {
         let path = at.to_string();
         let before = self.before.iter().find(|p| p.path == path);
-        let connected = Path::new(socket).exists();
+        let connected = matches!(at, At::Nbd { socket, .. } if Path::new(socket).exists());
         let known = before.map_or(0, |p| p.size);
         let size = match known {
             0 if connected => images::size_of_export(&path).unwrap_or(0),
             known => known,
         };
-        let taken = (self.is_taken)(&path);
+        let taken = self.images.contains(&path);
         Place {
             name: path.clone(),
             tier: tier.into(),
@@ -247,18 +234,7 @@ pub(crate) fn target_in(
     from: &Image,
 ) -> Result<Image, String> {
     let tier = tiers.iter().find(|t| t.name == place.tier);
-    let mut places = tier.into_iter().flat_map(|t| &t.places);
-    let export = places.find_map(|p| match p {
-        PlacesOf::Export { socket, export } => {
-            let at = At::Nbd {
-                socket: socket.clone(),
-                export: export.clone(),
-            };
-            (at.to_string() == place.path).then_some(at)
-        }
-        _ => None,
-    });
-    if let Some(at) = export {
+    if let Some(at) = At::of_uri(&place.path) {
         return Ok(Image {
             at,
             format: "raw".into(),
@@ -290,7 +266,7 @@ pub(crate) fn target_in(
         (n, None) => format!("{name}-{n}"),
     });
     let mut free = free.map(|name| format!("{}/{name}", place.path));
-    let path = free.find(|path| Path::new(path).symlink_metadata().is_err());
+    let path = free.find(|path| !may_be_there(path));
     let path = path.ok_or_else(|| format!("{} is full of files named {name}", place.path))?;
     Ok(Image {
         at: At::File(path),
@@ -325,7 +301,7 @@ pub(crate) fn check_room(
         At::File(_) => {
             let system = kernel::file_system(Path::new(&place.path))?;
             let free = system.size.saturating_sub(system.used);
-            let spare = SPARE.max(rate_bytes_per_s.saturating_mul(2 * LOOKS_FREE));
+            let spare = SPARE.max(rate_bytes_per_s.saturating_mul(2 * FREE_S));
             let needed = physical.unwrap_or(capacity).min(capacity) + spare;
             match free < needed {
                 true => Err(format!(

@@ -5,9 +5,11 @@
 //! something moves.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use crate::moves::Refusal;
 use crate::process::run;
 
 /// Stands between answers to the commands of one process; no text of libvirt's has it.
@@ -18,8 +20,17 @@ const MARK: &str = "terrace-next-answer-5d1f";
 pub(crate) struct Virsh {
     /// The hypervisor; virsh's own default if none.
     pub uri: Option<String>,
+    /// What orders need.
+    pub orders: Option<Orders>,
+}
+
+/// What orders need.
+#[derive(Debug, Clone)]
+pub(crate) struct Orders {
     /// A locked file that processes with orders hold as well: who has the lock knows that no order of another life is under way.
-    pub lock: Option<Arc<File>>,
+    pub lock: Arc<File>,
+    /// Where texts may be written that orders are read from.
+    pub dir: PathBuf,
 }
 
 impl Virsh {
@@ -56,7 +67,8 @@ impl Virsh {
     pub(crate) fn order(&self, words: &[&str]) -> Result<String, Refusal> {
         let mut command = self.command(&[]);
         command.args(words);
-        if let Some(lock) = self.lock.as_ref().and_then(|l| l.try_clone().ok()) {
+        let orders = self.orders.as_ref();
+        if let Some(lock) = orders.and_then(|o| o.lock.try_clone().ok()) {
             command.stdin(Stdio::from(lock)); // it reads nothing
         }
         let said = run(command, "virsh").map_err(Refusal::Silent)?;
@@ -123,23 +135,5 @@ fn refusal(why: String) -> Refusal {
     match LOST.iter().any(|lost| why.contains(lost)) {
         true => Refusal::Silent(why),
         false => Refusal::Said(why),
-    }
-}
-
-/// Why a command was not carried out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It was refused.
-    Said(String),
-    /// There was no answer: it may be carried out yet.
-    Silent(String),
-}
-
-impl Refusal {
-    /// In either case.
-    pub(crate) fn why(self) -> String {
-        match self {
-            Refusal::Said(why) | Refusal::Silent(why) => why,
-        }
     }
 }

@@ -3,18 +3,46 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use manager::agent::Snapshot;
+use manager::agent::{Snapshot, VolumeSnapshot};
 use model::ClassObjective;
 use units::Nanos;
-use volume::{Others, Slack};
+use volume::{GuestLatency, Others, Slack};
 
-/// Loads between the last two looks, and objectives.
+/// Requests of one look that are counted one by one; more of the same say nothing new.
+const REQUESTS_MAX: u64 = 4096;
+
+/// Objectives, and how guests stand to them by the last two looks.
 #[derive(Debug, Default)]
 pub(crate) struct Yielding {
     objectives: Vec<ClassObjective>,
     until: Option<Instant>,
-    /// Requests and their mean latency, of volumes that were measured.
-    loads: BTreeMap<String, (u64, u64)>,
+    /// By volume.
+    standing: BTreeMap<String, Standing>,
+    guests: BTreeMap<String, GuestLatency>,
+}
+
+/// A volume by the last look.
+#[derive(Debug)]
+struct Standing {
+    class: String,
+    device: Option<String>,
+    /// Requests since the look before, and their mean latency; none where they are not known.
+    load: Option<(u64, u64)>,
+}
+
+impl Standing {
+    fn of(now: &VolumeSnapshot, before: Option<&VolumeSnapshot>) -> Self {
+        let load = before.and_then(|old| now.load_since(old)).map(|load| {
+            let requests = load.reads.ios + load.writes.ios;
+            let sum_ns = load.reads.sum_ns.saturating_add(load.writes.sum_ns);
+            (requests, sum_ns.checked_div(requests).unwrap_or(0))
+        });
+        Self {
+            class: now.class.clone(),
+            device: now.placed.first().map(|p| p.device.clone()),
+            load,
+        }
+    }
 }
 
 impl Yielding {
@@ -24,56 +52,56 @@ impl Yielding {
         self.until = Instant::now().checked_add(Duration::from_nanos(lasting.0));
     }
 
-    /// Takes in what happened between two looks.
+    /// Takes in what happened between two looks. What a guest saw before its volume moved is what the move yields to.
     pub(crate) fn look(&mut self, before: Option<&Snapshot>, now: &Snapshot) {
-        self.loads.clear();
-        let Some(before) = before else { return };
+        self.standing.clear();
         for v in &now.volumes {
-            let old = before.volumes.iter().find(|o| o.name == v.name);
-            let Some(load) = old.and_then(|old| v.load_since(old)) else {
-                continue;
-            };
-            let requests = load.reads.ios + load.writes.ios;
-            let sum_ns = load.reads.sum_ns.saturating_add(load.writes.sum_ns);
-            let mean_ns = sum_ns.checked_div(requests).unwrap_or(0);
-            self.loads.insert(v.name.clone(), (requests, mean_ns));
+            let old = before.and_then(|b| b.volumes.iter().find(|o| o.name == v.name));
+            let standing = Standing::of(v, old);
+            let (requests, mean_ns) = standing.load.unwrap_or((0, 0));
+            let guest = self.guests.entry(v.name.clone()).or_default();
+            if requests == 0 {
+                guest.rests();
+            }
+            for _ in 0..requests.min(REQUESTS_MAX) {
+                guest.observe(mean_ns, v.moving.is_some());
+            }
+            self.standing.insert(v.name.clone(), standing);
         }
     }
 
-    /// Requests of a volume, and their mean latency.
-    pub(crate) fn guest(&self, volume: &str) -> (u64, u64) {
-        self.loads.get(volume).copied().unwrap_or((0, 0))
+    /// What the guest of a volume sees.
+    pub(crate) fn guest(&self, volume: &str) -> GuestLatency {
+        self.guests.get(volume).copied().unwrap_or_default()
     }
 
     /// How the others on the devices of a move stand.
-    pub(crate) fn others(&self, at: Option<&Snapshot>, volume: &str, to: &str) -> Others {
-        let holds = self.until.is_some_and(|until| Instant::now() < until);
-        let Some(at) = at.filter(|_| holds) else {
+    pub(crate) fn others(&self, volume: &str, to: &str) -> Others {
+        if !self.until.is_some_and(|until| Instant::now() < until) {
             return Others::UNKNOWN;
-        };
-        let from = at.volumes.iter().find(|v| v.name == volume);
-        let from = from.and_then(|v| v.placed.first()).map(|p| &*p.device);
+        }
+        let from = self.standing.get(volume).and_then(|s| s.device.as_deref());
         Others {
-            source: from.map_or(Slack::Unknown, |from| self.slack(at, from, volume)),
-            target: self.slack(at, to, volume),
+            source: from.map_or(Slack::Unknown, |from| self.slack(from, volume)),
+            target: self.slack(to, volume),
         }
     }
 
     /// The worst of a device, but for one volume. Objectives are judged by the mean: nothing else is known.
-    fn slack(&self, at: &Snapshot, device: &str, but: &str) -> Slack {
-        let here = at
-            .volumes
+    fn slack(&self, device: &str, but: &str) -> Slack {
+        let here = self
+            .standing
             .iter()
-            .filter(|v| v.name != but && v.placed.iter().any(|p| p.device == device));
-        let stands = here.map(|v| {
-            let objective = self.objectives.iter().find(|o| o.class == v.class);
+            .filter(|(name, s)| *name != but && s.device.as_deref() == Some(device));
+        let stands = here.map(|(_, s)| {
+            let objective = self.objectives.iter().find(|o| o.class == s.class);
             let Some(objective) = objective else {
                 return Slack::Unbound;
             };
             let target_ns = objective.objective.latency.0.max(1);
-            match self.loads.get(&v.name) {
+            match s.load {
                 Some((0, _)) => Slack::Unbound,
-                Some((_, mean_ns)) => Slack::Used(*mean_ns as f32 / target_ns as f32),
+                Some((_, mean_ns)) => Slack::Used(mean_ns as f32 / target_ns as f32),
                 None => Slack::Unknown,
             }
         });

@@ -288,7 +288,7 @@ pub fn merged_buckets(a: &[(u16, u64)], b: &[(u16, u64)]) -> Vec<(u16, u64)> {
         let next = match (a.get(i), b.get(j)) {
             (Some(x), Some(y)) if x.0 == y.0 => {
                 (i, j) = (i + 1, j + 1);
-                (x.0, x.1 + y.1)
+                (x.0, x.1.saturating_add(y.1))
             }
             (Some(x), Some(y)) if x.0 > y.0 => {
                 j += 1;

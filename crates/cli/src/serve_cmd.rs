@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::{AgentSettings, HostOf, LibvirtSettings, Moving, QemuSettings, RunningAgent, TierOf};
+use agent::{AgentSettings, HostOf, MachinesSettings, Moving, RunningAgent, TierOf, check_tiers};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use client::Address;
@@ -185,25 +185,18 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         dir,
         keep_source: Duration::from_nanos(what.keep_source.0),
     });
-    let (tiers, classes) = (what.tiers, what.classes);
+    let settings = MachinesSettings {
+        tiers: what.tiers,
+        classes: what.classes,
+        moving,
+    };
     let of = match (what.libvirt, what.qemu) {
-        (Some(uri), _) => HostOf::Libvirt(LibvirtSettings {
-            uri,
-            tiers,
-            classes,
-            moving,
-        }),
+        (Some(uri), _) => HostOf::Libvirt(uri, settings),
         (None, Some(sockets)) => {
-            let settings = QemuSettings {
-                sockets,
-                tiers,
-                classes,
-                moving,
-            };
-            settings.check().map_err(|why| anyhow!(why))?;
-            HostOf::Qemu(settings)
+            check_tiers(&settings.tiers).map_err(|why| anyhow!(why))?;
+            HostOf::Qemu(sockets, settings)
         }
-        (None, None) if !tiers.is_empty() => {
+        (None, None) if !settings.tiers.is_empty() => {
             return Err(anyhow!(
                 "--tier is for hosts of virtual machines: --libvirt or --qemu is needed"
             ));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use agent::{FoundPlace, LibvirtHost, LibvirtSettings, PlacesOf, Stays, TierOf};
+use agent::{FoundPlace, Libvirt, PlacesOf, Stays, TierOf};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use client::{Address, Client, TlsTrust};
@@ -101,10 +101,7 @@ struct Found {
 /// Runs `terrace trial`.
 pub fn run(what: &Trial) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
-    let mut host = LibvirtHost::new(LibvirtSettings {
-        uri: what.uri.clone(),
-        ..LibvirtSettings::default()
-    });
+    let mut host = Libvirt::new(what.uri.clone());
     let places = host
         .find_places()
         .map_err(|why| anyhow!("libvirt: {why}"))?;
@@ -176,7 +173,7 @@ fn as_said(tiers: &[TierOf], places: &[FoundPlace]) -> anyhow::Result<Vec<Tier>>
         let found = match of {
             PlacesOf::Pool(name) => places.iter().find(|p| p.name == *name),
             PlacesOf::Directory(path) => places.iter().find(|p| p.path == *path),
-            PlacesOf::Export { .. } => {
+            PlacesOf::Export(_) => {
                 return Err(anyhow!("a trial looks at pools and directories only"));
             }
         };
@@ -313,19 +310,12 @@ fn found(what: &Trial, daemon: &Daemon, tiers: Vec<Tier>, seconds: u64) -> anyho
     let mut volumes = client.volumes()?;
     live::in_order(&mut volumes, TopOrder::Iops);
     // Once more, for what is not reported.
-    let mut host = LibvirtHost::new(LibvirtSettings {
-        uri: what.uri.clone(),
-        tiers: tiers.iter().map(as_directories).collect(),
-        ..LibvirtSettings::default()
-    });
-    agent::Host::snapshot(&mut host).map_err(|why| anyhow!("libvirt: {why}"))?;
-    let (fixed, left_out) = host.stays();
+    let of: Vec<TierOf> = tiers.iter().map(as_directories).collect();
+    let stays = Libvirt::new(what.uri.clone()).stays(&of);
+    let (fixed, left_out) = stays.map_err(|why| anyhow!("libvirt: {why}"))?;
     let moves = plan.iter().flat_map(|p| &p.moves);
     let movable = moves.filter(|m| fixed.iter().all(|f| f.0 != m.volume));
-    let commands = movable.filter_map(|m| {
-        let command = host.command(&m.volume, &m.to)?;
-        Some((m.volume.clone(), command))
-    });
+    let commands = movable.filter_map(|m| Some((m.volume.clone(), m.command.clone()?)));
     Ok(Found {
         seconds,
         latency_us: what.latency.as_micros_f64(),

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent::{AgentSettings, HostOf, LibvirtSettings, Moving, QemuSettings, RunningAgent, TierOf};
+use agent::{AgentSettings, HostOf, MachinesSettings, Moving, RunningAgent, TierOf, check_tiers};
 use client::{Address, Client, TlsTrust};
 use controller::{
     Certificate, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings, TcpSettings,
@@ -42,7 +42,7 @@ pub use error::DaemonError;
 pub const CONTROLLER_SOCKET: &str = "controller.sock";
 
 /// Where it is written what becomes of disks that move, in a controller's state directory.
-const MOVES_DIR: &str = "libvirt-moves";
+const LIBVIRT_MOVES_DIR: &str = "libvirt-moves";
 const QEMU_MOVES_DIR: &str = "qemu-moves";
 /// The store in a controller's state directory.
 pub const STORE_FILE: &str = "terrace.db";
@@ -241,40 +241,32 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
             overwrite: t.overwrite,
         })
     };
-    let tiers = || words.tiers.iter().map(tier).collect::<Result<_, _>>();
-    let classes = |of: &[DiskClassConfig]| {
-        let classes = of.iter().map(|c| (c.disks.clone(), c.class.clone()));
-        classes.collect()
+    let settings = |classes: &[DiskClassConfig], moves: bool, keep_source: Nanos, dir: &str| {
+        let classes = classes.iter();
+        Ok::<_, DaemonError>(MachinesSettings {
+            tiers: words.tiers.iter().map(tier).collect::<Result<_, _>>()?,
+            classes: classes
+                .map(|c| (c.disks.clone(), c.class.clone()))
+                .collect(),
+            moving: moves.then(|| Moving {
+                dir: base.join(&words.controller.state).join(dir),
+                keep_source: Duration::from_nanos(keep_source.0),
+            }),
+        })
     };
-    let moving = |dir: &str, keep_source: Nanos| Moving {
-        dir: base.join(&words.controller.state).join(dir),
-        keep_source: Duration::from_nanos(keep_source.0),
-    };
-    if let Some(libvirt) = &words.libvirt {
-        let settings = LibvirtSettings {
-            uri: libvirt.uri.clone(),
-            tiers: tiers()?,
-            classes: classes(&libvirt.classes),
-            moving: libvirt
-                .moves
-                .then(|| moving(MOVES_DIR, libvirt.keep_source)),
-        };
-        return Ok(Some((libvirt.host.clone(), HostOf::Libvirt(settings))));
+    if let Some(of) = &words.libvirt {
+        let settings = settings(&of.classes, of.moves, of.keep_source, LIBVIRT_MOVES_DIR)?;
+        let host = HostOf::Libvirt(of.uri.clone(), settings);
+        return Ok(Some((of.host.clone(), host)));
     }
-    let Some(qemu) = &words.qemu else {
+    let Some(of) = &words.qemu else {
         return Ok(None);
     };
-    let settings = QemuSettings {
-        sockets: base.join(&qemu.sockets),
-        tiers: tiers()?,
-        classes: classes(&qemu.classes),
-        moving: qemu.moves.then(|| moving(QEMU_MOVES_DIR, qemu.keep_source)),
-    };
+    let settings = settings(&of.classes, of.moves, of.keep_source, QEMU_MOVES_DIR)?;
     let key = "tiers.pools";
-    settings
-        .check()
-        .map_err(|why| DaemonError::Config { key, why })?;
-    Ok(Some((qemu.host.clone(), HostOf::Qemu(settings))))
+    check_tiers(&settings.tiers).map_err(|why| DaemonError::Config { key, why })?;
+    let host = HostOf::Qemu(base.join(&of.sockets), settings);
+    Ok(Some((of.host.clone(), host)))
 }
 
 /// Reads a configuration anew, and says what is wrong with it: file, line, key.

@@ -1,7 +1,7 @@
 //! Entry points for fuzzers: any bytes, and nothing panics.
 
 use crate::At;
-use crate::moving::{INTENT_FORM, Intent, Phase};
+use crate::moving::Intent;
 use crate::qemu::{Machine, Names, Options, add_nodes, mirror};
 
 /// What a QEMU answers to [`crate::qemu::queries`], as a list of six.
@@ -24,27 +24,13 @@ pub fn qemu(bytes: &[u8]) {
             at: at.clone(),
             format: "raw".into(),
         };
-        let intent = Intent {
-            form: INTENT_FORM,
-            job: 1,
-            volume: "a:b".into(),
-            uuid: "a".into(),
-            target: target.into(),
-            device: "d".into(),
-            from: image(&at),
-            to: image(&at),
-            unsettled: "/b".into(),
-            kept_as: None,
-            rate_bytes_per_s: 1,
-            boot: String::new(),
-            at_s: 0,
-            life: None,
-            left: None,
-            made: None,
-            held: false,
-            cancel: false,
-            phase: Phase::Begun,
-        };
+        let intent = Intent::new(
+            "a".into(),
+            target.into(),
+            image(&at),
+            image(&at),
+            "/b".into(),
+        );
         let names = Names::of(&intent);
         machine.live(target, &names, None);
         add_nodes(&machine, &intent, &names, of(target));

@@ -22,6 +22,17 @@ pub enum At {
 }
 
 impl At {
+    /// An export of such a URI as QEMU writes it: neither name nor path is encoded. None of anything else.
+    pub fn of_uri(uri: &str) -> Option<Self> {
+        let rest = uri.strip_prefix("nbd+unix:///")?;
+        let (export, socket) = rest.split_once("?socket=")?;
+        let plain = socket.starts_with('/') && !socket.contains('&');
+        plain.then(|| At::Nbd {
+            socket: socket.into(),
+            export: export.into(),
+        })
+    }
+
     /// The path of a file; none of what is no file.
     pub fn file(&self) -> Option<&str> {
         match self {

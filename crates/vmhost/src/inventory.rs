@@ -4,8 +4,8 @@ use manager::agent::{Counts, DeviceSnapshot, Snapshot, VolumeSnapshot};
 use manager::wire::{Bound, DeviceIo, Load, LoadOf, Placed};
 
 use crate::commands::by_hand;
-use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool};
-use manager::wire::filled;
+use crate::hash::hashed;
+use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool, directory_of};
 
 /// A place for images: a pool or a directory that a tier names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,13 +115,6 @@ impl<'a> Inventory<'a> {
         fixed.collect()
     }
 
-    /// What moves a volume to a place by hand; none where nobody knows.
-    pub fn command(&self, volume: &str, place: &Place) -> Option<String> {
-        let f = self.volume(volume)?;
-        let template = by_hand(&f.known.domain, f.disk, self.path(f.disk).as_deref())?;
-        Some(filled(&template, &place.path, &place.name, &place.tier))
-    }
-
     /// The disk that a volume is.
     pub fn disk_of(&self, volume: &str) -> Option<(&'a Domain, &'a Disk)> {
         let f = self.volume(volume)?;
@@ -192,8 +185,7 @@ impl<'a> Inventory<'a> {
 
     /// Where a pool's volumes are.
     pub fn directory_of(&self, pool: &str) -> Option<&'a str> {
-        let pool = self.pools.iter().find(|p| p.name == pool)?;
-        pool.directory()
+        directory_of(self.pools, pool)
     }
 }
 
@@ -240,10 +232,7 @@ fn device(place: &Place, found: &[Found<'_>]) -> DeviceSnapshot {
             let (writes, write_bytes) = both(f.stats.and_then(|s| s.writes));
             let name = f.known.domain.uuid.bytes().chain(f.disk.target.bytes());
             let name = name.chain(f.known.id.to_le_bytes());
-            // FNV-1a.
-            let since = name.fold(since, |h: u64, b| {
-                (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-            });
+            let since = hashed(since, name);
             let io = DeviceIo {
                 reads: io.reads + reads,
                 writes: io.writes + writes,

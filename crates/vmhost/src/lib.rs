@@ -22,6 +22,7 @@ mod define;
 mod domain;
 mod error;
 pub mod fuzzing;
+mod hash;
 mod image;
 mod inventory;
 pub mod moving;
@@ -37,6 +38,6 @@ pub use domain::{Chain, Disk, DiskKind, Domain, Fixed, Mirror, Platform, Source}
 pub use error::HostError;
 pub use image::{At, Image};
 pub use inventory::{Inventory, Known, Place, volume_name};
-pub use pool::Pool;
+pub use pool::{Pool, directory_of};
 pub use stats::{BlockStats, Direction, DomainStats, Latencies, Listed, domain_stats, listed};
 pub use tier::{Guess, Medium, Transport, guessed};

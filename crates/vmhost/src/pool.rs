@@ -14,6 +14,11 @@ pub struct Pool {
     pub path: Option<String>,
 }
 
+/// Where the volumes of a pool are, by its name.
+pub fn directory_of<'a>(pools: &'a [Pool], name: &str) -> Option<&'a str> {
+    pools.iter().find(|p| p.name == name)?.directory()
+}
+
 impl Pool {
     /// From `virsh pool-dumpxml`.
     ///

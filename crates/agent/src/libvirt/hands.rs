@@ -7,28 +7,24 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vmhost::moving::{Definition, Intent, Live};
-use vmhost::{Disk, Domain, Image, Pool, copy_target, listed, quoted, with_image};
+use vmhost::{Disk, Domain, Image, Pool, copy_target, directory_of, listed, quoted, with_image};
 
 use super::AT_ONCE;
-use crate::moves::{Hands, Rest, Sight, TEXT};
-use crate::virsh::{Answer, Refusal, Virsh};
+use crate::moves::{Hands, Refusal, Rest, Sight, TEXT};
+use crate::virsh::{Answer, Virsh};
 
 /// By `virsh`.
 pub(super) struct LibvirtHands<'a> {
     pub virsh: &'a Virsh,
     pub pools: &'a [Pool],
-    /// Where texts for virsh may be written.
-    pub dir: PathBuf,
 }
 
 impl LibvirtHands<'_> {
-    fn directory_of(&self, pool: &str) -> Option<&str> {
-        let pool = self.pools.iter().find(|p| p.name == pool)?;
-        pool.directory()
+    pub(super) fn directory_of(&self, pool: &str) -> Option<&str> {
+        directory_of(self.pools, pool)
     }
 
     fn order(&self, words: &[&str]) -> Result<(), String> {
@@ -88,7 +84,9 @@ impl LibvirtHands<'_> {
         static ORDERS: AtomicU64 = AtomicU64::new(0);
         let order_number = ORDERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("{TEXT}{}-{order_number}.xml", std::process::id());
-        let path = self.dir.join(name);
+        let orders = self.virsh.orders.as_ref();
+        let none = || Refusal::Said("there is no directory for what virsh is to read".into());
+        let path = orders.ok_or_else(none)?.dir.join(name);
         let said = |e| Refusal::Said(format!("{} cannot be written: {e}", path.display()));
         // A definition may have passwords in it.
         let mut file = OpenOptions::new();
@@ -124,13 +122,7 @@ impl Hands for LibvirtHands<'_> {
         if info.is_none() && !names(all, &intent.uuid) {
             return match self.virsh.ask(&["list --all --uuid".into()])?[0].text()? {
                 again if names(again, &intent.uuid) => Err("its domain comes and goes".into()),
-                _ => Ok(Sight {
-                    live: Live::Off,
-                    definition: Definition::None,
-                    runs: false,
-                    progress: None,
-                    failed: None,
-                }),
+                _ => Ok(Sight::without_job(Live::Off, Definition::None)),
             };
         }
         let directory_of = |pool: &str| self.directory_of(pool);
@@ -197,12 +189,9 @@ impl Hands for LibvirtHands<'_> {
         match self.state(intent)?.as_deref() {
             None => Ok(Rest::Off),
             Some(state) if state.starts_with("running") => {
+                // It is paused when virsh says that it went well.
                 self.order(&["suspend", &intent.uuid])?;
-                match self.state(intent)?.as_deref() {
-                    Some(state) if state.starts_with("paused") => Ok(Rest::Ours),
-                    None => Ok(Rest::Off),
-                    Some(state) => Err(format!("the domain was to pause, and is {state}")),
-                }
+                Ok(Rest::Ours)
             }
             Some("paused (user)") if intent.held => Ok(Rest::Ours),
             Some(state) if state.starts_with("paused") => Ok(Rest::Others),

@@ -21,7 +21,7 @@ pub(crate) fn boot() -> Option<String> {
 }
 
 /// Whether a file is at a path. One that cannot be looked at may be.
-pub(super) fn may_be_there(path: &str) -> bool {
+pub(crate) fn may_be_there(path: &str) -> bool {
     let looked = fs::symlink_metadata(path);
     !looked.is_err_and(|e| e.kind() == ErrorKind::NotFound)
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use rustix::fs::{FlockOperation, flock};
 use vmhost::moving::{INTENT_FORM, Intent};
 
+use crate::virsh::Orders;
+
 /// Ends the name of an intent's file.
 const ENDING: &str = ".move.json";
 /// Ends that of one that is being written.
@@ -67,9 +69,12 @@ impl Intents {
         Ok((intents, found))
     }
 
-    /// What processes with orders are to hold.
-    pub(crate) fn lock(&self) -> Arc<File> {
-        self.lock.clone()
+    /// What orders to a hypervisor need.
+    pub(crate) fn orders(&self) -> Orders {
+        Orders {
+            lock: self.lock.clone(),
+            dir: self.dir.clone(),
+        }
     }
 
     /// A path in the directory that never has a file.
@@ -156,25 +161,14 @@ mod tests {
             format: "raw".into(),
         };
         Intent {
-            form: INTENT_FORM,
-            job: 7,
-            volume: "web:vda".into(),
-            uuid: "u".into(),
-            target: "vda".into(),
-            device: "fast".into(),
-            from: image("/a"),
-            to: image("/b"),
-            unsettled: "/c".into(),
-            kept_as: None,
-            at_s: 0,
-            life: None,
-            left: None,
-            rate_bytes_per_s: 1,
-            boot: "x".into(),
-            made: None,
-            held: false,
-            cancel: false,
             phase: Phase::GivingUp { why: "full".into() },
+            ..Intent::new(
+                "u".into(),
+                "vda".into(),
+                image("/a"),
+                image("/b"),
+                "/c".into(),
+            )
         }
     }
 

@@ -17,21 +17,15 @@ use vmhost::moving::{Definition, Intent, Live, Phase};
 use vmhost::qemu::{Machine, Names, add_nodes, mirror};
 use vmhost::{At, Image};
 
-use super::machines::{Link, Machines, Reached};
-use crate::moves::{Hands, Rest, Sight, rename_durably};
-use crate::virsh::Refusal;
+use super::links::{Link, Links, Reached};
+use crate::moves::{Hands, Refusal, Rest, Sight, may_be_there, rename_durably};
 
 /// A pivot takes some milliseconds.
 const PIVOT_MAX: Duration = Duration::from_secs(2);
 
 /// By QEMU's own protocol.
 pub(super) struct QmpHands<'a> {
-    pub machines: &'a mut Machines,
-}
-
-/// Whether there is something of that name.
-fn exists(path: &str) -> bool {
-    fs::symlink_metadata(path).is_ok()
+    pub links: &'a mut Links,
 }
 
 /// What a start would read: see above.
@@ -42,8 +36,8 @@ fn definition(intent: &Intent) -> Definition {
     match &intent.phase {
         // Nobody but an operator can have a start read the new image.
         Phase::Pivoted | Phase::Kept(_) => Definition::None,
-        _ if exists(from) => Definition::Names(Some(intent.from.clone())),
-        _ if exists(kept) => Definition::Unsettled,
+        _ if may_be_there(from) => Definition::Names(Some(intent.from.clone())),
+        _ if may_be_there(kept) => Definition::Unsettled,
         _ => Definition::None,
     }
 }
@@ -78,7 +72,7 @@ fn tidy(link: &mut Link, machine: &Machine, intent: &Intent, names: &Names, live
 
 impl QmpHands<'_> {
     fn link(&mut self, intent: &Intent) -> &mut Link {
-        self.machines.link(&intent.uuid)
+        self.links.link(&intent.uuid)
     }
 
     fn machine(&mut self, intent: &Intent) -> Result<(&mut Link, Machine), String> {
@@ -88,25 +82,6 @@ impl QmpHands<'_> {
             Reached::Off => Err(format!("{} does not run", intent.uuid)),
             Reached::Unknown(why) => Err(why),
         }
-    }
-
-    /// Adds the target, and begins the copy.
-    fn copy(&mut self, intent: &Intent) -> Result<(), Refusal> {
-        let names = Names::of(intent);
-        let (link, machine) = self.machine(intent).map_err(Refusal::Said)?;
-        let gone = || Refusal::Said("its disk is not what it was".into());
-        let tree = machine.tree(&intent.target).ok_or_else(gone)?;
-        if tree.image().as_ref() != Some(&intent.from) {
-            return Err(gone());
-        }
-        let options = link.options(&machine, &intent.target);
-        let nodes = add_nodes(&machine, intent, &names, options).ok_or_else(gone)?;
-        let order = mirror(&machine, intent, &names, options).ok_or_else(gone)?;
-        give(&intent.to, &intent.from, link.owner()).map_err(Refusal::Said)?;
-        for node in nodes {
-            link.order("blockdev-add", node)?;
-        }
-        link.order("blockdev-mirror", order).map(|_| ())
     }
 }
 
@@ -139,15 +114,7 @@ impl Hands for QmpHands<'_> {
         let link = self.link(intent);
         let machine = match link.look() {
             Reached::On(machine) => machine,
-            Reached::Off => {
-                return Ok(Sight {
-                    live: Live::Off,
-                    definition,
-                    runs: false,
-                    progress: None,
-                    failed: None,
-                });
-            }
+            Reached::Off => return Ok(Sight::without_job(Live::Off, definition)),
             Reached::Unknown(why) => return Err(why),
         };
         let live = machine.live(&intent.target, &names, link.life());
@@ -162,7 +129,21 @@ impl Hands for QmpHands<'_> {
     }
 
     fn begin(&mut self, intent: &Intent) -> Result<(), Refusal> {
-        self.copy(intent)
+        let names = Names::of(intent);
+        let (link, machine) = self.machine(intent).map_err(Refusal::Said)?;
+        let gone = || Refusal::Said("its disk is not what it was".into());
+        let tree = machine.tree(&intent.target).ok_or_else(gone)?;
+        if tree.image().as_ref() != Some(&intent.from) {
+            return Err(gone());
+        }
+        let options = link.options(&machine, &intent.target);
+        let nodes = add_nodes(&machine, intent, &names, options).ok_or_else(gone)?;
+        let order = mirror(&machine, intent, &names, options).ok_or_else(gone)?;
+        give(&intent.to, &intent.from, link.owner()).map_err(Refusal::Said)?;
+        for node in nodes {
+            link.order("blockdev-add", node)?;
+        }
+        link.order("blockdev-mirror", order).map(|_| ())
     }
 
     fn set_rate(&mut self, intent: &Intent, rate_bytes_per_s: u64) -> Result<(), String> {
@@ -242,8 +223,8 @@ impl Hands for QmpHands<'_> {
     }
 
     fn user_of(&mut self, path: &str) -> Result<Option<String>, String> {
-        for name in self.machines.find()? {
-            match self.machines.link(&name).look() {
+        for name in self.links.find()? {
+            match self.links.link(&name).look() {
                 Reached::On(machine) if machine.uses(path) => return Ok(Some(name)),
                 Reached::On(_) | Reached::Off => {}
                 Reached::Unknown(why) => return Err(why),

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use serde_json::Value;
 
-use crate::virsh::Refusal;
+use crate::moves::Refusal;
 
 /// Who connects is greeted by then, or is not served.
 const GREETING: Duration = Duration::from_secs(2);

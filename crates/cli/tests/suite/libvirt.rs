@@ -5,7 +5,8 @@ use std::process::Command;
 use serde_json::Value;
 use testkit::guest::Guest;
 
-use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, said};
+use crate::support::kvm::{DiskOf, Kvm, PROGRAMS};
+use crate::support::manager::said;
 
 const GUEST: Guest = Guest {
     requests_per_tick: 10,

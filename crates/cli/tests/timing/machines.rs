@@ -5,48 +5,58 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use algo::Rng;
 use testkit::guest::Guest;
 
-use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, said};
+use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, URI};
+use crate::support::manager::{end, format_of, said};
 
+const MOVES: &str = "state/libvirt-moves";
 const GUEST: Guest = Guest {
     requests_per_tick: 20,
     blocks: 512,
 };
 
-/// Everything that is pinned moves there by itself, within seconds.
 fn configure(host: &Kvm, copy_bandwidth: &str, tiers: &[(&str, &str, Option<&str>)]) {
-    let mut text = format!(
-        "window = \"200ms\"
-         [controller]
-         state = \"state\"
-         [libvirt]
-         uri = \"qemu:///session\"
-         host = \"kvm1\"
-         keep_source = \"1s\"
-         [policy]
-         monitor_epoch = \"1s\"
-         migration_epoch = \"2s\"
-         headroom_space = 1.0
-         copy_bandwidth = \"{copy_bandwidth}\"
-         [modes]
-         rules = \"auto\"
-         drain = \"recommend\"
-         space = \"recommend\"
-         latency = \"recommend\"\n"
-    );
-    for (name, pool, format) in tiers {
-        text +=
-            &format!("[[tiers]]\nname = \"{name}\"\npreset = \"sata-ssd\"\npools = [\"{pool}\"]\n");
-        if let Some(format) = format {
-            text += &format!("format = \"{format}\"\n");
-        }
-        if pool.starts_with("nbd") {
-            text += "overwrite = true\n";
-        }
-    }
-    fs::write(host.path("kvm.toml"), text).unwrap();
-    host.give();
+    let table = format!("[libvirt]\nuri = \"{URI}\"");
+    host.configure(&table, copy_bandwidth, tiers);
+}
+
+/// A host with two tiers, `here` and `there`, and a guest that runs on the first; nobody serves it yet. Both directories.
+fn two_tiers(copy_bandwidth: &str, format_there: &str) -> (Kvm, [String; 2]) {
+    let mut host = Kvm::new();
+    let [here, there] = ["here", "there"].map(|name| host.make_dir(name));
+    let web = DiskOf {
+        file: "here/web.raw",
+        format: "raw",
+        driver: "",
+    };
+    host.define("web", &GUEST, &[web]);
+    let tiers = [
+        ("here", here.as_str(), Some("raw")),
+        ("there", there.as_str(), Some(format_there)),
+    ];
+    configure(&host, copy_bandwidth, &tiers);
+    host.virsh(&["start", "web"]);
+    host.wait_for_writes("web", 20);
+    (host, [here, there])
+}
+
+/// Whether a disk has its image there, and will have it at a start.
+fn is_on(host: &Kvm, below: &str) -> bool {
+    [false, true].iter().all(|inactive| {
+        let image = host.image_of("web", "vda", *inactive);
+        image.is_some_and(|image| image.starts_with(below))
+    })
+}
+
+/// Whether nothing is written down of moves.
+fn rests(host: &Kvm) -> bool {
+    host.files(MOVES) == ["lock"]
+}
+
+fn is_copied(host: &Kvm) -> bool {
+    host.intents(MOVES).contains("\"copying\"")
 }
 
 /// An export of a file, as slow storage elsewhere would be; it ends with the test.
@@ -75,22 +85,6 @@ impl Drop for Export {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn pin(host: &Kvm, volume: &str, tier: &str) {
-    host.wait_until("the pin is taken", || {
-        let output = host.terrace(&["volume", "pin", volume, tier]);
-        output.status.success()
-    });
-}
-
-/// Files below a directory, by name.
-fn files(host: &Kvm, dir: &str) -> Vec<String> {
-    let entries = fs::read_dir(host.path(dir)).unwrap();
-    let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names
 }
 
 #[test]
@@ -126,7 +120,7 @@ fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
     ];
     for n in 0..10 {
         let (tier, image, _) = &images[n % 3];
-        pin(&host, "web:vda", tier);
+        host.pin("web:vda", tier);
         // libvirt has no name for an export without one.
         let is_there = |inactive| {
             let now = host.image_of("web", "vda", inactive);
@@ -141,29 +135,19 @@ fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
         host.wait_for_writes("web", 20);
     }
     // Nothing is left once its time is over: the image, and no move that is written down.
-    host.wait_until("old images are gone", || {
-        files(&host, "state/libvirt-moves") == ["lock"]
-    });
-    let end = host.image_of("web", "vda", true).unwrap();
-    assert_eq!(files(&host, "fast"), [""; 0]);
-    assert_eq!(files(&host, "bulk"), ["web-vda.raw"]);
+    host.wait_until("old images are gone", || rests(&host));
+    let last = host.image_of("web", "vda", true).unwrap();
+    assert_eq!(host.files("fast"), [""; 0]);
+    assert_eq!(host.files("bulk"), ["web-vda.raw"]);
     let problems = host.status()["problems"].to_string();
     assert!(!problems.contains("web"), "{problems}");
-    host.kill_server();
+    end(&mut host.server, "-9");
     host.virsh(&["destroy", "web"]);
     let log = host.log("web").unwrap();
     assert_eq!((log.boots(), log.errors()), (1, 0));
     assert!(log.writes() > 200, "{} writes", log.writes());
-    let lost = log.lost_in(&host.bytes_of(&end, "raw"));
+    let lost = log.lost_in(&host.bytes_of(&last, "raw"));
     assert!(lost.is_empty(), "{lost:?}");
-}
-
-/// What is written down of moves.
-fn written(host: &Kvm) -> String {
-    let entries = fs::read_dir(host.path("state/libvirt-moves"));
-    let entries = entries.into_iter().flatten().filter_map(Result::ok);
-    let texts = entries.filter_map(|e| fs::read_to_string(e.path()).ok());
-    texts.collect()
 }
 
 /// A file system of a few MiB that is mounted while it lives.
@@ -192,37 +176,21 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
-    let mut host = Kvm::new();
-    let [here, there] = ["here", "there"].map(|name| host.make_dir(name));
-    let web = DiskOf {
-        file: "here/web.raw",
-        format: "raw",
-        driver: "",
-    };
-    host.define("web", &GUEST, &[web]);
-    let tiers = [
-        ("here", here.as_str(), None),
-        ("there", there.as_str(), None),
-    ];
-    configure(&host, "0.3MB/s", &tiers);
-    host.virsh(&["start", "web"]);
-    host.wait_for_writes("web", 20);
+    let (mut host, [here, there]) = two_tiers("0.3MB/s", "raw");
     host.serve();
     let begin = || {
-        pin(&host, "web:vda", "there");
-        host.wait_until("it is copied", || written(&host).contains("\"copying\""));
+        host.pin("web:vda", "there");
+        host.wait_until("it is copied", || is_copied(&host));
         // Nothing is planned anew when this one ends.
-        pin(&host, "web:vda", "here");
+        host.pin("web:vda", "here");
     };
     let stays = |what: &str, why: &str| {
-        host.wait_until(&format!("{what}: the move is over"), || {
-            files(&host, "state/libvirt-moves") == ["lock"]
-        });
+        host.wait_until(&format!("{what}: the move is over"), || rests(&host));
         for inactive in [false, true] {
             let image = host.image_of("web", "vda", inactive).unwrap();
             assert_eq!(image, format!("{here}/web.raw"), "{what}");
         }
-        assert_eq!(files(&host, "there"), [""; 0], "{what}");
+        assert_eq!(host.files("there"), [""; 0], "{what}");
         host.wait_for_writes("web", 20);
         host.wait_until(&format!("{what}: its job says {why:?}"), || {
             said(host.terrace(&["job", "list"])).contains(why)
@@ -287,17 +255,12 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
         let pinned = host.terrace(&["volume", "pin", "web:vda", "there"]);
         pinned.status.success()
     });
-    host.wait_until("it is copied", || written(&host).contains("\"copying\""));
+    host.wait_until("it is copied", || is_copied(&host));
     host.virsh(&["reset", "web"]);
     let larger = (GUEST.disk_bytes() * 2).to_string() + "B";
     let resized = host.try_virsh(&["blockresize", "web", "vda", &larger]);
     assert!(!resized.status.success(), "{resized:?}");
-    host.wait_until("it has moved", || {
-        [false, true].iter().all(|inactive| {
-            let image = host.image_of("web", "vda", *inactive);
-            image.as_deref() == Some(&format!("{there}/web.raw"))
-        })
-    });
+    host.wait_until("it has moved", || is_on(&host, &format!("{there}/web.raw")));
     host.wait_for_writes("web", 20);
     let log = host.log("web").unwrap();
     assert_eq!((log.boots(), log.errors()), (3, 0));
@@ -313,34 +276,18 @@ fn a_target_that_gets_full_ends_the_move_and_nothing_else() {
     if !testkit::needs::programs(&[&PROGRAMS[..], &["mount"]].concat()) {
         return;
     }
-    let mut host = Kvm::new();
-    if !host.is_root() {
+    let (mut host, [here, _]) = two_tiers("0.3MB/s", "raw");
+    if !host.has_user() {
         return testkit::needs::skipped("root"); // to mount a small file system
     }
-    let [here, there] = ["here", "there"].map(|name| host.make_dir(name));
     let _small = Small::on(&host, "there", "size=96m");
-    let web = DiskOf {
-        file: "here/web.raw",
-        format: "raw",
-        driver: "",
-    };
-    host.define("web", &GUEST, &[web]);
-    configure(
-        &host,
-        "0.3MB/s",
-        &[("here", &here, None), ("there", &there, None)],
-    );
-    host.virsh(&["start", "web"]);
-    host.wait_for_writes("web", 20);
     host.serve();
-    pin(&host, "web:vda", "there");
-    host.wait_until("it is copied", || written(&host).contains("\"copying\""));
-    pin(&host, "web:vda", "here");
+    host.pin("web:vda", "there");
+    host.wait_until("it is copied", || is_copied(&host));
+    host.pin("web:vda", "here");
     fs::write(host.path("there/other"), vec![1; 70 << 20]).unwrap();
-    host.wait_until("the move is over", || {
-        files(&host, "state/libvirt-moves") == ["lock"]
-    });
-    assert_eq!(files(&host, "there"), ["other"]);
+    host.wait_until("the move is over", || rests(&host));
+    assert_eq!(host.files("there"), ["other"]);
     host.wait_until("the job has failed", || {
         let jobs = said(host.terrace(&["job", "list"]));
         jobs.contains("are free on its target")
@@ -350,19 +297,6 @@ fn a_target_that_gets_full_ends_the_move_and_nothing_else() {
     assert_eq!((log.boots(), log.errors()), (1, 0));
     let image = format!("{here}/web.raw");
     assert!(log.lost_in(&host.bytes_of(&image, "raw")).is_empty());
-}
-
-/// A generator of numbers, by SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
 }
 
 /// What is killed.
@@ -386,26 +320,12 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
-    let mut host = Kvm::new();
-    let [here, there] = ["here", "there"].map(|name| host.make_dir(name));
-    let web = DiskOf {
-        file: "here/web.raw",
-        format: "raw",
-        driver: "",
-    };
-    host.define("web", &GUEST, &[web]);
-    let tiers = [
-        ("here", here.as_str(), Some("raw")),
-        // What a mirror has not flushed of it is in QEMU's memory only.
-        ("there", &there, Some("qcow2")),
-    ];
-    configure(&host, "2MB/s", &tiers);
-    host.virsh(&["start", "web"]);
-    host.wait_for_writes("web", 20);
+    // What a mirror has not flushed of a qcow2 target is in QEMU's memory only.
+    let (mut host, [here, _]) = two_tiers("2MB/s", "qcow2");
     host.serve();
     let (mut starts, mut refused, mut by_phase) = (0, 0, std::collections::BTreeMap::new());
     testkit::seeds::run(0..6, |seed| {
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed, 0);
         let on = host
             .image_of("web", "vda", false)
             .ok_or("it does not run")?;
@@ -413,7 +333,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
             true => "there",
             false => "here",
         };
-        pin(&host, "web:vda", tier);
+        host.pin("web:vda", tier);
         // Half of them around the pivot.
         let around_pivot = random.below(2) == 0;
         let wanted: &[&str] = match around_pivot {
@@ -421,7 +341,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
             false => &["\"begun\"", "\"copying\""],
         };
         let phase = || {
-            let texts = written(&host);
+            let texts = host.intents(MOVES);
             let found = wanted.iter().find(|w| texts.contains(*w));
             found.map(ToString::to_string)
         };
@@ -449,7 +369,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
             kill(host.pid("qemu/run/web.pid"));
         }
         if victims.agent {
-            host.kill_server();
+            end(&mut host.server, "-9");
         }
         let fault = |why: String| format!("{victims:?}: {why}");
         // Somebody starts it at once, and again and again: each start that is let through must find all that was acknowledged.
@@ -489,28 +409,20 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
         }
         // It ends where it should be, and leaves nothing.
         host.wait_until("it has moved", || {
-            [false, true].iter().all(|inactive| {
-                let image = host.image_of("web", "vda", *inactive);
-                image.is_some_and(|i| i.contains(&format!("/{tier}/")))
-            }) && files(&host, "state/libvirt-moves") == ["lock"]
+            is_on(&host, &host.text(tier)) && rests(&host)
         });
         host.log("web").map_err(fault)?;
-        let left = [files(&host, "here"), files(&host, "there")].concat();
+        let left = [host.files("here"), host.files("there")].concat();
         match left.len() {
             1 => Ok(()),
             _ => Err(fault(format!("files are left: {left:?}"))),
         }
     });
     eprintln!("{starts} starts, {refused} refused, killed when {by_phase:?}");
-    host.kill_server();
+    end(&mut host.server, "-9");
     let on = host.image_of("web", "vda", false).unwrap();
     host.virsh(&["destroy", "web"]);
     let log = host.log("web").unwrap();
     assert_eq!(log.errors(), 0);
     assert!(log.lost_in(&host.bytes_of(&on, format_of(&on))).is_empty());
-}
-
-/// By the name that moves give an image.
-fn format_of(image: &str) -> &str {
-    image.rsplit_once('.').unwrap().1
 }

@@ -2,16 +2,20 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use algo::Rng;
 use serde_json::{Value, json};
-use testkit::guest::{Guest, Log};
+use testkit::guest::Guest;
 
 use crate::support::PATIENCE;
+use crate::support::manager::{Manager, end, format_of};
 
+const MOVES: &str = "state/qemu-moves";
 const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
 const GUEST: Guest = Guest {
     requests_per_tick: 20,
@@ -20,65 +24,40 @@ const GUEST: Guest = Guest {
 
 /// A host with one machine, `web`, that has one disk, `vda`.
 struct Plain {
-    dir: tempfile::TempDir,
+    manager: Manager,
     machine: Option<Child>,
-    server: Option<Child>,
+}
+
+impl Deref for Plain {
+    type Target = Manager;
+
+    fn deref(&self) -> &Manager {
+        &self.manager
+    }
+}
+
+impl DerefMut for Plain {
+    fn deref_mut(&mut self) -> &mut Manager {
+        &mut self.manager
+    }
 }
 
 impl Plain {
     fn new(copy_bandwidth: &str) -> Self {
-        let host = Self {
-            dir: tempfile::tempdir().unwrap(),
-            machine: None,
-            server: None,
-        };
-        for name in ["sockets", "fast", "bulk"] {
-            fs::create_dir(host.path(name)).unwrap();
-        }
-        let text = format!(
-            "window = \"200ms\"
-             [controller]
-             state = \"state\"
-             [qemu]
-             sockets = \"sockets\"
-             host = \"kvm1\"
-             keep_source = \"1s\"
-             [policy]
-             monitor_epoch = \"1s\"
-             migration_epoch = \"2s\"
-             headroom_space = 1.0
-             copy_bandwidth = \"{copy_bandwidth}\"
-             [modes]
-             rules = \"auto\"
-             drain = \"recommend\"
-             space = \"recommend\"
-             latency = \"recommend\"
-             [[tiers]]
-             name = \"fast\"
-             preset = \"sata-ssd\"
-             pools = [\"{}\"]
-             format = \"qcow2\"
-             [[tiers]]
-             name = \"bulk\"
-             preset = \"sata-ssd\"
-             pools = [\"{}\"]
-             format = \"raw\"\n",
-            host.text("fast"),
-            host.text("bulk"),
-        );
-        fs::write(host.path("qemu.toml"), text).unwrap();
+        let manager = Manager::new(None);
+        let [_, fast, bulk] = ["sockets", "fast", "bulk"].map(|name| manager.make_dir(name));
+        let tiers = [
+            ("fast", fast.as_str(), Some("qcow2")),
+            ("bulk", bulk.as_str(), Some("raw")),
+        ];
+        manager.configure("[qemu]\nsockets = \"sockets\"", copy_bandwidth, &tiers);
         let mut bytes = GUEST.boot_sector().to_vec();
         bytes.resize(GUEST.disk_bytes() as usize, 0);
-        fs::write(host.path("bulk/web.raw"), bytes).unwrap();
-        host
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().into()
+        fs::write(manager.path("bulk/web.raw"), bytes).unwrap();
+        Self {
+            manager,
+            machine: None,
+        }
     }
 
     /// Starts the machine as a script would: from this image, with what was acknowledged on disk, below a throttle without limits, and with a
@@ -152,72 +131,6 @@ impl Plain {
         found.filter(|_| jobs == json!([])).map(|(_, file)| file)
     }
 
-    fn serve(&mut self) {
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.path("serve.log"))
-            .unwrap();
-        let mut command = self.terrace_command();
-        let child = command
-            .args(["serve", "--config", "qemu.toml"])
-            .stdout(Stdio::from(log.try_clone().unwrap()))
-            .stderr(Stdio::from(log))
-            .spawn();
-        self.server = Some(child.unwrap());
-    }
-
-    fn terrace_command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
-        let socket = self.path("state/controller.sock");
-        command
-            .env("TERRACE_CONTROLLER", format!("unix:{}", socket.display()))
-            .env("NO_COLOR", "1")
-            .current_dir(self.dir.path());
-        command
-    }
-
-    fn terrace(&self, words: &[&str]) -> Output {
-        self.terrace_command().args(words).output().unwrap()
-    }
-
-    fn pin(&self, tier: &str) {
-        self.wait_until("the pin is taken", || {
-            let output = self.terrace(&["volume", "pin", "web:vda", tier]);
-            output.status.success()
-        });
-    }
-
-    fn log(&self) -> Log {
-        let bytes = fs::read(self.path("web.log")).unwrap_or_default();
-        Log::read(&bytes).unwrap()
-    }
-
-    fn wait_for_writes(&self, more: usize) {
-        let before = self.log().writes();
-        self.wait_until("the guest writes", || self.log().writes() >= before + more);
-    }
-
-    fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
-        let until = Instant::now() + PATIENCE;
-        while !is_so() {
-            assert!(
-                Instant::now() < until,
-                "waited too long until {what}: {}",
-                fs::read_to_string(self.path("serve.log")).unwrap_or_default()
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// What is written down of moves.
-    fn intents(&self) -> String {
-        let entries = fs::read_dir(self.path("state/qemu-moves"));
-        let paths = entries.into_iter().flatten().map(|e| e.unwrap().path());
-        let texts = paths.filter(|p| p.extension().is_some_and(|e| e == "json"));
-        texts.filter_map(|p| fs::read_to_string(p).ok()).collect()
-    }
-
     /// Whether somebody looks after its moves, and none is on its way.
     fn is_settled(&self) -> bool {
         let on_its_way = [
@@ -228,7 +141,7 @@ impl Plain {
             "pivoted",
             "giving-up",
         ];
-        let intents = self.intents();
+        let intents = self.intents(MOVES);
         let moves = on_its_way
             .iter()
             .any(|p| intents.contains(&format!("\"{p}\"")));
@@ -251,21 +164,9 @@ impl Plain {
         (named.len() == 1).then(|| named[0].clone())
     }
 
-    fn files(&self, dir: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.path(dir)).unwrap();
-        let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names
-    }
-
     fn lost(&self, image: &str) -> usize {
-        let format = Path::new(image).extension().unwrap().to_str().unwrap();
-        let raw = self.path("read.raw");
-        let mut convert = Command::new("qemu-img");
-        convert.args(["convert", "-U", "-f", format, "-O", "raw", image]);
-        assert!(convert.arg(&raw).status().unwrap().success());
-        self.log().lost_in(&fs::read(raw).unwrap()).len()
+        let log = self.log("web").unwrap();
+        log.lost_in(&self.bytes_of(image, format_of(image))).len()
     }
 
     /// Latency histograms of its disk.
@@ -287,17 +188,8 @@ fn greets(socket: &Path) -> bool {
     BufReader::new(stream).read_line(&mut line).is_ok() && line.contains("QMP")
 }
 
-fn end(child: &mut Option<Child>, signal: &str) {
-    if let Some(mut child) = child.take() {
-        let pid = child.id().to_string();
-        let _ = Command::new("kill").args([signal, &pid]).status();
-        let _ = child.wait();
-    }
-}
-
 impl Drop for Plain {
     fn drop(&mut self) {
-        end(&mut self.server, "-9");
         end(&mut self.machine, "-9");
     }
 }
@@ -310,15 +202,15 @@ fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
     }
     let mut host = Plain::new("100MB/s");
     assert!(host.start("bulk/web.raw", "raw"));
-    host.wait_for_writes(50);
+    host.wait_for_writes("web", 50);
     host.serve();
     for (n, tier) in ["fast", "bulk", "fast"].iter().enumerate() {
-        host.pin(tier);
+        host.pin("web:vda", tier);
         let below = host.text(tier) + "/";
         host.wait_until(&format!("move {n} to {tier} is done"), || {
             host.image().is_some_and(|image| image.starts_with(&below))
         });
-        host.wait_for_writes(20);
+        host.wait_for_writes("web", 20);
     }
     // Percentiles are known.
     host.wait_until("its p99 is known", || {
@@ -327,9 +219,7 @@ fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
         let shown: Value = serde_json::from_str(&text).unwrap_or_default();
         p99_of(&shown).is_some_and(|us| us > 10.0)
     });
-    host.wait_until("old images are gone", || {
-        host.files("state/qemu-moves") == ["lock"]
-    });
+    host.wait_until("old images are gone", || host.files(MOVES) == ["lock"]);
     assert_eq!(host.files("bulk"), [""; 0]);
     assert_eq!(host.files("fast"), ["web.qcow2"]);
     // Nothing of three moves is left in QEMU but the throttle and the image's two nodes.
@@ -338,7 +228,7 @@ fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
     end(&mut host.server, "-TERM");
     assert!(!host.has_histograms(), "its histograms are not given back");
     end(&mut host.machine, "-9");
-    let log = host.log();
+    let log = host.log("web").unwrap();
     assert_eq!((log.boots(), log.errors()), (1, 0));
     assert!(log.writes() > 100, "{} writes", log.writes());
     assert_eq!(host.lost(&host.text("fast/web.qcow2")), 0);
@@ -356,17 +246,17 @@ fn a_move_of_plain_qemu_outlasts_kills() {
     }
     let mut host = Plain::new("500KiB/s");
     assert!(host.start("bulk/web.raw", "raw"));
-    host.wait_for_writes(20);
+    host.wait_for_writes("web", 20);
     host.serve();
-    host.pin("fast");
-    let copying = |host: &Plain| host.intents().contains("\"copying\"");
+    host.pin("web:vda", "fast");
+    let copying = |host: &Plain| host.intents(MOVES).contains("\"copying\"");
     host.wait_until("it copies", || copying(&host));
     end(&mut host.machine, "-9");
     assert_eq!(host.lost(&host.text("bulk/web.raw")), 0);
     host.wait_until("the move is given up", || !copying(&host));
     assert_eq!(host.files("bulk"), ["web.raw"]);
     assert!(host.start("bulk/web.raw", "raw"));
-    host.wait_for_writes(20);
+    host.wait_for_writes("web", 20);
     // It is begun again, and the one that looks after it is killed.
     host.wait_until("it copies again", || copying(&host));
     end(&mut host.server, "-9");
@@ -375,29 +265,14 @@ fn a_move_of_plain_qemu_outlasts_kills() {
     host.wait_until("it has moved", || {
         host.image().is_some_and(|image| image.starts_with(&fast))
     });
-    host.wait_for_writes(20);
-    host.wait_until("old images are gone", || {
-        host.files("state/qemu-moves") == ["lock"]
-    });
+    host.wait_for_writes("web", 20);
+    host.wait_until("old images are gone", || host.files(MOVES) == ["lock"]);
     let image = host.image().unwrap();
     end(&mut host.machine, "-9");
     assert_eq!([host.files("bulk"), host.files("fast")].concat().len(), 1);
-    let log = host.log();
+    let log = host.log("web").unwrap();
     assert_eq!((log.boots(), log.errors()), (2, 0));
     assert_eq!(host.lost(&image), 0);
-}
-
-/// A generator of numbers, by SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
 }
 
 /// `TERRACE_SEEDS=0..100` runs a hundred of them.
@@ -409,23 +284,23 @@ fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
     }
     let mut host = Plain::new("4MiB/s");
     assert!(host.start("bulk/web.raw", "raw"));
-    host.wait_for_writes(20);
+    host.wait_for_writes("web", 20);
     host.serve();
     let (mut starts, mut refused, mut by_phase) = (0, 0, std::collections::BTreeMap::new());
     testkit::seeds::run(0..3, |seed| {
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed, 0);
         let on = host.image().ok_or("it has no image")?;
         let tier = match on.starts_with(&host.text("bulk")) {
             true => "fast",
             false => "bulk",
         };
-        host.pin(tier);
+        host.pin("web:vda", tier);
         let phases: &[&str] = match random.below(4) {
             0 => &["begun", "copying"],
             _ => &["blocking", "pivoting", "pivoted"],
         };
         let phase = |host: &Plain| {
-            let intents = host.intents();
+            let intents = host.intents(MOVES);
             let found = phases
                 .iter()
                 .find(|p| intents.contains(&format!("\"{p}\"")));
@@ -451,9 +326,9 @@ fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
             end(&mut host.server, "-9");
         }
         // The script is run again and again, with the old path, until somebody has looked where the image is.
-        let before = host.log().writes();
+        let before = host.log("web").unwrap().writes();
         let (until, mut tried) = (Instant::now() + PATIENCE, 0);
-        while host.log().writes() < before + 30 {
+        while host.log("web").unwrap().writes() < before + 30 {
             if Instant::now() > until {
                 return Err(format!("victims {victims}: it does not run again"));
             }
@@ -491,7 +366,7 @@ fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
         let below = host.text(tier) + "/";
         host.wait_until("it has moved", || {
             let there = host.image().is_some_and(|image| image.starts_with(&below));
-            there && host.files("state/qemu-moves") == ["lock"]
+            there && host.files(MOVES) == ["lock"]
         });
         let left = [host.files("bulk"), host.files("fast")].concat();
         match left.len() {
@@ -502,7 +377,7 @@ fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
     eprintln!("{starts} starts, {refused} refused, killed when {by_phase:?}");
     let image = host.image().unwrap();
     end(&mut host.machine, "-9");
-    assert_eq!(host.log().errors(), 0);
+    assert_eq!(host.log("web").unwrap().errors(), 0);
     assert_eq!(host.lost(&image), 0);
 }
 

@@ -15,7 +15,11 @@ const PLAN_EPOCHS: u64 = 2;
 
 impl Controller {
     /// Why the controller does not approve a move by itself; none if it does.
-    pub(super) fn waits_for(&self, job: &Job) -> Option<String> {
+    pub(super) fn waits_for(&self, host: &Host, job: &Job) -> Option<String> {
+        let by_hand = Self::by_hand(host, job);
+        if by_hand.is_some() {
+            return by_hand;
+        }
         let goal = job.order.terms.goal;
         let mode = self.mode_of(goal);
         if self.operator.paused {
@@ -41,7 +45,7 @@ impl Controller {
     }
 
     /// Why a person has to carry a job out, if so.
-    pub(super) fn by_hand(host: &Host, job: &Job) -> Option<String> {
+    fn by_hand(host: &Host, job: &Job) -> Option<String> {
         let volume = host.kept.names.of_volume(job.order.volume);
         let found = host.report()?.volumes.iter().find(|v| v.name == volume)?;
         let bound = found.bound.as_ref().filter(|b| b.by_hand)?;
@@ -63,7 +67,7 @@ impl Controller {
         let withdrawn: Vec<JobId> = jobs
             .filter(|j| j.state == JobState::Waiting)
             .filter(by_mode)
-            .filter(|j| self.waits_for(j).is_some() || Self::by_hand(&host, j).is_some())
+            .filter(|j| self.waits_for(&host, j).is_some())
             .map(|j| j.id)
             .collect();
         for id in withdrawn {
@@ -105,8 +109,7 @@ impl Controller {
             .executor
             .jobs()
             .iter()
-            .filter(|j| j.state == JobState::Proposed && self.waits_for(j).is_none())
-            .filter(|j| Self::by_hand(&host, j).is_none())
+            .filter(|j| j.state == JobState::Proposed && self.waits_for(&host, j).is_none())
             .map(|j| j.id)
             .collect();
         for id in ripe {

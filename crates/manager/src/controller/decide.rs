@@ -1,5 +1,6 @@
 //! One decision: when it is due, from facts to a proposed plan.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use executor::{Input, Job, JobId, JobState};
@@ -203,15 +204,16 @@ impl Controller {
             }
         }
         if let Some(report) = host.report() {
-            for v in report.volumes.iter().filter(|v| v.stays()) {
-                let found = facts.volumes.iter().position(|f| f.name == v.name);
-                let Some(id) = found.map(VolumeId::from_index) else {
-                    continue;
-                };
-                let at = facts.volumes[id.index()].device;
-                let tier = facts.topology.tier_of(at);
-                policy.pins.retain(|p| p.volume != id);
-                policy.pins.push(Pin { volume: id, tier });
+            let stay = report.volumes.iter().filter(|v| v.stays());
+            let stay: BTreeSet<&str> = stay.map(|v| &*v.name).collect();
+            let stays = |v: VolumeId| stay.contains(&*facts.volumes[v.index()].name);
+            policy.pins.retain(|p| !stays(p.volume));
+            for (i, v) in facts.volumes.iter().enumerate() {
+                let volume = VolumeId::from_index(i);
+                if stays(volume) {
+                    let tier = facts.topology.tier_of(v.device);
+                    policy.pins.push(Pin { volume, tier });
+                }
             }
             // Nobody knows what would become of data there; but where nothing is known of any tier, what is emptied has to go
             // somewhere, and nothing else moves.

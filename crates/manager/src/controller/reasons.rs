@@ -24,7 +24,7 @@ impl Controller {
                 },
                 Some(JobState::Proposed) => MoveState::Proposed {
                     why: job
-                        .and_then(|j| Self::by_hand(host, j).or_else(|| self.waits_for(j)))
+                        .and_then(|j| self.waits_for(host, j))
                         .unwrap_or_else(|| "it is about to be approved".into()),
                 },
                 Some(JobState::Waiting) => MoveState::Approved,

@@ -129,6 +129,31 @@ impl fmt::Display for Phase {
 }
 
 impl Intent {
+    /// Of a disk of a domain, before anything is done; `unsettled` is a path that never has a file. What it is ordered for is added by who orders it.
+    pub fn new(uuid: String, target: String, from: Image, to: Image, unsettled: String) -> Self {
+        Self {
+            form: INTENT_FORM,
+            job: 0,
+            volume: String::new(),
+            device: String::new(),
+            kept_as: None,
+            rate_bytes_per_s: 1,
+            boot: String::new(),
+            at_s: 0,
+            life: None,
+            left: None,
+            made: None,
+            held: false,
+            cancel: false,
+            phase: Phase::Begun,
+            uuid,
+            target,
+            from,
+            to,
+            unsettled,
+        }
+    }
+
     /// Whether the guest's data is still on its way: else only files are left to be looked after.
     pub fn moves(&self) -> bool {
         !matches!(self.phase, Phase::Kept(_))

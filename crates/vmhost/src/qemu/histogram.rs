@@ -65,16 +65,6 @@ impl Histogram {
     }
 }
 
-/// Both together.
-pub(super) fn merged(a: &[(u16, u64)], b: &[(u16, u64)]) -> Vec<(u16, u64)> {
-    let mut sums = std::collections::BTreeMap::new();
-    for (bucket, n) in a.iter().chain(b) {
-        let sum: &mut u64 = sums.entry(*bucket).or_default();
-        *sum = sum.saturating_add(*n);
-    }
-    sums.into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

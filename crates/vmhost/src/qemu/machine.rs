@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::histogram::{Histogram, merged};
+use super::histogram::Histogram;
 use super::value::At as Field;
 use super::{Names, Options};
 use crate::moving::Live;
@@ -498,14 +498,9 @@ impl Node {
     }
 }
 
-/// An export behind a unix socket as QEMU writes it; neither name nor path is encoded.
 fn nbd(file: &str) -> Source {
-    let rest = file.strip_prefix("nbd+unix:///");
-    match rest.and_then(|rest| rest.split_once("?socket=")) {
-        Some((export, socket)) if socket.starts_with('/') && !socket.contains('&') => Source::Nbd {
-            socket: socket.into(),
-            export: export.into(),
-        },
+    match At::of_uri(file) {
+        Some(At::Nbd { socket, export }) => Source::Nbd { socket, export },
         _ => Source::Network("nbd".into()),
     }
 }
@@ -631,7 +626,7 @@ fn counters(stats: &Field<'_>, block: &mut BlockStats) -> Result<Counted, HostEr
     let all = (histogram("rd")?, histogram("wr")?, histogram("flush")?);
     Ok(match all {
         (Histogram::Ours(reads), Histogram::Ours(writes), Histogram::Ours(flushes)) => {
-            let writes = merged(&writes, &flushes);
+            let writes = algo::merged_buckets(&writes, &flushes);
             block.latencies = Some(Latencies { reads, writes });
             Counted::Us
         }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Machine, Options};
+use crate::hash::{BEGINNING, hashed};
 use crate::moving::Intent;
 use crate::{At, Image};
 
@@ -25,10 +26,7 @@ impl Names {
             kept,
         ];
         let bytes = parts.iter().flat_map(|p| p.bytes().chain([0]));
-        // FNV-1a.
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = hashed(BEGINNING, bytes);
         Self(format!("{PREFIX}{hash:016x}"))
     }
 

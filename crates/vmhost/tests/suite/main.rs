@@ -3,7 +3,7 @@
 mod moving;
 mod qemu;
 
-use manager::wire::{DeviceIo, Placed};
+use manager::wire::{DeviceIo, Placed, filled};
 use proptest::prelude::*;
 use vmhost::*;
 
@@ -271,7 +271,8 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
         (bound.why.as_str(), bound.by_hand),
         ("its image has 1 more below it", false)
     );
-    let command = inventory.command("web:vda", &places[0]).unwrap();
+    let command = vda.command.as_ref().unwrap();
+    let command = filled(command, &places[0].path, "", "");
     let to = format!("'{}/web.raw' --format raw", places[0].path);
     assert!(command.contains(&to), "{command}");
     // The kernel's counters where there are any; else those of disks, which begin anew with a start.

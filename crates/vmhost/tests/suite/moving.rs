@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use vmhost::moving::{
-    Definition, FileId, INTENT_FORM, Intent, Live, Naming, Phase, Seen, Step, next,
-};
+use vmhost::moving::{Definition, FileId, Intent, Live, Naming, Phase, Seen, Step, next};
 use vmhost::{At, Image, Mirror};
 
 /// Writes in a history. Each raises the version of the disk by one.
@@ -97,25 +95,14 @@ fn ordered() -> Host {
         refused: false,
         may_begin: true,
         intent: Some(Intent {
-            form: INTENT_FORM,
-            job: 1,
-            volume: "web:vda".into(),
-            uuid: "u".into(),
-            target: "vda".into(),
-            device: "fast".into(),
-            from: image("/slow/a"),
-            to: image("/fast/a"),
-            unsettled: "/state/a.unsettled".into(),
             kept_as: Some("/slow/a.kept".into()),
-            rate_bytes_per_s: 1,
-            boot: "b".into(),
-            at_s: 0,
-            life: None,
-            left: None,
-            made: None,
-            held: false,
-            cancel: false,
-            phase: Phase::Begun,
+            ..Intent::new(
+                "u".into(),
+                "vda".into(),
+                image("/slow/a"),
+                image("/fast/a"),
+                "/state/a.unsettled".into(),
+            )
         }),
         about_to: None,
         accepted: false,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use vmhost::moving::{INTENT_FORM, Intent, Live, Phase};
+use vmhost::moving::{Intent, Live, Phase};
 use vmhost::qemu::{Aio, Machine, Names, Options, add_nodes, bounds, mirror};
 use vmhost::*;
 
@@ -18,25 +18,17 @@ fn image(path: &str, format: &str) -> Image {
 
 fn intent() -> Intent {
     Intent {
-        form: INTENT_FORM,
         job: 7,
-        volume: "web:vda".into(),
-        uuid: "web".into(),
-        target: "vda".into(),
-        device: "/fast".into(),
-        from: image("/slow/a.raw", "raw"),
-        to: image("/fast/a.qcow2", "qcow2"),
-        unsettled: "/moves/x.unsettled".into(),
-        kept_as: Some("/slow/a.raw.moved-1".into()),
         rate_bytes_per_s: 1000,
-        boot: "x".into(),
-        at_s: 1,
-        life: None,
-        left: None,
-        made: None,
-        held: false,
-        cancel: false,
+        kept_as: Some("/slow/a.raw.moved-1".into()),
         phase: Phase::Copying,
+        ..Intent::new(
+            "web".into(),
+            "vda".into(),
+            image("/slow/a.raw", "raw"),
+            image("/fast/a.qcow2", "qcow2"),
+            "/moves/x.unsettled".into(),
+        )
     }
 }
 

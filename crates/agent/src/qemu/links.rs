@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vmhost::builds::{self, Build};
+use vmhost::builds::Build;
 use vmhost::qemu::{self, Machine, Options};
 use vmhost::{DomainStats, Known};
 
 use super::monitor::{Life, Missing, Monitor};
-use crate::virsh::Refusal;
+use crate::moves::Refusal;
 
 /// A socket that could not be used is tried again after this time, unless something moves there.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -56,12 +56,12 @@ impl Read {
 }
 
 /// All of them.
-pub(super) struct Machines {
+pub(super) struct Links {
     dir: PathBuf,
     links: BTreeMap<String, Link>,
 }
 
-impl Machines {
+impl Links {
     pub(super) fn new(dir: PathBuf) -> Self {
         let links = BTreeMap::new();
         Self { dir, links }
@@ -284,10 +284,5 @@ impl Link {
             }
         }
         any
-    }
-
-    /// What an inventory may say of its build.
-    pub(super) fn fault(read: &Read) -> Option<String> {
-        builds::check(read.build).err()
     }
 }

@@ -1,0 +1,80 @@
+//! What stands against a copy of a domain's disk, or would not be in it.
+
+use std::path::Path;
+
+use vmhost::{At, quoted};
+
+use super::hands::LibvirtHands;
+use crate::kernel;
+use crate::machines::Copied;
+
+impl LibvirtHands<'_> {
+    /// What a new image would not have, and who else names the old one or the new one.
+    ///
+    /// # Errors
+    /// What it is, or why nobody can say.
+    pub(super) fn check(&self, copied: &Copied<'_>) -> Result<(), String> {
+        let Copied {
+            domain,
+            disk,
+            from,
+            to,
+        } = *copied;
+        let uuid = quoted(&domain.uuid);
+        for what in ["snapshot", "checkpoint"] {
+            let ask = [format!("{what}-list --name {uuid}")];
+            let answer = self.virsh.ask(&ask)?;
+            let found = answer[0].text();
+            let found = found.map_err(|e| format!("whether it has {what}s is not known: {e}"))?;
+            if !found.is_empty() {
+                return Err(format!(
+                    "its domain has {what}s, which a new image would not have"
+                ));
+            }
+        }
+        let directory_of = |pool: &str| self.directory_of(pool);
+        let same = |a: &At, b: &At| match (a.file(), b.file()) {
+            (Some(a), Some(b)) => a == b || kernel::same_file(Path::new(a), Path::new(b)),
+            (None, None) => a.to_string() == b.to_string() || same_export(a, b),
+            _ => false,
+        };
+        for other in self.everybody()? {
+            let own = other.uuid == domain.uuid;
+            for d in &other.disks {
+                let Some(at) = d.source.at(directory_of) else {
+                    continue;
+                };
+                let itself = own && d.target == disk.target;
+                if itself && d.image(directory_of).as_ref() != Some(from) {
+                    return Err("its domain's definition names another image than it uses".into());
+                }
+                for (image, which) in [(from, "its image"), (to, "its target")] {
+                    let named = same(&at, &image.at);
+                    if named && !(itself && which == "its image") {
+                        return Err(format!("domain {} names {which} too", other.name));
+                    }
+                }
+            }
+            let paths = [from.at.file(), to.at.file()];
+            let mut below = other.below.iter();
+            if below.any(|b| paths.contains(&Some(b.as_str()))) {
+                return Err(format!("an image of domain {} is on top of it", other.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two exports are one, by whatever paths of the socket.
+fn same_export(a: &At, b: &At) -> bool {
+    match (a, b) {
+        (
+            At::Nbd { socket, export },
+            At::Nbd {
+                socket: other,
+                export: name,
+            },
+        ) => export == name && kernel::same_file(Path::new(socket), Path::new(other)),
+        _ => false,
+    }
+}

@@ -1,0 +1,327 @@
+//! A host of virtual machines, whatever tells of them: looked at, and moved where there is a directory for what has to be written down of that.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use manager::agent::{Deed, Snapshot, WantedExtents};
+use manager::wire::{ArrayPolicy, Bound, MoveOrder};
+use model::ClassObjective;
+use units::Nanos;
+use vmhost::{At, Disk, Domain, Image, Inventory, Place, builds};
+
+use crate::host::Host;
+use crate::kernel;
+use crate::moves::{Hands, Moves, Planned};
+use crate::places::{self, Moving, TierOf, check_room, target_in};
+use crate::yielding::Yielding;
+
+/// Time between two looks while something moves.
+const LOOKS_APART: Duration = Duration::from_millis(900);
+
+/// What is looked after on a host of virtual machines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MachinesSettings {
+    /// Tiers, high end first.
+    pub tiers: Vec<TierOf>,
+    /// Classes by volumes' names, in which a `*` stands for anything: the first that fits.
+    pub classes: Vec<(String, String)>,
+    /// What disks are moved with; without it moves are recommended only.
+    pub moving: Option<Moving>,
+}
+
+/// A disk that is to be copied, and where.
+pub(crate) struct Copied<'a> {
+    pub domain: &'a Domain,
+    pub disk: &'a Disk,
+    pub from: &'a Image,
+    pub to: &'a Image,
+}
+
+/// What tells of a host's virtual machines, and does something to them.
+pub(crate) trait Hypervisor: Send {
+    /// What it is called in what operators are told.
+    fn called(&self) -> &'static str;
+
+    /// Takes in the machines as they are now; what an operator should know of that.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    fn look(&mut self) -> Result<Vec<String>, String>;
+
+    /// What the last look has found.
+    fn inventory<'a>(&'a self, tiers: &'a [String], places: &'a [Place]) -> Inventory<'a>;
+
+    /// Where a pool is.
+    ///
+    /// # Errors
+    /// It is nowhere.
+    fn path_of_pool(&self, name: &str) -> Result<String, String>;
+
+    /// Why no disk of a domain is moved by us.
+    fn fault(&self, domain: &str) -> Option<String>;
+
+    /// Looks at what stands against a copy, or would not be in it; the size of clusters that a copy in qcow2 gets.
+    ///
+    /// # Errors
+    /// What it is.
+    fn check(&self, copied: &Copied<'_>) -> Result<Option<u64>, String>;
+
+    /// Takes note of the moves before anything is done about them: of what they concern nothing that was known before is taken for known.
+    fn moves_go_on(&mut self, _: &Moves) {}
+
+    /// What does something for moves.
+    fn hands(&mut self) -> Box<dyn Hands + '_>;
+
+    /// Whether [`vmhost::Inventory`]'s commands are its operators'.
+    fn has_commands(&self) -> bool;
+
+    /// Gives back what it was lent.
+    fn end(&mut self) {}
+}
+
+/// Virtual machines, as a hypervisor tells of them.
+pub(crate) struct Machines<H> {
+    hypervisor: H,
+    settings: MachinesSettings,
+    tiers: Vec<String>,
+    places: Vec<Place>,
+    said: BTreeSet<String>,
+    remarks: Vec<String>,
+    moves: Option<Moves>,
+    yielding: Yielding,
+    last: Option<(Instant, Snapshot)>,
+    began: Instant,
+}
+
+impl<H: Hypervisor> Machines<H> {
+    /// Nothing is asked yet.
+    pub(crate) fn new(hypervisor: H, settings: MachinesSettings) -> Self {
+        Self {
+            hypervisor,
+            tiers: settings.tiers.iter().map(|t| t.name.clone()).collect(),
+            settings,
+            places: vec![],
+            said: BTreeSet::new(),
+            remarks: vec![],
+            moves: None,
+            yielding: Yielding::default(),
+            last: None,
+            began: Instant::now(),
+        }
+    }
+
+    /// Once for each text.
+    fn remark(&mut self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            if self.said.insert(text.clone()) {
+                self.remarks.push(text);
+            }
+        }
+    }
+
+    /// Machines as they are now.
+    fn look(&mut self) -> Result<(), String> {
+        let remarks = self.hypervisor.look()?;
+        self.remark(remarks);
+        Ok(())
+    }
+
+    /// Places of tiers as they are now.
+    ///
+    /// # Errors
+    /// One that never was there.
+    fn look_at_places(&mut self) -> Result<(), String> {
+        let look = places::Look {
+            tiers: &self.settings.tiers,
+            before: &self.places,
+            path_of_pool: &|name| self.hypervisor.path_of_pool(name),
+            images: &self.hypervisor.inventory(&[], &[]).images().collect(),
+        };
+        let (places, remarks) = look.now()?;
+        self.remark(remarks);
+        self.places = places;
+        Ok(())
+    }
+
+    /// Takes moves further.
+    fn go_on(&mut self) {
+        let Some(moves) = &mut self.moves else {
+            return;
+        };
+        self.hypervisor.moves_go_on(moves);
+        let now_ns = self.began.elapsed().as_nanos() as u64;
+        moves.beat(&mut *self.hypervisor.hands(), &self.yielding, now_ns);
+    }
+
+    /// Says what keeps disks from being moved by us, whatever they are; our own moves do not.
+    fn say_what_is_bound(&self, snapshot: &mut Snapshot) {
+        for v in &mut snapshot.volumes {
+            if v.moving.is_some() {
+                v.bound = None;
+            }
+            let domain = v.name.rsplit_once(':').map_or("", |(domain, _)| domain);
+            let fault = match (&v.moving, &self.moves) {
+                (Some(_), _) => None,
+                (None, None) => Some("moves are recommended only on this host".into()),
+                (None, Some(_)) => self.hypervisor.fault(domain),
+            };
+            if let (None, Some(why)) = (&v.bound, fault) {
+                v.bound = Some(Bound { why, by_hand: true });
+            }
+            if !self.hypervisor.has_commands() {
+                v.command = None;
+            }
+        }
+    }
+
+    fn start_move(&mut self, order: &MoveOrder) -> Result<(), String> {
+        if self.settings.moving.is_none() {
+            return Err(format!(
+                "moves of {} are recommended only: there is no directory to write down what becomes of disks",
+                order.volume
+            ));
+        }
+        let planned = self.plan(order)?;
+        let Some(moves) = &mut self.moves else {
+            return Err("it was not looked at yet what is under way".into());
+        };
+        moves.begin(&mut *self.hypervisor.hands(), order, planned)
+    }
+
+    /// Whether an order can be carried out as everything is, and where to.
+    fn plan(&self, order: &MoveOrder) -> Result<Planned, String> {
+        if order.extents.is_some() {
+            return Err("only whole disks are moved".into());
+        }
+        let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
+        let (domain, disk) = inventory
+            .disk_of(&order.volume)
+            .ok_or("there is no such disk in a running domain")?;
+        if let Some(why) = disk.fixed(domain) {
+            return Err(why.to_string());
+        }
+        if let Some(why) = self.hypervisor.fault(&domain.name) {
+            return Err(why);
+        }
+        let from = disk.image(|pool| inventory.directory_of(pool));
+        let from = from.ok_or("its image is not known")?;
+        let place = self.places.iter().find(|p| p.name == order.device);
+        let place = place.ok_or_else(|| format!("there is no device {}", order.device))?;
+        if !place.connected {
+            return Err(format!("{} cannot be reached", place.name));
+        }
+        let (capacity, physical) = inventory.sizes_of(&order.volume);
+        let capacity = capacity.ok_or("the size of the disk is not known")?;
+        let to = target_in(&self.settings.tiers, place, &order.volume, &from)?;
+        if matches!(to.at, At::Nbd { .. }) && self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
+            return Err(format!(
+                "{} is known to a move that is not forgotten yet",
+                place.name
+            ));
+        }
+        let (sizes, rate) = ((capacity, physical), order.rate_bytes_per_s);
+        check_room(&self.settings.tiers, place, &to, sizes, rate)?;
+        if let Some(path) = from.at.file()
+            && !kernel::is_plain(Path::new(path))
+        {
+            return Err(format!(
+                "{path} is a link, or reached by one: name the file itself"
+            ));
+        }
+        let copied = Copied {
+            domain,
+            disk,
+            from: &from,
+            to: &to,
+        };
+        let cluster_bytes = self.hypervisor.check(&copied)?;
+        Ok(Planned {
+            uuid: domain.uuid.clone(),
+            target: disk.target.clone(),
+            bytes: capacity,
+            cluster_bytes: cluster_bytes.filter(|_| to.format == "qcow2"),
+            hold: builds::holds_at_start(disk),
+            from,
+            to,
+        })
+    }
+}
+
+impl<H: Hypervisor> Host for Machines<H> {
+    fn called(&self) -> &'static str {
+        self.hypervisor.called()
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, String> {
+        if let Some(moving) = &self.settings.moving
+            && self.moves.is_none()
+        {
+            self.moves = Some(Moves::open(&moving.dir, moving.keep_source)?);
+        }
+        // While something moves an agent looks more often than there is anything new.
+        let fresh = |(at, _): &&(Instant, Snapshot)| at.elapsed() < LOOKS_APART;
+        if let (Some(moves), Some((_, last))) = (&self.moves, self.last.as_ref().filter(fresh))
+            && moves.is_busy()
+        {
+            let mut last = last.clone();
+            moves.tell(&mut last);
+            return Ok(last);
+        }
+        if self.last.is_none() {
+            self.look()?; // what moves are about is found where pools are
+        }
+        // What was begun before comes first, at a start too.
+        self.go_on();
+        self.look()?;
+        self.look_at_places()?;
+        let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
+        let class_of = |name: &str| places::class_of(&self.settings.classes, name);
+        let mut snapshot = inventory.snapshot(class_of);
+        let left_out = inventory.left_out().into_iter();
+        let left_out: Vec<String> = left_out
+            .map(|(name, why)| format!("{name} is not looked after: {why}"))
+            .collect();
+        self.remark(left_out);
+        if let Some(moves) = &self.moves {
+            moves.tell(&mut snapshot);
+        }
+        self.say_what_is_bound(&mut snapshot);
+        let before = self.last.as_ref().map(|l| &l.1);
+        self.yielding.look(before, &snapshot);
+        self.last = Some((Instant::now(), snapshot.clone()));
+        Ok(snapshot)
+    }
+
+    fn remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
+    }
+
+    fn look_at_extents(&mut self, _: Vec<WantedExtents>, _: &mut Snapshot) -> Result<(), String> {
+        Ok(()) // nothing is known of extents
+    }
+
+    fn hold_to(&mut self, _: &ArrayPolicy) -> Result<(), String> {
+        Ok(()) // its operators do not ask here
+    }
+
+    fn promise(&mut self, objectives: &[ClassObjective], lasting: Nanos) -> Result<(), String> {
+        self.yielding.promise(objectives, lasting);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
+        match deed {
+            Deed::StartMove(order) => self.start_move(order),
+            Deed::CancelMove { volume } => match &mut self.moves {
+                Some(moves) => moves.cancel(volume),
+                None => Ok(()),
+            },
+            Deed::Inject { .. } => Err("nothing is delayed on a host of virtual machines".into()),
+        }
+    }
+
+    fn end(&mut self) {
+        self.hypervisor.end();
+    }
+}

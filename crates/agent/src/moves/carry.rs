@@ -1,0 +1,326 @@
+//! Steps of moves, carried out one after the other, each on what was just seen.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use manager::agent::MoveEnd;
+use tracing::{info, warn};
+use vmhost::moving::{Definition, Doubt, Intent, Kept, Live, Naming, Phase, Seen, Step, next};
+use vmhost::{At, Image};
+
+use super::one::{Move, SURE_AFTER, now_s};
+use super::{FREE_S, Hands, Intents, Moves, Refusal, Rest, Sight, files};
+use crate::yielding::Yielding;
+
+/// Steps that one move may take at a look, at most: all of a pivot, and no more.
+const STEPS_MAX: usize = 12;
+/// A guest is paused for one step of a move for so long at most, as far as that depends on us.
+const HELD_MAX: Duration = Duration::from_secs(2);
+/// Bytes that a copy leaves free on its target, at least.
+const FREE_MIN: u64 = 32 << 20;
+/// A kept file that somebody uses is looked after again in so many seconds.
+const AGAIN_S: u64 = 3600;
+
+impl Moves {
+    /// Takes all moves as far as they go now.
+    pub(crate) fn beat(&mut self, hands: &mut dyn Hands, yielding: &Yielding, now_ns: u64) {
+        let names: Vec<String> = self.moves.keys().cloned().collect();
+        for name in names {
+            let result = self.advance(&name, hands);
+            let Some(m) = self.moves.get_mut(&name) else {
+                continue;
+            };
+            if let Err(why) = &result
+                && m.stuck.as_ref() != Some(why)
+            {
+                let (volume, phase) = (&m.intent.volume, m.intent.phase.to_string());
+                warn!(volume, phase, why, "a move does not go on");
+            }
+            m.stuck = result.err();
+            if m.intent.phase != Phase::Copying {
+                continue;
+            }
+            m.keep_pace(hands, yielding, now_ns);
+            // A copy that fails by itself is like a cancel in mid-write, which QEMU does not bear.
+            let least = FREE_MIN.max(m.rate.saturating_mul(FREE_S));
+            if files::free(&m.intent.to).is_some_and(|free| free < least) {
+                let why = format!("less than {least} bytes are free on its target");
+                let noted = self.note(&name, None, Phase::GivingUp { why });
+                if let (Err(why), Some(m)) = (noted, self.moves.get_mut(&name)) {
+                    m.stuck = Some(why);
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, name: &str, hands: &mut dyn Hands) -> Result<(), String> {
+        let mut stuck = Ok(());
+        for _ in 0..STEPS_MAX {
+            let Some(m) = self.moves.get_mut(name) else {
+                return Ok(());
+            };
+            let sight = match m.intent.moves() {
+                true => hands.look(&m.intent),
+                // Nothing but a file is left.
+                false => Ok(Sight::without_job(Live::Unknown, Definition::Unknown)),
+            };
+            let sight = match sight {
+                Ok(sight) => sight,
+                // What was tried before it says more.
+                Err(why) => return stuck.and(Err(why)),
+            };
+            if let Some((copied, left)) = sight.progress {
+                (m.copied, m.left) = (m.copied.max(copied), left);
+            }
+            let seen = m.seen(sight, self.boot.as_deref(), self.keep);
+            let step = next(&m.intent, &seen);
+            if stuck.is_err() && !matches!(step, Step::Note(_)) {
+                return stuck; // tried again at the next look
+            }
+            if step == Step::Wait {
+                let unknown = m.intent.moves()
+                    && (seen.live == Live::Unknown || seen.definition == Definition::Unknown);
+                return match unknown {
+                    true => stuck.and(Err("its hypervisor does not say how its domain is".into())),
+                    false => stuck,
+                };
+            }
+            let (volume, phase) = (&m.intent.volume, m.intent.phase.to_string());
+            info!(volume, phase, step = ?step, "a move goes on");
+            // What could not be done may have been done all the same: what is seen next says.
+            stuck = self.take(name, hands, &seen, step);
+        }
+        stuck
+    }
+
+    fn take(
+        &mut self,
+        name: &str,
+        hands: &mut dyn Hands,
+        seen: &Seen,
+        step: Step,
+    ) -> Result<(), String> {
+        let m = self.moves.get_mut(name).expect("it was just looked at");
+        let intent = &mut m.intent;
+        match step {
+            Step::Wait => Ok(()),
+            Step::Note(phase) => self.note(name, life_of(&seen.live), phase),
+            Step::Release => let_go(&self.intents, name, intent, hands),
+            Step::Abort => held(&self.intents, name, intent, hands, abort).and_then(|done| done),
+            Step::Pivot => self.pivot(name, hands),
+            Step::Define(naming) => {
+                let image = match naming {
+                    Naming::Unsettled => &Image {
+                        at: At::File(intent.unsettled.clone()),
+                        format: intent.from.format.clone(),
+                    },
+                    Naming::From => &intent.from,
+                    Naming::To => &intent.to,
+                };
+                hands.define(intent, &seen.definition, image)
+            }
+            Step::RemoveTarget => match hands.user_of(&intent.to.at.to_string())? {
+                None => files::remove(&intent.to, intent.made),
+                Some(user) => Err(format!("{} is used by domain {user}", intent.to.at)),
+            },
+            Step::RenameSource => files::rename(intent),
+            Step::RemoveKept => match &intent.phase {
+                Phase::Kept(kept) => {
+                    let kept = kept.clone();
+                    self.remove_kept(name, hands, kept)
+                }
+                _ => Ok(()),
+            },
+            Step::Forget(why) => {
+                self.intents.forget(name)?;
+                let m = self.moves.remove(name).expect("it was just looked at");
+                if m.intent.moves() {
+                    self.end(&m, why);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Goes over to the new image, while the guest is held: the intent says so already.
+    fn pivot(&mut self, name: &str, hands: &mut dyn Hands) -> Result<(), String> {
+        let m = self.moves.get_mut(name).expect("it was just looked at");
+        match hands.pause(&m.intent)? {
+            Rest::Ours => {}
+            Rest::Off => return Ok(()),
+            Rest::Others => return Err("its guest was paused by somebody else".into()),
+        }
+        let answer = match m.unanswered {
+            None => hands.pivot(&m.intent),
+            // It may come to pass yet.
+            Some(at) if at.elapsed() < SURE_AFTER => Ok(()),
+            Some(_) => Err(Refusal::Said("the pivot was not answered".into())),
+        };
+        let intent = &m.intent;
+        let there = |hands: &mut dyn Hands| {
+            let live = hands.look(intent).map(|s| s.live);
+            matches!(live, Ok(Live::On { image: Some(i), .. }) if i == intent.to)
+        };
+        let mut unanswered = m.unanswered;
+        if let Err(refusal) = answer {
+            unanswered = unanswered.or(Some(Instant::now()));
+            if matches!(refusal, Refusal::Said(_)) && !there(hands) {
+                (m.refused, m.unanswered) = (true, unanswered);
+                return Err(refusal.why());
+            }
+        }
+        if !until(|| there(hands)) {
+            m.unanswered = unanswered.or(Some(Instant::now()));
+            return Err("the domain does not go over to the new image".into());
+        }
+        self.note(name, None, Phase::Pivoted)?;
+        let m = self.moves.get_mut(name).expect("it was just noted");
+        let_go(&self.intents, name, &mut m.intent, hands)
+    }
+
+    /// Removes a file whose time is over, unless it is another one by now, or somebody uses it.
+    fn remove_kept(&mut self, name: &str, hands: &mut dyn Hands, kept: Kept) -> Result<(), String> {
+        let why = match hands.user_of(&kept.path)? {
+            Some(user) => format!("domain {user} names it"),
+            None if files::id(&kept.path) != kept.file => "it is another file by now".into(),
+            None => return files::remove_path(Path::new(&kept.path)),
+        };
+        let kept = Kept {
+            until_s: Some(now_s().saturating_add(AGAIN_S)),
+            doubt: Some(Doubt {
+                what: format!("{why}, so it was not removed when its time was over"),
+                stale: false,
+            }),
+            ..kept
+        };
+        self.note(name, None, Phase::Kept(kept))
+    }
+
+    /// Writes down how far a move is; `life` is the start of the domain that was just seen.
+    fn note(&mut self, name: &str, life: Option<u32>, phase: Phase) -> Result<(), String> {
+        let m = self.moves.get_mut(name).expect("it was just looked at");
+        let mut intent = m.intent.clone();
+        match &phase {
+            Phase::Pivoted => {
+                files::flush(&intent.to)?;
+                // It may have the name already that it is kept under.
+                let names = [intent.from.at.file(), intent.kept_as.as_deref()];
+                intent.left = names.into_iter().flatten().find_map(files::id);
+            }
+            Phase::Pivoting => {
+                (intent.held, intent.life) = (true, life);
+                (m.refused, m.unanswered) = (false, None);
+            }
+            _ => {}
+        }
+        intent.boot = self.boot.clone().unwrap_or_default();
+        intent.at_s = now_s();
+        intent.phase = phase;
+        self.intents.save(name, &intent)?;
+        let moved = m.intent.moves();
+        m.intent = intent;
+        if let Phase::Kept(kept) = &m.intent.phase
+            && moved
+        {
+            let doubt = kept.doubt.as_ref().map(|d| d.what.clone());
+            let m = self.moves.remove(name).expect("it was just changed");
+            self.end(&m, doubt);
+            self.moves.insert(name.into(), m);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, m: &Move, why: Option<String>) {
+        let (volume, job, copied_bytes) = (&m.intent.volume, m.intent.job, m.copied);
+        let end = match why {
+            None => {
+                let to = m.intent.to.to_string();
+                info!(volume, job, to, "a disk has moved");
+                MoveEnd::Done { copied_bytes }
+            }
+            Some(why) => {
+                warn!(volume, job, why, "a disk has not moved");
+                MoveEnd::Stopped {
+                    why,
+                    copied_bytes,
+                    failed_io: None,
+                }
+            }
+        };
+        self.ended.insert(volume.clone(), end);
+    }
+}
+
+/// Which start of the domain it is.
+fn life_of(live: &Live) -> Option<u32> {
+    match live {
+        Live::On { life, .. } => *life,
+        Live::Unknown | Live::Off => None,
+    }
+}
+
+/// Does something while the guest is paused: it is written down before, so that whoever comes next lets it go on.
+pub(super) fn held<T>(
+    intents: &Intents,
+    name: &str,
+    intent: &mut Intent,
+    hands: &mut dyn Hands,
+    what: impl FnOnce(&Intent, &mut dyn Hands) -> T,
+) -> Result<T, String> {
+    intent.held = true;
+    intents.save(name, intent)?;
+    if hands.pause(intent)? != Rest::Ours {
+        // It rests as it is, and not for us.
+        intent.held = false;
+        intents.save(name, intent)?;
+        return Ok(what(intent, hands));
+    }
+    let done = what(intent, hands);
+    let_go(intents, name, intent, hands)?;
+    Ok(done)
+}
+
+/// Has a guest that was held go on, and writes that down.
+fn let_go(
+    intents: &Intents,
+    name: &str,
+    intent: &mut Intent,
+    hands: &mut dyn Hands,
+) -> Result<(), String> {
+    hands.resume(intent)?;
+    intent.held = false;
+    intents.save(name, intent)
+}
+
+/// Begins a copy, and waits until its target is prepared: then it is known how much there is to copy.
+pub(super) fn begin_prepared(intent: &Intent, hands: &mut dyn Hands) -> Result<(), Refusal> {
+    hands.begin(intent)?;
+    until(|| {
+        let sight = hands.look(intent).ok();
+        let progress = sight.and_then(|s| s.progress);
+        progress.is_some_and(|(copied, left)| copied + left > 0)
+    });
+    Ok(())
+}
+
+/// Gives a copy up, and waits until it is gone.
+fn abort(intent: &Intent, hands: &mut dyn Hands) -> Result<(), String> {
+    hands.abort(intent)?;
+    until(|| {
+        let live = hands.look(intent).map(|s| s.live);
+        matches!(live, Ok(Live::Off | Live::On { mirror: None, .. }))
+    });
+    Ok(())
+}
+
+/// Waits until something is so, for as long as a guest may be paused for it; whether it is.
+fn until(mut is_so: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + HELD_MAX;
+    while !is_so() {
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}

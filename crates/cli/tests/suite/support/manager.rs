@@ -1,0 +1,241 @@
+//! A manager of a host of virtual machines, in a directory of its own, with guests that check their own disks.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::guest::Log;
+
+use super::PATIENCE;
+
+/// A directory, who works in it, and the server there.
+pub struct Manager {
+    dir: tempfile::TempDir,
+    /// Who runs everything, if that is not who tests.
+    user: Option<(u32, u32)>,
+    /// Terrace, where that one may run it.
+    program: PathBuf,
+    pub server: Option<Child>,
+}
+
+impl Manager {
+    pub fn new(user: Option<(u32, u32)>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("terrace");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_terrace"), &program).unwrap();
+        let manager = Self {
+            dir,
+            user,
+            program,
+            server: None,
+        };
+        manager.give();
+        manager
+    }
+
+    /// Whether somebody else works there than who tests.
+    pub fn has_user(&self) -> bool {
+        self.user.is_some()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().into()
+    }
+
+    pub fn make_dir(&self, name: &str) -> String {
+        fs::create_dir(self.path(name)).unwrap();
+        self.give();
+        self.text(name)
+    }
+
+    /// All of it belongs to who works there.
+    pub fn give(&self) {
+        if let Some((uid, _)) = self.user {
+            let mut chown = Command::new("chown");
+            chown.args(["-R", &uid.to_string()]).arg(self.dir.path());
+            // Files come and go meanwhile.
+            let _ = chown.stderr(Stdio::null()).status().unwrap();
+        }
+    }
+
+    /// Files below a directory, by name.
+    pub fn files(&self, dir: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(dir)).unwrap();
+        let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
+        command
+            .env("HOME", self.dir.path())
+            .env("NO_COLOR", "1")
+            .current_dir(self.dir.path());
+        for (variable, name) in [
+            ("XDG_RUNTIME_DIR", "run"),
+            ("XDG_CONFIG_HOME", "config"),
+            ("XDG_CACHE_HOME", "cache"),
+            ("XDG_DATA_HOME", "data"),
+            ("TMPDIR", ""),
+        ] {
+            command.env(variable, self.path(name));
+        }
+        let socket = self.path("state/controller.sock");
+        command.env("TERRACE_CONTROLLER", format!("unix:{}", socket.display()));
+        command
+    }
+
+    /// What is configured: `host` is the table of the hypervisor, and tiers have a name, a place and perhaps a format. What is pinned moves by itself,
+    /// within seconds.
+    pub fn configure(
+        &self,
+        host: &str,
+        copy_bandwidth: &str,
+        tiers: &[(&str, &str, Option<&str>)],
+    ) {
+        let mut text = format!(
+            "window = \"200ms\"
+             [controller]
+             state = \"state\"
+             {host}
+             host = \"kvm1\"
+             keep_source = \"1s\"
+             [policy]
+             monitor_epoch = \"1s\"
+             migration_epoch = \"2s\"
+             headroom_space = 1.0
+             copy_bandwidth = \"{copy_bandwidth}\"
+             [modes]
+             rules = \"auto\"
+             drain = \"recommend\"
+             space = \"recommend\"
+             latency = \"recommend\"\n"
+        );
+        for (name, place, format) in tiers {
+            text += &format!(
+                "[[tiers]]\nname = \"{name}\"\npreset = \"sata-ssd\"\npools = [\"{place}\"]\n"
+            );
+            if let Some(format) = format {
+                text += &format!("format = \"{format}\"\n");
+            }
+            if place.starts_with("nbd") {
+                text += "overwrite = true\n";
+            }
+        }
+        fs::write(self.path("machines.toml"), text).unwrap();
+        self.give();
+    }
+
+    /// Serves a controller with an agent, as configured.
+    pub fn serve(&mut self) {
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path("serve.log"))
+            .unwrap();
+        let child = self
+            .command(&self.program)
+            .args(["serve", "--config", "machines.toml"])
+            .stdout(Stdio::from(log.try_clone().unwrap()))
+            .stderr(Stdio::from(log))
+            .spawn();
+        self.server = Some(child.unwrap());
+    }
+
+    pub fn terrace(&self, words: &[&str]) -> Output {
+        self.command(&self.program).args(words).output().unwrap()
+    }
+
+    pub fn pin(&self, volume: &str, tier: &str) {
+        self.wait_until("the pin is taken", || {
+            let output = self.terrace(&["volume", "pin", volume, tier]);
+            output.status.success()
+        });
+    }
+
+    pub fn status(&self) -> Value {
+        let output = self.terrace(&["status", "-o", "json"]);
+        serde_json::from_str(&said(output)).unwrap()
+    }
+
+    /// What a guest reports.
+    pub fn log(&self, name: &str) -> Result<Log, String> {
+        let bytes = fs::read(self.path(&format!("{name}.log"))).unwrap_or_default();
+        Log::read(&bytes)
+    }
+
+    pub fn wait_for_writes(&self, name: &str, more: usize) {
+        let before = self.log(name).unwrap().writes();
+        self.wait_until("the guest writes", || {
+            self.log(name).unwrap().writes() >= before + more
+        });
+    }
+
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(
+                Instant::now() < until,
+                "waited too long until {what}: {}",
+                fs::read_to_string(self.path("serve.log")).unwrap_or_default()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What is written down of moves, in a directory.
+    pub fn intents(&self, dir: &str) -> String {
+        let entries = fs::read_dir(self.path(dir)).into_iter().flatten();
+        let paths = entries.filter_map(|e| Some(e.ok()?.path()));
+        let texts = paths.filter(|p| p.extension().is_some_and(|e| e == "json"));
+        texts.filter_map(|p| fs::read_to_string(p).ok()).collect()
+    }
+
+    /// The bytes that a guest of an image would see.
+    pub fn bytes_of(&self, image: &str, format: &str) -> Vec<u8> {
+        let raw = self.path("read.raw");
+        let mut convert = self.command(Path::new("qemu-img"));
+        convert.args(["convert", "-U", "-f", format, "-O", "raw", image]);
+        assert!(convert.arg(&raw).status().unwrap().success());
+        fs::read(raw).unwrap()
+    }
+}
+
+/// Ends a process, and waits until it has.
+pub fn end(child: &mut Option<Child>, signal: &str) {
+    if let Some(mut child) = child.take() {
+        let pid = child.id().to_string();
+        let _ = Command::new("kill").args([signal, &pid]).status();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        end(&mut self.server, "-9");
+    }
+}
+
+/// The format of an image, by the name that moves give it.
+pub fn format_of(image: &str) -> &str {
+    image.rsplit_once('.').unwrap().1
+}
+
+pub fn said(output: Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
