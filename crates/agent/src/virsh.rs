@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use crate::moves::Refusal;
-use crate::process::run;
+use crate::process::{Said, run};
 
 /// Stands between answers to the commands of one process; no text of libvirt's has it.
 const MARK: &str = "terrace-next-answer-5d1f";
@@ -65,17 +65,37 @@ impl Virsh {
     /// # Errors
     /// It was refused, or was not answered and may be carried out yet.
     pub(crate) fn order(&self, words: &[&str]) -> Result<String, Refusal> {
+        let said = self.carry_out(words)?;
+        match said.success {
+            true => Ok(said.out),
+            false => Err(refusal(said.error("virsh did not say why"))),
+        }
+    }
+
+    /// Carries out one command, which may change something, and answers another one after it; what that said.
+    ///
+    /// # Errors
+    /// One of them was refused, or was not answered and may be carried out yet.
+    pub(crate) fn order_and_ask(&self, order: &str, question: &str) -> Result<String, Refusal> {
+        let said = self.carry_out(&["--", &format!("{order}; echo -- {MARK}; {question}")])?;
+        // What the process ends with is the last command's, whatever became of the first.
+        if !said.success || !said.errors.trim().is_empty() {
+            return Err(refusal(said.error("virsh did not say why")));
+        }
+        match said.out.split_once(MARK) {
+            Some((_, answer)) => Ok(answer.trim().into()),
+            None => Err(Refusal::Silent("virsh said less than was asked".into())),
+        }
+    }
+
+    fn carry_out(&self, words: &[&str]) -> Result<Said, Refusal> {
         let mut command = self.command(&[]);
         command.args(words);
         let orders = self.orders.as_ref();
         if let Some(lock) = orders.and_then(|o| o.lock.try_clone().ok()) {
             command.stdin(Stdio::from(lock)); // it reads nothing
         }
-        let said = run(command, "virsh").map_err(Refusal::Silent)?;
-        match said.success {
-            true => Ok(said.out),
-            false => Err(refusal(said.error("virsh did not say why"))),
-        }
+        run(command, "virsh").map_err(Refusal::Silent)
     }
 
     fn command(&self, more: &[&str]) -> Command {

@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 24] = [
+const PRINT_NOTHING: [(&str, &str); 25] = [
     ("agent", "runs until it is stopped, and prints messages"),
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),
@@ -30,6 +30,7 @@ const PRINT_NOTHING: [(&str, &str); 24] = [
     ("volume delete", "says what was done, on standard error"),
     ("volume move", "says what was done, on standard error"),
     ("volume set", "says what was done, on standard error"),
+    ("volume xml", "prints XML, for a libvirt domain"),
 ];
 
 fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, clap::Command)>) {

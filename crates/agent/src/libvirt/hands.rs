@@ -199,7 +199,10 @@ impl Hands for LibvirtHands<'_> {
         }
     }
 
-    fn resume(&mut self, intent: &Intent) -> Result<(), String> {
+    fn resume(&mut self, intent: &Intent, just_now: bool) -> Result<(), String> {
+        if just_now && self.order(&["resume", &intent.uuid]).is_ok() {
+            return Ok(());
+        }
         if self.state(intent)?.as_deref() != Some("paused (user)") {
             return Ok(()); // it runs, is off, or rests for another reason
         }
@@ -220,9 +223,16 @@ impl Hands for LibvirtHands<'_> {
         self.order(&["blockjob", &intent.uuid, &intent.target, "--abort"])
     }
 
-    fn pivot(&mut self, intent: &Intent) -> Result<(), Refusal> {
-        let words = ["blockjob", &intent.uuid, &intent.target, "--pivot"];
-        self.virsh.order(&words).map(|_| ())
+    fn pivot(&mut self, intent: &Intent) -> Result<Live, Refusal> {
+        let (uuid, target) = (quoted(&intent.uuid), quoted(&intent.target));
+        // In one process: a guest waits.
+        let order = format!("blockjob {uuid} {target} --pivot");
+        let answer = self
+            .virsh
+            .order_and_ask(&order, &format!("dumpxml {uuid}"))?;
+        let domain = Domain::of_xml(&answer).map_err(|e| Refusal::Silent(e.to_string()))?;
+        let directory_of = |pool: &str| self.directory_of(pool);
+        Ok(Live::of(&domain, &intent.target, directory_of))
     }
 
     fn define(&mut self, intent: &Intent, seen: &Definition, image: &Image) -> Result<(), String> {

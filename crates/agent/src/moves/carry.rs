@@ -105,7 +105,7 @@ impl Moves {
         match step {
             Step::Wait => Ok(()),
             Step::Note(phase) => self.note(name, life_of(&seen.live), phase),
-            Step::Release => let_go(&self.intents, name, intent, hands),
+            Step::Release => let_go(&self.intents, name, intent, hands, false),
             Step::Abort => held(&self.intents, name, intent, hands, abort).and_then(|done| done),
             Step::Pivot => self.pivot(name, hands),
             Step::Define(naming) => {
@@ -145,6 +145,8 @@ impl Moves {
     /// Goes over to the new image, while the guest is held: the intent says so already.
     fn pivot(&mut self, name: &str, hands: &mut dyn Hands) -> Result<(), String> {
         let m = self.moves.get_mut(name).expect("it was just looked at");
+        // What is on its way to the new image's device is not waited for while the guest is.
+        files::flush(&m.intent.to)?;
         match hands.pause(&m.intent)? {
             Rest::Ours => {}
             Rest::Off => return Ok(()),
@@ -153,15 +155,15 @@ impl Moves {
         let answer = match m.unanswered {
             None => hands.pivot(&m.intent),
             // It may come to pass yet.
-            Some(at) if at.elapsed() < SURE_AFTER => Ok(()),
+            Some(at) if at.elapsed() < SURE_AFTER => Ok(Live::Unknown),
             Some(_) => Err(Refusal::Said("the pivot was not answered".into())),
         };
         let intent = &m.intent;
-        let there = |hands: &mut dyn Hands| {
-            let live = hands.look(intent).map(|s| s.live);
-            matches!(live, Ok(Live::On { image: Some(i), .. }) if i == intent.to)
-        };
+        let went_over =
+            |live: &Live| matches!(live, Live::On { image: Some(i), .. } if *i == intent.to);
+        let there = |hands: &mut dyn Hands| hands.look(intent).is_ok_and(|s| went_over(&s.live));
         let mut unanswered = m.unanswered;
+        let at_once = answer.as_ref().is_ok_and(went_over);
         if let Err(refusal) = answer {
             unanswered = unanswered.or(Some(Instant::now()));
             if matches!(refusal, Refusal::Said(_)) && !there(hands) {
@@ -169,13 +171,13 @@ impl Moves {
                 return Err(refusal.why());
             }
         }
-        if !until(|| there(hands)) {
+        if !at_once && !until(|| there(hands)) {
             m.unanswered = unanswered.or(Some(Instant::now()));
             return Err("the domain does not go over to the new image".into());
         }
         self.note(name, None, Phase::Pivoted)?;
         let m = self.moves.get_mut(name).expect("it was just noted");
-        let_go(&self.intents, name, &mut m.intent, hands)
+        let_go(&self.intents, name, &mut m.intent, hands, true)
     }
 
     /// Removes a file whose time is over, unless it is another one by now, or somebody uses it.
@@ -276,18 +278,19 @@ pub(super) fn held<T>(
         return Ok(what(intent, hands));
     }
     let done = what(intent, hands);
-    let_go(intents, name, intent, hands)?;
+    let_go(intents, name, intent, hands, true)?;
     Ok(done)
 }
 
-/// Has a guest that was held go on, and writes that down.
+/// Has a guest that was held go on, and writes that down; whether it was held just now.
 fn let_go(
     intents: &Intents,
     name: &str,
     intent: &mut Intent,
     hands: &mut dyn Hands,
+    just_now: bool,
 ) -> Result<(), String> {
-    hands.resume(intent)?;
+    hands.resume(intent, just_now)?;
     intent.held = false;
     intents.save(name, intent)
 }

@@ -29,11 +29,12 @@ pub(crate) trait Hands {
     /// Why it goes on.
     fn pause(&mut self, intent: &Intent) -> Result<Rest, String>;
 
-    /// Has a guest that is paused go on; nothing is done if it is not.
+    /// Has a guest that is paused go on; nothing is done if it is not, or rests for another reason. Whether it does is not looked at before if it was paused
+    /// by us a moment ago (`just_now`): a guest waits for that.
     ///
     /// # Errors
     /// Why it is paused still.
-    fn resume(&mut self, intent: &Intent) -> Result<(), String>;
+    fn resume(&mut self, intent: &Intent, just_now: bool) -> Result<(), String>;
 
     /// Ends the job without a pivot.
     ///
@@ -41,11 +42,11 @@ pub(crate) trait Hands {
     /// Why it goes on.
     fn abort(&mut self, intent: &Intent) -> Result<(), String>;
 
-    /// Goes over to the new image.
+    /// Goes over to the new image; the domain as it is then.
     ///
     /// # Errors
     /// Why it may not have.
-    fn pivot(&mut self, intent: &Intent) -> Result<(), Refusal>;
+    fn pivot(&mut self, intent: &Intent) -> Result<Live, Refusal>;
 
     /// Has the definition name something else, if it still is as it was seen.
     ///

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use vmhost::moving::{INTENT_FORM, Intent};
@@ -17,6 +18,9 @@ const ENDING: &str = ".move.json";
 const NEW: &str = ".new";
 /// Begins the name of a file that an order is read from.
 pub(crate) const TEXT: &str = "order-";
+
+/// How long the lock is waited for.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// The directory of a host's intents, which one agent at a time has.
 pub(crate) struct Intents {
@@ -44,7 +48,7 @@ impl Intents {
             .mode(0o600)
             .open(dir.join("lock"))
             .map_err(|e| said(&e))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+        take(&lock)
             .map_err(|_| said(&"another agent looks after the moves that are written down here, or an order of one that has ended is under way yet"))?;
         let mut found = vec![];
         let mut rest = vec![];
@@ -114,6 +118,17 @@ impl Intents {
     /// Where an intent is written.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}{ENDING}"))
+    }
+}
+
+/// Locks a file. A process that is just being started has all that its parent has open, for a moment.
+fn take(lock: &File) -> rustix::io::Result<()> {
+    let end = Instant::now() + LOCK_WAIT;
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
     }
 }
 

@@ -174,7 +174,7 @@ impl Hands for QmpHands<'_> {
         }
     }
 
-    fn resume(&mut self, intent: &Intent) -> Result<(), String> {
+    fn resume(&mut self, intent: &Intent, _: bool) -> Result<(), String> {
         let link = self.link(intent);
         match link.look() {
             Reached::On(machine) if machine.status == "paused" => {
@@ -196,7 +196,7 @@ impl Hands for QmpHands<'_> {
         done.map(|_| ()).map_err(Refusal::why)
     }
 
-    fn pivot(&mut self, intent: &Intent) -> Result<(), Refusal> {
+    fn pivot(&mut self, intent: &Intent) -> Result<Live, Refusal> {
         let names = Names::of(intent);
         let (link, machine) = self.machine(intent).map_err(Refusal::Said)?;
         if !machine.is_ready(&names) {
@@ -208,7 +208,7 @@ impl Hands for QmpHands<'_> {
             match link.look() {
                 Reached::On(machine) if machine.is_concluded(&names) => {
                     return match machine.failure(&names) {
-                        None => Ok(()),
+                        None => Ok(machine.live(&intent.target, &names, link.life())),
                         Some(why) => Err(Refusal::Said(why)),
                     };
                 }
