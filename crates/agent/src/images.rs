@@ -1,11 +1,29 @@
 //! What `qemu-img` says of images.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use vmhost::Image;
+use vmhost::{At, Image};
 
+use crate::kernel;
 use crate::process::run;
+
+/// Whether two images are one, by whatever paths.
+pub(crate) fn is_same(a: &At, b: &At) -> bool {
+    let file = |a: &str, b: &str| a == b || kernel::same_file(Path::new(a), Path::new(b));
+    match (a, b) {
+        (At::File(a), At::File(b)) => file(a, b),
+        (
+            At::Nbd { socket, export },
+            At::Nbd {
+                socket: other,
+                export: name,
+            },
+        ) => export == name && file(socket, other),
+        (At::File(_), At::Nbd { .. }) | (At::Nbd { .. }, At::File(_)) => false,
+    }
+}
 
 /// Whether an export has nothing in it, as far as its server tells.
 ///

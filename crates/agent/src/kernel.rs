@@ -45,6 +45,24 @@ pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     id(a).is_some_and(|a| Some(a) == id(b))
 }
 
+/// Whether somebody holds a lock on a file: QEMU does so on every image that it has open, unless it was told not to.
+///
+/// # Errors
+/// Why nobody can say.
+pub(crate) fn is_locked(path: &Path) -> Result<bool, String> {
+    let said = |e| format!("whether {} is in use is not known: {e}", path.display());
+    let file = fs::metadata(path).map_err(said)?;
+    let locks = fs::read_to_string("/proc/locks").map_err(said)?;
+    Ok(has_lock(&locks, file.dev(), file.ino()))
+}
+
+/// Reads the kernel's list: a number, kinds of lock, a process, and device and file as `fe:00:1234`, the device's numbers in hexadecimal.
+fn has_lock(locks: &str, device: u64, inode: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let of = format!("{major:02x}:{minor:02x}:{inode}");
+    locks.split_whitespace().any(|word| word == of)
+}
+
 /// Whether a path leads to its file without links.
 pub(crate) fn is_plain(path: &Path) -> bool {
     fs::canonicalize(path).is_ok_and(|p| p == path)
@@ -130,6 +148,19 @@ mod tests {
         assert_eq!(io.busy_ns, Some(6_500_000_000));
         assert_eq!(io_of("1 2 3"), None);
         assert_eq!(io_of("a b c d e f g h i j k"), None);
+    }
+
+    #[test]
+    fn a_file_that_is_locked_is_seen_to_be() {
+        let list = "1: OFDLCK ADVISORY  READ -1 fe:01:77 100 101\n1: -> POSIX  ADVISORY  WRITE 9 08:03:5 0 EOF\n";
+        let device = |major, minor| rustix::fs::makedev(major, minor);
+        assert!(has_lock(list, device(0xfe, 1), 77) && has_lock(list, device(8, 3), 5));
+        assert!(!has_lock(list, device(0xfe, 1), 7) && !has_lock(list, device(0xfe, 0), 77));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(is_locked(file.path()), Ok(false));
+        file.as_file().lock().unwrap();
+        assert_eq!(is_locked(file.path()), Ok(true));
+        assert!(is_locked(Path::new("/no/such/file")).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use manager::agent::{Deed, Snapshot, WantedExtents};
+use manager::agent::{Deed, Snapshot, VolumeSnapshot, WantedExtents};
 use manager::wire::{ArrayPolicy, Bound, MoveOrder};
 use model::ClassObjective;
 use units::Nanos;
@@ -18,6 +18,10 @@ use crate::yielding::Yielding;
 
 /// Time between two looks while something moves.
 const LOOKS_APART: Duration = Duration::from_millis(900);
+
+/// Characters of a remark, and how many different ones are made: a machine may say anything.
+const REMARK_MAX: usize = 500;
+const REMARKS_MAX: usize = 10_000;
 
 /// What is looked after on a host of virtual machines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,6 +52,12 @@ pub(crate) trait Hypervisor: Send {
     /// # Errors
     /// Why it does not answer.
     fn look(&mut self) -> Result<Vec<String>, String>;
+
+    /// Takes in what moves need to be looked at: the first thing that is asked.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    fn prepare(&mut self) -> Result<(), String>;
 
     /// What the last look has found.
     fn inventory<'a>(&'a self, tiers: &'a [String], places: &'a [Place]) -> Inventory<'a>;
@@ -114,7 +124,8 @@ impl<H: Hypervisor> Machines<H> {
     /// Once for each text.
     fn remark(&mut self, texts: impl IntoIterator<Item = String>) {
         for text in texts {
-            if self.said.insert(text.clone()) {
+            let text: String = text.chars().take(REMARK_MAX).collect();
+            if self.said.len() < REMARKS_MAX && self.said.insert(text.clone()) {
                 self.remarks.push(text);
             }
         }
@@ -229,6 +240,11 @@ impl<H: Hypervisor> Machines<H> {
                 "{path} is a link, or reached by one: name the file itself"
             ));
         }
+        // What runs from the new image before the pivot is told from a start of a part of it by that.
+        let life = domain.id.filter(|id| *id != 0);
+        let life = life.ok_or(
+            "its process cannot be seen from here, so a start of it could not be told from another",
+        )?;
         let copied = Copied {
             domain,
             disk,
@@ -242,6 +258,7 @@ impl<H: Hypervisor> Machines<H> {
             bytes: capacity,
             cluster_bytes: cluster_bytes.filter(|_| to.format == "qcow2"),
             hold: builds::holds_at_start(disk),
+            life,
             from,
             to,
         })
@@ -269,7 +286,7 @@ impl<H: Hypervisor> Host for Machines<H> {
             return Ok(last);
         }
         if self.last.is_none() {
-            self.look()?; // what moves are about is found where pools are
+            self.hypervisor.prepare()?;
         }
         // What was begun before comes first, at a start too.
         self.go_on();
@@ -284,6 +301,17 @@ impl<H: Hypervisor> Host for Machines<H> {
             .collect();
         self.remark(left_out);
         if let Some(moves) = &self.moves {
+            // Of a machine that does not answer now what it was is kept while a disk of it moves.
+            let before = self.last.iter().flat_map(|(_, s)| &s.volumes);
+            let moved = before.filter(|v| moves.window(&v.name).is_some());
+            for v in moved {
+                if !snapshot.volumes.iter().any(|now| now.name == v.name) {
+                    snapshot.volumes.push(VolumeSnapshot {
+                        movable: false,
+                        ..v.clone()
+                    });
+                }
+            }
             moves.tell(&mut snapshot);
         }
         self.say_what_is_bound(&mut snapshot);

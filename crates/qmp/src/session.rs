@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::{QmpError, Version};
 
 /// Most bytes of one message: the block graph of a domain with hundreds of disks comes to some megabytes.
-pub const LINE_MAX: usize = 16 << 20;
+pub const LINE_MAX: usize = 4 << 20;
 /// Most commands that wait for their answers at once.
 pub const PENDING_MAX: usize = 256;
 

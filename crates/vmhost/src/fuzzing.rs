@@ -4,9 +4,9 @@ use crate::At;
 use crate::moving::Intent;
 use crate::qemu::{Machine, Names, Options, add_nodes, mirror};
 
-/// What a QEMU answers to [`crate::qemu::queries`], as a list of six.
+/// What a QEMU answers to [`crate::qemu::queries`], as a list of seven.
 pub fn qemu(bytes: &[u8]) {
-    let Ok(answers) = serde_json::from_slice::<[serde_json::Value; 6]>(bytes) else {
+    let Ok(answers) = serde_json::from_slice::<[serde_json::Value; 7]>(bytes) else {
         return;
     };
     let Ok(machine) = Machine::of(&answers) else {
@@ -14,6 +14,8 @@ pub fn qemu(bytes: &[u8]) {
     };
     let at = At::File("/a".into());
     machine.unused_on(&at);
+    machine.images().count();
+    machine.goes_away();
     let of = |target: &str| {
         let names = machine.names_of(target);
         names.map_or(Options::default(), |names| Options::of(&[], names))

@@ -22,10 +22,14 @@ pub enum At {
 }
 
 impl At {
-    /// An export of such a URI as QEMU writes it: neither name nor path is encoded. None of anything else.
+    /// An export of such a URI as QEMU writes it: neither name nor path is encoded, and an empty name has no slash. None of anything else.
     pub fn of_uri(uri: &str) -> Option<Self> {
-        let rest = uri.strip_prefix("nbd+unix:///")?;
+        let rest = uri.strip_prefix("nbd+unix://")?;
         let (export, socket) = rest.split_once("?socket=")?;
+        let export = match export {
+            "" => "",
+            name => name.strip_prefix('/')?,
+        };
         let plain = socket.starts_with('/') && !socket.contains('&');
         plain.then(|| At::Nbd {
             socket: socket.into(),

@@ -1,11 +1,9 @@
 //! What stands against a copy of a domain's disk, or would not be in it.
 
-use std::path::Path;
-
-use vmhost::{At, quoted};
+use vmhost::quoted;
 
 use super::hands::LibvirtHands;
-use crate::kernel;
+use crate::images::is_same;
 use crate::machines::Copied;
 
 impl LibvirtHands<'_> {
@@ -33,11 +31,6 @@ impl LibvirtHands<'_> {
             }
         }
         let directory_of = |pool: &str| self.directory_of(pool);
-        let same = |a: &At, b: &At| match (a.file(), b.file()) {
-            (Some(a), Some(b)) => a == b || kernel::same_file(Path::new(a), Path::new(b)),
-            (None, None) => a.to_string() == b.to_string() || same_export(a, b),
-            _ => false,
-        };
         for other in self.everybody()? {
             let own = other.uuid == domain.uuid;
             for d in &other.disks {
@@ -49,7 +42,7 @@ impl LibvirtHands<'_> {
                     return Err("its domain's definition names another image than it uses".into());
                 }
                 for (image, which) in [(from, "its image"), (to, "its target")] {
-                    let named = same(&at, &image.at);
+                    let named = is_same(&at, &image.at);
                     if named && !(itself && which == "its image") {
                         return Err(format!("domain {} names {which} too", other.name));
                     }
@@ -62,19 +55,5 @@ impl LibvirtHands<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Whether two exports are one, by whatever paths of the socket.
-fn same_export(a: &At, b: &At) -> bool {
-    match (a, b) {
-        (
-            At::Nbd { socket, export },
-            At::Nbd {
-                socket: other,
-                export: name,
-            },
-        ) => export == name && kernel::same_file(Path::new(socket), Path::new(other)),
-        _ => false,
     }
 }

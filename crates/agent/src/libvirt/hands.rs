@@ -10,9 +10,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vmhost::moving::{Definition, Intent, Live};
-use vmhost::{Disk, Domain, Image, Pool, copy_target, directory_of, listed, quoted, with_image};
+use vmhost::{
+    At, Disk, Domain, Image, Pool, copy_target, directory_of, listed, quoted, with_image,
+};
 
 use super::AT_ONCE;
+use crate::images::is_same;
 use crate::moves::{Hands, Refusal, Rest, Sight, TEXT};
 use crate::virsh::{Answer, Virsh};
 
@@ -209,12 +212,13 @@ impl Hands for LibvirtHands<'_> {
         self.order(&["resume", &intent.uuid])
     }
 
-    fn user_of(&mut self, path: &str) -> Result<Option<String>, String> {
+    fn user_of(&mut self, image: &At) -> Result<Option<String>, String> {
         let all = self.everybody()?;
         let names_it = |d: &&Domain| {
             let at = |disk: &Disk| disk.source.at(|pool| self.directory_of(pool));
-            let mut images = d.disks.iter().filter_map(at);
-            images.any(|image| image.to_string() == path) || d.below.iter().any(|b| b == path)
+            let below = d.below.iter().cloned().map(At::File);
+            let mut images = d.disks.iter().filter_map(at).chain(below);
+            images.any(|other| is_same(&other, image))
         };
         Ok(all.iter().find(names_it).map(|d| d.name.clone()))
     }

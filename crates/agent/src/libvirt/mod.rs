@@ -205,14 +205,15 @@ impl Hypervisor for Libvirt {
         ];
         let pools_due = due(self.pools_at, POOLS_AGE);
         if pools_due {
-            ask.extend(["pool-list --name".to_owned(), "version".into()]);
+            ask.push("pool-list --name".into());
         }
         let answers = self.virsh.ask(&ask)?;
         let listed = listed(answers[0].text()?).map_err(|e| e.to_string())?;
         self.stats = domain_stats(answers[1].text()?).map_err(|e| e.to_string())?;
         if pools_due {
             remarks.extend(self.read_pools(answers[2].text()?)?);
-            self.build = answers[3].some().and_then(builds::of_virsh);
+            let version = self.virsh.ask(&["version".into()])?; // apart: it may not be known
+            self.build = version[0].some().and_then(builds::of_virsh);
             self.pools_at = Some(now);
         }
         let running: Vec<Listed> = listed.into_iter().filter(|l| l.id.is_some()).collect();
@@ -241,6 +242,11 @@ impl Hypervisor for Libvirt {
             }
         }
         Ok(remarks)
+    }
+
+    /// What moves are about is found where pools are.
+    fn prepare(&mut self) -> Result<(), String> {
+        self.look().map(|_| ())
     }
 
     fn inventory<'a>(&'a self, tiers: &'a [String], places: &'a [Place]) -> Inventory<'a> {

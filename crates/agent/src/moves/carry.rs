@@ -10,6 +10,7 @@ use vmhost::{At, Image};
 
 use super::one::{Move, SURE_AFTER, now_s};
 use super::{FREE_S, Hands, Intents, Moves, Refusal, Rest, Sight, files};
+use crate::kernel;
 use crate::yielding::Yielding;
 
 /// Steps that one move may take at a look, at most: all of a pivot, and no more.
@@ -119,9 +120,9 @@ impl Moves {
                 };
                 hands.define(intent, &seen.definition, image)
             }
-            Step::RemoveTarget => match hands.user_of(&intent.to.at.to_string())? {
+            Step::RemoveTarget => match user_of(&intent.to.at, hands)? {
                 None => files::remove(&intent.to, intent.made),
-                Some(user) => Err(format!("{} is used by domain {user}", intent.to.at)),
+                Some(user) => Err(format!("{} is used by {user}", intent.to.at)),
             },
             Step::RenameSource => files::rename(intent),
             Step::RemoveKept => match &intent.phase {
@@ -176,14 +177,17 @@ impl Moves {
             return Err("the domain does not go over to the new image".into());
         }
         self.note(name, None, Phase::Pivoted)?;
+        if !at_once {
+            return Ok(()); // whether the guest may go on is to be seen
+        }
         let m = self.moves.get_mut(name).expect("it was just noted");
         let_go(&self.intents, name, &mut m.intent, hands, true)
     }
 
     /// Removes a file whose time is over, unless it is another one by now, or somebody uses it.
     fn remove_kept(&mut self, name: &str, hands: &mut dyn Hands, kept: Kept) -> Result<(), String> {
-        let why = match hands.user_of(&kept.path)? {
-            Some(user) => format!("domain {user} names it"),
+        let why = match user_of(&At::File(kept.path.clone()), hands)? {
+            Some(user) => format!("{user} uses it"),
             None if files::id(&kept.path) != kept.file => "it is another file by now".into(),
             None => return files::remove_path(Path::new(&kept.path)),
         };
@@ -210,7 +214,7 @@ impl Moves {
                 intent.left = names.into_iter().flatten().find_map(files::id);
             }
             Phase::Pivoting => {
-                (intent.held, intent.life) = (true, life);
+                (intent.held, intent.life) = (true, life.or(intent.began));
                 (m.refused, m.unanswered) = (false, None);
             }
             _ => {}
@@ -253,6 +257,19 @@ impl Moves {
     }
 }
 
+/// Who uses an image, or has it open, by name or without.
+fn user_of(at: &At, hands: &mut dyn Hands) -> Result<Option<String>, String> {
+    if let Some(user) = hands.user_of(at)? {
+        return Ok(Some(format!("domain {user}")));
+    }
+    match at.file().map(Path::new) {
+        Some(path) if path.exists() && kernel::is_locked(path)? => {
+            Ok(Some("a process that has it open".into()))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Which start of the domain it is.
 fn life_of(live: &Live) -> Option<u32> {
     match live {
@@ -269,6 +286,10 @@ pub(super) fn held<T>(
     hands: &mut dyn Hands,
     what: impl FnOnce(&Intent, &mut dyn Hands) -> T,
 ) -> Result<T, String> {
+    // One that rests already does so for somebody else, who will have it go on.
+    if !intent.held && !hands.look(intent)?.runs {
+        return Ok(what(intent, hands));
+    }
     intent.held = true;
     intents.save(name, intent)?;
     if hands.pause(intent)? != Rest::Ours {

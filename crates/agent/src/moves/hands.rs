@@ -1,7 +1,7 @@
 //! What a hypervisor does for moves, and tells of them.
 
-use vmhost::Image;
 use vmhost::moving::{Definition, Intent, Live};
+use vmhost::{At, Image};
 
 /// What a hypervisor does for a move, and tells of it.
 pub(crate) trait Hands {
@@ -54,11 +54,11 @@ pub(crate) trait Hands {
     /// Why it may not.
     fn define(&mut self, intent: &Intent, seen: &Definition, image: &Image) -> Result<(), String>;
 
-    /// A domain that names a file, whether it runs or not.
+    /// A domain that names an image, or has it open, whether it runs or not.
     ///
     /// # Errors
     /// Why nobody can say.
-    fn user_of(&mut self, path: &str) -> Result<Option<String>, String>;
+    fn user_of(&mut self, image: &At) -> Result<Option<String>, String>;
 }
 
 /// Whether a guest rests.

@@ -56,6 +56,8 @@ pub(crate) struct Planned {
     pub cluster_bytes: Option<u64>,
     /// Whether the guest must not write while the copy begins.
     pub hold: bool,
+    /// Which start of the domain it is.
+    pub life: u32,
 }
 
 impl Moves {
@@ -153,6 +155,7 @@ impl Moves {
             rate_bytes_per_s: order.rate_bytes_per_s.max(1),
             boot: self.boot.clone().unwrap_or_default(),
             at_s: now_s(),
+            began: Some(disk.life),
             ..Intent::new(disk.uuid, disk.target, disk.from, disk.to, unsettled)
         };
         self.intents.save(&name, &intent)?;

@@ -28,7 +28,7 @@ impl Moves {
             Phase::Doubtful => {
                 let what = format!(
                     "the domain ended in the middle of the pivot from {from} to {to}, and nobody can tell which of them has all that was acknowledged. The domain \
-                     cannot be started until you have looked at both and named the right one, under libvirt with `virsh edit`{}",
+                     must not be started until you have looked at both and named the right one, under libvirt with `virsh edit`{}",
                     renamed(intent)
                 );
                 return Some(("stale-image", what));

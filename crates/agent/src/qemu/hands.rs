@@ -4,20 +4,23 @@
 //! until that was seen (`auto-dismiss=false`). Its job, nodes and filter have names that follow from the move, so whoever finds the move
 //! finds them.
 //!
-//! Plain QEMU has no definition: what a start would read is in somebody's script, and names a file. So the file's *name* stands for the definition: before
-//! the pivot is ordered the old image gets the name that it is kept under, which does not concern a QEMU that has it open, and a start in
-//! between fails. If the pivot fails it gets its name back.
+//! Plain QEMU has no definition: what a start would read is in somebody's script, and names a file. So the file's *name* stands for the definition: after
+//! the pivot, and before the guest goes on, the old image gets the name that it is kept under, and a start of it fails. Not before the pivot: QEMU may
+//! open the old image once more by its name then (`auto-read-only`, which every `-drive` has), and would not pivot.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use vmhost::moving::{Definition, Intent, Live, Phase};
+use vmhost::moving::{Definition, FileId, Intent, Live, Phase};
 use vmhost::qemu::{Machine, Names, add_nodes, mirror};
 use vmhost::{At, Image};
 
 use super::links::{Link, Links, Reached};
+use crate::images::is_same;
+use crate::kernel;
 use crate::moves::{Hands, Refusal, Rest, Sight, may_be_there, rename_durably};
 
 /// A pivot takes some milliseconds.
@@ -33,12 +36,22 @@ fn definition(intent: &Intent) -> Definition {
     let (Some(from), Some(kept)) = (intent.from.at.file(), &intent.kept_as) else {
         return Definition::None;
     };
-    match &intent.phase {
+    match (&intent.phase, may_be_there(from)) {
+        // There is nothing to be done about a start yet.
+        (Phase::Blocking, true) => Definition::None,
+        (_, true) => Definition::Names(Some(intent.from.clone())),
         // Nobody but an operator can have a start read the new image.
-        Phase::Pivoted | Phase::Kept(_) => Definition::None,
-        _ if may_be_there(from) => Definition::Names(Some(intent.from.clone())),
-        _ if may_be_there(kept) => Definition::Unsettled,
-        _ => Definition::None,
+        (Phase::Pivoted | Phase::Kept(_), false) => Definition::None,
+        (_, false) if may_be_there(kept) => Definition::Unsettled,
+        (_, false) => Definition::None,
+    }
+}
+
+/// Has a start of the old image fail.
+fn block(intent: &Intent) -> Result<(), String> {
+    match (intent.from.at.file(), &intent.kept_as) {
+        (Some(from), Some(kept)) if may_be_there(from) => rename_durably(from, kept),
+        _ => Ok(()),
     }
 }
 
@@ -75,6 +88,32 @@ impl QmpHands<'_> {
         self.links.link(&intent.uuid)
     }
 
+    /// Looks at all other machines.
+    ///
+    /// # Errors
+    /// One has an image too, or may have.
+    fn others_have(&mut self, intent: &Intent, images: &[&At]) -> Result<(), String> {
+        for name in self.links.find()? {
+            if name == intent.uuid {
+                continue;
+            }
+            let machine = match self.links.link(&name).look() {
+                Reached::On(machine) => machine,
+                Reached::Off => continue,
+                Reached::Unknown(why) => {
+                    return Err(format!(
+                        "what images machine {name} has is not known: {why}"
+                    ));
+                }
+            };
+            let has = |image: &&&At| machine.images().any(|other| is_same(&other, image));
+            if let Some(image) = images.iter().find(has) {
+                return Err(format!("machine {name} has {image} too"));
+            }
+        }
+        Ok(())
+    }
+
     fn machine(&mut self, intent: &Intent) -> Result<(&mut Link, Machine), String> {
         let link = self.link(intent);
         match link.look() {
@@ -86,23 +125,35 @@ impl QmpHands<'_> {
 }
 
 /// Gives a target to whom its source belongs, so that QEMU may open it.
-fn give(to: &Image, from: &Image, owner: Option<(u32, u32)>) -> Result<(), String> {
-    let Some(path) = to.at.file() else {
+fn give(intent: &Intent, owner: Option<(u32, u32)>) -> Result<(), String> {
+    let Some(path) = intent.to.at.file() else {
         return Ok(());
     };
     let said = |e: std::io::Error| format!("{path} cannot be given to its QEMU: {e}");
-    let found = fs::metadata(path).map_err(said)?;
-    let like = from.at.file().and_then(|p| fs::metadata(p).ok());
+    // Somebody else may be able to put another file there.
+    let mut options = OpenOptions::new();
+    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let file = options.read(true).custom_flags(nofollow).open(path);
+    let file = file.map_err(said)?;
+    let found = file.metadata().map_err(said)?;
+    let id = FileId {
+        device: found.dev(),
+        inode: found.ino(),
+    };
+    if intent.made != Some(id) {
+        return Err(format!("{path} is not the file that was made for it"));
+    }
+    let like = intent.from.at.file().and_then(|p| fs::metadata(p).ok());
     let (uid, gid) = match &like {
         Some(like) => (like.uid(), like.gid()),
         None => owner.unwrap_or((found.uid(), found.gid())),
     };
     if (uid, gid) != (found.uid(), found.gid()) {
-        chown(path, Some(uid), Some(gid)).map_err(said)?;
+        fchown(&file, Some(uid), Some(gid)).map_err(said)?;
     }
     if let Some(like) = like {
         let mode = fs::Permissions::from_mode(like.mode() & 0o777);
-        fs::set_permissions(path, mode).map_err(said)?;
+        file.set_permissions(mode).map_err(said)?;
     }
     Ok(())
 }
@@ -114,32 +165,60 @@ impl Hands for QmpHands<'_> {
         let link = self.link(intent);
         let machine = match link.look() {
             Reached::On(machine) => machine,
-            Reached::Off => return Ok(Sight::without_job(Live::Off, definition)),
+            Reached::Off => {
+                // A socket may be gone, or be elsewhere now, and its QEMU go on.
+                let images = [
+                    intent.from.at.file(),
+                    intent.kept_as.as_deref(),
+                    intent.to.at.file(),
+                ];
+                for path in images.into_iter().flatten().filter(|p| may_be_there(p)) {
+                    if kernel::is_locked(Path::new(path))? {
+                        return Err(format!("its socket is gone, and somebody has {path} open"));
+                    }
+                }
+                return Ok(Sight::without_job(Live::Off, definition));
+            }
             Reached::Unknown(why) => return Err(why),
         };
         let live = machine.live(&intent.target, &names, link.life());
         tidy(link, &machine, intent, &names, &live);
+        let mut failed = machine.failure(&names).or_else(|| machine.goes_away());
+        failed = failed.or_else(|| machine.would_be_lost(&intent.target));
+        if intent.phase == Phase::Blocking && failed.is_none() {
+            // Somebody may have begun to take the machine to another QEMU.
+            failed = self.others_have(intent, &[&intent.from.at]).err();
+        }
         Ok(Sight {
             live,
             definition,
             runs: machine.status == "running",
             progress: machine.progress(&names),
-            failed: machine.failure(&names),
+            failed,
         })
     }
 
     fn begin(&mut self, intent: &Intent) -> Result<(), Refusal> {
         let names = Names::of(intent);
+        self.others_have(intent, &[&intent.from.at, &intent.to.at])
+            .map_err(Refusal::Said)?;
         let (link, machine) = self.machine(intent).map_err(Refusal::Said)?;
         let gone = || Refusal::Said("its disk is not what it was".into());
         let tree = machine.tree(&intent.target).ok_or_else(gone)?;
         if tree.image().as_ref() != Some(&intent.from) {
             return Err(gone());
         }
+        let lost = machine.would_be_lost(&intent.target);
+        if let Some(why) = lost.or_else(|| machine.goes_away()) {
+            return Err(Refusal::Said(why));
+        }
+        if machine.images().any(|other| is_same(&other, &intent.to.at)) {
+            return Err(Refusal::Said("its machine has the target open".into()));
+        }
         let options = link.options(&machine, &intent.target);
         let nodes = add_nodes(&machine, intent, &names, options).ok_or_else(gone)?;
         let order = mirror(&machine, intent, &names, options).ok_or_else(gone)?;
-        give(&intent.to, &intent.from, link.owner()).map_err(Refusal::Said)?;
+        give(intent, link.owner()).map_err(Refusal::Said)?;
         for node in nodes {
             link.order("blockdev-add", node)?;
         }
@@ -202,13 +281,18 @@ impl Hands for QmpHands<'_> {
         if !machine.is_ready(&names) {
             return Err(Refusal::Said("the copy is not ready any more".into()));
         }
+        if let Some(why) = machine.goes_away() {
+            return Err(Refusal::Said(why));
+        }
         link.order("job-complete", json!({ "id": names.job() }))?;
         let until = Instant::now() + PIVOT_MAX;
         while Instant::now() < until {
             match link.look() {
                 Reached::On(machine) if machine.is_concluded(&names) => {
                     return match machine.failure(&names) {
-                        None => Ok(machine.live(&intent.target, &names, link.life())),
+                        None => block(intent)
+                            .map(|()| machine.live(&intent.target, &names, link.life()))
+                            .map_err(Refusal::Silent),
                         Some(why) => Err(Refusal::Said(why)),
                     };
                 }
@@ -222,15 +306,15 @@ impl Hands for QmpHands<'_> {
         Err(Refusal::Silent(why))
     }
 
-    fn user_of(&mut self, path: &str) -> Result<Option<String>, String> {
+    fn user_of(&mut self, image: &At) -> Result<Option<String>, String> {
         for name in self.links.find()? {
-            match self.links.link(&name).look() {
-                Reached::On(machine) if machine.uses(path) => return Ok(Some(name)),
-                Reached::On(_) | Reached::Off => {}
-                Reached::Unknown(why) => return Err(why),
+            if let Reached::On(machine) = self.links.link(&name).look()
+                && machine.images().any(|other| is_same(&other, image))
+            {
+                return Ok(Some(name));
             }
         }
-        Ok(None)
+        Ok(None) // of those that do not say the file itself does
     }
 
     fn define(&mut self, intent: &Intent, _: &Definition, image: &Image) -> Result<(), String> {
@@ -238,9 +322,8 @@ impl Hands for QmpHands<'_> {
             return Ok(());
         };
         match &image.at {
-            At::File(path) if *path == intent.unsettled => rename_durably(from, kept),
             at if *at == intent.from.at => rename_durably(kept, from),
-            at => Err(format!("no start script can be made to name {at}")),
+            _ => block(intent),
         }
     }
 }

@@ -10,10 +10,10 @@ use vmhost::builds::Build;
 use vmhost::qemu::{self, Machine, Options};
 use vmhost::{DomainStats, Known};
 
-use super::monitor::{Life, Missing, Monitor};
+use super::monitor::{Life, Missing, Monitor, short};
 use crate::moves::Refusal;
 
-/// A socket that could not be used is tried again after this time, unless something moves there.
+/// A socket that could not be used is tried again after this time, unless something moves there and is looked at before.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Endings of sockets' names.
 const ENDINGS: [&str; 2] = [".qmp", ".sock"];
@@ -171,15 +171,18 @@ impl Link {
                 }
             };
             let said = |e: String| Reached::Unknown(format!("{}: {e}", self.path.display()));
-            let mut values: [Value; 6] = Default::default();
+            let mut values: [Value; 7] = Default::default();
             for ((value, answer), (name, _)) in values.iter_mut().zip(answers).zip(&queries) {
                 match answer {
                     Ok(answer) => *value = answer,
-                    Err(e) => return said(format!("{name}: {}", e.desc)),
+                    Err(e) => return said(format!("{name}: {}", short(&e.desc))),
                 }
             }
             return match Machine::of(&values) {
-                Ok(machine) => Reached::On(machine),
+                Ok(machine) => {
+                    self.failed = None;
+                    Reached::On(machine)
+                }
                 Err(e) => said(e.to_string()),
             };
         }

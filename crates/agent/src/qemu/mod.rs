@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use vmhost::{At, DomainStats, Inventory, Place, builds};
 
-use crate::images;
+use crate::images::{self, is_same};
 use crate::machines::{Copied, Hypervisor};
 use crate::moves::Hands;
 use crate::places::{PlacesOf, TierOf};
@@ -76,6 +76,10 @@ impl Hypervisor for Qemu {
         Ok(remarks)
     }
 
+    fn prepare(&mut self) -> Result<(), String> {
+        self.links.find().map(|_| ())
+    }
+
     fn inventory<'a>(&'a self, tiers: &'a [String], places: &'a [Place]) -> Inventory<'a> {
         Inventory {
             tiers,
@@ -101,14 +105,10 @@ impl Hypervisor for Qemu {
             from,
             to,
         } = *copied;
-        let all = self.read.values().map(|r| &r.known.domain);
-        let mut disks = all.flat_map(|d| d.disks.iter().map(move |disk| (d, disk)));
-        let also = disks.find(|(d, other)| {
-            let same = d.name == domain.name && other.target == disk.target;
-            !same && other.source.at(|_| None).as_ref() == Some(&from.at)
-        });
-        if let Some((other, _)) = also {
-            return Err(format!("machine {} has its image too", other.name));
+        let own = domain.disks.iter().filter(|d| d.target != disk.target);
+        let mut own = own.filter_map(|d| d.source.at(|_| None));
+        if own.any(|other| is_same(&other, &from.at) || is_same(&other, &to.at)) {
+            return Err("another disk of its machine has its image or its target".into());
         }
         if let At::Nbd { .. } = &to.at {
             // QEMU stands still while it connects, so a server that does not answer must be found before.

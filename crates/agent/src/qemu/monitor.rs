@@ -52,6 +52,12 @@ impl Life {
     }
 }
 
+/// What a peer says, who may say anything.
+pub(super) fn short(text: &str) -> String {
+    const CHARACTERS: usize = 300;
+    text.chars().take(CHARACTERS).collect()
+}
+
 /// Why there is no session.
 #[derive(Debug)]
 pub(super) enum Missing {
@@ -161,7 +167,7 @@ impl Monitor {
         let mut answers = answers.map_err(Refusal::Silent)?;
         match answers.pop() {
             Some(Ok(value)) => Ok(value),
-            Some(Err(e)) => Err(Refusal::Said(format!("{name}: {}", e.desc))),
+            Some(Err(e)) => Err(Refusal::Said(format!("{name}: {}", short(&e.desc)))),
             None => Err(Refusal::Silent(format!("{name}: there is no answer"))),
         }
     }

@@ -49,6 +49,8 @@ pub struct Intent {
     pub boot: String,
     /// When this was written, in seconds of the wall clock.
     pub at_s: u64,
+    /// The start of the domain in which it was ordered: what runs from the new image later, and not from a pivot, may run from a part of it.
+    pub began: Option<u32>,
     /// Which start of the domain is to pivot, from when a pivot may have been ordered.
     pub life: Option<u32>,
     /// The old image's file.
@@ -140,6 +142,7 @@ impl Intent {
             rate_bytes_per_s: 1,
             boot: String::new(),
             at_s: 0,
+            began: None,
             life: None,
             left: None,
             made: None,

@@ -17,6 +17,12 @@
 //!
 //! Only somebody who lets the guest go on meanwhile, beside an agent that is dead for long, makes a doubt: then a person has to look.
 //!
+//! Where a start cannot be made to fail before the pivot (plain QEMU, whose pivot opens the old image once more by its name), it is made to fail after
+//! it and before the guest goes on: until then the old image has everything.
+//!
+//! The new image is taken for complete after a pivot only. A guest that runs from it without one, as it was started from it, leaves the old image where
+//! it is, for a person to look at.
+//!
 //! A step is taken only on what was just seen, and every step may be taken twice. There is no memory but the intent: an agent that was
 //! killed anywhere goes on with the same function.
 
@@ -175,6 +181,8 @@ pub fn next(intent: &Intent, seen: &Seen) -> Step {
     let needed = match intent.phase {
         Phase::Pivoting => true,
         Phase::GivingUp { .. } => mirrored,
+        // A start would find the old image.
+        Phase::Pivoted => known && look.names(&intent.from),
         _ => false,
     };
     if intent.held && !needed {
@@ -254,10 +262,31 @@ impl Look<'_> {
         matches!(&self.seen.definition, Definition::Names(Some(i)) if i == image)
     }
 
+    /// Whether the domain runs in a start of it that is known.
+    fn in_life(&self, of: Option<u32>) -> bool {
+        matches!(self.seen.live, Live::On { life, .. } if life.is_some() && life == of)
+    }
+
+    /// The guest has the new image, and it is not written down that it went over.
+    fn went_over(&self) -> Step {
+        match self.in_life(self.intent.began) || self.in_life(self.intent.life) {
+            true => Step::Note(Phase::Pivoted),
+            false => self.started_early(),
+        }
+    }
+
+    /// The domain was, or would be, started from what may be a part of its image.
+    fn started_early(&self) -> Step {
+        self.keep_source(
+            "the domain was started from its new image, or is defined to be, and whether the copy was complete is not known: this is the old one",
+            true,
+        )
+    }
+
     fn begun(&self) -> Step {
         match self.guest() {
             Guest::Mirrored { .. } => Step::Note(Phase::Copying),
-            Guest::OnTo => Step::Note(Phase::Pivoted),
+            Guest::OnTo => self.went_over(),
             _ if !self.seen.sure => Step::Wait,
             _ => self.give_up_or("its copy did not begin"),
         }
@@ -288,9 +317,9 @@ impl Look<'_> {
     /// The copy is gone, and no pivot of ours was ordered.
     fn without_pivot(&self) -> Step {
         match self.guest() {
-            // Somebody else ordered one.
-            Guest::OnTo => Step::Note(Phase::Pivoted),
-            Guest::Off if self.names(&self.intent.to) => Step::Note(Phase::Pivoted),
+            // Somebody else may have ordered one.
+            Guest::OnTo => self.went_over(),
+            Guest::Off if self.names(&self.intent.to) => self.started_early(),
             Guest::Off => give_up("the domain ended before the pivot"),
             Guest::OnFromBusy => give_up("somebody else has begun a block job on the disk"),
             Guest::Elsewhere => give_up("the disk has another image than when it was ordered"),
@@ -301,20 +330,18 @@ impl Look<'_> {
     }
 
     fn pivoting(&self) -> Step {
-        let same_life = match self.seen.live {
-            Live::On { life, .. } => life == self.intent.life,
-            Live::Unknown | Live::Off => false,
-        };
+        let same_life = self.in_life(self.intent.life);
         match self.guest() {
-            Guest::OnTo => Step::Note(Phase::Pivoted),
+            Guest::OnTo => self.went_over(),
             Guest::Mirrored { .. } if self.seen.refused => give_up("QEMU does not pivot"),
             Guest::Mirrored { ready: true } => Step::Pivot,
             Guest::Mirrored { ready: false } if self.seen.failed.is_some() => {
                 self.give_up_or("it failed")
             }
             Guest::Mirrored { ready: false } => Step::Wait,
-            Guest::Off if self.names(&self.intent.to) => Step::Note(Phase::Pivoted),
+            Guest::Off if self.names(&self.intent.to) => self.started_early(),
             Guest::Off if self.seen.recent => give_up("the domain ended before the pivot"),
+            Guest::Off if self.names(&self.intent.from) => Step::Define(Naming::Unsettled),
             Guest::Off | Guest::Elsewhere => Step::Note(Phase::Doubtful),
             // It runs on, and on the old image: there was no pivot.
             Guest::OnFrom | Guest::OnFromBusy if same_life => {
@@ -329,16 +356,40 @@ impl Look<'_> {
 
     fn doubtful(&self) -> Step {
         let (from, to) = (&self.intent.from, &self.intent.to);
+        let chosen = "the other image was chosen after a doubt";
+        // A start from an export cannot be made to fail everywhere, so it need not have been a choice.
+        let stale = self.intent.kept_as.is_none();
         match self.guest() {
-            Guest::OnTo => Step::Note(Phase::Pivoted),
-            Guest::Off if self.names(to) => Step::Note(Phase::Pivoted),
+            Guest::OnTo => self.keep_source(chosen, stale),
+            Guest::Off if self.names(to) => self.keep_source(chosen, stale),
             Guest::OnFrom | Guest::OnFromBusy | Guest::Mirrored { .. } => {
-                self.left_behind("the other image was chosen after a doubt", false)
+                self.left_behind(chosen, stale)
             }
-            Guest::Off if self.names(from) => {
-                self.left_behind("the other image was chosen after a doubt", false)
-            }
+            Guest::Off if self.names(from) => self.left_behind(chosen, stale),
             Guest::Off | Guest::Elsewhere => Step::Wait,
+        }
+    }
+
+    /// The old image stays, and is shown; the new one is what the guest has.
+    fn keep_source(&self, why: &str, stale: bool) -> Step {
+        if self.seen.definition == Definition::Unsettled {
+            return Step::Define(Naming::To);
+        }
+        let path = match self.seen.source_there {
+            true => self.intent.from.at.file(),
+            false => self.intent.kept_as.as_deref(),
+        };
+        match path {
+            Some(path) => Step::Note(Phase::Kept(Kept {
+                path: path.into(),
+                file: self.intent.left,
+                until_s: None,
+                doubt: Some(Doubt {
+                    what: why.into(),
+                    stale,
+                }),
+            })),
+            None => Step::Forget(Some(why.into())),
         }
     }
 
@@ -394,8 +445,8 @@ impl Look<'_> {
     fn giving_up(&self, why: &str) -> Step {
         match self.guest() {
             Guest::Mirrored { .. } => return Step::Abort,
-            Guest::OnTo => return Step::Note(Phase::Pivoted),
-            Guest::Off if self.names(&self.intent.to) => return Step::Note(Phase::Pivoted),
+            Guest::OnTo => return self.went_over(),
+            Guest::Off if self.names(&self.intent.to) => return self.started_early(),
             Guest::Off | Guest::OnFrom | Guest::OnFromBusy | Guest::Elsewhere => {}
         }
         if self.seen.definition == Definition::Unsettled {

@@ -1,4 +1,4 @@
-//! A machine as it is, by six queries.
+//! A machine as it is, by seven queries.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const THROTTLE: &str = "throttle";
 const PROXMOX: &str = "pve-qemu";
 
 /// What is asked, with its arguments. Jobs come first: one that goes on in their answer may have ended in the others, never the other way round.
-pub fn queries() -> [(&'static str, Option<Value>); 6] {
+pub fn queries() -> [(&'static str, Option<Value>); 7] {
     [
         ("query-block-jobs", None),
         ("query-block", None),
@@ -36,6 +36,7 @@ pub fn queries() -> [(&'static str, Option<Value>); 6] {
         ("query-named-block-nodes", Some(json!({ "flat": true }))),
         ("query-iothreads", None),
         ("query-status", None),
+        ("query-migrate", None),
     ]
 }
 
@@ -48,6 +49,8 @@ pub struct Machine {
     iothreads: bool,
     /// What QEMU calls its state, such as `running`.
     pub status: String,
+    /// What it calls its way to another host, such as `active`; none if there never was one.
+    migration: Option<String>,
 }
 
 /// A node.
@@ -148,10 +151,11 @@ impl Machine {
     ///
     /// # Errors
     /// What is missing or wrong, with its place.
-    pub fn of(answers: &[Value; 6]) -> Result<Self, HostError> {
+    pub fn of(answers: &[Value; 7]) -> Result<Self, HostError> {
         let root = |i: usize| Field::root(queries()[i].0, &answers[i]);
         let jobs = root(0).items()?.iter().map(job).collect::<Result<_, _>>()?;
         let stats = root(2).items()?;
+        let stats = Entries::of(&stats)?;
         let mut drives: Vec<Drive> = vec![];
         for field in root(1).items()? {
             let Some(mut drive) = drive(&field, &stats)? else {
@@ -178,6 +182,10 @@ impl Machine {
             jobs,
             iothreads: !root(4).items()?.is_empty(),
             status: root(5).field("status").text()?.into(),
+            migration: root(6)
+                .field("status")
+                .maybe(Field::text)?
+                .map(String::from),
         })
     }
 
@@ -201,13 +209,16 @@ impl Machine {
         let (top, _) = below.peek()?;
         let (format, node) = below.find(|(_, node)| node.driver != THROTTLE)?;
         let (protocol, last) = below.next().map_or((*format, *node), |next| *next);
+        // A filter without a name of its own is in no list of what a device is on.
+        let mut filters = self.nodes.values().filter(|n| is_job(n));
+        let nameless = filters.any(|n| n.file == last.file);
         Some(Tree {
             top,
             format,
             node,
             protocol,
             below: last,
-            job: nodes.iter().any(|(_, node)| is_job(node)),
+            job: nameless || nodes.iter().any(|(_, node)| is_job(node)),
             throttled: nodes.iter().any(|(_, node)| node.driver == THROTTLE),
         })
     }
@@ -302,26 +313,33 @@ impl Machine {
         if package.contains(PROXMOX) {
             return Some("Proxmox owns its machine, and has to move it (`qm disk move`)".into());
         }
-        if matches!(
-            &*self.status,
-            "inmigrate" | "postmigrate" | "finish-migrate"
-        ) {
-            return Some(format!(
-                "its machine goes to another host ({})",
-                self.status
-            ));
+        if let Some(why) = self.goes_away() {
+            return Some(why);
         }
         if drive.qdev.is_none() {
             return Some("no device of the guest has it".into());
         }
         let tree = self.tree_of(drive)?;
-        if let Some(more) = tree.node.more {
-            return Some(format!(
-                "its image has {more}, which a new one would not have"
-            ));
+        if let Some(why) = tree.would_be_lost() {
+            return Some(why);
         }
         (tree.node.file != tree.below.file)
             .then(|| "its image was opened with options that a new one would not have".into())
+    }
+
+    /// Whether the machine is on its way to another host, or was: QEMU lets a disk move meanwhile, and the other host has the old image.
+    pub fn goes_away(&self) -> Option<String> {
+        let by_state = ["inmigrate", "postmigrate", "finish-migrate"];
+        let state = Some(&*self.status).filter(|s| by_state.contains(s));
+        let over = ["none", "completed", "failed", "cancelled"];
+        let migration = self.migration.as_deref().filter(|s| !over.contains(s));
+        let what = state.or(migration)?;
+        Some(format!("its machine goes to another host ({what})"))
+    }
+
+    /// What a disk's image has that a new one would not have.
+    pub fn would_be_lost(&self, target: &str) -> Option<String> {
+        self.tree(target)?.would_be_lost()
     }
 
     /// The disk of a move as it is, in this life of the machine.
@@ -392,11 +410,12 @@ impl Machine {
         job.is_some_and(|j| j.ready && j.status == "ready" && j.failure().is_none())
     }
 
-    /// Whether a disk has an image, or one on top of it, by the path or URI of the image.
-    pub fn uses(&self, path: &str) -> bool {
-        let chains = self.drives.iter().flat_map(|d| &d.chain);
-        let mut nodes = chains.filter_map(|name| self.nodes.get(name));
-        nodes.any(|node| node.file == path || node.backing.as_deref() == Some(path))
+    /// All images that it has open, for a disk or for anything else, and those that they are said to be on top of.
+    pub fn images(&self) -> impl Iterator<Item = At> + '_ {
+        let below = |node: &Node| node.backing.clone().map(At::File);
+        self.nodes
+            .values()
+            .flat_map(move |n| n.at().into_iter().chain(below(n)))
     }
 
     /// Nodes on an image that no disk has, those of formats first: they hold it open.
@@ -438,6 +457,13 @@ impl Machine {
 }
 
 impl Tree<'_> {
+    fn would_be_lost(&self) -> Option<String> {
+        let more = self.node.more?;
+        Some(format!(
+            "its image has {more}, which a new one would not have"
+        ))
+    }
+
     /// The format as a new image would be configured: a device on a file is raw.
     fn format_name(&self) -> &str {
         match self.node.is_protocol() {
@@ -557,8 +583,35 @@ fn job(field: &Field<'_>) -> Result<Job, HostError> {
     })
 }
 
+/// Counters, by the device that they are of; by its old name where it has none.
+struct Entries<'a>(BTreeMap<(Option<&'a str>, &'a str), &'a Field<'a>>);
+
+impl<'a> Entries<'a> {
+    fn of(stats: &'a [Field<'a>]) -> Result<Self, HostError> {
+        let mut all = BTreeMap::new();
+        for entry in stats {
+            let qdev = entry.field("qdev").maybe(Field::text)?;
+            let id = entry.field("device").maybe(Field::text)?;
+            all.insert(Self::key(qdev, id.unwrap_or_default()), entry);
+        }
+        Ok(Self(all))
+    }
+
+    /// A device is the same one in all lists; its old name is empty where it has none.
+    fn key<'k>(qdev: Option<&'k str>, id: &'k str) -> (Option<&'k str>, &'k str) {
+        match qdev {
+            Some(_) => (qdev, ""),
+            None => (None, id),
+        }
+    }
+
+    fn get(&self, qdev: Option<&'a str>, id: &'a str) -> Option<&'a Field<'a>> {
+        self.0.get(&Self::key(qdev, id)).copied()
+    }
+}
+
 /// A drive; none of what nobody could call by a name.
-fn drive(field: &Field<'_>, stats: &[Field<'_>]) -> Result<Option<Drive>, HostError> {
+fn drive<'a>(field: &Field<'a>, stats: &Entries<'a>) -> Result<Option<Drive>, HostError> {
     let id = field.field("device").text()?;
     let qdev = field.field("qdev").maybe(Field::text)?;
     let removable = field.field("removable").flag()?;
@@ -566,18 +619,7 @@ fn drive(field: &Field<'_>, stats: &[Field<'_>]) -> Result<Option<Drive>, HostEr
     let Some(target) = target(qdev, id) else {
         return Ok(None);
     };
-    // A device is the same one in both lists; its old name is empty where it has none.
-    let mut of = None;
-    for entry in stats {
-        let other = entry.field("qdev").maybe(Field::text)?;
-        let same = match qdev {
-            Some(_) => qdev == other,
-            None => other.is_none() && entry.field("device").text()? == id,
-        };
-        if same {
-            of = Some(entry);
-        }
-    }
+    let of = stats.get(qdev, id);
     let mut limited = false;
     for name in ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"] {
         limited |= inserted.field(name).maybe(Field::number)?.unwrap_or(0) > 0;

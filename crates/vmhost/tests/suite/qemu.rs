@@ -32,7 +32,7 @@ fn intent() -> Intent {
     }
 }
 
-fn answers() -> [Value; 6] {
+fn answers() -> [Value; 7] {
     let names = Names::of(&intent());
     serde_json::from_str(&SAID.replace("JOB", names.job())).unwrap()
 }
@@ -140,7 +140,7 @@ fn latencies_are_counted_by_bucket() {
 fn a_move_is_seen_as_it_is() {
     let (intent, mut answers) = (intent(), answers());
     let names = Names::of(&intent);
-    let sight = |answers: &[Value; 6]| {
+    let sight = |answers: &[Value; 7]| {
         let machine = Machine::of(answers).unwrap();
         (
             machine.live("vda", &names, Some(9)),
@@ -186,11 +186,11 @@ fn a_move_is_seen_as_it_is() {
         )
     );
     let machine = Machine::of(&answers).unwrap();
-    assert!(
-        machine.uses("/slow/a.raw")
-            && machine.uses("/slow/base.qcow2")
-            && !machine.uses("/fast/a.qcow2")
-    );
+    let images: Vec<At> = machine.images().collect();
+    // What a job copies to is open too.
+    for path in ["/slow/a.raw", "/slow/base.qcow2", "/fast/a.qcow2"] {
+        assert!(images.contains(&At::File(path.into())), "{path}");
+    }
     assert!(machine.unused_on(&intent.from.at).is_empty());
     // The mirror has no drive above it.
     assert_eq!(machine.unused_of(&names).len(), 2);
@@ -203,6 +203,41 @@ fn a_move_is_seen_as_it_is() {
             life: Some(9)
         }
     );
+}
+
+#[test]
+fn a_machine_that_goes_to_another_host_keeps_its_disks_where_they_are() {
+    let mut answers = answers();
+    let why = |answers: &[Value; 7]| {
+        let machine = Machine::of(answers).unwrap();
+        let (domain, _) = domain(&machine);
+        let vdb = domain.disks.iter().find(|d| d.target == "vdb").unwrap();
+        assert_eq!(vdb.fixed(&domain).is_some(), machine.goes_away().is_some());
+        machine.goes_away()
+    };
+    assert_eq!(why(&answers), None);
+    answers[6]["status"] = "active".into();
+    assert!(why(&answers).unwrap().contains("active"));
+    answers[6]["status"] = "failed".into();
+    assert_eq!(why(&answers), None);
+    answers[5]["status"] = "inmigrate".into();
+    assert!(why(&answers).unwrap().contains("inmigrate"));
+}
+
+#[test]
+fn somebodys_job_is_seen_without_a_name_of_its_filter() {
+    let mut answers = answers();
+    let machine = Machine::of(&answers).unwrap();
+    assert_eq!(domain(&machine).0.disks[1].mirror, None);
+    let nodes = answers[3].as_array_mut().unwrap();
+    let named = |n: &&Value| n["file"] == "/slow/b.qcow2";
+    let mut filter = nodes.iter().find(named).unwrap().clone();
+    (filter["drv"], filter["node-name"]) = ("mirror_top".into(), "#block005".into());
+    nodes.push(filter);
+    let machine = Machine::of(&answers).unwrap();
+    let (domain, _) = domain(&machine);
+    let vdb = domain.disks.iter().find(|d| d.target == "vdb").unwrap();
+    assert!(vdb.mirror.is_some(), "{vdb:?}");
 }
 
 #[test]
