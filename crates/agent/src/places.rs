@@ -302,7 +302,11 @@ pub(crate) fn check_room(
             let system = kernel::file_system(Path::new(&place.path))?;
             let free = system.size.saturating_sub(system.used);
             let spare = SPARE.max(rate_bytes_per_s.saturating_mul(2 * FREE_S));
-            let needed = physical.unwrap_or(capacity).min(capacity) + spare;
+            // A copy in raw may take all of it: zeroes are written where nothing may be given back.
+            let needed = match to.format.as_str() {
+                "raw" => capacity,
+                _ => physical.unwrap_or(capacity).min(capacity),
+            } + spare;
             match free < needed {
                 true => Err(format!(
                     "{} has {free} bytes free, and {needed} are needed",

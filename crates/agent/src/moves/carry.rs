@@ -160,8 +160,8 @@ impl Moves {
             Some(_) => Err(Refusal::Said("the pivot was not answered".into())),
         };
         let intent = &m.intent;
-        let went_over =
-            |live: &Live| matches!(live, Live::On { image: Some(i), .. } if *i == intent.to);
+        // In the same life: one that was started from it is another matter.
+        let went_over = |live: &Live| matches!(live, Live::On { image: Some(i), life, .. } if *i == intent.to && *life == intent.life);
         let there = |hands: &mut dyn Hands| hands.look(intent).is_ok_and(|s| went_over(&s.live));
         let mut unanswered = m.unanswered;
         let at_once = answer.as_ref().is_ok_and(went_over);
@@ -172,14 +172,14 @@ impl Moves {
                 return Err(refusal.why());
             }
         }
-        if !at_once && !until(|| there(hands)) {
+        if !at_once {
+            if until(|| there(hands)) {
+                return Ok(()); // what is next is decided on what is seen
+            }
             m.unanswered = unanswered.or(Some(Instant::now()));
             return Err("the domain does not go over to the new image".into());
         }
         self.note(name, None, Phase::Pivoted)?;
-        if !at_once {
-            return Ok(()); // whether the guest may go on is to be seen
-        }
         let m = self.moves.get_mut(name).expect("it was just noted");
         let_go(&self.intents, name, &mut m.intent, hands, true)
     }

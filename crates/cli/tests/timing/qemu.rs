@@ -26,6 +26,8 @@ const GUEST: Guest = Guest {
 struct Plain {
     manager: Manager,
     machine: Option<Child>,
+    /// Whether its disk is given as a drive, which QEMU may open again by its name.
+    by_drive: bool,
 }
 
 impl Deref for Plain {
@@ -57,6 +59,7 @@ impl Plain {
         Self {
             manager,
             machine: None,
+            by_drive: false,
         }
     }
 
@@ -71,13 +74,19 @@ impl Plain {
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args(["-M", "pc", "-m", "32", "-display", "none", "-nodefaults"]);
         qemu.args(["-chardev", &log, "-serial", "chardev:report"]);
-        qemu.args(["-object", "throttle-group,id=limits"]);
-        qemu.args(["-blockdev", &image.to_string(), "-blockdev"]);
-        qemu.arg("driver=throttle,node-name=throttle,throttle-group=limits,file=image");
-        qemu.args([
-            "-device",
-            "virtio-blk-pci,id=vda,drive=throttle,write-cache=off",
-        ]);
+        let mut device = "virtio-blk-pci,id=vda,write-cache=off,drive=".to_owned();
+        if self.by_drive {
+            let file = self.text(file);
+            let drive = format!("if=none,id=d,format={format},discard=unmap,file={file}");
+            qemu.args(["-drive", &drive]);
+            device += "d";
+        } else {
+            qemu.args(["-object", "throttle-group,id=limits"]);
+            qemu.args(["-blockdev", &image.to_string(), "-blockdev"]);
+            qemu.arg("driver=throttle,node-name=throttle,throttle-group=limits,file=image");
+            device += "throttle";
+        }
+        qemu.args(["-device", &device]);
         for socket in ["sockets/web.qmp", "test.sock"] {
             let socket = format!("unix:{},server=on,wait=off", self.text(socket));
             qemu.args(["-qmp", &socket]);
@@ -236,6 +245,47 @@ fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
         !host.start("bulk/web.raw", "raw"),
         "a start from the old path is no start"
     );
+}
+
+#[test]
+fn a_drive_of_the_command_line_moves_and_a_machine_that_leaves_keeps_its_disk() {
+    let _alone = crate::alone();
+    if !testkit::needs::programs(&PROGRAMS) {
+        return;
+    }
+    let mut host = Plain::new("100MB/s");
+    host.by_drive = true;
+    assert!(host.start("bulk/web.raw", "raw"));
+    host.wait_for_writes("web", 20);
+    // On its way to nowhere: QEMU waits for somebody who reads the pipe.
+    host.ask("migrate-set-parameters", json!({ "max-bandwidth": 1000 }));
+    host.ask("migrate", json!({ "uri": "exec:sleep 600" }));
+    host.serve();
+    host.pin("web:vda", "fast");
+    host.wait_until("it says why it stays", || {
+        host.said(&["plan", "-o", "json"])
+            .contains("goes to another host")
+            || host
+                .said(&["volume", "show", "web:vda"])
+                .contains("goes to another host")
+    });
+    assert_eq!(host.files("fast"), [""; 0]);
+    host.ask("migrate_cancel", json!({}));
+    for tier in ["fast", "bulk"] {
+        host.pin("web:vda", tier);
+        let below = host.text(tier) + "/";
+        host.wait_until(&format!("its move to {tier} is done"), || {
+            host.image().is_some_and(|image| image.starts_with(&below))
+        });
+        host.wait_for_writes("web", 20);
+    }
+    host.wait_until("old images are gone", || host.files(MOVES) == ["lock"]);
+    assert_eq!(host.files("fast"), [""; 0]);
+    let image = host.image().unwrap();
+    end(&mut host.machine, "-9");
+    let log = host.log("web").unwrap();
+    assert_eq!((log.boots(), log.errors()), (1, 0));
+    assert_eq!(host.lost(&image), 0);
 }
 
 #[test]

@@ -332,6 +332,10 @@ impl Look<'_> {
     fn pivoting(&self) -> Step {
         let same_life = self.in_life(self.intent.life);
         match self.guest() {
+            // No start from the old image may come in between.
+            Guest::OnTo if same_life && self.names(&self.intent.from) => {
+                Step::Define(Naming::Unsettled)
+            }
             Guest::OnTo => self.went_over(),
             Guest::Mirrored { .. } if self.seen.refused => give_up("QEMU does not pivot"),
             Guest::Mirrored { ready: true } => Step::Pivot,
@@ -344,7 +348,8 @@ impl Look<'_> {
             Guest::Off if self.names(&self.intent.from) => Step::Define(Naming::Unsettled),
             Guest::Off | Guest::Elsewhere => Step::Note(Phase::Doubtful),
             // It runs on, and on the old image: there was no pivot.
-            Guest::OnFrom | Guest::OnFromBusy if same_life => {
+            // It was started from it again, and there was nobody who could have let it go on before.
+            Guest::OnFrom | Guest::OnFromBusy if same_life || self.seen.recent => {
                 self.give_up_or("the copy ended before the pivot: the target failed or was full, or somebody gave it up")
             }
             Guest::OnFrom | Guest::OnFromBusy => self.left_behind(
@@ -372,7 +377,9 @@ impl Look<'_> {
 
     /// The old image stays, and is shown; the new one is what the guest has.
     fn keep_source(&self, why: &str, stale: bool) -> Step {
-        if self.seen.definition == Definition::Unsettled {
+        // A name that the old image has lost stands for no definition any more.
+        let renamed = self.intent.kept_as.is_some() && !self.seen.source_there;
+        if self.seen.definition == Definition::Unsettled && !renamed {
             return Step::Define(Naming::To);
         }
         let path = match self.seen.source_there {

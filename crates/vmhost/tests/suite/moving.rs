@@ -32,9 +32,19 @@ enum Names {
     Unsettled,
 }
 
+/// What a start would read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// A definition, which is made to name nothing before the pivot.
+    Libvirt,
+    /// The file of the old name, which has another one from the pivot on.
+    Plain,
+}
+
 /// A host with one disk, and the version that each file has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Host {
+    kind: Kind,
     acknowledged: u8,
     /// Under its own name, under the name that it is kept as, and the target.
     from: Option<u8>,
@@ -56,8 +66,8 @@ struct Host {
     /// Whether an order to begin may still be carried out.
     may_begin: bool,
     intent: Option<Intent>,
-    /// What the agent is about to do, and what the definition named when it looked.
-    about_to: Option<(Step, Names)>,
+    /// What the agent is about to do, and what the definition named when it looked, in which life of the domain.
+    about_to: Option<(Step, (Names, u32))>,
     /// Somebody accepted that what was written is lost.
     accepted: bool,
     /// What was acknowledged when somebody chose the other image.
@@ -79,8 +89,9 @@ fn image(path: &str) -> Image {
     }
 }
 
-fn ordered() -> Host {
+fn ordered(kind: Kind) -> Host {
     Host {
+        kind,
         acknowledged: 0,
         from: Some(0),
         kept: None,
@@ -96,6 +107,7 @@ fn ordered() -> Host {
         may_begin: true,
         intent: Some(Intent {
             kept_as: Some("/slow/a.kept".into()),
+            began: Some(0),
             ..Intent::new(
                 "u".into(),
                 "vda".into(),
@@ -133,11 +145,7 @@ impl Host {
                     }),
                 ),
             },
-            definition: match self.names {
-                Names::From => Definition::Names(Some(intent.from.clone())),
-                Names::To => Definition::Names(Some(intent.to.clone())),
-                Names::Unsettled => Definition::Unsettled,
-            },
+            definition: self.definition(intent),
             runs: self.guest != Guest::Off && !self.paused,
             recent: self.recent,
             refused: self.refused,
@@ -145,6 +153,7 @@ impl Host {
             source_there: self.from.is_some(),
             kept_there: match &intent.phase {
                 Phase::Kept(kept) if kept.path == "/fast/a" => self.to.is_some(),
+                Phase::Kept(kept) if kept.path == "/slow/a" => self.from.is_some(),
                 Phase::Kept(_) => self.kept.is_some(),
                 _ => false,
             },
@@ -154,14 +163,36 @@ impl Host {
         }
     }
 
-    fn note(&mut self, phase: &Phase) {
+    /// As those who carry moves out see it.
+    fn definition(&self, intent: &Intent) -> Definition {
+        let from = || Definition::Names(Some(intent.from.clone()));
+        match (self.kind, self.names, &intent.phase) {
+            (Kind::Libvirt, Names::From, _) => from(),
+            (Kind::Libvirt, Names::To, _) => Definition::Names(Some(intent.to.clone())),
+            (Kind::Libvirt, Names::Unsettled, _) => Definition::Unsettled,
+            (Kind::Plain, _, Phase::Blocking) if self.from.is_some() => Definition::None,
+            (Kind::Plain, ..) if self.from.is_some() => from(),
+            (Kind::Plain, _, Phase::Pivoted | Phase::Kept(_)) => Definition::None,
+            (Kind::Plain, ..) if self.kept.is_some() => Definition::Unsettled,
+            (Kind::Plain, ..) => Definition::None,
+        }
+    }
+
+    /// Has a start of the old image fail, by its name.
+    fn block(&mut self) {
+        if self.from.is_some() {
+            self.kept = self.from.take();
+        }
+    }
+
+    fn note(&mut self, phase: &Phase, life: u32) {
         if *phase == Phase::Pivoted {
             self.to_flushed = self.to.unwrap();
         }
         let intent = self.intent.as_mut().unwrap();
         intent.phase = phase.clone();
         if *phase == Phase::Pivoting {
-            (intent.held, intent.life) = (true, Some(self.life));
+            (intent.held, intent.life) = (true, Some(life));
         }
         self.recent = true;
         self.names_durable = self.names;
@@ -178,7 +209,7 @@ impl Host {
     }
 
     /// Does what the agent is about to do, as far as the host lets it; `killed_at` parts of it, and then the agent is killed.
-    fn act(&mut self, step: &Step, looked: Names, killed_at: Option<u32>) {
+    fn act(&mut self, step: &Step, (looked, life): (Names, u32), killed_at: Option<u32>) {
         let parts = |part| killed_at.is_none_or(|at| part < at);
         if self.intent.is_none() {
             return;
@@ -186,7 +217,7 @@ impl Host {
         match step {
             Step::Wait => {}
             Step::Release => self.release(),
-            Step::Note(phase) => self.note(phase),
+            Step::Note(phase) => self.note(phase, life),
             Step::Abort => {
                 self.pause();
                 if parts(1) && matches!(self.guest, Guest::Mirrored { .. }) {
@@ -196,6 +227,12 @@ impl Host {
                     self.release();
                 }
             }
+            Step::Define(Naming::From) if self.kind == Kind::Plain => {
+                if self.from.is_none() {
+                    self.from = self.kept.take();
+                }
+            }
+            Step::Define(_) if self.kind == Kind::Plain => self.block(),
             Step::Define(_) if self.names != looked => {}
             Step::Define(naming) => {
                 self.names = match naming {
@@ -210,19 +247,22 @@ impl Host {
                     self.guest = Guest::To;
                     self.to_flushed = self.to.unwrap();
                 }
-                if parts(2) && self.guest == Guest::To {
-                    self.note(&Phase::Pivoted);
+                let there = self.guest == Guest::To && self.life == life;
+                if parts(2) && there && self.kind == Kind::Plain {
+                    self.block();
                 }
-                if parts(3) && self.guest == Guest::To {
+                if parts(3) && there {
+                    self.note(&Phase::Pivoted, life);
+                }
+                if parts(4) && there {
                     self.release();
                 }
             }
+            // Who does it looks whether it is used.
             Step::RemoveTarget => {
-                assert!(
-                    !matches!(self.guest, Guest::To | Guest::Mirrored { .. }),
-                    "in use"
-                );
-                self.to = None;
+                if !matches!(self.guest, Guest::To | Guest::Mirrored { .. }) {
+                    self.to = None;
+                }
             }
             Step::RenameSource => {
                 assert!(
@@ -263,6 +303,8 @@ impl Host {
                 h.acknowledged += 1;
                 let to = match h.guest {
                     Guest::To => &mut h.to,
+                    // Whatever its name is by now.
+                    _ if h.from.is_none() => &mut h.kept,
                     _ => &mut h.from,
                 };
                 *to = Some(h.acknowledged);
@@ -298,8 +340,8 @@ impl Host {
         }
         if let Guest::Mirrored { ready } = self.guest {
             event("somebody gives the job up", &|h| h.guest = Guest::From);
-            // Not in the instant in which we are about to: a power loss right after that is left out.
-            if ready && self.names == Names::From {
+            // Not in the instant in which we are about to: a power loss right after that is left out. Whoever does it by QMP alone may start it from anything.
+            if ready && self.names == Names::From && self.kind == Kind::Libvirt {
                 event("somebody pivots", &|h| {
                     h.guest = Guest::To;
                     h.to_flushed = h.to.unwrap();
@@ -344,6 +386,13 @@ impl Host {
         }
         if !running && self.life < STARTS {
             event("the domain is started", &|h| h.start());
+            // Whether the copy is complete or not, and whatever the definition says.
+            if let Some(version) = self.to.filter(|_| self.is_open()) {
+                event("somebody starts it from the new image", &|h| {
+                    (h.guest, h.life) = (Guest::To, h.life + 1);
+                    h.chosen(version);
+                });
+            }
         }
         match (&self.intent, &self.about_to) {
             (Some(intent), None) => {
@@ -353,24 +402,19 @@ impl Host {
                     });
                 }
                 // Where it is known which one counts, the agent says so again.
-                let open = intent.phase != Phase::Pivoted && !self.accepted;
-                if open && self.names == Names::Unsettled && !running && !self.recent {
+                if self.is_open() && self.names == Names::Unsettled && !running && !self.recent {
                     for (names, of) in [(Names::From, self.from), (Names::To, self.to)] {
                         let Some(version) = of else { continue };
                         event("the operator chooses", &|h| {
                             h.names = names;
-                            h.accepted = true;
-                            // The old image is kept for a while only, as after any move.
-                            h.given_up = Some(h.acknowledged)
-                                .filter(|v| names == Names::From && version != *v);
-                            h.acknowledged = version;
+                            h.chosen(version);
                         });
                     }
                 }
                 for now_s in [0, 1_000] {
                     let step = next(intent, &self.seen(now_s));
                     event("the agent looks", &|h| {
-                        h.about_to = Some((step.clone(), h.names))
+                        h.about_to = Some((step.clone(), (h.names, h.life)))
                     });
                 }
             }
@@ -382,7 +426,7 @@ impl Host {
                 event("the agent is killed", &|h| {
                     (h.about_to, h.refused) = (None, false);
                 });
-                for part in 1..=3 {
+                for part in 1..=4 {
                     event("the agent is killed while it acts", &|h| {
                         (h.about_to, h.refused) = (None, false);
                         if matches!(step, Step::Abort | Step::Pivot) {
@@ -402,19 +446,43 @@ impl Host {
         all
     }
 
+    /// Whether it is not written down yet that the new image counts, and nobody has chosen one.
+    fn is_open(&self) -> bool {
+        let phase = self.intent.as_ref().map(|i| &i.phase);
+        let open = phase.is_some_and(|p| !matches!(p, Phase::Pivoted | Phase::Kept(_)));
+        open && !self.accepted
+    }
+
+    /// Somebody has the guest go on with an image that may lack something: the other one has to stay.
+    fn chosen(&mut self, version: u8) {
+        self.accepted = true;
+        self.given_up = Some(self.acknowledged).filter(|v| version != *v);
+        self.acknowledged = version;
+    }
+
     /// From the definition, if its image is there.
     fn start(&mut self) {
         let (of, guest) = match self.names {
+            _ if self.kind == Kind::Plain => (self.from, Guest::From),
             Names::From => (self.from, Guest::From),
             Names::To => (self.to, Guest::To),
             Names::Unsettled => (None, Guest::Off),
         };
         let Some(version) = of else { return };
+        // Between the pivot and the old image's new name the agent was killed, and somebody let the guest go on: both images stay, and it is said.
+        let odd = self.kind == Kind::Plain && self.strange && !self.accepted;
+        if odd && version != self.acknowledged {
+            self.chosen(version);
+        }
         assert!(
             version == self.acknowledged || self.accepted,
             "started from version {version} of {}",
             self.acknowledged
         );
+        if self.given_up == Some(version) {
+            self.given_up = None; // it is what the guest has again
+        }
+        self.acknowledged = version;
         (self.guest, self.life) = (guest, self.life + 1);
     }
 
@@ -430,7 +498,9 @@ impl Host {
             "what somebody gave up is nowhere"
         );
         let names_kept = self.guest == Guest::To && self.to.is_none()
-            || matches!(self.guest, Guest::From | Guest::Mirrored { .. }) && self.from.is_none();
+            || matches!(self.guest, Guest::From | Guest::Mirrored { .. })
+                && self.from.is_none()
+                && (self.kind == Kind::Libvirt || self.kept.is_none());
         assert!(!names_kept, "the guest's file is gone");
     }
 
@@ -452,20 +522,23 @@ impl Host {
                 assert!(waits, "it waits for nothing");
                 break;
             }
-            host.act(&step, host.names, None);
+            host.act(&step, (host.names, host.life), None);
             host.check();
         }
         let phase = host.intent.as_ref().map(|i| i.phase.clone());
         match phase {
             _ if host.intent.as_ref().is_some_and(|i| i.held) => panic!("the guest stays paused"),
             None => assert!(
-                host.to.is_none() || host.names == Names::To || host.guest == Guest::To,
+                host.to.is_none() || host.names == Names::To || host.guest == Guest::To
+                    // Its script is somebody's, and the old image is gone.
+                    || host.kind == Kind::Plain && host.from.is_none(),
                 "a file is left that no list shows"
             ),
             Some(Phase::Copying | Phase::Doubtful | Phase::Kept(_)) => {}
             Some(other) => panic!("it does not end, but is {other}"),
         }
-        if host.guest == Guest::Off && phase != Some(Phase::Doubtful) {
+        let doubtful = phase == Some(Phase::Doubtful) || host.kind == Kind::Plain;
+        if host.guest == Guest::Off && !doubtful {
             host.start();
             assert_ne!(host.guest, Guest::Off, "it cannot be started");
         }
@@ -474,9 +547,9 @@ impl Host {
 
 #[test]
 fn whatever_is_killed_when_no_domain_starts_from_a_stale_image() {
-    let first = ordered();
-    let mut known = BTreeSet::from([format!("{first:?}")]);
-    let mut waiting = VecDeque::from([(first, vec![])]);
+    let first = [Kind::Libvirt, Kind::Plain].map(ordered);
+    let mut known: BTreeSet<String> = first.iter().map(|f| format!("{f:?}")).collect();
+    let mut waiting: VecDeque<_> = first.into_iter().map(|f| (f, vec![])).collect();
     let mut phases: BTreeMap<String, usize> = BTreeMap::new();
     let mut doubts = (0, 0);
     while let Some((host, history)) = waiting.pop_front() {
