@@ -381,6 +381,11 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
             if Instant::now() > until {
                 return Err(fault("it does not run again".into()));
             }
+            tried += 1;
+            // A guest that was held by the one that was killed waits for the next one.
+            if tried == 3 && host.server.is_none() {
+                host.serve();
+            }
             if host.virsh(&["list", "--name"]).contains("web") {
                 continue;
             }
@@ -398,10 +403,6 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
             match host.try_virsh(&["start", "web"]).status.success() {
                 true => starts += 1,
                 false => refused += 1,
-            }
-            tried += 1;
-            if tried == 3 && victims.agent {
-                host.serve();
             }
         }
         if host.server.is_none() {

@@ -261,7 +261,6 @@ fn a_drive_of_the_command_line_moves_and_a_machine_that_leaves_keeps_its_disk() 
     host.ask("migrate-set-parameters", json!({ "max-bandwidth": 1000 }));
     host.ask("migrate", json!({ "uri": "exec:sleep 600" }));
     host.serve();
-    host.pin("web:vda", "fast");
     host.wait_until("it says why it stays", || {
         let shown = host.terrace(&["top", "-n", "1", "-o", "json"]).stdout;
         String::from_utf8_lossy(&shown).contains("goes to another host")
