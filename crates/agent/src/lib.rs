@@ -80,7 +80,10 @@ impl HostOf {
     fn host(self) -> Box<dyn Host> {
         match self {
             HostOf::Array(control) => Box::new(ServedArray::new(control)),
-            HostOf::Libvirt(uri, settings) => Box::new(Machines::new(Libvirt::new(uri), settings)),
+            HostOf::Libvirt(uri, settings) => {
+                let libvirt = Libvirt::new(uri).with_histograms(settings.latency_histograms);
+                Box::new(Machines::new(libvirt, settings))
+            }
             HostOf::Qemu(sockets, settings) => {
                 Box::new(Machines::new(Qemu::new(sockets), settings))
             }

@@ -32,6 +32,8 @@ pub struct MachinesSettings {
     pub classes: Vec<(String, String)>,
     /// What disks are moved with; without it moves are recommended only.
     pub moving: Option<Moving>,
+    /// Under libvirt: whether QEMU is asked for latency histograms, which marks domains as tainted. Plain QEMU always is.
+    pub latency_histograms: bool,
 }
 
 /// A disk that is to be copied, and where.

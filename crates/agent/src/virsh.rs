@@ -39,8 +39,20 @@ impl Virsh {
     /// # Errors
     /// Why there is none: no program, no connection, no end.
     pub(crate) fn ask(&self, commands: &[String]) -> Result<Vec<Answer>, String> {
+        self.ask_by(&["-r"], commands)
+    }
+
+    /// The same, where libvirt tells those only who might change something.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(crate) fn ask_for_more(&self, commands: &[String]) -> Result<Vec<Answer>, String> {
+        self.ask_by(&[], commands)
+    }
+
+    fn ask_by(&self, more: &[&str], commands: &[String]) -> Result<Vec<Answer>, String> {
         let mark = format!("; echo -- {MARK}; ");
-        let mut command = self.command(&["-r"]);
+        let mut command = self.command(more);
         // The last word is ours as well: without it the connection may have been lost in the middle.
         let all = format!("{}; echo -- {MARK}", commands.join(&mark));
         command.arg("--").arg(all);
@@ -98,7 +110,8 @@ impl Virsh {
         run(command, "virsh").map_err(Refusal::Silent)
     }
 
-    fn command(&self, more: &[&str]) -> Command {
+    /// The program, with more words before those of its command.
+    pub(crate) fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new("virsh");
         command.arg("-q").args(more);
         if let Some(uri) = &self.uri {

@@ -64,6 +64,9 @@ pub struct Agent {
     /// With --moves: for how long an image that a disk has left is kept
     #[arg(long, value_name = "TIME", default_value = "1d", requires = "moves")]
     keep_source: units::Nanos,
+    /// With --libvirt: have QEMU count latencies, so that percentiles are known; libvirt marks domains as tainted for that (`custom-monitor`)
+    #[arg(long, requires = "libvirt")]
+    latency_histograms: bool,
     /// This host's name
     #[arg(long, value_name = "NAME")]
     host: String,
@@ -189,6 +192,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         tiers: what.tiers,
         classes: what.classes,
         moving,
+        latency_histograms: what.latency_histograms,
     };
     let of = match (what.libvirt, what.qemu) {
         (Some(uri), _) => HostOf::Libvirt(uri, settings),

@@ -240,6 +240,7 @@ fn configuration(what: &Trial, tiers: &[Tier]) -> ManagerConfig {
             host: "trial".into(),
             moves: false,
             keep_source: manager::settings::KEEP_SOURCE,
+            latency_histograms: false,
             classes: vec![DiskClassConfig {
                 disks: "*".into(),
                 class: CLASS.into(),

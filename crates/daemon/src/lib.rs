@@ -252,6 +252,7 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
                 dir: base.join(&words.controller.state).join(dir),
                 keep_source: Duration::from_nanos(keep_source.0),
             }),
+            latency_histograms: words.libvirt.as_ref().is_some_and(|l| l.latency_histograms),
         })
     };
     if let Some(of) = &words.libvirt {

@@ -162,6 +162,10 @@ pub struct LibvirtConfig {
     /// For how long an image that a disk has left is kept.
     #[serde(default = "default_keep_source")]
     pub keep_source: Nanos,
+    /// Whether QEMU is asked, through libvirt's monitor command, to count latencies, so that percentiles are known. libvirt marks a domain as tainted
+    /// for that.
+    #[serde(default)]
+    pub latency_histograms: bool,
     /// Which disks are of which class: the first that fits.
     #[serde(default)]
     pub classes: Vec<DiskClassConfig>,

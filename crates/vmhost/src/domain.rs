@@ -138,6 +138,8 @@ pub struct Disk {
     pub iothread: bool,
     /// What else keeps it where it is, in words.
     pub stays: Option<String>,
+    /// What libvirt calls its device, while it runs.
+    pub alias: Option<String>,
 }
 
 /// Why a disk stays where it is, whatever is planned.
@@ -339,6 +341,9 @@ impl Xml<'_, '_, '_> {
             unmap: driver.and_then(|d| d.attribute("discard")) == Some("unmap"),
             iothread: driver.is_some_and(|d| d.has_attribute("iothread")),
             stays: None,
+            alias: child(node, "alias")
+                .and_then(|a| a.attribute("name"))
+                .map(String::from),
         })
     }
 }

@@ -1,7 +1,9 @@
 //! Virtual machines as they are, by libvirt.
 
 mod check;
+mod events;
 mod hands;
+mod histograms;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +21,9 @@ use crate::machines::{Copied, Hypervisor};
 use crate::moves::{Hands, Moves};
 use crate::places::{self, TierOf};
 use crate::virsh::{Answer, Virsh};
+use events::{Events, Happened};
 use hands::LibvirtHands;
+use histograms::Histograms;
 
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
@@ -58,6 +62,9 @@ pub struct Libvirt {
     pools_at: Option<Instant>,
     domains: BTreeMap<String, Read>,
     stats: Vec<DomainStats>,
+    events: Events,
+    /// Where latencies are counted.
+    histograms: Option<Histograms>,
     /// That of the QEMU that it runs; none where it does not say.
     build: Option<Build>,
 }
@@ -71,7 +78,17 @@ impl Libvirt {
             pools_at: None,
             domains: BTreeMap::new(),
             stats: vec![],
+            events: Events::default(),
+            histograms: None,
             build: None,
+        }
+    }
+
+    /// Has QEMU count latencies, too, which marks domains as tainted.
+    pub(crate) fn with_histograms(self, wanted: bool) -> Self {
+        Self {
+            histograms: wanted.then(Histograms::default),
+            ..self
         }
     }
 
@@ -197,6 +214,13 @@ impl Hypervisor for Libvirt {
 
     fn look(&mut self) -> Result<Vec<String>, String> {
         let mut remarks = vec![];
+        match self.events.happened(&self.virsh) {
+            Happened::Unknown => self.domains.clear(),
+            Happened::To(names) => {
+                let changed = |r: &Read| names.contains(&r.known.domain.name);
+                self.domains.retain(|_, r| !changed(r));
+            }
+        }
         let now = Instant::now();
         let due = |at: Option<Instant>, age| at.is_none_or(|at| now.duration_since(at) >= age);
         let mut ask = vec![
@@ -240,6 +264,11 @@ impl Hypervisor for Libvirt {
             for (l, xml) in some.iter().zip(self.virsh.ask(&ask)?) {
                 remarks.extend(self.read_domain(l, &xml, now).err());
             }
+        }
+        if let Some(histograms) = &mut self.histograms {
+            let domains: Vec<&Domain> = self.domains.values().map(|r| &r.known.domain).collect();
+            let looked = histograms.look(&self.virsh, &domains, &mut self.stats);
+            remarks.extend(looked.err());
         }
         Ok(remarks)
     }
@@ -295,5 +324,13 @@ impl Hypervisor for Libvirt {
 
     fn has_commands(&self) -> bool {
         true
+    }
+
+    fn end(&mut self) {
+        self.events.end();
+        if self.histograms.is_some() {
+            let domains: Vec<&Domain> = self.domains.values().map(|r| &r.known.domain).collect();
+            Histograms::give_back(&self.virsh, &domains);
+        }
     }
 }

@@ -94,9 +94,12 @@ struct Drive {
 
 /// Who counts a disk's requests by latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counted {
+pub enum Counted {
+    /// They are not counted.
     Nobody,
+    /// By our bounds.
     Us,
+    /// Somebody else has set other bounds.
     Others,
 }
 
@@ -305,6 +308,7 @@ impl Machine {
             unmap: options.unmap != Some(false),
             iothread: self.iothreads,
             stays: self.stays(drive, package),
+            alias: None,
         }
     }
 
@@ -649,7 +653,7 @@ fn drive<'a>(field: &Field<'a>, stats: &Entries<'a>) -> Result<Option<Drive>, Ho
     }))
 }
 
-fn counters(stats: &Field<'_>, block: &mut BlockStats) -> Result<Counted, HostError> {
+pub(super) fn counters(stats: &Field<'_>, block: &mut BlockStats) -> Result<Counted, HostError> {
     let direction = |name: &str| {
         let number = |what: &str| stats.field(&format!("{name}_{what}")).number();
         Ok::<_, HostError>(Direction {

@@ -15,12 +15,14 @@
 //! were there at its start ([`Options`]); nodes that we made say it in their names.
 
 mod command_line;
+mod counted;
 mod histogram;
 mod machine;
 mod orders;
 mod value;
 
 pub use command_line::{Aio, Options};
+pub use counted::{CountedDevice, counted_devices};
 pub use histogram::{BOUNDS_NS, bounds};
-pub use machine::{Machine, Node, Tree, queries};
+pub use machine::{Counted, Machine, Node, Tree, queries};
 pub use orders::{Names, add_nodes, mirror};
