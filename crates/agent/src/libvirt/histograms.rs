@@ -50,14 +50,20 @@ impl Histograms {
         let mut set = vec![];
         for some in domains.chunks(AT_ONCE) {
             for (domain, devices) in some.iter().zip(ask(virsh, some)?) {
-                let of = stats.iter_mut().find(|s| s.domain == domain.name);
-                let mut blocks = of.into_iter().flat_map(|s| &mut s.blocks);
+                let Some(of) = stats.iter_mut().find(|s| s.domain == domain.name) else {
+                    continue;
+                };
                 for (target, device) in disks_of(domain, &devices) {
                     match device.by {
                         Counted::Nobody => set.push((domain.uuid.clone(), device.id.clone())),
                         Counted::Us => {
-                            if let Some(block) = blocks.find(|b| b.target == target) {
-                                block.latencies.clone_from(&device.latencies);
+                            let block = of.blocks.iter_mut().find(|b| b.target == target);
+                            if let Some(block) = block {
+                                // All of one moment: libvirt's own are of another.
+                                let all = &device.stats;
+                                (block.reads, block.writes) = (all.reads, all.writes);
+                                block.flushes = all.flushes;
+                                block.latencies.clone_from(&all.latencies);
                             }
                         }
                         Counted::Others => {}

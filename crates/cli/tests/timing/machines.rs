@@ -109,7 +109,8 @@ fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
         ("bulk", &bulk, Some("raw")),
         ("far", &far, None),
     ];
-    configure(&host, "100MB/s", &tiers);
+    let table = format!("[libvirt]\nuri = \"{URI}\"\nlatency_histograms = true");
+    host.configure(&table, "100MB/s", &tiers);
     host.virsh(&["start", "web"]);
     host.wait_for_writes("web", 50);
     host.serve();
@@ -141,7 +142,16 @@ fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
     assert_eq!(host.files("bulk"), ["web-vda.raw"]);
     let problems = host.status()["problems"].to_string();
     assert!(!problems.contains("web"), "{problems}");
-    end(&mut host.server, "-9");
+    // Latencies are counted as long as somebody looks.
+    let counted = |host: &Kvm| {
+        let ask = r#"{"execute":"query-blockstats"}"#;
+        let said = host.virsh(&["qemu-monitor-command", "web", ask]);
+        said.contains("rd_latency_histogram")
+    };
+    host.wait_for_a_p99();
+    assert!(counted(&host));
+    end(&mut host.server, "-TERM");
+    assert!(!counted(&host), "its histograms are not given back");
     host.virsh(&["destroy", "web"]);
     let log = host.log("web").unwrap();
     assert_eq!((log.boots(), log.errors()), (1, 0));

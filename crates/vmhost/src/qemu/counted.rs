@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::machine::{Counted, counters};
 use super::value::At as Field;
-use crate::{BlockStats, HostError, Latencies};
+use crate::{BlockStats, HostError};
 
 /// A device of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub struct CountedDevice {
     pub id: String,
     /// Who counts.
     pub by: Counted,
-    /// What was counted by our bounds.
-    pub latencies: Option<Latencies>,
+    /// Its counters, and of the same moment what was counted by our bounds.
+    pub stats: BlockStats,
 }
 
 impl CountedDevice {
@@ -40,7 +40,7 @@ pub fn counted_devices(answer: &Value) -> Result<Vec<CountedDevice>, HostError> 
         found.push(CountedDevice {
             id: id.into(),
             by,
-            latencies: block.latencies,
+            stats: block,
         });
     }
     Ok(found)

@@ -185,6 +185,15 @@ impl Manager {
         });
     }
 
+    /// Some volume has latencies that were counted.
+    pub fn wait_for_a_p99(&self) {
+        self.wait_until("a p99 is known", || {
+            let output = self.terrace(&["top", "-n", "1", "-o", "json"]);
+            let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            p99_of(&shown).is_some_and(|us| us > 10.0)
+        });
+    }
+
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so() {
@@ -238,4 +247,17 @@ pub fn format_of(image: &str) -> &str {
 pub fn said(output: Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Anywhere in what is shown.
+fn p99_of(shown: &Value) -> Option<f64> {
+    match shown {
+        Value::Object(fields) => {
+            let own = fields.get("p99_us").and_then(Value::as_array);
+            let own = own.and_then(|windows| windows.iter().find_map(Value::as_f64));
+            own.or_else(|| fields.values().find_map(p99_of))
+        }
+        Value::Array(list) => list.iter().find_map(p99_of),
+        _ => None,
+    }
 }
