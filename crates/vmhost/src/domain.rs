@@ -97,7 +97,7 @@ pub enum Chain {
 }
 
 /// A block job on a disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// The image that it copies to; none if it does something else, or that is not known.
     pub to: Option<Image>,

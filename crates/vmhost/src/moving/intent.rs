@@ -10,7 +10,7 @@ use crate::Image;
 pub const INTENT_FORM: u32 = 1;
 
 /// Which file it is, whatever it is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileId {
     /// Its file system.
@@ -20,7 +20,7 @@ pub struct FileId {
 }
 
 /// A move of one disk, durable before its next step is taken: whoever finds it knows what may have happened, and what never can have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Intent {
     /// [`INTENT_FORM`].
@@ -66,7 +66,7 @@ pub struct Intent {
 }
 
 /// How far a move is. Each phase says what can have happened on disk and to the domain, whoever was killed when.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Phase {
     /// The copy was ordered, perhaps. `from` counts.
@@ -93,7 +93,7 @@ pub enum Phase {
 }
 
 /// A file that was left on purpose.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
     /// Its path.
@@ -107,7 +107,7 @@ pub struct Kept {
 }
 
 /// What is not certain about a file that was left.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Doubt {
     /// What an operator has to know.

@@ -30,7 +30,7 @@ use super::{Doubt, FileId, Intent, Kept, Phase};
 use crate::{Domain, Image, Mirror};
 
 /// The running domain, as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Live {
     /// Nobody could say.
     Unknown,
@@ -48,7 +48,7 @@ pub enum Live {
 }
 
 /// What a start would read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Definition {
     /// Nobody could say.
     Unknown,
@@ -100,7 +100,7 @@ impl Definition {
 }
 
 /// A host as far as a move is concerned, just looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// The running domain.
     pub live: Live,
@@ -129,7 +129,7 @@ pub struct Seen {
 }
 
 /// What a definition is to name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Naming {
     /// The path that no file has.
     Unsettled,
@@ -140,7 +140,7 @@ pub enum Naming {
 }
 
 /// One step of a move.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Nothing to do now.
     Wait,
@@ -221,7 +221,7 @@ struct Look<'a> {
 }
 
 /// The running domain as the move sees it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Guest {
     Off,
     /// On the old image, without a block job.

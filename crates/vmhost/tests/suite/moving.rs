@@ -1,7 +1,8 @@
 //! Every order of events around a move, by exhaustion: writes, kills, power losses, starts, other people's hands, and an agent that looks, is
 //! killed, and acts on what it saw.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use vmhost::moving::{Definition, FileId, Intent, Live, Naming, Phase, Seen, Step, next};
 use vmhost::{At, Image, Mirror};
@@ -42,7 +43,7 @@ enum Kind {
 }
 
 /// A host with one disk, and the version that each file has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Host {
     kind: Kind,
     acknowledged: u8,
@@ -74,12 +75,6 @@ struct Host {
     given_up: Option<u8>,
     /// A power loss, or a guest that somebody let go on.
     strange: bool,
-}
-
-impl std::hash::Hash for Host {
-    fn hash<H: std::hash::Hasher>(&self, to: &mut H) {
-        format!("{self:?}").hash(to);
-    }
 }
 
 fn image(path: &str) -> Image {
@@ -548,7 +543,12 @@ impl Host {
 #[test]
 fn whatever_is_killed_when_no_domain_starts_from_a_stale_image() {
     let first = [Kind::Libvirt, Kind::Plain].map(ordered);
-    let mut known: BTreeSet<String> = first.iter().map(|f| format!("{f:?}")).collect();
+    let key = |host: &Host| {
+        let mut hasher = std::hash::DefaultHasher::new();
+        host.hash(&mut hasher);
+        hasher.finish()
+    };
+    let mut known: HashSet<u64> = first.iter().map(key).collect();
     let mut waiting: VecDeque<_> = first.into_iter().map(|f| (f, vec![])).collect();
     let mut phases: BTreeMap<String, usize> = BTreeMap::new();
     let mut doubts = (0, 0);
@@ -571,7 +571,7 @@ fn whatever_is_killed_when_no_domain_starts_from_a_stale_image() {
             .entry(phase.unwrap_or("forgotten".into()))
             .or_default() += 1;
         for (name, next) in events {
-            if known.insert(format!("{next:?}")) {
+            if known.insert(key(&next)) {
                 let mut history: Vec<&str> = history.clone();
                 history.push(name);
                 waiting.push_back((next, history));
