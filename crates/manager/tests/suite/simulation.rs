@@ -1,12 +1,15 @@
-//! Controller, agents and arrays in one thread under a clock of their own: messages are lost, late and doubled, agents and the
-//! controller are killed, the store fails, clocks jump, moves get stuck, tiers are full, operators press every button. Whatever
-//! happens: no slot has two owners, no device holds more than it has, no move begins without a plan that is alive, nothing is
-//! decided on what is old. And when the trouble is over, everything that was begun comes to an end.
+//! Controller, agents, arrays and hosts of virtual machines in one thread under a clock of their own: messages are lost, late and doubled, agents
+//! and the controller are killed, the store fails, clocks jump, moves get stuck, tiers are full, domains end and begin, operators press every button.
+//! Whatever happens: no slot has two owners, no device holds more than it has, no domain runs from an image that lacks what its guest was told is
+//! written, no move begins without a plan that is alive, nothing is decided on what is old. And when the trouble is over, everything that was begun
+//! comes to an end, and the controller knows where everything is.
 //!
 //! A bounded number of seeds runs with the other tests. More: `TERRACE_SEEDS=0..2000 cargo test --release -p manager
 //! simulation`. A seed that fails says so: `TERRACE_SEEDS=17..18` runs it alone.
 
 mod array;
+mod machines;
+mod site;
 mod store;
 mod world;
 
