@@ -141,6 +141,7 @@ impl FakeMachines {
                 life: Some(i as u32 + 1),
                 paused: None,
                 resumed_ns: None,
+                let_go: false,
                 back_ns: 0,
                 started_ns: 0,
                 platform: (kind == 0).then_some(Platform::OpenStack),

@@ -40,6 +40,25 @@ impl FakeMachines {
             }
         }
         self.no_file_is_lost();
+        self.guests_rest();
+    }
+
+    /// From a pivot until that is written down the guest rests, unless somebody lets it go on.
+    pub(super) fn guests_rest(&self) {
+        for intent in self.intents.values() {
+            if !matches!(intent.phase, Phase::Pivoting | Phase::GivingUp { .. }) {
+                continue;
+            }
+            let guest = self.host.guest(&intent.uuid);
+            let live = guest.disk(&intent.target).live.as_ref();
+            let over = live.is_some_and(|o| o.image == intent.to);
+            assert!(
+                !over || !guest.runs() || guest.let_go,
+                "{} runs on its new image, and nobody has written down that it does: {:?}",
+                intent.volume,
+                self.intents
+            );
+        }
     }
 
     /// Each file is an image of a disk, or a move's.

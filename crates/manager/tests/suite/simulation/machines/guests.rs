@@ -78,6 +78,8 @@ pub struct Guest {
     pub paused: Option<Paused>,
     /// Somebody lets it go on then.
     pub resumed_ns: Option<u64>,
+    /// Somebody let it go on while it was held.
+    pub let_go: bool,
     /// When it is to be started.
     pub back_ns: u64,
     pub started_ns: u64,
@@ -194,6 +196,7 @@ impl Guest {
     pub fn ends(&mut self, files: &mut Files, lost: bool, back_ns: u64) {
         (self.life, self.paused, self.resumed_ns) = (None, None, None);
         self.back_ns = back_ns;
+        self.let_go = false;
         for disk in &mut self.disks {
             disk.live = None;
             if let Some(BlockJob::Mirror { to, .. }) = disk.job.take()

@@ -512,7 +512,7 @@ impl FakeMachines {
             return silent();
         }
         let may_be_late = matches!(order, Order::Begin(_) | Order::Pivot(_) | Order::Abort(_));
-        if may_be_late && self.fails(12) {
+        if may_be_late && self.fails(8) {
             self.happened.count("orders without an answer");
             match self.rng.below(3) {
                 0 => {

@@ -17,6 +17,7 @@ fn near_pivot(intent: &Intent) -> bool {
 impl FakeMachines {
     /// Between any two things that an agent does: guests write, and anybody may be killed. `of` is the move at hand.
     pub(super) fn point(&mut self, of: Option<&Intent>) -> Done<()> {
+        self.guests_rest();
         let host = &mut self.host;
         for guest in &mut host.guests {
             guest.write(&mut host.files);
@@ -139,20 +140,22 @@ impl FakeMachines {
             let uuid = self.host.guests[index].uuid.clone();
             let mut own = self.intents.values().filter(|i| i.uuid == uuid);
             let near = own.any(near_pivot);
-            if self.fails(if near { 30 } else { 600 }) {
+            if self.fails(if near { 30 } else { 1200 }) {
                 if near && self.host.guests[index].life.is_some() {
                     self.happened.count("QEMUs killed around a pivot");
                 }
                 self.kill_qemu(index);
             }
-            if self.fails(500) {
+            if self.fails(900) {
                 self.shut_down(index);
             }
             if self.fails(500) {
                 // A guest that is reset keeps its QEMU, jobs and counters.
                 self.happened.count("resets");
             }
-            if self.fails(600) {
+            let mut disks = self.host.guests[index].disks.iter();
+            let copies = disks.any(|d| d.job.is_some());
+            if self.fails(if copies { 60 } else { 600 }) {
                 self.meddle(index);
             }
             if self.fails(700) && self.host.guests[index].runs() {
@@ -190,8 +193,9 @@ impl FakeMachines {
             };
             let mut own = self.intents.values();
             let moves = own.any(|i| i.moves() && i.uuid == uuid && i.target == target);
-            let resized = self.fails(500);
-            let snapshot = !moves && self.fails(400);
+            let resized = self.fails(1500);
+            let bound = self.host.guests[index].disks[d].snapshot;
+            let snapshot = !moves && self.fails(if bound { 60 } else { 1500 });
             let disk = &mut self.host.guests[index].disks[d];
             // QEMU refuses both while there is a block job.
             let Some(open) = disk.live.as_ref().filter(|_| disk.job.is_none()) else {
@@ -273,6 +277,7 @@ impl FakeMachines {
                     }
                     let guest = &mut self.host.guests[index];
                     (guest.paused, guest.resumed_ns) = (None, None);
+                    guest.let_go |= held_long;
                 }
             }
             let guest = &self.host.guests[index];

@@ -51,6 +51,9 @@ impl World {
                 self.hosts[h].site.freeze(self.now_ns + for_ns);
             }
             self.guests(h);
+            if self.chance(20) {
+                self.pin_disks(h);
+            }
         }
         if self.chance(25) {
             self.operator();
@@ -87,6 +90,42 @@ impl World {
         if forget {
             let v = self.rng.below(volumes) as usize;
             array.volumes[v].forget_heat();
+        }
+    }
+
+    /// Operators want disks of a domain on other tiers.
+    fn pin_disks(&mut self, h: usize) {
+        let Site::Machines(machines) = &self.hosts[h].site else {
+            return;
+        };
+        let volumes = machines.volumes();
+        let domains: Vec<&str> = volumes
+            .iter()
+            .filter_map(|v| Some(v.split_once(':')?.0))
+            .collect();
+        let domain = domains[self.rng.below(domains.len() as u64) as usize];
+        let own = volumes
+            .iter()
+            .filter(|v| v.split_once(':').is_some_and(|v| v.0 == domain));
+        let (name, now) = (self.hosts[h].name.clone(), self.now());
+        let mut questions = vec![
+            Question::Resume,
+            Question::SetMode {
+                goal: Goal::Rules,
+                mode: Mode::Auto,
+            },
+        ];
+        for volume in own {
+            let tier = ["fast", "mid", "slow"][self.rng.below(3) as usize];
+            questions.push(Question::Pin {
+                volume: format!("{name}/{volume}"),
+                tier: Some(format!("{name}/{tier}")),
+            });
+        }
+        for question in questions {
+            if let Some(controller) = &mut self.controller {
+                let _ = controller.ask(now, &Actor("operator".into()), question);
+            }
         }
     }
 
