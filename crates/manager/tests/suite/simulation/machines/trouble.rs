@@ -280,12 +280,12 @@ impl FakeMachines {
                     guest.let_go |= held_long;
                 }
             }
+            self.name_last(index, &own);
             let guest = &self.host.guests[index];
             if guest.life.is_some() || now_ns < guest.back_ns {
                 continue;
             }
             self.choose(index, &own);
-            self.name_last(index, &own);
             let life = self.host.next_life;
             let host = &mut self.host;
             if host.guests[index].start(&host.files, life, now_ns) {
@@ -331,7 +331,8 @@ impl FakeMachines {
         }
     }
 
-    /// A start script of plain QEMU is made to name what the disk moved to, once nothing is under way.
+    /// A start script of plain QEMU is made to name what the disk moved to, once nothing is under way, as the guide asks for. One that is not would
+    /// start from the next copy that gets the old name.
     fn name_last(&mut self, index: usize, own: &[&Intent]) {
         if !self.host.plain {
             return;
