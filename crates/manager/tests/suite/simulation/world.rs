@@ -46,6 +46,7 @@ hold = 1
 space_high = 0.9
 copy_bandwidth = "48 MiB/s"
 copy_share = 1.0
+concurrent_moves_per_device = 2
 [modes]
 drain = "auto"
 rules = "auto"
