@@ -1,7 +1,7 @@
 //! What libvirt, or plain QEMU, does when it is told to, now or late.
 
 use vmhost::Image;
-use vmhost::moving::{FileId, Intent, Live};
+use vmhost::moving::{Definition, FileId, Intent, Live};
 
 use super::files::Files;
 use super::guests::{BlockJob, Guest, Open, Paused, definition_by_name, path_of};
@@ -14,14 +14,15 @@ pub enum Order {
     Abort(Intent),
     Pause(Intent),
     Resume(Intent),
-    Define(Intent, Image),
+    /// From what it was seen to be.
+    Define(Intent, Definition, Image),
 }
 
 impl Order {
     pub fn intent(&self) -> &Intent {
         match self {
             Order::Begin(i) | Order::Pivot(i) | Order::Abort(i) => i,
-            Order::Pause(i) | Order::Resume(i) | Order::Define(i, _) => i,
+            Order::Pause(i) | Order::Resume(i) | Order::Define(i, ..) => i,
         }
     }
 }
@@ -29,7 +30,7 @@ impl Order {
 /// A domain and the job on its disk.
 pub struct Sight {
     pub live: Live,
-    pub definition: vmhost::moving::Definition,
+    pub definition: Definition,
     pub runs: bool,
     pub progress: Option<(u64, u64)>,
     pub failed: Option<String>,
@@ -124,7 +125,11 @@ impl Hypervisor {
     pub fn execute(&mut self, order: &Order) -> Result<(), String> {
         let intent = order.intent();
         let (uuid, target, now_ns) = (&intent.uuid, &intent.target, self.now_ns);
-        if let Order::Define(_, image) = order {
+        if let Order::Define(_, seen, image) = order {
+            // Nobody else changes it in this instant: there is no lock that libvirt would have for that.
+            if self.look(intent).definition != *seen {
+                return Err("the domain's definition was changed just now".into());
+            }
             return self.define(intent, image);
         }
         if self.guest(uuid).life.is_none() {
