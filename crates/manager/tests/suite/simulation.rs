@@ -18,6 +18,30 @@ use testkit::seeds;
 /// Seeds that run with the other tests.
 const BOUNDED: u64 = 60;
 
+/// What has to happen to virtual machines in that many seeds.
+const MUST_HAPPEN: [&str; 20] = [
+    "aborts",
+    "agents killed around a pivot",
+    "agents killed in the middle",
+    "copies that ended by themselves",
+    "disks bound for a while",
+    "disks resized",
+    "domains shut down",
+    "guests paused by somebody",
+    "moves beside one of the same domain",
+    "old images removed",
+    "orders carried out late",
+    "orders refused for what is bound",
+    "orders without an answer",
+    "others' block jobs",
+    "power losses",
+    "QEMUs killed around a pivot",
+    "QEMUs killed with a copy",
+    "releases",
+    "resets",
+    "starts that failed",
+];
+
 #[test]
 fn every_seed_keeps_the_promises() {
     let mut sums = world::Sums::default();
@@ -48,5 +72,13 @@ fn every_seed_keeps_the_promises() {
                 && sums.full > 0,
             "{sums:?}"
         );
+        for what in MUST_HAPPEN {
+            let times = sums.machines.0.get(what).copied().unwrap_or(0);
+            assert!(times > 0, "{what} never: {sums:?}");
+        }
+        let often = ["pivots", "moves given up", "domains started again"];
+        for what in often {
+            assert!(sums.machines.0[what] > count / 2, "{what}: {sums:?}");
+        }
     }
 }

@@ -512,7 +512,7 @@ impl FakeMachines {
             return silent();
         }
         let may_be_late = matches!(order, Order::Begin(_) | Order::Pivot(_) | Order::Abort(_));
-        if may_be_late && self.fails(3) {
+        if may_be_late && self.fails(5) {
             self.happened.count("orders without an answer");
             match self.rng.below(3) {
                 0 => {
@@ -525,7 +525,7 @@ impl FakeMachines {
             self.point(Some(&intent))?;
             return silent();
         }
-        if matches!(order, Order::Pivot(_)) && self.fails(12) {
+        if matches!(order, Order::Pivot(_)) && self.fails(8) {
             self.happened.count("pivots refused");
             return Err(Stop::Said("QEMU does not like it".into()));
         }

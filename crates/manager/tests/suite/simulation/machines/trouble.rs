@@ -26,7 +26,7 @@ impl FakeMachines {
             return Ok(());
         }
         let near = of.is_some_and(near_pivot);
-        match self.rng.below(if near { 15 } else { 60 }) {
+        match self.rng.below(if near { 12 } else { 150 }) {
             0 => {
                 self.happened.count(match near {
                     true => "agents killed around a pivot",
