@@ -19,7 +19,7 @@ use testkit::seeds;
 const BOUNDED: u64 = 60;
 
 /// What has to happen to virtual machines in that many seeds.
-const MUST_HAPPEN: [&str; 20] = [
+const MUST_HAPPEN: [&str; 19] = [
     "aborts",
     "agents killed around a pivot",
     "agents killed in the middle",
@@ -31,7 +31,6 @@ const MUST_HAPPEN: [&str; 20] = [
     "moves beside one of the same domain",
     "old images removed",
     "orders carried out late",
-    "orders refused for what is bound",
     "orders without an answer",
     "others' block jobs",
     "power losses",
