@@ -13,12 +13,32 @@ use model::Mode;
 /// A plan is not applied any more after so many migration epochs: its facts are too old.
 const PLAN_EPOCHS: u64 = 2;
 
+/// Why no agent carries a move out.
+pub(super) enum NotOurs {
+    /// A person has to.
+    ByHand(String),
+    /// Its volume stays where it is.
+    Stays(String),
+    /// Its volume is not reported now.
+    Gone,
+}
+
+impl NotOurs {
+    /// In words.
+    fn why(self) -> String {
+        match self {
+            NotOurs::ByHand(why) => why,
+            NotOurs::Stays(why) => format!("it stays where it is: {why}"),
+            NotOurs::Gone => "its host does not report it now".into(),
+        }
+    }
+}
+
 impl Controller {
     /// Why the controller does not approve a move by itself; none if it does.
     pub(super) fn waits_for(&self, host: &Host, job: &Job) -> Option<String> {
-        let by_hand = Self::by_hand(host, job);
-        if by_hand.is_some() {
-            return by_hand;
+        if let Some(not_ours) = Self::not_ours(host, job) {
+            return Some(not_ours.why());
         }
         let goal = job.order.terms.goal;
         let mode = self.mode_of(goal);
@@ -44,16 +64,23 @@ impl Controller {
         None
     }
 
-    /// Why a person has to carry a job out, if so.
-    fn by_hand(host: &Host, job: &Job) -> Option<String> {
+    /// Why no agent carries a job out as things are, if so. What the host does not report now may be bound when it comes back.
+    pub(super) fn not_ours(host: &Host, job: &Job) -> Option<NotOurs> {
         let volume = host.kept.names.of_volume(job.order.volume);
-        let found = host.report()?.volumes.iter().find(|v| v.name == volume)?;
-        let bound = found.bound.as_ref().filter(|b| b.by_hand)?;
-        Some(bound.why.clone())
+        let mut volumes = host.report()?.volumes.iter();
+        let Some(found) = volumes.find(|v| v.name == volume) else {
+            return Some(NotOurs::Gone);
+        };
+        let bound = found.bound.as_ref()?;
+        let why = bound.why.clone();
+        Some(match bound.by_hand {
+            true => NotOurs::ByHand(why),
+            false => NotOurs::Stays(why),
+        })
     }
 
     /// Before anything of a host may begin: drops what is too old, and takes back what modes or hours do not let through any
-    /// more.
+    /// more, or no agent may carry out by now.
     pub(super) fn reconsider(&mut self, name: &str) {
         let now = self.now.at;
         let oldest = Nanos(self.migration_epoch().0 * PLAN_EPOCHS);
@@ -66,11 +93,20 @@ impl Controller {
         let jobs = host.executor.jobs().iter();
         let withdrawn: Vec<JobId> = jobs
             .filter(|j| j.state == JobState::Waiting)
-            .filter(by_mode)
-            .filter(|j| self.waits_for(&host, j).is_some())
+            .filter(|j| match by_mode(j) {
+                true => self.waits_for(&host, j).is_some(),
+                false => Self::not_ours(&host, j).is_some(),
+            })
             .map(|j| j.id)
             .collect();
         for id in withdrawn {
+            if !host.kept.by_mode.contains(&id.0) {
+                let volume = volume_of(&host, id);
+                let why = Self::not_ours(&host, host.executor.job(id)).map(NotOurs::why);
+                let why = why.unwrap_or_default();
+                let text = format!("job {} of {volume} is not approved any more: {why}", id.0);
+                self.event(EventKind::Approval, Some(name), Some(&volume), text);
+            }
             self.input(&mut host, now, Input::Withdraw(id));
             host.kept.by_mode.remove(&id.0);
             host.dirty.kept = true;
@@ -188,13 +224,18 @@ impl Controller {
                 .executor
                 .get(id)
                 .expect("jobs of the current plan are kept");
-            if let Some(why) = Self::by_hand(host, job).filter(|_| verdict == Verdict::Apply) {
+            if let Some(not_ours) = Self::not_ours(host, job).filter(|_| verdict == Verdict::Apply)
+            {
                 if choice.moves.is_none() {
                     continue; // the others can be
                 }
-                let why = format!(
-                    "move {position} of plan {generation} has to be made by hand: {why}; `terrace plan --commands` has what to type"
-                );
+                let of = format!("move {position} of plan {generation}");
+                let why = match not_ours {
+                    NotOurs::ByHand(why) => format!(
+                        "{of} has to be made by hand: {why}; `terrace plan --commands` has what to type"
+                    ),
+                    other => format!("{of} cannot be made now: {}", other.why()),
+                };
                 return Err(Refusal::Conflict(why));
             }
             match (&job.state, verdict) {

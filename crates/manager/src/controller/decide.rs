@@ -314,6 +314,7 @@ impl Controller {
             .iter()
             .filter(|j| j.state == JobState::Proposed)
             .filter(|j| waited.iter().any(|w| is_same(&j.order, w)))
+            .filter(|j| Self::not_ours(host, j).is_none())
             .map(|j| j.id)
             .collect();
         for job in again {

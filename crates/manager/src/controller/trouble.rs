@@ -294,6 +294,14 @@ impl Controller {
     fn trouble_of_array(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         for t in &report.troubles {
             let kind = TroubleKind::of_array(&t.kind);
+            // Of two files that a volume's moves have left each is named.
+            let same = |v: &TroubleView| {
+                v.kind == kind && v.host.as_ref() == Some(&host.name) && v.subject == t.about
+            };
+            if let Some((known, _)) = found.0.iter_mut().find(|(v, _)| same(v)) {
+                known.what = format!("{}; {}", known.what, t.what);
+                continue;
+            }
             let undecided = match kind {
                 TroubleKind::MapFailing => {
                     Some("any move: no place of data can be changed".to_string())

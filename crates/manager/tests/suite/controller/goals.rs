@@ -151,6 +151,30 @@ fn what_a_person_has_to_move_is_planned_for_and_never_begun() {
     assert!(orders.moves.iter().all(|m| m.volume != "busy"));
 }
 
+/// Its domain is off: what it is bound by is known again when it is back.
+#[test]
+fn what_is_not_reported_now_is_not_approved() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    let at = host.volumes.iter().position(|v| v.name == "busy").unwrap();
+    let bound = |by_hand| Bound {
+        why: "it is bound".into(),
+        by_hand,
+    };
+    host.volumes[at].bound = Some(bound(true));
+    let plan = host.until_plan();
+    assert!(plan.moves.iter().any(|m| m.volume == "busy"), "{plan:?}");
+    let busy = host.volumes.remove(at);
+    host.windows(2);
+    let orders = host.orders.as_ref().unwrap();
+    assert!(orders.moves.iter().all(|m| m.volume != "busy"));
+    // By now it stays, which the plan did not know.
+    host.volumes.insert(at, busy);
+    host.volumes[at].bound = Some(bound(false));
+    host.windows(1);
+    let orders = host.orders.as_ref().unwrap();
+    assert!(orders.moves.iter().all(|m| m.volume != "busy"));
+}
+
 #[test]
 fn a_volume_on_two_tiers_is_drained_from_the_one_that_is_emptied() {
     let mut host = Host::new(&with(AUTO), upside_down());

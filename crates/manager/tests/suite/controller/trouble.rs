@@ -108,6 +108,25 @@ fn what_an_array_says_of_a_device_that_does_not_answer_is_what_is_said() {
 }
 
 #[test]
+fn two_files_that_are_left_of_one_volume_are_both_named() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(2);
+    let left = |path: &str| ArrayTrouble {
+        kind: "file-left-behind".into(),
+        about: "busy".into(),
+        what: format!("{path} was not removed"),
+    };
+    host.troubles = vec![left("/fast/busy"), left("/fast/busy-2")];
+    host.windows(1);
+    let troubles = host.status().troubles;
+    assert_eq!(troubles.len(), 1, "{troubles:#?}");
+    assert_eq!(
+        troubles[0].what,
+        "/fast/busy was not removed; /fast/busy-2 was not removed"
+    );
+}
+
+#[test]
 fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
     let mut host = Host::new(BASE, upside_down());
     host.windows(2);

@@ -398,6 +398,16 @@ impl FakeArray {
         }
     }
 
+    /// Where data is, by volume and device.
+    pub fn places(&self) -> Vec<(String, String)> {
+        let all = self.volumes.iter().flat_map(|v| {
+            let places = v.extents.iter();
+            places.map(|(device, _)| (v.name.clone(), self.devices[*device].name.clone()))
+        });
+        let all: std::collections::BTreeSet<_> = all.collect();
+        all.into_iter().collect()
+    }
+
     /// Whether latency is being injected into any volume.
     pub fn injecting(&self) -> bool {
         let now = self.now_ns;

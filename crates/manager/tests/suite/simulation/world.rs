@@ -16,7 +16,8 @@ use manager::store::memory::Fault;
 use manager::wire::{Orders, Welcome, WireRefusal};
 use units::Nanos;
 
-use super::array::FakeArray;
+use super::machines::Happened;
+use super::site::Site;
 use super::store::Outliving;
 use checks::check_orders;
 
@@ -45,11 +46,21 @@ hold = 1
 space_high = 0.9
 copy_bandwidth = "48 MiB/s"
 copy_share = 1.0
+concurrent_moves_per_device = 2
 [modes]
 drain = "auto"
 rules = "auto"
 space = "auto"
 latency = "auto"
+[[tiers]]
+name = "fast"
+preset = "pm953"
+[[tiers]]
+name = "mid"
+preset = "pm1633"
+[[tiers]]
+name = "slow"
+preset = "pm863"
 [watch]
 stuck_after = "10s"
 give_up_after = "20s"
@@ -99,6 +110,8 @@ pub struct Sums {
     pub made_again: u64,
     pub store_failures: u64,
     pub full: u64,
+    /// What happened on hosts of virtual machines.
+    pub machines: Happened,
 }
 
 impl Sums {
@@ -117,6 +130,7 @@ impl Sums {
         self.made_again += other.made_again;
         self.store_failures += other.store_failures;
         self.full += other.full;
+        self.machines.add(&other.machines);
     }
 }
 
@@ -146,7 +160,7 @@ enum Packet {
 
 struct Host {
     name: String,
-    array: FakeArray,
+    site: Site,
     agent: Option<Agent>,
     /// Number of the agent's life: an answer to an earlier one has nobody to go to.
     life: u64,
@@ -189,6 +203,11 @@ pub fn run(seed: u64) -> Sums {
     }
     world.all_is_well();
     world.made_again();
+    for host in &world.hosts {
+        if let Site::Machines(machines) = &host.site {
+            world.sums.machines.add(&machines.happened);
+        }
+    }
     world.sums
 }
 
@@ -206,7 +225,7 @@ impl World {
         let hosts = (0..1 + below(2))
             .map(|i| Host {
                 name: format!("h{i}"),
-                array: FakeArray::new(8, &mut below),
+                site: Site::new(seed, i, &mut below),
                 agent: None,
                 life: 0,
                 back_ns: 0,
@@ -249,9 +268,11 @@ impl World {
         self.trouble();
         self.controller_lives();
         for h in 0..self.hosts.len() {
-            self.hosts[h].array.step(BEAT_NS);
+            let troubled = self.now_ns < TROUBLE_NS;
+            self.hosts[h].site.step(BEAT_NS, troubled);
             self.hosts[h].see(self.now_ns);
             self.agent_beats(h);
+            self.hosts[h].see(self.now_ns);
         }
         while let Some(entry) = self
             .packets
@@ -292,19 +313,32 @@ impl World {
     fn agent_beats(&mut self, h: usize) {
         let (now_ns, life) = (self.now_ns, self.hosts[h].life);
         let tells_extents = !self.chance(20);
+        if self.hosts[h].site.has_killed() {
+            self.kill_agent(h);
+        }
         let host = &mut self.hosts[h];
         if host.agent.is_none() && now_ns >= host.back_ns {
             host.life = life + 1;
             // Moves that the agent before it began are taken on.
-            let moving = host.array.volumes.iter().filter(|v| v.moving.is_some());
-            self.sums.adopted += moving.count() as u64;
+            self.sums.adopted += host.site.under_way().len() as u64;
             host.agent = Some(Agent::new(session(h, host.life), "test"));
         }
-        let mut snapshot = host.array.snapshot();
         let Some(agent) = &mut host.agent else { return };
+        let looked = host.site.snapshot();
+        if host.site.has_killed() {
+            self.kill_agent(h);
+            return;
+        }
+        let mut snapshot = match looked {
+            Ok(snapshot) => snapshot,
+            Err(why) => {
+                agent.remark(why);
+                return;
+            }
+        };
         let wanted = agent.wanted_extents(now_ns, &snapshot);
         if tells_extents {
-            host.array.look_at_extents(wanted, &mut snapshot);
+            host.site.look_at_extents(wanted, &mut snapshot);
         }
         agent.beat(now_ns, snapshot);
         let mut messages = vec![];
@@ -322,9 +356,15 @@ impl World {
                     "job {} begins, and the newest orders do not name it",
                     order.job
                 );
+                let bound = host.site.bound_for_good(&order.volume);
+                assert_eq!(bound, None, "{order:?} is of what no agent moves");
                 self.sums.moves_begun += 1;
             }
-            let result = host.array.carry_out(&deed);
+            let result = host.site.carry_out(&deed);
+            if host.site.has_killed() {
+                self.kill_agent(h);
+                return;
+            }
             agent.done(&deed, result);
         }
         while let Some(message) = agent.poll_message() {
@@ -476,11 +516,8 @@ impl World {
 impl Host {
     /// Remembers where everything is.
     fn see(&mut self, now_ns: u64) {
-        for v in &self.array.volumes {
-            for (device, _) in &v.extents {
-                let place = (v.name.clone(), self.array.devices[*device].name.clone());
-                self.seen.insert(place, now_ns);
-            }
+        for place in self.site.places() {
+            self.seen.insert(place, now_ns);
         }
     }
 

@@ -10,6 +10,7 @@ use manager::view::JobView;
 use manager::wire::Orders;
 use model::JobStatus;
 
+use super::super::site::Site;
 use super::super::store::Outliving;
 use super::{Host, LATE_WINDOWS, SECOND, STRATEGIES, WINDOW_NS, World, settings};
 
@@ -54,6 +55,9 @@ impl World {
                     self.sums.extents_done += u64::from(job.extents.is_some());
                 }
                 Change::Job(job) if job.state == JobStatus::Active => {
+                    let host = self.hosts.iter().find(|h| h.name == job.host);
+                    let bound = host.expect("one of ours").site.bound_for_good(&job.volume);
+                    assert_eq!(bound, None, "{job:?} is of what no agent moves");
                     let plan = self.store.decision(&job.host, Some(job.generation));
                     let plan = plan.expect("it can be read").expect("it is there");
                     let age_ns = job.started_ns.expect("it begins") - plan.at_ns;
@@ -82,22 +86,21 @@ impl World {
         else {
             panic!("it answers")
         };
-        for host in &mut self.hosts {
-            host.array.check();
-            for v in &host.array.volumes {
-                let Some(moving) = &v.moving else { continue };
+        for host in &self.hosts {
+            host.site.check();
+            for moving in host.site.under_way() {
                 // What moves is known to the controller.
-                let to = &host.array.devices[moving.to].name;
-                let known = jobs
-                    .iter()
-                    .any(|j| j.host == host.name && j.volume == v.name && j.to == *to)
-                    && (moving.extents.is_none()
-                        || jobs
-                            .iter()
-                            .any(|j| j.volume == v.name && j.extents == moving.extents));
-                assert!(known, "{} moves to {to}, and nobody knows why", v.name);
+                let (v, to) = (&moving.volume, &moving.device);
+                let own = || {
+                    jobs.iter()
+                        .filter(|j| j.host == host.name && j.volume == *v)
+                };
+                let known = own().any(|j| j.to == *to)
+                    && (moving.extents.is_none() || own().any(|j| j.extents == moving.extents));
+                assert!(known, "{v} moves to {to}, and nobody knows why");
             }
         }
+        self.machines_are_known(&jobs);
         for job in jobs.iter().filter(|j| j.state == JobStatus::Failed) {
             let why = job.why.clone().unwrap_or_default();
             let own = format!("being moved to {} already", job.to);
@@ -131,14 +134,13 @@ impl World {
                 .iter()
                 .find(|h| h.name == host)
                 .expect("one of ours");
-            let v = host
-                .array
-                .volumes
-                .iter()
-                .find(|v| v.name == volume)
-                .expect("one of its own");
+            let Site::Array(array) = &host.site else {
+                continue; // its machines were asked for above
+            };
+            let v = array.volumes.iter().find(|v| v.name == volume);
+            let v = v.expect("one of its own");
             // What its guest wrote since then may be on another device of the tier.
-            let on = |d: usize| host.array.devices[d].tier == job.to_tier;
+            let on = |d: usize| array.devices[d].tier == job.to_tier;
             let named = |e: usize| {
                 let extents = job.extents.as_ref();
                 extents.is_none_or(|all| all.contains(e as u32))
@@ -156,8 +158,48 @@ impl World {
         let injecting = self
             .hosts
             .iter()
-            .any(|h| h.agent.is_none() && h.array.injecting());
+            .any(|h| h.agent.is_none() && matches!(&h.site, Site::Array(a) if a.injecting()));
         assert!(!injecting, "nobody looks after injected latency");
+    }
+
+    /// The controller knows where each disk is, and what is left of moves; what nobody moves was never moved.
+    fn machines_are_known(&mut self, jobs: &[JobView]) {
+        let now = self.now();
+        let controller = self.controller.as_mut().expect("nobody kills it any more");
+        let mut ask = |question| {
+            let answer = controller.ask(now, &Actor("test".into()), question);
+            answer.expect("it answers")
+        };
+        let (Answer::Volumes(volumes), Answer::Status(status)) =
+            (ask(Question::Volumes), ask(Question::Status))
+        else {
+            panic!("it answers what it was asked")
+        };
+        for host in &self.hosts {
+            let Site::Machines(machines) = &host.site else {
+                continue;
+            };
+            for (name, device) in machines.settled() {
+                let known = volumes
+                    .iter()
+                    .find(|v| v.host == host.name && v.name == name);
+                let known = known.unwrap_or_else(|| panic!("{name} runs and is not known"));
+                assert_eq!(known.device, device, "{name} is somewhere else");
+            }
+            for (volume, path) in machines.left_behind() {
+                let told = status.troubles.iter().any(|t| {
+                    t.host.as_ref() == Some(&host.name)
+                        && t.subject == volume
+                        && t.what.contains(&path)
+                });
+                assert!(told, "nobody is told of {path}: {:?}", status.troubles);
+            }
+        }
+        for job in jobs.iter().filter(|j| j.started_ns.is_some()) {
+            let host = self.hosts.iter().find(|h| h.name == job.host);
+            let bound = host.expect("one of ours").site.bound_for_good(&job.volume);
+            assert_eq!(bound, None, "{job:?} is of what no agent moves");
+        }
     }
 
     /// Whoever is told the same decides the same.

@@ -5,6 +5,7 @@ use manager::service::Service;
 use manager::store::memory::Fault;
 use model::{Goal, Mode, TierState};
 
+use super::super::site::Site;
 use super::{SECOND, TROUBLE_NS, World};
 
 impl World {
@@ -42,36 +43,89 @@ impl World {
         }
         for h in 0..self.hosts.len() {
             if self.chance(300) {
-                self.hosts[h].agent = None;
-                self.hosts[h].back_ns = self.now_ns + self.rng.below(15) * SECOND;
-                self.hosts[h].leases.clear();
-                self.hosts[h].newest = (0, vec![]);
-                self.sums.kills += 1;
+                self.hosts[h].site.agent_dies();
+                self.kill_agent(h);
             }
             if self.chance(300) {
                 let for_ns = self.rng.below(40) * SECOND;
-                self.hosts[h].array.frozen_until_ns = self.now_ns + for_ns;
+                self.hosts[h].site.freeze(self.now_ns + for_ns);
             }
-            if self.chance(100) {
-                // Guests write where they have not written before; tiers run full.
-                let volumes = self.hosts[h].array.volumes.len() as u64;
-                let v = self.rng.below(volumes) as usize;
-                self.sums.full += u64::from(self.hosts[h].array.grow(v, 1 + self.rng.below(6)));
-            }
-            if self.chance(60) {
-                let volumes = self.hosts[h].array.volumes.len() as u64;
-                let v = self.rng.below(volumes) as usize;
-                self.hosts[h].array.volumes[v].rate = (20 << self.rng.below(8)) as f64;
-                self.hosts[h].array.volumes[v].hot = self.rng.below(10) as usize;
-            }
-            if self.chance(300) {
-                let volumes = self.hosts[h].array.volumes.len() as u64;
-                let v = self.rng.below(volumes) as usize;
-                self.hosts[h].array.volumes[v].forget_heat();
+            self.guests(h);
+            if self.chance(20) {
+                self.pin_disks(h);
             }
         }
         if self.chance(25) {
             self.operator();
+        }
+    }
+
+    /// An agent is killed, and started again after a while.
+    pub(super) fn kill_agent(&mut self, h: usize) {
+        let host = &mut self.hosts[h];
+        host.agent = None;
+        host.back_ns = self.now_ns + self.rng.below(15) * SECOND;
+        host.leases.clear();
+        host.newest = (0, vec![]);
+        self.sums.kills += 1;
+    }
+
+    /// What guests of an array do; those of virtual machines have troubles of their own.
+    fn guests(&mut self, h: usize) {
+        let [grow, change, forget] = [100, 60, 300].map(|of| self.chance(of));
+        let Site::Array(array) = &mut self.hosts[h].site else {
+            return;
+        };
+        let volumes = array.volumes.len() as u64;
+        if grow {
+            // Guests write where they have not written before; tiers run full.
+            let v = self.rng.below(volumes) as usize;
+            self.sums.full += u64::from(array.grow(v, 1 + self.rng.below(6)));
+        }
+        if change {
+            let v = self.rng.below(volumes) as usize;
+            array.volumes[v].rate = (20 << self.rng.below(8)) as f64;
+            array.volumes[v].hot = self.rng.below(10) as usize;
+        }
+        if forget {
+            let v = self.rng.below(volumes) as usize;
+            array.volumes[v].forget_heat();
+        }
+    }
+
+    /// Operators want disks of a domain on other tiers.
+    fn pin_disks(&mut self, h: usize) {
+        let Site::Machines(machines) = &self.hosts[h].site else {
+            return;
+        };
+        let volumes = machines.volumes();
+        let domains: Vec<&str> = volumes
+            .iter()
+            .filter_map(|v| Some(v.split_once(':')?.0))
+            .collect();
+        let domain = domains[self.rng.below(domains.len() as u64) as usize];
+        let own = volumes
+            .iter()
+            .filter(|v| v.split_once(':').is_some_and(|v| v.0 == domain));
+        let (name, now) = (self.hosts[h].name.clone(), self.now());
+        let mut questions = vec![
+            Question::Resume,
+            Question::SetMode {
+                goal: Goal::Rules,
+                mode: Mode::Auto,
+            },
+        ];
+        for volume in own {
+            let tier = ["fast", "mid", "slow"][self.rng.below(3) as usize];
+            questions.push(Question::Pin {
+                volume: format!("{name}/{volume}"),
+                tier: Some(format!("{name}/{tier}")),
+            });
+        }
+        for question in questions {
+            if let Some(controller) = &mut self.controller {
+                let _ = controller.ask(now, &Actor("operator".into()), question);
+            }
         }
     }
 
@@ -82,8 +136,8 @@ impl World {
             "{name}/{}",
             ["fast", "mid", "slow"][self.rng.below(3) as usize]
         );
-        let volumes = &self.hosts[host].array.volumes;
-        let volume = &volumes[self.rng.below(volumes.len() as u64) as usize].name;
+        let volumes = self.hosts[host].site.volumes();
+        let volume = &volumes[self.rng.below(volumes.len() as u64) as usize];
         let volume = format!("{name}/{volume}");
         let mode =
             [Mode::Off, Mode::Recommend, Mode::Partial, Mode::Auto][self.rng.below(4) as usize];

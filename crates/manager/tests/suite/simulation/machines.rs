@@ -1,0 +1,323 @@
+//! A host of virtual machines in memory, under libvirt or of plain QEMU, and the agent's part of moving their disks. What a move does next is
+//! decided by the true code; libvirt, QEMU and files are small models with the traps of the real ones.
+//!
+//! ```text
+//!   snapshot ─▶ Moves ── vmhost::moving::next ─▶ steps ─▶ Hypervisor ─▶ guests, block jobs, definitions
+//!      ▲          │ intents (they outlive the agent)          └───────▶ Files
+//!      └──────────┴── vmhost::Inventory ◀── what is there
+//! ```
+//!
+//! Each write of a guest raises the version of its disk. A domain that starts from a file that has another one was started from a stale image.
+
+mod checks;
+mod files;
+mod guests;
+mod hypervisor;
+mod moves;
+mod shown;
+mod trouble;
+
+use std::collections::BTreeMap;
+
+use algo::Rng;
+use manager::agent::{Deed, Snapshot};
+use manager::wire::MoveOrder;
+use vmhost::moving::Intent;
+use vmhost::{Image, Platform};
+
+use files::{Content, Files};
+use guests::{FakeDisk, Guest, Open, PIECE, image, path_of};
+use hypervisor::Hypervisor;
+use moves::{Moves, Planned, Stop};
+
+const SECOND: u64 = 1_000_000_000;
+/// What a target has to have free beside the image.
+const SPARE: u64 = 64 << 20;
+/// The wall clock when all begins.
+const BEGAN_S: u64 = 1_790_000_000;
+
+/// What happened, by name.
+#[derive(Debug, Default, Clone)]
+pub struct Happened(pub BTreeMap<&'static str, u64>);
+
+impl Happened {
+    pub fn count(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: &Happened) {
+        for (what, n) in &other.0 {
+            *self.0.entry(what).or_default() += n;
+        }
+    }
+}
+
+/// One host. It outlives its agents.
+#[derive(Debug)]
+pub struct FakeMachines {
+    rng: Rng,
+    pub host: Hypervisor,
+    /// The tiers of its devices.
+    tiers: Vec<String>,
+    /// Whether the kernel counts what devices do.
+    counted: bool,
+    /// Which start of the host it is.
+    boot: u32,
+    /// What is written down of moves.
+    pub intents: BTreeMap<String, Intent>,
+    /// What the agent remembers; none while there is no agent.
+    moves: Option<Moves>,
+    /// The agent was killed in the middle of something.
+    pub killed: bool,
+    /// Whether things go wrong.
+    troubled: bool,
+    /// Copies do not go on until then.
+    pub frozen_until_ns: u64,
+    pub happened: Happened,
+}
+
+impl FakeMachines {
+    /// Three tiers, two devices on the last; domains with one or two disks spread over them.
+    pub fn new(domains: usize, mut rng: Rng) -> Self {
+        let devices = [
+            ("fast-0", 24),
+            ("mid-0", 40),
+            ("slow-0", 40),
+            ("slow-1", 40),
+        ];
+        let devices = devices.map(|(n, pieces)| (n.to_string(), pieces * PIECE));
+        let mut files = Files::new(devices.into());
+        let mut guests = vec![];
+        let mut number = 0;
+        for i in 0..domains {
+            let kind = rng.below(8);
+            let mut disks = vec![];
+            for target in ["vda", "vdb"].iter().take(1 + rng.below(2) as usize) {
+                let pieces = 2 + rng.below(7);
+                let first = rng.below(4) as usize;
+                let mut fits = (0..4).map(|d| (first + d) % 4);
+                let Some(device) = fits.find(|d| files.free(*d) >= (pieces + 2) * PIECE) else {
+                    continue;
+                };
+                let path = format!("/{}/d{i}-{target}.img", files.devices[device].0);
+                let image = image(&path);
+                let file = files.make(&path).expect("there is none");
+                let content = Some(Content {
+                    disk: number,
+                    version: 0,
+                });
+                let made = files.get_mut(file);
+                made.capacity = (pieces + rng.below(4)) * PIECE;
+                made.bytes = pieces * PIECE;
+                (made.content, made.flushed) = (content, content);
+                disks.push(FakeDisk {
+                    number,
+                    target: (*target).into(),
+                    class: ["gold", "silver", "nobody-knows"][rng.below(3) as usize].into(),
+                    capacity: made.capacity,
+                    acknowledged: 0,
+                    live: Some(Open {
+                        image: image.clone(),
+                        file,
+                    }),
+                    defined: image.clone(),
+                    durable: image.clone(),
+                    last: image,
+                    job: None,
+                    ios: 0,
+                    time_ns: 0,
+                    rate: (50 << rng.below(6)) as f64,
+                    stays: rng.below(8) == 0,
+                    snapshot: false,
+                    iothread: rng.below(3) == 0,
+                    placed_ns: 0,
+                    chosen: false,
+                });
+                number += 1;
+            }
+            guests.push(Guest {
+                name: format!("d{i}"),
+                uuid: format!("uuid-{i}"),
+                life: Some(i as u32 + 1),
+                paused: None,
+                resumed_ns: None,
+                let_go: false,
+                back_ns: 0,
+                started_ns: 0,
+                platform: (kind == 0).then_some(Platform::OpenStack),
+                fault: (kind == 1).then(|| "its QEMU has a known fault".into()),
+                disks,
+            });
+        }
+        guests.retain(|g| !g.disks.is_empty());
+        let plain = rng.below(3) == 0;
+        Self {
+            host: Hypervisor {
+                plain,
+                next_life: guests.len() as u32 + 1,
+                guests,
+                files,
+                now_ns: 0,
+                late: vec![],
+            },
+            tiers: ["fast", "mid", "slow"].map(String::from).into(),
+            counted: rng.below(2) == 0,
+            rng,
+            boot: 1,
+            intents: BTreeMap::new(),
+            moves: None,
+            killed: false,
+            troubled: false,
+            frozen_until_ns: 0,
+            happened: Happened::default(),
+        }
+    }
+
+    fn now_s(&self) -> u64 {
+        BEGAN_S + self.host.now_ns / SECOND
+    }
+
+    /// Whether something fails now, once in so many times.
+    fn fails(&mut self, of: u64) -> bool {
+        self.troubled && self.rng.below(of) == 0
+    }
+
+    pub fn step(&mut self, dt_ns: u64, troubled: bool) {
+        self.troubled = troubled;
+        self.host.now_ns += dt_ns;
+        let now_ns = self.host.now_ns;
+        let (due, later) = std::mem::take(&mut self.host.late)
+            .into_iter()
+            .partition(|(at, _)| *at <= now_ns);
+        self.host.late = later;
+        let due: Vec<(u64, hypervisor::Order)> = due;
+        for (_, order) in due {
+            if self.host.execute(&order).is_ok() {
+                self.happened.count("orders carried out late");
+            }
+        }
+        self.serve(dt_ns);
+        if now_ns >= self.frozen_until_ns {
+            let rng = &mut self.rng;
+            // Events are told once a second at most, and now and then much later.
+            let mut late_ns = || match troubled && rng.below(4) == 0 {
+                true => rng.below(4) * SECOND,
+                false => rng.below(SECOND),
+            };
+            self.host.copy(dt_ns, &mut late_ns);
+        }
+        self.go_wrong();
+        self.operators_look();
+        self.check();
+    }
+
+    /// Guests' requests: latency by tier, counted since their domain was started.
+    fn serve(&mut self, dt_ns: u64) {
+        let Hypervisor { guests, files, .. } = &mut self.host;
+        for guest in guests.iter_mut().filter(|g| g.runs()) {
+            guest.write(files);
+            for disk in &mut guest.disks {
+                let open = disk.live.as_ref().expect("it runs");
+                let bare_ns = [100_000, 300_000, 900_000, 900_000][open.file.device as usize];
+                let ios = (disk.rate * dt_ns as f64 / 1e9) as u64;
+                disk.ios += ios;
+                disk.time_ns += ios * bare_ns;
+            }
+        }
+    }
+
+    /// # Errors
+    /// Why there is nothing to see.
+    pub fn snapshot(&mut self) -> Result<Snapshot, String> {
+        self.open()?;
+        let looked = self.look();
+        self.ended(looked)
+    }
+
+    fn ended<T>(&mut self, done: moves::Done<T>) -> Result<T, String> {
+        done.map_err(|stop| match stop {
+            Stop::Said(why) | Stop::Silent(why) => why,
+            Stop::Killed => {
+                self.agent_dies();
+                self.killed = true;
+                "the agent was killed".into()
+            }
+        })
+    }
+
+    pub fn agent_dies(&mut self) {
+        self.moves = None;
+    }
+
+    /// # Errors
+    /// Why it is not done.
+    pub fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
+        match deed {
+            Deed::StartMove(order) => {
+                let planned = self.plan(order)?;
+                let began = self.begin(order, planned);
+                self.ended(began)
+            }
+            Deed::CancelMove { volume } => {
+                let cancelled = self.cancel(volume);
+                self.ended(cancelled)
+            }
+            Deed::Inject { .. } => Err("nothing is delayed on a host of virtual machines".into()),
+        }
+    }
+
+    /// Whether an order can be carried out as everything is, and where to.
+    fn plan(&mut self, order: &MoveOrder) -> Result<Planned, String> {
+        if order.extents.is_some() {
+            return Err("only whole disks are moved".into());
+        }
+        let files = &self.host.files;
+        let mut all = self.host.guests.iter().filter(|g| g.life.is_some());
+        let found = all.find_map(|g| {
+            let disk = g.disks.iter().find(|d| g.volume(d) == order.volume)?;
+            Some((g, disk))
+        });
+        let (guest, disk) = found.ok_or("there is no such disk in a running domain")?;
+        let shown = guest.shown(true);
+        let of = shown.disks.iter().find(|d| d.target == disk.target);
+        let of = of.expect("it was just seen");
+        if let Some(why) = of.fixed(&shown) {
+            self.happened.count("orders refused for what is bound");
+            return Err(why.to_string());
+        }
+        if let Some(why) = &guest.fault {
+            return Err(why.clone());
+        }
+        let open = disk.live.as_ref().expect("it runs");
+        let device = files.devices.iter().position(|d| d.0 == order.device);
+        let device = device.ok_or("there is no such device")?;
+        let to = self.target_in(&order.device, &open.image)?;
+        let bytes = files.get(open.file).bytes;
+        let needed = bytes + SPARE.max(order.rate_bytes_per_s * 8);
+        if files.free(device) < needed {
+            return Err(format!("{} has no room for {needed} bytes", order.device));
+        }
+        Ok(Planned {
+            uuid: guest.uuid.clone(),
+            target: disk.target.clone(),
+            from: open.image.clone(),
+            to,
+            capacity: disk.capacity,
+            bytes,
+            hold: vmhost::builds::holds_at_start(of),
+        })
+    }
+
+    /// The image that a disk gets on a device.
+    fn target_in(&self, device: &str, from: &Image) -> Result<Image, String> {
+        let name = path_of(from).rsplit('/').next().expect("it has a name");
+        let stem = name.trim_end_matches(".img");
+        let free = (1..=99).map(|n| match n {
+            1 => format!("/{device}/{stem}.img"),
+            n => format!("/{device}/{stem}-{n}.img"),
+        });
+        let mut free = free.filter(|path| self.host.files.at(path).is_none());
+        let path = free.next().ok_or("it is full of files of this name")?;
+        Ok(image(&path))
+    }
+}

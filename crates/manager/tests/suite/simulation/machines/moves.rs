@@ -1,0 +1,657 @@
+//! What an agent does for moves: the real decision, `vmhost::moving::next`, carried out as the true agent does it. It may be killed between any two
+//! things that it does; what is written down outlives it.
+
+use std::collections::BTreeMap;
+
+use manager::agent::{MoveEnd, Snapshot};
+use manager::wire::{ArrayTrouble, MoveOrder, MovingWindow};
+use vmhost::Image;
+use vmhost::moving::{Definition, Doubt, Intent, Kept, Live, Naming, Phase, Seen, Step, next};
+
+use super::guests::{Paused, image, path_of};
+use super::hypervisor::{Order, Sight};
+use super::{FakeMachines, SECOND};
+
+/// Steps that one move may take at a look, at most.
+const STEPS_MAX: usize = 12;
+/// An order that was not answered is not carried out any more after this time.
+pub const SURE_AFTER_NS: u64 = 6 * SECOND;
+/// Until then nobody but an intent's agent has had to do with a guest that is held.
+pub const RECENT_S: u64 = 10;
+/// For how long old images are kept.
+const KEEP_S: u64 = 20;
+/// A kept file that somebody uses is looked after again in so many seconds.
+const AGAIN_S: u64 = 30;
+/// Seconds of copying, and bytes, that a copy leaves free on its target.
+const FREE_S: u64 = 4;
+const FREE_MIN: u64 = 32 << 20;
+/// Time between two looks while something moves.
+const LOOKS_APART_NS: u64 = 900_000_000;
+
+/// Why something was not done.
+pub enum Stop {
+    /// The agent is dead.
+    Killed,
+    /// It was refused.
+    Said(String),
+    /// There was no answer: it may be carried out yet.
+    Silent(String),
+}
+
+pub type Done<T> = Result<T, Stop>;
+
+impl Stop {
+    /// In words, of an agent that lives.
+    fn why(self) -> Done<String> {
+        match self {
+            Stop::Killed => Err(Stop::Killed),
+            Stop::Said(why) | Stop::Silent(why) => Ok(why),
+        }
+    }
+}
+
+fn said<T>(result: Result<T, String>) -> Done<T> {
+    result.map_err(Stop::Said)
+}
+
+#[derive(Debug, Clone)]
+struct Move {
+    intent: Intent,
+    copied: u64,
+    left: u64,
+    ordered_ns: u64,
+    refused: bool,
+    unanswered_ns: Option<u64>,
+    stuck: Option<String>,
+}
+
+impl Move {
+    fn of(intent: Intent, left: u64, now_ns: u64) -> Self {
+        Self {
+            intent,
+            copied: 0,
+            left,
+            ordered_ns: now_ns,
+            refused: false,
+            unanswered_ns: None,
+            stuck: None,
+        }
+    }
+}
+
+/// What an agent has in memory.
+#[derive(Debug, Clone, Default)]
+pub struct Moves {
+    moves: BTreeMap<String, Move>,
+    ended: BTreeMap<String, MoveEnd>,
+    last: Option<(u64, Snapshot)>,
+}
+
+/// Whether a guest rests.
+#[derive(PartialEq, Eq)]
+enum Rest {
+    Ours,
+    Others,
+    Off,
+}
+
+/// A disk that is to be moved.
+pub struct Planned {
+    pub uuid: String,
+    pub target: String,
+    pub from: Image,
+    pub to: Image,
+    pub capacity: u64,
+    pub bytes: u64,
+    pub hold: bool,
+}
+
+impl FakeMachines {
+    /// What an agent finds when it starts; none while an order of the one before it holds the lock.
+    pub fn open(&mut self) -> Result<(), String> {
+        if self.moves.is_some() {
+            return Ok(());
+        }
+        if !self.host.plain && !self.host.late.is_empty() {
+            return Err("another agent has the directory of moves".into());
+        }
+        let now_ns = self.host.now_ns;
+        let found = self.intents.iter();
+        let found = found.map(|(name, i)| (name.clone(), Move::of(i.clone(), 0, now_ns)));
+        self.moves = Some(Moves {
+            moves: found.collect(),
+            ..Moves::default()
+        });
+        Ok(())
+    }
+
+    fn memory(&mut self) -> &mut Moves {
+        self.moves.as_mut().expect("the agent lives")
+    }
+
+    /// Takes all moves as far as they go, and looks at everything.
+    pub fn look(&mut self) -> Done<Snapshot> {
+        let now_ns = self.host.now_ns;
+        let memory = self.memory();
+        let fresh = |(at, _): &&(u64, Snapshot)| now_ns - at < LOOKS_APART_NS;
+        let busy = memory.moves.values().any(|m| m.intent.moves());
+        if let Some((_, last)) = memory.last.as_ref().filter(fresh)
+            && busy
+        {
+            let mut last = last.clone();
+            self.tell(&mut last);
+            return Ok(last);
+        }
+        self.beat()?;
+        self.point(None)?;
+        if self.fails(60) {
+            return Err(Stop::Said("libvirt does not answer".into()));
+        }
+        let mut snapshot = self.inventory();
+        self.tell(&mut snapshot);
+        self.say_what_is_bound(&mut snapshot);
+        self.memory().last = Some((now_ns, snapshot.clone()));
+        Ok(snapshot)
+    }
+
+    fn beat(&mut self) -> Done<()> {
+        let names: Vec<String> = self.memory().moves.keys().cloned().collect();
+        for name in names {
+            let mut m = self.memory().moves.remove(&name).expect("it is there");
+            let (result, there) = match self.advance(&name, &mut m) {
+                Ok(there) => (None, there),
+                Err(stop) => (Some(stop.why()?), true),
+            };
+            m.stuck = result;
+            if there && m.intent.phase == Phase::Copying {
+                let least = FREE_MIN.max(m.intent.rate_bytes_per_s * FREE_S);
+                let device = self.host.files.device_of(path_of(&m.intent.to));
+                if self.host.files.free(device) < least {
+                    let why = format!("less than {least} bytes are free on its target");
+                    if let Err(stop) = self.note(&name, &mut m, None, Phase::GivingUp { why }) {
+                        m.stuck = Some(stop.why()?);
+                    }
+                }
+            }
+            if there {
+                self.memory().moves.insert(name, m);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is still there.
+    fn advance(&mut self, name: &str, m: &mut Move) -> Done<bool> {
+        let mut stuck = None;
+        for _ in 0..STEPS_MAX {
+            self.point(Some(&m.intent))?;
+            let sight = match m.intent.moves() {
+                true if self.fails(40) => match stuck {
+                    Some(stuck) => return Err(stuck),
+                    None => return Err(Stop::Said("libvirt does not say how it is".into())),
+                },
+                true => self.host.look(&m.intent),
+                false => Sight {
+                    live: Live::Unknown,
+                    definition: Definition::Unknown,
+                    runs: false,
+                    progress: None,
+                    failed: None,
+                },
+            };
+            if let Some((copied, left)) = sight.progress {
+                (m.copied, m.left) = (m.copied.max(copied), left);
+            }
+            let seen = self.seen(m, sight);
+            let step = next(&m.intent, &seen);
+            if let Some(stuck) = stuck.take()
+                && !matches!(step, Step::Note(_))
+            {
+                return Err(stuck);
+            }
+            if step == Step::Wait {
+                return Ok(true);
+            }
+            self.happened.count(match &step {
+                Step::Abort => "aborts",
+                Step::Release => "releases",
+                Step::RemoveKept => "old images removed",
+                Step::Note(Phase::Doubtful) => "doubts",
+                Step::Note(Phase::GivingUp { .. }) => "moves given up",
+                _ => "other steps",
+            });
+            match self.take(name, m, &seen, step) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(Stop::Killed) => return Err(Stop::Killed),
+                // What is seen next says whether it was done all the same.
+                Err(stop) => stuck = Some(stop),
+            }
+        }
+        stuck.map_or(Ok(true), Err)
+    }
+
+    fn seen(&self, m: &Move, sight: Sight) -> Seen {
+        let (files, intent) = (&self.host.files, &m.intent);
+        let now_s = self.now_s();
+        Seen {
+            live: sight.live,
+            definition: sight.definition,
+            failed: sight.failed,
+            runs: sight.runs,
+            recent: intent.boot == self.boot.to_string() && now_s - intent.at_s < RECENT_S,
+            refused: m.refused,
+            target: files.at(path_of(&intent.to)),
+            source_there: files.at(path_of(&intent.from)).is_some(),
+            kept_there: match &intent.phase {
+                Phase::Kept(kept) => files.at(&kept.path).is_some(),
+                _ => false,
+            },
+            sure: self.host.now_ns - m.ordered_ns >= SURE_AFTER_NS,
+            now_s,
+            keep_s: KEEP_S,
+        }
+    }
+
+    /// Whether the move is still there.
+    fn take(&mut self, name: &str, m: &mut Move, seen: &Seen, step: Step) -> Done<bool> {
+        match step {
+            Step::Wait => {}
+            Step::Note(phase) => {
+                let life = match seen.live {
+                    Live::On { life, .. } => life,
+                    Live::Unknown | Live::Off => None,
+                };
+                self.note(name, m, life, phase)?;
+            }
+            Step::Release => self.let_go(name, &mut m.intent, false)?,
+            Step::Abort => self.held(name, &mut m.intent, |of, intent| {
+                of.order(Order::Abort(intent.clone()))
+            })?,
+            Step::Pivot => self.pivot(name, m)?,
+            Step::Define(naming) => {
+                let intent = m.intent.clone();
+                let image = match naming {
+                    Naming::Unsettled => image(&intent.unsettled),
+                    Naming::From => intent.from.clone(),
+                    Naming::To => intent.to.clone(),
+                };
+                let seen = seen.definition.clone();
+                self.order(Order::Define(intent, seen, image))?;
+            }
+            Step::RemoveTarget => {
+                let path = path_of(&m.intent.to);
+                if let Some(user) = self.host.user_of(path) {
+                    return Err(Stop::Said(format!("{path} is used by domain {user}")));
+                }
+                let there = self.host.files.at(path);
+                if there.is_some() && there == m.intent.made {
+                    self.remove(path);
+                }
+            }
+            Step::RenameSource => {
+                let (from, kept) = (path_of(&m.intent.from), m.intent.kept_as.as_deref());
+                let renamed = self.host.files.rename(from, kept.expect("all are files"));
+                said(renamed)?;
+            }
+            Step::RemoveKept => {
+                if let Phase::Kept(kept) = m.intent.phase.clone() {
+                    self.remove_kept(name, m, kept)?;
+                }
+            }
+            Step::Forget(why) => {
+                self.point(Some(&m.intent))?;
+                self.intents.remove(name);
+                self.definitions_are_durable();
+                if m.intent.moves() {
+                    self.end(m, why);
+                }
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn remove(&mut self, path: &str) {
+        let file = self.host.files.at(path).expect("it was just seen");
+        let open = self.host.open_files();
+        assert!(!open.contains(&file), "{path} is removed and in use");
+        self.host.files.remove(file);
+    }
+
+    fn remove_kept(&mut self, name: &str, m: &mut Move, kept: Kept) -> Done<()> {
+        let why = match self.host.user_of(&kept.path) {
+            Some(user) => format!("domain {user} names it"),
+            None if self.host.files.at(&kept.path) != kept.file => {
+                "it is another file by now".into()
+            }
+            None => {
+                self.remove(&kept.path);
+                return Ok(());
+            }
+        };
+        let kept = Kept {
+            until_s: Some(self.now_s() + AGAIN_S),
+            doubt: Some(Doubt {
+                what: format!("{why}, so it was not removed when its time was over"),
+                stale: false,
+            }),
+            ..kept
+        };
+        self.note(name, m, None, Phase::Kept(kept))
+    }
+
+    fn pivot(&mut self, name: &str, m: &mut Move) -> Done<()> {
+        match self.pause(&m.intent)? {
+            Rest::Ours => {}
+            Rest::Off => return Ok(()),
+            Rest::Others => {
+                let why = "its guest was paused by somebody else";
+                return Err(Stop::Said(why.into()));
+            }
+        }
+        let now_ns = self.host.now_ns;
+        let answer = match m.unanswered_ns {
+            None => self.order(Order::Pivot(m.intent.clone())),
+            Some(at) if now_ns - at < SURE_AFTER_NS => Ok(()),
+            Some(_) => Err(Stop::Said("the pivot was not answered".into())),
+        };
+        let unanswered = m.unanswered_ns.or(Some(now_ns));
+        match answer {
+            Ok(()) => {}
+            Err(Stop::Killed) => return Err(Stop::Killed),
+            Err(Stop::Silent(_)) => m.unanswered_ns = unanswered,
+            Err(Stop::Said(why)) if !self.went_over(&m.intent) => {
+                (m.refused, m.unanswered_ns) = (true, unanswered);
+                return Err(Stop::Said(why));
+            }
+            Err(Stop::Said(_)) => m.unanswered_ns = unanswered,
+        }
+        self.point(Some(&m.intent))?;
+        if !self.went_over(&m.intent) {
+            m.unanswered_ns = unanswered;
+            let why = "the domain does not go over to the new image";
+            return Err(Stop::Said(why.into()));
+        }
+        self.happened.count("pivots");
+        self.note(name, m, None, Phase::Pivoted)?;
+        self.let_go(name, &mut m.intent, true)
+    }
+
+    fn went_over(&self, intent: &Intent) -> bool {
+        let live = self.host.look(intent).live;
+        matches!(live, Live::On { image: Some(i), .. } if i == intent.to)
+    }
+
+    fn pause(&mut self, intent: &Intent) -> Done<Rest> {
+        let guest = self.host.guest(&intent.uuid);
+        match (guest.life, guest.paused) {
+            (None, _) => Ok(Rest::Off),
+            (Some(_), None) => {
+                self.order(Order::Pause(intent.clone()))?;
+                Ok(Rest::Ours)
+            }
+            (Some(_), Some(Paused::User)) if intent.held => Ok(Rest::Ours),
+            (Some(_), Some(_)) => Ok(Rest::Others),
+        }
+    }
+
+    fn let_go(&mut self, name: &str, intent: &mut Intent, just_now: bool) -> Done<()> {
+        let paused = self.host.guest(&intent.uuid).paused;
+        if just_now || paused == Some(Paused::User) {
+            match self.order(Order::Resume(intent.clone())) {
+                Err(Stop::Said(_)) if just_now => {}
+                other => other?,
+            }
+        }
+        intent.held = false;
+        self.save(name, intent)
+    }
+
+    fn held(
+        &mut self,
+        name: &str,
+        intent: &mut Intent,
+        what: impl FnOnce(&mut Self, &Intent) -> Done<()>,
+    ) -> Done<()> {
+        intent.held = true;
+        self.save(name, intent)?;
+        if self.pause(intent)? != Rest::Ours {
+            intent.held = false;
+            self.save(name, intent)?;
+            return what(self, intent);
+        }
+        match what(self, intent) {
+            Err(Stop::Killed) => Err(Stop::Killed),
+            done => {
+                self.let_go(name, intent, true)?;
+                done
+            }
+        }
+    }
+
+    fn note(&mut self, name: &str, m: &mut Move, life: Option<u32>, phase: Phase) -> Done<()> {
+        let mut intent = m.intent.clone();
+        match &phase {
+            Phase::Pivoted => {
+                let files = &mut self.host.files;
+                if let Some(to) = files.at(path_of(&intent.to)) {
+                    let file = files.get_mut(to);
+                    file.flushed = file.content;
+                }
+                let names = [Some(path_of(&intent.from)), intent.kept_as.as_deref()];
+                intent.left = names.into_iter().flatten().find_map(|path| files.at(path));
+            }
+            Phase::Pivoting => {
+                (intent.held, intent.life) = (true, life);
+                (m.refused, m.unanswered_ns) = (false, None);
+            }
+            _ => {}
+        }
+        intent.boot = self.boot.to_string();
+        intent.at_s = self.now_s();
+        intent.phase = phase;
+        self.save(name, &intent)?;
+        let moved = m.intent.moves();
+        m.intent = intent;
+        if let Phase::Kept(kept) = &m.intent.phase
+            && moved
+        {
+            let doubt = kept.doubt.as_ref().map(|d| d.what.clone());
+            self.end(m, doubt);
+        }
+        Ok(())
+    }
+
+    /// Writes an intent down, durably.
+    fn save(&mut self, name: &str, intent: &Intent) -> Done<()> {
+        self.point(Some(intent))?;
+        if self.fails(300) {
+            return Err(Stop::Said("the intent cannot be written".into()));
+        }
+        self.intents.insert(name.into(), intent.clone());
+        self.definitions_are_durable();
+        self.point(Some(intent))
+    }
+
+    fn definitions_are_durable(&mut self) {
+        for disk in self.host.guests.iter_mut().flat_map(|g| &mut g.disks) {
+            disk.durable = disk.defined.clone();
+        }
+    }
+
+    fn end(&mut self, m: &Move, why: Option<String>) {
+        let copied_bytes = m.copied;
+        let end = match why {
+            None => MoveEnd::Done { copied_bytes },
+            Some(why) => MoveEnd::Stopped {
+                why,
+                copied_bytes,
+                failed_io: None,
+            },
+        };
+        self.happened.count(match end {
+            MoveEnd::Done { .. } => "disks moved",
+            MoveEnd::Stopped { .. } => "disks not moved",
+        });
+        let volume = m.intent.volume.clone();
+        self.memory().ended.insert(volume, end);
+    }
+
+    /// Gives an order to the hypervisor, which may not answer.
+    fn order(&mut self, order: Order) -> Done<()> {
+        let intent = order.intent().clone();
+        self.point(Some(&intent))?;
+        let silent = || Err(Stop::Silent("it was not answered".into()));
+        // libvirt takes one order of a domain after the other; a pivot is nothing that QEMU waits for.
+        let plain = self.host.plain;
+        let waits = |(_, o): &(u64, Order)| {
+            o.intent().uuid == intent.uuid && !(plain && matches!(o, Order::Pivot(_)))
+        };
+        if self.host.late.iter().any(waits) {
+            return silent();
+        }
+        let may_be_late = matches!(order, Order::Begin(_) | Order::Pivot(_) | Order::Abort(_));
+        if may_be_late && self.fails(5) {
+            self.happened.count("orders without an answer");
+            match self.rng.below(3) {
+                0 => {
+                    let at_ns = self.host.now_ns + self.rng.below(5) * SECOND;
+                    self.host.late.push((at_ns, order));
+                }
+                1 => drop(self.host.execute(&order)),
+                _ => {}
+            }
+            self.point(Some(&intent))?;
+            return silent();
+        }
+        if matches!(order, Order::Pivot(_)) && self.fails(8) {
+            self.happened.count("pivots refused");
+            return Err(Stop::Said("QEMU does not like it".into()));
+        }
+        said(self.host.execute(&order))?;
+        self.point(Some(&intent))
+    }
+
+    /// Counts moves of a domain that has another disk on its way.
+    fn count_both(&mut self, uuid: &str) {
+        let own = |i: &&Intent| i.moves() && i.uuid == uuid;
+        if self.intents.values().any(|i| own(&i)) {
+            self.happened.count("moves beside one of the same domain");
+        }
+    }
+
+    /// Writes a move down, and begins it.
+    pub fn begin(&mut self, order: &MoveOrder, disk: Planned) -> Done<()> {
+        let (now_s, now_ns) = (self.now_s(), self.host.now_ns);
+        let moves = &self.memory().moves;
+        let same = |m: &Move| m.intent.uuid == disk.uuid && m.intent.target == disk.target;
+        if moves.values().any(|m| m.intent.moves() && same(m)) {
+            return Err(Stop::Said("the disk is being moved already".into()));
+        }
+        self.count_both(&disk.uuid);
+        let moves = &self.memory().moves;
+        let names = (1..).map(|n| format!("{}-{}-{}-{n}", disk.uuid, disk.target, order.job));
+        let mut names = names.filter(|name| !moves.contains_key(name));
+        let name = names.next().expect("there are enough");
+        let unsettled = format!("/state/{name}.unsettled");
+        let mut intent = Intent {
+            job: order.job,
+            volume: order.volume.clone(),
+            device: order.device.clone(),
+            kept_as: Some(format!("{}.moved-{now_s}", path_of(&disk.from))),
+            rate_bytes_per_s: order.rate_bytes_per_s.max(1),
+            boot: self.boot.to_string(),
+            at_s: now_s,
+            ..Intent::new(disk.uuid, disk.target, disk.from, disk.to, unsettled)
+        };
+        self.save(&name, &intent)?;
+        let began = match self.make_target(&name, &mut intent, disk.capacity) {
+            Ok(()) if disk.hold => self.held(&name, &mut intent, |of, intent| {
+                of.order(Order::Begin(intent.clone()))
+            }),
+            Ok(()) => self.order(Order::Begin(intent.clone())),
+            made => made,
+        };
+        let mut m = Move::of(intent, disk.bytes, now_ns);
+        self.memory().ended.remove(&order.volume);
+        let result = match began {
+            Err(Stop::Killed) => return Err(Stop::Killed),
+            Err(Stop::Said(why)) => {
+                m.intent.phase = Phase::GivingUp { why: why.clone() };
+                m.stuck = match self.save(&name, &m.intent) {
+                    Ok(()) => None,
+                    Err(stop) => Some(stop.why()?),
+                };
+                Err(Stop::Said(why))
+            }
+            Ok(()) | Err(Stop::Silent(_)) => Ok(()),
+        };
+        self.memory().moves.insert(name, m);
+        result
+    }
+
+    fn make_target(&mut self, name: &str, intent: &mut Intent, capacity: u64) -> Done<()> {
+        let made = said(self.host.files.make(path_of(&intent.to)))?;
+        self.point(Some(intent))?;
+        intent.made = Some(made);
+        self.save(name, intent)?;
+        self.host.files.get_mut(made).capacity = capacity;
+        Ok(())
+    }
+
+    pub fn cancel(&mut self, volume: &str) -> Done<()> {
+        let moves = self.memory().moves.clone();
+        for (name, mut m) in moves {
+            if m.intent.volume == volume && m.intent.moves() && !m.intent.cancel {
+                m.intent.cancel = true;
+                self.memory().moves.insert(name.clone(), m.clone());
+                self.save(&name, &m.intent)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, snapshot: &mut Snapshot) {
+        let memory = self.memory();
+        for v in &mut snapshot.volumes {
+            let mut moves = memory.moves.values();
+            let m = moves.find(|m| m.intent.moves() && m.intent.volume == v.name);
+            v.moving = m.map(|m| MovingWindow {
+                device: m.intent.device.clone(),
+                extents: None,
+                copied_bytes: m.copied,
+                left_bytes: m.left,
+                rate_bytes_per_s: m.intent.rate_bytes_per_s,
+            });
+            v.last_move = memory.ended.get(&v.name).cloned();
+        }
+        snapshot.troubles = memory.moves.values().filter_map(trouble).collect();
+    }
+}
+
+/// What an operator has to know of a move.
+fn trouble(m: &Move) -> Option<ArrayTrouble> {
+    let (from, to) = (&m.intent.from, &m.intent.to);
+    let (kind, what) = match (&m.intent.phase, &m.stuck) {
+        (Phase::Doubtful, _) => ("stale-image", format!("{from} or {to}")),
+        (Phase::Kept(kept), _) => {
+            let doubt = kept.doubt.as_ref()?;
+            let kind = match doubt.stale {
+                true => "stale-image",
+                false => "file-left-behind",
+            };
+            (kind, format!("{}: {}", kept.path, doubt.what))
+        }
+        (_, None) => return None,
+        (Phase::Blocking | Phase::Pivoting | Phase::Pivoted, Some(why)) if !m.intent.held => {
+            ("stale-image", why.clone())
+        }
+        (_, Some(why)) => ("move-stuck", why.clone()),
+    };
+    Some(ArrayTrouble {
+        kind: kind.into(),
+        about: m.intent.volume.clone(),
+        what,
+    })
+}

@@ -1,0 +1,92 @@
+//! What the agent reports of a host: the true inventory, of what a hypervisor would tell.
+
+use manager::agent::Snapshot;
+use manager::wire::{Bound, DeviceIo};
+use vmhost::{BlockStats, Direction, DomainStats, Inventory, Known, Place};
+
+use super::FakeMachines;
+use super::guests::{FakeDisk, Guest};
+
+impl FakeMachines {
+    pub(super) fn inventory(&self) -> Snapshot {
+        let running = || self.host.guests.iter().filter(|g| g.life.is_some());
+        let known: Vec<Known> = running()
+            .map(|g| Known {
+                domain: g.shown(true),
+                id: g.life.expect("it runs"),
+            })
+            .collect();
+        let stats: Vec<DomainStats> = running().map(|g| self.stats(g)).collect();
+        let places: Vec<Place> = (0..self.host.files.devices.len())
+            .map(|d| self.place(d))
+            .collect();
+        let inventory = Inventory {
+            tiers: &self.tiers,
+            places: &places,
+            pools: &[],
+            domains: known.iter().collect(),
+            stats: &stats,
+        };
+        let disks = self.host.guests.iter();
+        let class_of = |name: &str| {
+            let mut disks = disks
+                .clone()
+                .flat_map(|g| g.disks.iter().map(move |d| (g, d)));
+            let found = disks.find(|(g, d)| g.volume(d) == name);
+            found.expect("it is one of ours").1.class.clone()
+        };
+        inventory.snapshot(class_of)
+    }
+
+    fn stats(&self, guest: &Guest) -> DomainStats {
+        let block = |d: &FakeDisk| {
+            let open = d.live.as_ref().expect("it runs");
+            BlockStats {
+                target: d.target.clone(),
+                reads: Some(Direction {
+                    requests: d.ios,
+                    bytes: d.ios * 4096,
+                    time_ns: d.time_ns,
+                }),
+                writes: Some(Direction::default()),
+                capacity: Some(d.capacity),
+                physical: Some(self.host.files.get(open.file).bytes),
+                ..BlockStats::default()
+            }
+        };
+        DomainStats {
+            domain: guest.name.clone(),
+            blocks: guest.disks.iter().map(block).collect(),
+        }
+    }
+
+    fn place(&self, device: usize) -> Place {
+        let (name, size) = &self.host.files.devices[device];
+        Place {
+            name: name.clone(),
+            tier: name.split('-').next().expect("it begins with it").into(),
+            path: format!("/{name}"),
+            size: *size,
+            used: self.host.files.used(device),
+            // Of what other than guests does there nothing is counted here.
+            io: self.counted.then(DeviceIo::default),
+            connected: true,
+        }
+    }
+
+    /// Says what keeps disks from being moved by us, whatever they are; our own moves do not.
+    pub(super) fn say_what_is_bound(&self, snapshot: &mut Snapshot) {
+        for v in &mut snapshot.volumes {
+            if v.moving.is_some() {
+                v.bound = None;
+                continue;
+            }
+            let domain = v.name.rsplit_once(':').map_or("", |(domain, _)| domain);
+            let guest = self.host.guests.iter().find(|g| g.name == domain);
+            let fault = guest.and_then(|g| g.fault.clone());
+            if let (None, Some(why)) = (&v.bound, fault) {
+                v.bound = Some(Bound { why, by_hand: true });
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What a host of the simulation is: an array, or virtual machines.
+
+use algo::Rng;
+use manager::agent::{Deed, Snapshot, WantedExtents};
+use model::ExtentRanges;
+
+use super::array::FakeArray;
+use super::machines::FakeMachines;
+
+pub enum Site {
+    Array(Box<FakeArray>),
+    Machines(Box<FakeMachines>),
+}
+
+/// A move that is under way.
+pub struct UnderWay {
+    pub volume: String,
+    pub device: String,
+    pub extents: Option<ExtentRanges>,
+}
+
+impl Site {
+    /// Arrays, virtual machines, or both, by the seed.
+    pub fn new(seed: u64, number: u64, below: &mut impl FnMut(u64) -> u64) -> Self {
+        let machines = match seed % 3 {
+            0 => false,
+            1 => true,
+            _ => number % 2 == 1,
+        };
+        match machines {
+            false => Site::Array(Box::new(FakeArray::new(8, below))),
+            true => {
+                let rng = Rng::new(seed, 0x7E44 + number);
+                Site::Machines(Box::new(FakeMachines::new(6, rng)))
+            }
+        }
+    }
+
+    pub fn step(&mut self, dt_ns: u64, troubled: bool) {
+        match self {
+            Site::Array(array) => array.step(dt_ns),
+            Site::Machines(machines) => machines.step(dt_ns, troubled),
+        }
+    }
+
+    pub fn check(&self) {
+        match self {
+            Site::Array(array) => array.check(),
+            Site::Machines(machines) => {
+                machines.check();
+                machines.all_is_well();
+            }
+        }
+    }
+
+    /// Names of volumes, whether they can be seen now or not.
+    pub fn volumes(&self) -> Vec<String> {
+        match self {
+            Site::Array(array) => array.volumes.iter().map(|v| v.name.clone()).collect(),
+            Site::Machines(machines) => machines.volumes(),
+        }
+    }
+
+    /// Where data of volumes is, by volume and device.
+    pub fn places(&self) -> Vec<(String, String)> {
+        match self {
+            Site::Array(array) => array.places(),
+            Site::Machines(machines) => machines.places(),
+        }
+    }
+
+    pub fn under_way(&self) -> Vec<UnderWay> {
+        match self {
+            Site::Array(array) => {
+                let moves = array.volumes.iter().filter_map(|v| {
+                    let moving = v.moving.as_ref()?;
+                    Some(UnderWay {
+                        volume: v.name.clone(),
+                        device: array.devices[moving.to].name.clone(),
+                        extents: moving.extents.clone(),
+                    })
+                });
+                moves.collect()
+            }
+            Site::Machines(machines) => {
+                let moves = machines.intents.values().filter(|i| i.moves());
+                let moves = moves.map(|i| UnderWay {
+                    volume: i.volume.clone(),
+                    device: i.device.clone(),
+                    extents: None,
+                });
+                moves.collect()
+            }
+        }
+    }
+
+    /// # Errors
+    /// Why there is nothing to see now.
+    pub fn snapshot(&mut self) -> Result<Snapshot, String> {
+        match self {
+            Site::Array(array) => Ok(array.snapshot()),
+            Site::Machines(machines) => machines.snapshot(),
+        }
+    }
+
+    pub fn look_at_extents(&mut self, wanted: Vec<WantedExtents>, snapshot: &mut Snapshot) {
+        match self {
+            Site::Array(array) => array.look_at_extents(wanted, snapshot),
+            Site::Machines(_) => {} // nothing is known of them
+        }
+    }
+
+    /// # Errors
+    /// Why it is not done.
+    pub fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
+        match self {
+            Site::Array(array) => array.carry_out(deed),
+            Site::Machines(machines) => machines.carry_out(deed),
+        }
+    }
+
+    pub fn agent_dies(&mut self) {
+        if let Site::Machines(machines) = self {
+            machines.agent_dies();
+        }
+    }
+
+    /// Whether the agent was killed in the middle of something since this was last asked.
+    pub fn has_killed(&mut self) -> bool {
+        match self {
+            Site::Array(_) => false,
+            Site::Machines(machines) => std::mem::take(&mut machines.killed),
+        }
+    }
+
+    pub fn freeze(&mut self, until_ns: u64) {
+        match self {
+            Site::Array(array) => array.frozen_until_ns = until_ns,
+            Site::Machines(machines) => machines.frozen_until_ns = until_ns,
+        }
+    }
+
+    /// What no agent moves: whether a person may.
+    pub fn bound_for_good(&self, volume: &str) -> Option<bool> {
+        match self {
+            Site::Array(_) => None,
+            Site::Machines(machines) => machines.bound_for_good(volume),
+        }
+    }
+}
