@@ -101,13 +101,25 @@ impl Moves {
         seen: &Seen,
         step: Step,
     ) -> Result<(), String> {
+        let shared = self.is_held_by_others(name);
         let m = self.moves.get_mut(name).expect("it was just looked at");
         let intent = &mut m.intent;
         match step {
             Step::Wait => Ok(()),
             Step::Note(phase) => self.note(name, life_of(&seen.live), phase),
-            Step::Release => let_go(&self.intents, name, intent, hands, false),
-            Step::Abort => held(&self.intents, name, intent, hands, abort).and_then(|done| done),
+            Step::Release => let_go(
+                &self.intents,
+                name,
+                intent,
+                hands,
+                Held {
+                    shared,
+                    just_now: false,
+                },
+            ),
+            Step::Abort => {
+                held(&self.intents, name, intent, shared, hands, abort).and_then(|done| done)
+            }
             Step::Pivot => self.pivot(name, hands),
             Step::Define(naming) => {
                 let image = match naming {
@@ -180,8 +192,20 @@ impl Moves {
             return Err("the domain does not go over to the new image".into());
         }
         self.note(name, None, Phase::Pivoted)?;
+        let shared = self.is_held_by_others(name);
         let m = self.moves.get_mut(name).expect("it was just noted");
-        let_go(&self.intents, name, &mut m.intent, hands, true)
+        let how = Held {
+            shared,
+            just_now: true,
+        };
+        let_go(&self.intents, name, &mut m.intent, hands, how)
+    }
+
+    /// Whether another move of the same domain has its guest paused.
+    fn is_held_by_others(&self, name: &str) -> bool {
+        let uuid = self.moves.get(name).map(|m| &m.intent.uuid);
+        let mut others = self.moves.iter().filter(|(other, _)| *other != name);
+        others.any(|(_, m)| m.intent.held && Some(&m.intent.uuid) == uuid)
     }
 
     /// Removes a file whose time is over, unless it is another one by now, or somebody uses it.
@@ -283,6 +307,7 @@ pub(super) fn held<T>(
     intents: &Intents,
     name: &str,
     intent: &mut Intent,
+    shared: bool,
     hands: &mut dyn Hands,
     what: impl FnOnce(&Intent, &mut dyn Hands) -> T,
 ) -> Result<T, String> {
@@ -299,19 +324,33 @@ pub(super) fn held<T>(
         return Ok(what(intent, hands));
     }
     let done = what(intent, hands);
-    let_go(intents, name, intent, hands, true)?;
+    let how = Held {
+        shared,
+        just_now: true,
+    };
+    let_go(intents, name, intent, hands, how)?;
     Ok(done)
 }
 
-/// Has a guest that was held go on, and writes that down; whether it was held just now.
+/// How a guest is held.
+struct Held {
+    /// Whether another move of it holds it too, and is who lets it go on.
+    shared: bool,
+    /// Whether it was paused by us a moment ago.
+    just_now: bool,
+}
+
+/// Has a guest that was held go on, and writes that down.
 fn let_go(
     intents: &Intents,
     name: &str,
     intent: &mut Intent,
     hands: &mut dyn Hands,
-    just_now: bool,
+    how: Held,
 ) -> Result<(), String> {
-    hands.resume(intent, just_now)?;
+    if !how.shared {
+        hands.resume(intent, how.just_now)?;
+    }
     intent.held = false;
     intents.save(name, intent)
 }

@@ -143,6 +143,8 @@ impl Moves {
         if disk.to.at.file().is_some_and(may_be_there) {
             return Err(format!("{} is there already", disk.to.at));
         }
+        let same = |m: &Move| m.intent.uuid == disk.uuid;
+        let shared = self.moves.values().any(|m| same(m) && m.intent.held);
         let name = self.name_of(&disk.uuid, &disk.target, order.job);
         let unsettled = self.intents.unsettled(&name);
         let unsettled = unsettled.to_string_lossy().into_owned();
@@ -163,8 +165,15 @@ impl Moves {
         let began = match disk.hold {
             _ if made.is_err() => made.map_err(Refusal::Said),
             false => hands.begin(&intent),
-            true => held(&self.intents, &name, &mut intent, hands, begin_prepared)
-                .unwrap_or_else(|why| Err(Refusal::Said(why))),
+            true => held(
+                &self.intents,
+                &name,
+                &mut intent,
+                shared,
+                hands,
+                begin_prepared,
+            )
+            .unwrap_or_else(|why| Err(Refusal::Said(why))),
         };
         let mut m = Move::of(intent, disk.bytes);
         self.ended.remove(&order.volume);

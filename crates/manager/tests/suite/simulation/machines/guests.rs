@@ -251,10 +251,11 @@ fn shown_job(job: &BlockJob) -> Mirror {
 pub fn definition_by_name(files: &Files, intent: &Intent) -> Definition {
     let there = |path: &str| files.at(path).is_some();
     let kept = intent.kept_as.as_deref().expect("all are files");
-    match &intent.phase {
-        Phase::Pivoted | Phase::Kept(_) => Definition::None,
-        _ if there(path_of(&intent.from)) => Definition::Names(Some(intent.from.clone())),
-        _ if there(kept) => Definition::Unsettled,
-        _ => Definition::None,
+    match (&intent.phase, there(path_of(&intent.from))) {
+        (Phase::Blocking, true) => Definition::None,
+        (_, true) => Definition::Names(Some(intent.from.clone())),
+        (Phase::Pivoted | Phase::Kept(_), false) => Definition::None,
+        (_, false) if there(kept) => Definition::Unsettled,
+        (_, false) => Definition::None,
     }
 }

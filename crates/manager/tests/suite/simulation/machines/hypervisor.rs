@@ -222,10 +222,19 @@ impl Hypervisor {
         }
         let from = path_of(&intent.from);
         let kept = intent.kept_as.as_deref().expect("all are files");
-        match path_of(image) {
-            path if path == intent.unsettled => self.files.rename(from, kept),
-            path if path == from => self.files.rename(kept, from),
-            path => Err(format!("no start script can be made to name {path}")),
+        match path_of(image) == from {
+            true => self.files.rename(kept, from),
+            false => self.block(intent),
+        }
+    }
+
+    /// Has a start of the old image fail, by its name.
+    pub fn block(&mut self, intent: &Intent) -> Result<(), String> {
+        let from = path_of(&intent.from);
+        let kept = intent.kept_as.as_deref().expect("all are files");
+        match self.files.at(from) {
+            Some(_) => self.files.rename(from, kept),
+            None => Ok(()),
         }
     }
 

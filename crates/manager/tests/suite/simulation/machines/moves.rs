@@ -281,8 +281,8 @@ impl FakeMachines {
             }
             Step::RemoveTarget => {
                 let path = path_of(&m.intent.to);
-                if let Some(user) = self.host.user_of(path) {
-                    return Err(Stop::Said(format!("{path} is used by domain {user}")));
+                if let Some(user) = self.user_of(path) {
+                    return Err(Stop::Said(format!("{path} is used by {user}")));
                 }
                 let there = self.host.files.at(path);
                 if there.is_some() && there == m.intent.made {
@@ -312,6 +312,14 @@ impl FakeMachines {
         Ok(true)
     }
 
+    /// Who names a file, or has it open.
+    fn user_of(&self, path: &str) -> Option<String> {
+        let named = self.host.user_of(path).map(|name| format!("domain {name}"));
+        let file = self.host.files.at(path);
+        let locked = file.is_some_and(|f| self.host.open_files().contains(&f));
+        named.or(locked.then(|| "a process that has it open".into()))
+    }
+
     fn remove(&mut self, path: &str) {
         let file = self.host.files.at(path).expect("it was just seen");
         let open = self.host.open_files();
@@ -320,8 +328,8 @@ impl FakeMachines {
     }
 
     fn remove_kept(&mut self, name: &str, m: &mut Move, kept: Kept) -> Done<()> {
-        let why = match self.host.user_of(&kept.path) {
-            Some(user) => format!("domain {user} names it"),
+        let why = match self.user_of(&kept.path) {
+            Some(user) => format!("{user} uses it"),
             None if self.host.files.at(&kept.path) != kept.file => {
                 "it is another file by now".into()
             }
@@ -357,6 +365,7 @@ impl FakeMachines {
             Some(_) => Err(Stop::Said("the pivot was not answered".into())),
         };
         let unanswered = m.unanswered_ns.or(Some(now_ns));
+        let at_once = answer.is_ok() && self.went_over(&m.intent);
         match answer {
             Ok(()) => {}
             Err(Stop::Killed) => return Err(Stop::Killed),
@@ -374,13 +383,20 @@ impl FakeMachines {
             return Err(Stop::Said(why.into()));
         }
         self.happened.count("pivots");
+        if !at_once {
+            return Ok(()); // what is next is decided on what is seen
+        }
+        if self.host.plain {
+            said(self.host.block(&m.intent))?;
+            self.point(Some(&m.intent))?;
+        }
         self.note(name, m, None, Phase::Pivoted)?;
         self.let_go(name, &mut m.intent, true)
     }
 
     fn went_over(&self, intent: &Intent) -> bool {
         let live = self.host.look(intent).live;
-        matches!(live, Live::On { image: Some(i), .. } if i == intent.to)
+        matches!(live, Live::On { image: Some(i), life, .. } if i == intent.to && life == intent.life)
     }
 
     fn pause(&mut self, intent: &Intent) -> Done<Rest> {
@@ -397,6 +413,12 @@ impl FakeMachines {
     }
 
     fn let_go(&mut self, name: &str, intent: &mut Intent, just_now: bool) -> Done<()> {
+        let own = |(other, i): (&String, &Intent)| other != name && i.held && i.uuid == intent.uuid;
+        if self.intents.iter().any(own) {
+            // It is who lets it go on.
+            intent.held = false;
+            return self.save(name, intent);
+        }
         let paused = self.host.guest(&intent.uuid).paused;
         if just_now || paused == Some(Paused::User) {
             match self.order(Order::Resume(intent.clone())) {
@@ -414,6 +436,9 @@ impl FakeMachines {
         intent: &mut Intent,
         what: impl FnOnce(&mut Self, &Intent) -> Done<()>,
     ) -> Done<()> {
+        if !intent.held && !self.host.guest(&intent.uuid).runs() {
+            return what(self, intent);
+        }
         intent.held = true;
         self.save(name, intent)?;
         if self.pause(intent)? != Rest::Ours {
@@ -443,7 +468,7 @@ impl FakeMachines {
                 intent.left = names.into_iter().flatten().find_map(|path| files.at(path));
             }
             Phase::Pivoting => {
-                (intent.held, intent.life) = (true, life);
+                (intent.held, intent.life) = (true, life.or(intent.began));
                 (m.refused, m.unanswered_ns) = (false, None);
             }
             _ => {}
@@ -563,6 +588,7 @@ impl FakeMachines {
             rate_bytes_per_s: order.rate_bytes_per_s.max(1),
             boot: self.boot.to_string(),
             at_s: now_s,
+            began: self.host.guest(&disk.uuid).life,
             ..Intent::new(disk.uuid, disk.target, disk.from, disk.to, unsettled)
         };
         self.save(&name, &intent)?;
