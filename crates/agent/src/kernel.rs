@@ -83,6 +83,15 @@ pub(crate) fn medium(device: u64) -> Medium {
     in_tree(device).map_or(unknown, |path| medium_at(&path, 0))
 }
 
+/// What the device below a directory is, in words; none where the directory cannot be looked at.
+pub fn medium_of(directory: &Path) -> Option<String> {
+    let device = fs::metadata(directory).ok()?.dev();
+    match in_tree(device) {
+        Some(path) => Some(medium_at(&path, 0).to_string()),
+        None => Some("on no block device".into()),
+    }
+}
+
 fn medium_at(path: &Path, depth: u32) -> Medium {
     let below = fs::read_dir(path.join("slaves")).into_iter().flatten();
     let below = below.filter_map(|e| fs::canonicalize(e.ok()?.path()).ok());
