@@ -20,10 +20,13 @@ const CLASS: &str = "all";
 fn latencies(tier: &TrialTier) -> Option<(Nanos, Nanos)> {
     let preset = model::PRESETS.iter().find(|p| p.name == tier.preset)?;
     let (spec, times) = (preset.spec(), tier.latency_times?);
-    // Whole tenths: what is read of a disk is no more certain.
+    // Two or three digits: what little is read of a disk is no more certain.
     let scaled = |ns: Nanos| {
         let us = ns.as_micros_f64() * times;
-        Nanos::from_micros_f64(((us * 10.0).round() / 10.0).max(0.1))
+        Nanos::from_micros_f64(match us {
+            us if us >= 10.0 => us.round(),
+            us => ((us * 10.0).round() / 10.0).max(0.1),
+        })
     };
     Some((scaled(spec.read_latency), scaled(spec.write_latency)))
 }
@@ -117,12 +120,12 @@ pub fn for_keeps(uri: Option<&String>, latency: Nanos, tiers: &[TrialTier]) -> S
         if let Some((read, write)) = latencies(tier) {
             let _ = writeln!(
                 out,
-                "read_latency = {}           # as it was read from",
+                "read_latency = {}            # as it was read from",
                 quoted(&read.to_string())
             );
             let _ = writeln!(
                 out,
-                "write_latency = {}          # the preset's, by the same factor",
+                "write_latency = {}           # the preset's, by the same factor",
                 quoted(&write.to_string())
             );
         }

@@ -7,13 +7,11 @@ use super::{
 };
 use crate::chart::{LINE_COLORS, Line, LineChart, Quantity, Reference, Size};
 use crate::document::{Block, Cell, Chart, Document, Section, Tone};
-use crate::format::{MICROS, NONE, fixed, gib, maybe, mib, span};
+use crate::format::{MICROS, NONE, fixed, gib, maybe, mib, seconds, span};
 use crate::tables::{Column, number, printable, words};
 
 /// Lines of a chart: more are not told apart.
 const LINES_MAX: usize = LINE_COLORS;
-/// In tables the ends of a range that holds nine of ten.
-const NINE_OF_TEN: &str = "5–95 %";
 
 /// Where it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +75,9 @@ fn micros(us: f64) -> String {
 
 /// The time of an epoch, by the windows of any disk.
 fn epoch(trial: &Trial) -> String {
-    let windows = trial.volumes.iter().map(|v| v.window_ns).max();
-    span(windows.unwrap_or(0) * EPOCH_WINDOWS as u64)
+    let window_s = trial.disks.iter().map(|d| d.window_s).fold(0.0, f64::max);
+    // Windows end when they are looked at: some milliseconds are nobody's business.
+    seconds((window_s * EPOCH_WINDOWS as f64).round())
 }
 
 fn in_short(trial: &Trial) -> Section {
@@ -186,11 +185,7 @@ fn tiers(trial: &Trial) -> Section {
     if !remarks.is_empty() {
         blocks.push(Block::List(remarks));
     }
-    section(
-        "tiers",
-        "Tiers, the fastest first, as they were taken to be",
-        blocks,
-    )
+    section("tiers", "Tiers, as they were taken to be", blocks)
 }
 
 fn place_row(
@@ -265,8 +260,8 @@ fn disks(trial: &Trial, form: Form) -> Section {
         number("r_await", MICROS),
         number("w_await", MICROS),
         number("mean", MICROS),
-        number("windows", "5–95 %, µs"),
-        number("above", "of windows"),
+        number("of windows, 5–95 %", MICROS),
+        number("above", "windows"),
     ];
     let rows = trial.disks.iter().map(|d| disk_row(trial, d));
     let mut blocks = vec![Block::Table(columns, rows.collect())];
@@ -361,9 +356,9 @@ fn moves(trial: &Trial, plan: &PlanView) -> Section {
         words("from → to"),
         number("before", MICROS),
         number("after", MICROS),
-        number("after", NINE_OF_TEN),
+        number("after, 5–95 %", MICROS),
         number("gain", "%"),
-        number("gain", NINE_OF_TEN),
+        number("gain, 5–95 %", "%"),
         number("size", "GiB"),
         number("time", ""),
     ];
@@ -396,7 +391,12 @@ fn moves(trial: &Trial, plan: &PlanView) -> Section {
 }
 
 fn move_row(m: &PlannedMove, gain: Option<&MoveGain>) -> Vec<Cell> {
-    let tone = |share: f64| if share > 0.0 { Tone::Good } else { Tone::Bad };
+    // Good is what is good by its bounds as well.
+    let tone = |g: &MoveGain| match (g.gain, g.gain_range) {
+        (gain, _) if gain < 0.0 => Tone::Bad,
+        (_, Some((low, _))) if low > 0.0 => Tone::Good,
+        _ => Tone::Plain,
+    };
     let range = |range: Option<(f64, f64)>, times: f64| {
         range.map_or_else(
             || NONE.into(),
@@ -411,7 +411,7 @@ fn move_row(m: &PlannedMove, gain: Option<&MoveGain>) -> Vec<Cell> {
         range(m.after_range_us, 1.0).into(),
         Cell {
             text: gain.map_or_else(|| NONE.into(), |g| percent(g.gain)),
-            tone: gain.map_or(Tone::Plain, |g| tone(g.gain)),
+            tone: gain.map_or(Tone::Plain, tone),
         },
         range(gain.and_then(|g| g.gain_range), 100.0).into(),
         fixed(gib(m.bytes), 2).into(),
@@ -423,7 +423,7 @@ fn move_row(m: &PlannedMove, gain: Option<&MoveGain>) -> Vec<Cell> {
 fn rests_on(trial: &Trial, gain: &Gain) -> String {
     match gain.factor() {
         Some(factor) => format!(
-            "5–95 %: by how much predictions were off in the recorded suites (a factor of {} either way holds about nine of ten), and for the gain how much each disk's epochs of {} differed here; not what a wrongly guessed device adds",
+            "5–95 %: by how much predictions were off in the recorded suites (a factor of {} either way holds about nine of ten), and for the gain how much each disk's epochs of {} differed here; what a wrongly guessed device adds is not in it",
             fixed(factor, 1),
             epoch(trial)
         ),
@@ -456,13 +456,14 @@ fn stays(trial: &Trial) -> Vec<Section> {
     sections
 }
 
+/// In the plan's order: one may need the space that another frees.
 fn commands(trial: &Trial) -> Section {
-    let lines = trial.commands.values().map(|c| printable(c)).collect();
-    section(
-        "commands",
-        "By hand, with a look at what is there first",
-        vec![Block::Lines(lines)],
-    )
+    let planned = trial.plan.iter().flat_map(|p| &p.moves);
+    let commands = planned.filter_map(|m| trial.commands.get(&m.volume));
+    let lines = commands.map(|c| printable(c)).collect();
+    let text = "In this order, one after the other, each with a look at what is there first.";
+    let blocks = vec![Block::Text(text.into()), Block::Lines(lines)];
+    section("commands", "By hand", blocks)
 }
 
 fn interval(trial: &Trial, gain: &Gain) -> Section {
@@ -504,7 +505,7 @@ fn go_on(trial: &Trial, form: Form) -> Section {
     };
     let points = vec![
         first,
-        format!("`terrace config check {name}` and `terrace serve --config {name}`; then `terrace plan --explain` in another window, days instead of minutes"),
+        format!("`terrace config check {name}`, `terrace serve --config {name}`, and after some hours or days `terrace plan --explain`"),
         "to let it move: `moves = true` in [libvirt], as a user who may change libvirt and the images; then `terrace apply PLAN`, or a mode above \"recommend\"".into(),
     ];
     let mut blocks = vec![Block::List(points)];

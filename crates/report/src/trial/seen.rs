@@ -29,7 +29,9 @@ pub struct DiskSeen {
     pub mean_us: Option<f64>,
     /// Between what the means of nine of ten windows were, microseconds.
     pub windows_us: Option<(f64, f64)>,
-    /// Windows that are known, and those whose mean was above the objective.
+    /// Length of a window, seconds.
+    pub window_s: f64,
+    /// Windows that are known.
     pub windows: u32,
     /// Those of them whose mean was above the objective.
     pub windows_above: u32,
@@ -133,6 +135,7 @@ pub fn seen(volume: &str, tier: &str, points: &[HistoryPoint], latency_us: f64) 
         write_mean_us: writes.mean_us(),
         mean_us: both(points).mean_us(),
         windows_us: at(0.05).zip(at(0.95)),
+        window_s: points.last().map_or(0.0, |p| p.window_ns as f64 / 1e9),
         windows: points.len() as u32,
         windows_above: means.iter().filter(|us| **us > latency_us).count() as u32,
         epochs_sigma: spread(&epochs),
