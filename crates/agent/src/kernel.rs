@@ -83,13 +83,10 @@ pub(crate) fn medium(device: u64) -> Medium {
     in_tree(device).map_or(unknown, |path| medium_at(&path, 0))
 }
 
-/// What the device below a directory is, in words; none where the directory cannot be looked at.
-pub fn medium_of(directory: &Path) -> Option<String> {
+/// What the device below a directory is; none where there is no block device, or the directory cannot be looked at.
+pub fn medium_of(directory: &Path) -> Option<Medium> {
     let device = fs::metadata(directory).ok()?.dev();
-    match in_tree(device) {
-        Some(path) => Some(medium_at(&path, 0).to_string()),
-        None => Some("on no block device".into()),
-    }
+    Some(medium_at(&in_tree(device)?, 0))
 }
 
 fn medium_at(path: &Path, depth: u32) -> Medium {

@@ -28,6 +28,13 @@ pub struct Medium {
     pub rotational: Option<bool>,
 }
 
+impl Medium {
+    /// Whether that says what kind of device it is.
+    pub fn is_known(&self) -> bool {
+        !matches!(self.transport, Transport::Virtio | Transport::Unknown)
+    }
+}
+
 impl fmt::Display for Medium {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let transport = match self.transport {

@@ -10,6 +10,8 @@ use crate::live::message;
 
 /// Places of one preset are of one tier while their reads differ by less than this factor.
 const ALIKE: f64 = 1.5;
+/// What a device of an unknown kind may be, by what was read of it.
+const KINDS: [&str; 3] = ["nvme-tlc", "sas-ssd", "sata-ssd"];
 /// What a tier is taken for of whose places nothing is known.
 const UNKNOWN: &str = "sata-ssd";
 
@@ -22,10 +24,13 @@ pub enum Reading {
     ALittle,
 }
 
-fn seen(path: &str, reading: Reading) -> PlaceSeen {
+/// What is known of a place, and the preset that it is taken for if it was guessed to be this one.
+fn seen(path: &str, guess: &'static str, reading: Reading) -> (PlaceSeen, &'static str) {
     let path = Path::new(path);
+    let medium = medium_of(path);
+    let device = medium.map_or("no block device".into(), |m| m.to_string());
     let mut seen = PlaceSeen {
-        device: medium_of(path),
+        device: Some(device),
         ..PlaceSeen::default()
     };
     if reading == Reading::ALittle {
@@ -34,7 +39,28 @@ fn seen(path: &str, reading: Reading) -> PlaceSeen {
             Err(why) => seen.not_read = Some(why),
         }
     }
-    seen
+    let preset = match seen.read_us {
+        Some(us) if !medium.is_some_and(|m| m.is_known()) => nearest(us),
+        _ => guess,
+    };
+    (seen, preset)
+}
+
+fn preset_us(preset: &str) -> Option<f64> {
+    let preset = model::PRESETS.iter().find(|p| p.name == preset);
+    preset.map(|p| p.spec().read_latency.as_micros_f64())
+}
+
+/// The kind whose reads take nearest to that, by their ratio.
+fn nearest(read_us: f64) -> &'static str {
+    let ratio = |preset: &str| {
+        let told = preset_us(preset).expect("it is a preset");
+        (read_us / told).max(told / read_us)
+    };
+    let kinds = KINDS.into_iter();
+    kinds
+        .min_by(|a, b| ratio(a).total_cmp(&ratio(b)))
+        .expect("there are some")
 }
 
 /// Places by what their devices are taken to be, one for each device: more than one would count its space twice.
@@ -51,18 +77,18 @@ pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
         }
         devices.push(place.device);
         let at = (place.name.clone(), place.path.clone());
-        let (rank, seen) = (place.guess.rank, seen(&place.path, reading));
+        let (seen, preset) = seen(&place.path, place.guess.preset, reading);
+        let rank = place.guess.rank;
         match tiers
             .iter_mut()
-            .find(|(r, t)| *r == rank && alike(t, &seen))
+            .find(|(_, t)| t.preset == preset && alike(t, &seen))
         {
             Some((_, tier)) => {
                 tier.places.push(at);
                 tier.found.push(seen);
             }
             None => {
-                let preset = place.guess.preset;
-                let before = tiers.iter().filter(|(r, _)| *r == rank).count();
+                let before = tiers.iter().filter(|(_, t)| t.preset == preset).count();
                 let name = match before {
                     0 => preset.to_owned(),
                     n => format!("{preset}-{}", n + 1),
@@ -142,8 +168,10 @@ pub fn as_said(
     };
     let made = |t: &TierOf| {
         let places: Vec<_> = t.places.iter().map(place).collect::<anyhow::Result<_>>()?;
-        let preset = places.iter().find_map(|p| p.2).unwrap_or(UNKNOWN);
-        let found = places.iter().map(|p| seen(&p.1, reading)).collect();
+        let guess = |p: &(String, String, Option<&'static str>)| p.2.unwrap_or(UNKNOWN);
+        let looked = places.iter().map(|p| seen(&p.1, guess(p), reading));
+        let (found, presets): (Vec<PlaceSeen>, Vec<&str>) = looked.unzip();
+        let preset = presets.first().copied().unwrap_or(UNKNOWN);
         let places = places.into_iter().map(|(name, path, _)| (name, path));
         Ok(tier(t.name.clone(), preset, places.collect(), found))
     };
@@ -156,9 +184,8 @@ pub fn with_presets(
     said: &[(String, String)],
 ) -> anyhow::Result<Vec<TrialTier>> {
     for tier in &mut tiers {
-        let preset = model::PRESETS.iter().find(|p| p.name == tier.preset);
-        let preset_us = preset.map(|p| p.spec().read_latency.as_micros_f64());
-        tier.latency_times = read_us(tier).zip(preset_us).map(|(read, told)| read / told);
+        let told = preset_us(&tier.preset);
+        tier.latency_times = read_us(tier).zip(told).map(|(read, told)| read / told);
     }
     for (name, preset) in said {
         let Some(tier) = tiers.iter_mut().find(|t| t.name == *name) else {

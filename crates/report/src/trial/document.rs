@@ -66,11 +66,14 @@ fn objective(trial: &Trial) -> String {
 }
 
 fn micros(us: f64) -> String {
-    match us {
-        us if us >= 1e4 => format!("{} ms", fixed(us / 1e3, 1)),
-        us if us >= 1e3 => format!("{} ms", fixed(us / 1e3, 2)),
-        us => format!("{} µs", fixed(us, 0)),
-    }
+    let (value, digits, unit) = match us {
+        us if us >= 1e4 => (us / 1e3, 1, "ms"),
+        us if us >= 1e3 => (us / 1e3, 2, "ms"),
+        us => (us, 0, "µs"),
+    };
+    let text = fixed(value, digits);
+    let whole = text.trim_end_matches('0').strip_suffix('.');
+    format!("{} {unit}", whole.unwrap_or(&text))
 }
 
 /// The time of an epoch, by the windows of any disk.
@@ -369,6 +372,10 @@ fn moves(trial: &Trial, plan: &PlanView) -> Section {
     }];
     if let Some(gain) = trial.gain.as_ref().filter(|g| !g.moves.is_empty()) {
         blocks.push(Block::Text(rests_on(trial, gain)));
+        if gain.moves.iter().any(|m| m.gain < 0.0) {
+            let text = "a gain below zero is a loss: the reason says what it is for";
+            blocks.push(Block::Text(text.into()));
+        }
     }
     let mut why: Vec<String> = vec![];
     for m in &plan.moves {
