@@ -3,7 +3,7 @@
 use manager::view::{PlanView, PlannedMove, TierView};
 
 use super::{
-    DiskSeen, EPOCH_WINDOWS, Gain, MoveGain, PlaceSeen, Stays, Trial, TrialTier, WindowSeen,
+    DiskSeen, Doubt, EPOCH_WINDOWS, Gain, MoveGain, PlaceSeen, Stays, Trial, TrialTier, WindowSeen,
 };
 use crate::chart::{LINE_COLORS, Line, LineChart, Quantity, Reference, Size};
 use crate::document::{Block, Cell, Chart, Document, Section, Tone};
@@ -96,6 +96,7 @@ fn in_short(trial: &Trial) -> Section {
         (Some(plan), Some(gain)) => {
             said.push(above(trial, gain, plan));
             said.extend(together(gain));
+            said.extend(gain.doubts.iter().map(doubt));
         }
     }
     if one_place(trial) {
@@ -154,6 +155,17 @@ fn together(gain: &Gain) -> Option<String> {
         micros(gain.after_us),
         percent(gain.gain)
     ))
+}
+
+fn doubt(doubt: &Doubt) -> String {
+    let text = format!(
+        "doubtful: {} is on {} already and has {} there, above the {} that are predicted at most: the device is not what it was taken for, or something else is slow, such as the host's processors",
+        doubt.volume,
+        doubt.tier,
+        micros(doubt.measured_us),
+        micros(doubt.predicted_high_us)
+    );
+    printable(&text)
 }
 
 fn percent(share: f64) -> String {

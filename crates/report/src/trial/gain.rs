@@ -9,6 +9,8 @@
 //!
 //! No number is made up here: without bounds from the strategy there are none.
 
+use std::collections::BTreeMap;
+
 use manager::view::PlanView;
 use serde::Serialize;
 
@@ -42,6 +44,42 @@ pub struct Gain {
     pub moves: Vec<MoveGain>,
     /// Planned moves of which nothing is predicted.
     pub not_predicted: u32,
+    /// What was measured and speaks against the predictions.
+    pub doubts: Vec<Doubt>,
+}
+
+/// A disk that is on a move's target already, and is slower there than the upper bound of what is predicted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Doubt {
+    /// The tier.
+    pub tier: String,
+    /// The fastest disk that is there and had requests.
+    pub volume: String,
+    /// Its mean latency over the time looked at, microseconds.
+    pub measured_us: f64,
+    /// The highest upper bound of what is predicted for disks that would come there.
+    pub predicted_high_us: f64,
+}
+
+fn doubts(moves: &[MoveGain], disks: &[DiskSeen]) -> Vec<Doubt> {
+    let mut highs: BTreeMap<&str, f64> = BTreeMap::new();
+    for m in moves {
+        let high = m.after_range_us.map_or(m.after_us, |r| r.1);
+        let of = highs.entry(&m.to_tier).or_default();
+        *of = of.max(high);
+    }
+    let doubt = |(tier, predicted_high_us): (&str, f64)| {
+        let there = disks.iter().filter(|d| d.tier == tier);
+        let there = there.filter_map(|d| Some((d, d.mean_us?)));
+        let (fastest, measured_us) = there.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        (measured_us > predicted_high_us).then(|| Doubt {
+            tier: tier.into(),
+            volume: fastest.volume.clone(),
+            measured_us,
+            predicted_high_us,
+        })
+    };
+    highs.into_iter().filter_map(doubt).collect()
 }
 
 /// What a move is predicted to gain for its disk.
@@ -157,6 +195,7 @@ pub fn gain(plan: &PlanView, disks: &[DiskSeen], latency_us: f64) -> Option<Gain
             let at = |way| above(&|d, us| after(d, us, Off::Model(way)));
             (at(-1.0), at(1.0))
         }),
+        doubts: doubts(&moves, disks),
         not_predicted: (plan.moves.len() - moves.len()) as u32,
         moves,
     })

@@ -142,6 +142,24 @@ fn together_disks_count_by_their_requests_and_those_that_stay_stay_as_they_are()
     assert!(close(low, 350.0) && close(high, 750.0), "{low} {high}");
     assert_eq!((found.disks, found.above_now, found.above_after), (2, 2, 1));
     assert_eq!(found.above_after_range, Some((1, 2)));
+    assert_eq!(found.doubts, []);
+    // Who is there already is slower than what is promised to who comes.
+    let mut there = disks.clone();
+    there[2] = seen("idle", "fast", &windows(&[950.0; 16]), 500.0);
+    let doubtful = gain(
+        &plan(vec![moved("web", (1000.0, 300.0), Some((100.0, 900.0)))]),
+        &there,
+        500.0,
+    );
+    let doubtful = doubtful.unwrap();
+    let [doubt] = &doubtful.doubts[..] else {
+        panic!("no doubt")
+    };
+    assert_eq!(
+        (doubt.tier.as_str(), doubt.volume.as_str()),
+        ("fast", "idle")
+    );
+    assert!(close(doubt.measured_us, 950.0) && close(doubt.predicted_high_us, 900.0));
     // Nothing is told that the strategy does not tell.
     let silent = gain(
         &plan(vec![moved("web", (1000.0, 300.0), None)]),
