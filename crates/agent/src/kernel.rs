@@ -101,6 +101,12 @@ pub(crate) fn medium(device: u64) -> Medium {
     in_tree(device).map_or(unknown, |path| medium_at(&path, 0))
 }
 
+/// What the device below a directory is; none where there is no block device, or the directory cannot be looked at.
+pub fn medium_of(directory: &Path) -> Option<Medium> {
+    let device = fs::metadata(directory).ok()?.dev();
+    Some(medium_at(&in_tree(device)?, 0))
+}
+
 fn medium_at(path: &Path, depth: u32) -> Medium {
     let below = fs::read_dir(path.join("slaves")).into_iter().flatten();
     let below = below.filter_map(|e| fs::canonicalize(e.ok()?.path()).ok());

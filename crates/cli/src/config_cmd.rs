@@ -153,14 +153,16 @@ fn check(path: &Path) -> anyhow::Result<String> {
     if is_live(&read(path)?) {
         let settings = read_live(path)?.0;
         let words = &settings.words;
-        let array = words.array.as_ref();
+        let hosts = match (&words.array, &words.libvirt, &words.qemu) {
+            (Some(array), ..) => format!("array {}", array.dir),
+            (_, Some(_), _) => "virtual machines under libvirt".into(),
+            (.., Some(qemu)) => format!("virtual machines of QEMU in {}", qemu.sockets),
+            _ => "arrays of other hosts".into(),
+        };
         return Ok(format!(
             "ok: live configuration: strategy {}, {}, {} tiers, {} classes, window {}",
             words.strategy,
-            array.map_or("arrays of other hosts".into(), |a| format!(
-                "array {}",
-                a.dir
-            )),
+            hosts,
             words.tiers.len(),
             words.classes.len(),
             words.window

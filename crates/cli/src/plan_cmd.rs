@@ -323,6 +323,7 @@ mod tests {
             duration_ns: 0,
             before_us: None,
             after_us: None,
+            after_range_us: None,
             after_moves: vec![],
             scored: vec![],
             state: state.clone(),

@@ -44,6 +44,7 @@ pub(crate) fn view(
             duration_ns: m.terms.cost.duration.0,
             before_us: m.terms.effect.latency_before_us,
             after_us: m.terms.effect.latency_after_us,
+            after_range_us: m.terms.effect.latency_after_range_us,
             after_moves: m.after.clone(),
             scored: scored.remove(volume.as_str()).unwrap_or_default(),
             volume,

@@ -375,6 +375,9 @@ pub struct PlannedMove {
     pub before_us: Option<f64>,
     /// Mean latency after, microseconds, where it is predicted.
     pub after_us: Option<f64>,
+    /// Between what bounds that is with 90 % confidence, microseconds; none from a strategy that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_range_us: Option<(f64, f64)>,
     /// Moves of the plan that must have ended first.
     pub after_moves: Vec<u32>,
     /// Tiers with what their scores for the volume are made of; none where the strategy gives no scores.

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::chart::{BarChart, StackChart, XyChart};
+use crate::chart::{BarChart, LineChart, StackChart, XyChart};
 use crate::html::{POLICY, STYLE};
 use crate::tables::{Align, Column, table};
 
@@ -37,6 +37,8 @@ pub enum Block {
     List(Vec<String>),
     /// A table.
     Table(Vec<Column>, Vec<Vec<Cell>>),
+    /// Lines that are to be copied as they are: commands, files.
+    Lines(Vec<String>),
     /// Charts beside each other; not in plain text.
     Charts(Vec<Chart>),
 }
@@ -50,6 +52,8 @@ pub enum Chart {
     Stack(StackChart),
     /// Lines and points.
     Xy(XyChart),
+    /// Lines over time.
+    Line(LineChart),
 }
 
 /// What is in a cell, and whether that is good or bad.
@@ -106,6 +110,11 @@ impl Document {
                             .collect();
                         out += &format!("\n{}\n", table(columns, texts));
                     }
+                    Block::Lines(lines) => {
+                        for line in lines {
+                            out += &format!("  {line}\n");
+                        }
+                    }
                     Block::Charts(_) => {}
                 }
             }
@@ -155,6 +164,7 @@ fn block(block: &Block) -> Markup {
     match block {
         Block::Text(text) => html! { p class="note" { (text) } },
         Block::List(points) => html! { ul class="points" { @for p in points { li { (p) } } } },
+        Block::Lines(lines) => html! { pre class="lines" tabindex="0" { (lines.join("\n")) } },
         Block::Table(columns, rows) => html! {
             div class="scroll" {
                 table {
@@ -188,6 +198,7 @@ fn block(block: &Block) -> Markup {
                             Chart::Bars(c) => (c.render()),
                             Chart::Stack(c) => (c.render()),
                             Chart::Xy(c) => (c.render()),
+                            Chart::Line(c) => (c.render()),
                         }
                     }
                 }

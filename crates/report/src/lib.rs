@@ -9,6 +9,7 @@
 //!  Comparison   ──▶ decisions  strategies over a suite, as text and as a page
 //!  Figures      ──▶ figures    the same over a suite and random arrays, as Markdown for the README
 //!  views of a live controller ──▶ live   status, volumes at work, plans, jobs, reasons, for a terminal
+//!  Trial        ──▶ trial   disks of a host over some minutes, and what moves would gain, for a terminal and as a page
 //!  anything else ──▶ document   text, tables and charts, for a terminal and as a page
 //! ```
 //!
@@ -31,6 +32,7 @@ mod run;
 mod series;
 mod sweep;
 mod tables;
+pub mod trial;
 mod wear;
 mod why;
 mod why_data;

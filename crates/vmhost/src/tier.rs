@@ -1,5 +1,7 @@
 //! What a pool's storage is taken to be, from what the kernel says of its device.
 
+use std::fmt;
+
 /// How a device is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
@@ -26,6 +28,33 @@ pub struct Medium {
     pub rotational: Option<bool>,
 }
 
+impl Medium {
+    /// Whether that says what kind of device it is.
+    pub fn is_known(&self) -> bool {
+        !matches!(self.transport, Transport::Virtio | Transport::Unknown)
+    }
+}
+
+impl fmt::Display for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = match self.transport {
+            Transport::Nvme => "NVMe",
+            Transport::Virtio => "virtio",
+            Transport::Scsi => "SCSI or SAS",
+            Transport::Sata => "SATA",
+            Transport::Network => "network",
+            Transport::Unknown => "unknown transport",
+        };
+        let spins = match (self.rotational, self.transport) {
+            // What every one of them says, unless it was told otherwise.
+            (Some(true), Transport::Virtio) | (None, _) => "what is behind it is not known",
+            (Some(true), _) => "rotational",
+            (Some(false), _) => "not rotational",
+        };
+        write!(f, "{transport}, {spins}")
+    }
+}
+
 /// A guess at a device, for a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Guess {
@@ -35,13 +64,38 @@ pub struct Guess {
     pub preset: &'static str,
 }
 
-/// What a device is taken to be. No preset has spinning disks: they count as the slowest that there is, and a measured profile says more.
+/// What a device is taken to be. No preset has spinning disks: they count as the slowest that there is, and a measured profile says more. A
+/// paravirtualized one is called rotational by Linux unless its host says otherwise, whatever it is.
 pub fn guessed(medium: Medium) -> Guess {
     let (rank, preset) = match (medium.rotational, medium.transport) {
+        (_, Transport::Virtio) => (2, "sata-ssd"),
         (Some(true), _) | (_, Transport::Network) => (3, "nvme-qlc"),
         (_, Transport::Nvme) => (0, "nvme-tlc"),
         (_, Transport::Scsi) => (1, "sas-ssd"),
-        (_, Transport::Virtio | Transport::Sata | Transport::Unknown) => (2, "sata-ssd"),
+        (_, Transport::Sata | Transport::Unknown) => (2, "sata-ssd"),
     };
     Guess { rank, preset }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_linux_calls_rotational_is_believed_but_of_paravirtualized_devices() {
+        let medium = |transport, rotational| Medium {
+            transport,
+            rotational,
+        };
+        let rank = |m| guessed(m).rank;
+        let sata = |spins| medium(Transport::Sata, Some(spins));
+        assert!(rank(sata(true)) > rank(sata(false)));
+        let virtio = |spins| medium(Transport::Virtio, Some(spins));
+        assert_eq!(rank(virtio(true)), rank(virtio(false)));
+        assert_eq!(sata(true).to_string(), "SATA, rotational");
+        assert_eq!(
+            virtio(true).to_string(),
+            "virtio, what is behind it is not known"
+        );
+    }
 }

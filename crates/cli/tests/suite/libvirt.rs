@@ -1,5 +1,6 @@
 //! A trial on a host of virtual machines: real libvirt in session mode, a real guest under QEMU, nothing emulated but its processor.
 
+use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
@@ -49,6 +50,11 @@ fn a_trial_says_what_would_move_and_its_command_moves_it() {
         "slow=sata-ssd",
         "--latency",
         "50us",
+        "--probe",
+        "--report",
+        "trial.html",
+        "--write-config",
+        "kvm.toml",
         "-o",
         "json",
     ]);
@@ -75,6 +81,25 @@ fn a_trial_says_what_would_move_and_its_command_moves_it() {
         (&moves[0]["volume"], &moves[0]["to_tier"]),
         (&"web:vda".into(), &"fast".into())
     );
+    gain_is_told(&found);
+    device_is_told(&found, &slow);
+    let page = fs::read_to_string(host.path("trial.html")).unwrap();
+    for shown in [
+        "web:vda",
+        "objective 50 µs",
+        "blockcopy",
+        "How to go on",
+        "moves = false",
+    ] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    let said = said(host.terrace(&["config", "check", "kvm.toml"]));
+    assert!(
+        said.contains("virtual machines under libvirt, 2 tiers"),
+        "{said}"
+    );
+    let config = fs::read_to_string(host.path("kvm.toml")).unwrap();
+    assert_eq!(found["config"], config.as_str());
     // Nothing was done about it; then the command is typed.
     assert!(host.virsh(&["domblklist", "web"]).contains("/slow/web.raw"));
     let command = found["commands"]["web:vda"].as_str().unwrap();
@@ -87,6 +112,57 @@ fn a_trial_says_what_would_move_and_its_command_moves_it() {
         assert!(host.virsh(which).contains("/fast/web.raw"), "{which:?}");
     }
     host.wait_for_writes("web", 20);
+}
+
+/// What moves gain, with bounds that hold what is predicted, alone and together.
+fn gain_is_told(found: &Value) {
+    let gain = &found["gain"];
+    let [m] = &gain["moves"].as_array().unwrap()[..] else {
+        panic!("{gain}")
+    };
+    assert_eq!(m["volume"], "web:vda");
+    let number = |of: &Value, key: &str| of[key].as_f64().unwrap_or_else(|| panic!("{key}: {of}"));
+    let inside = |of: &Value, value: &str, range: &str| {
+        let (value, range) = (number(of, value), &of[range]);
+        let end = |i: usize| range[i].as_f64().unwrap_or_else(|| panic!("{value}: {of}"));
+        assert!(end(0) < value && value < end(1), "{range}: {of}");
+        end(1) - end(0)
+    };
+    for of in [gain, m] {
+        inside(of, "after_us", "after_range_us");
+        let wide = inside(of, "gain", "gain_range");
+        let gained = 1.0 - number(of, "after_us") / number(of, "before_us");
+        assert!((number(of, "gain") - gained).abs() < 1e-9, "{of}");
+        // No narrower than by the prediction's error alone.
+        let range = &of["after_range_us"];
+        let model = range[1].as_f64().unwrap() - range[0].as_f64().unwrap();
+        assert!(wide >= model / number(of, "before_us") - 1e-9, "{of}");
+    }
+    assert_eq!(
+        found["plan"]["moves"][0]["after_range_us"],
+        m["after_range_us"]
+    );
+    assert_eq!((&gain["disks"], &gain["above_now"]), (&1.into(), &1.into()));
+    let disks = found["disks"].as_array().unwrap();
+    assert_eq!(disks[0]["volume"], "web:vda");
+    assert!(disks[0]["windows"].as_u64().unwrap() >= 50, "{}", disks[0]);
+    assert!(number(&disks[0], "mean_us") > 0.0 && disks[1]["mean_us"].is_null());
+}
+
+/// What the tiers were guessed from, and what was read.
+fn device_is_told(found: &Value, slow: &str) {
+    let tier = &found["tiers"][1];
+    assert_eq!(
+        (&tier["name"], &tier["preset"]),
+        (&"slow".into(), &"sata-ssd".into())
+    );
+    let place = &tier["found"][0];
+    assert!(place["device"].is_string(), "{place}");
+    let path = slow.strip_prefix("slow=").unwrap();
+    assert_eq!(tier["places"][0][1], path);
+    let read = place["read_us"].as_f64().is_some_and(|us| us > 0.0);
+    // A file system without direct I/O is refused, with the reason.
+    assert!(read || place["not_read"].is_string(), "{place}");
 }
 
 #[test]
@@ -116,6 +192,14 @@ fn a_trial_without_anything_to_look_at_says_so() {
     );
     let said = trial(&["nonsense:///x"]);
     assert!(said.contains("libvirt: "), "{said}");
+    // Said before anybody waits for it.
+    let said = trial(&["test:///default", "--report", "/no/such/place/x.html"]);
+    assert!(
+        said.contains("there is no directory /no/such/place"),
+        "{said}"
+    );
+    let said = trial(&["test:///default", "--write-config", TERRACE]);
+    assert!(said.contains("exists already"), "{said}");
     let said = trial(&["test:///default", "--for", "5s"]);
     assert!(said.contains("must be at least 1m"), "{said}");
 }

@@ -4,7 +4,7 @@ use crate::format::{fixed, grouped};
 
 /// What an axis shows; decides its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Quantity {
+pub enum Quantity {
     /// Requests per second.
     Iops,
     /// MiB per second.

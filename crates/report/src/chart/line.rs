@@ -25,24 +25,27 @@ const LOG_FROM_RATIO: f64 = 50.0;
 
 /// A line.
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
-    pub(crate) label: String,
+pub struct Line {
+    /// In the legend.
+    pub label: String,
     /// Colour and dashes.
-    pub(crate) style: usize,
+    pub style: usize,
     /// Seconds and value; `None` is a gap.
-    pub(crate) points: Vec<(f64, Option<f64>)>,
+    pub points: Vec<(f64, Option<f64>)>,
 }
 
 /// A horizontal line that values are held against.
 #[derive(Debug, Clone)]
-pub(crate) struct Reference {
-    pub(crate) at: f64,
-    pub(crate) label: String,
+pub struct Reference {
+    /// Where it is, in the unit of the values.
+    pub at: f64,
+    /// Beside it.
+    pub label: String,
 }
 
 /// How large a chart is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
+pub enum Size {
     /// Half of the page's width.
     Full,
     /// One of several beside each other.
@@ -56,17 +59,24 @@ enum ScaleKind {
 }
 
 /// A chart of lines over time.
-pub(crate) struct LineChart {
-    pub(crate) title: String,
-    pub(crate) quantity: Quantity,
-    pub(crate) size: Size,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) end_s: f64,
+#[derive(Debug, Clone)]
+pub struct LineChart {
+    /// What it shows.
+    pub title: String,
+    /// What the values are; decides the unit that is shown.
+    pub quantity: Quantity,
+    /// How large it is.
+    pub size: Size,
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// Where the time axis ends, seconds.
+    pub end_s: f64,
     /// Time at the start that does not count in the results.
-    pub(crate) warmup_s: f64,
-    pub(crate) reference: Option<Reference>,
+    pub warmup_s: f64,
+    /// What values are held against.
+    pub reference: Option<Reference>,
     /// The axis goes at least so far.
-    pub(crate) at_least: f64,
+    pub at_least: f64,
 }
 
 struct YAxis {

@@ -213,6 +213,7 @@ pub fn plan(generation: u64) -> PlanView {
         duration_ns: 205 * S,
         before_us: (goal == Goal::Latency).then_some(720.25),
         after_us: (goal == Goal::Latency).then_some(95.5),
+        after_range_us: (goal == Goal::Latency).then_some((38.2, 238.75)),
         after_moves: vec![],
         scored: vec![],
         state,

@@ -241,6 +241,7 @@ pub fn plan() -> PlanView {
             duration_ns: 584 * S,
             before_us: Some(us.0),
             after_us: Some(us.1),
+            after_range_us: Some((us.1 / 2.5, us.1 * 2.5)),
             after_moves: if position == 0 { vec![1] } else { vec![] },
             scored: (position == 0).then(scored).into_iter().collect(),
             state: match position {

@@ -1,0 +1,189 @@
+//! A few reads from a directory's device, for who wants to know how fast it is before anything is on it.
+//!
+//! Reads only: of one file that is there, past the page cache, and of parts that have data; a hole would be answered without the device. What a
+//! controller, a hypervisor or a disk keeps in memory of its own is not told from what is read from its medium.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+/// Reads of a probe and the time that they may take, whichever is less: nobody's guests are to notice.
+const READS: u32 = 64;
+const TIME: Duration = Duration::from_secs(2);
+/// Of fewer reads nothing is said.
+const READS_MIN: usize = 8;
+/// A device that answers nothing for so long keeps nobody waiting.
+const SILENT: Duration = Duration::from_secs(5);
+/// Bytes of a read, and what it is aligned to.
+const READ_BYTES: usize = 4096;
+/// A smaller file is read again and again at the same places.
+const FILE_BYTES_MIN: u64 = 1 << 20;
+/// Files that are tried, the largest first.
+const FILES_TRIED: usize = 8;
+
+/// What a probe found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Probed {
+    /// Median time of a read, microseconds.
+    pub median_us: f64,
+    /// Reads that were made.
+    pub reads: u32,
+}
+
+/// Reads a little of the largest file in a directory that can be read.
+///
+/// # Errors
+/// Why nothing can be said.
+pub fn probe(directory: &Path) -> Result<Probed, String> {
+    let directory = directory.to_owned();
+    let (sender, receiver) = channel();
+    // A read that hangs cannot be given up: its thread is left to itself.
+    let thread = std::thread::Builder::new().name("terrace-probe".into());
+    let begun = thread.spawn(move || sender.send(of_directory(&directory)));
+    begun.map_err(|e| format!("no thread for it: {e}"))?;
+    let silent = |_| Err(format!("no answer within {} s", (TIME + SILENT).as_secs()));
+    receiver.recv_timeout(TIME + SILENT).unwrap_or_else(silent)
+}
+
+fn of_directory(directory: &Path) -> Result<Probed, String> {
+    let mut files = files(directory).map_err(|e| format!("it cannot be listed: {e}"))?;
+    files.sort_by(|a, b| b.cmp(a));
+    let mut why = format!("no file of at least {} MiB is in it", FILE_BYTES_MIN >> 20);
+    for (_, path) in files.into_iter().take(FILES_TRIED) {
+        match of_file(&path) {
+            Ok(probed) => return Ok(probed),
+            Err(said) => why = format!("{}: {said}", path.display()),
+        }
+    }
+    Err(why)
+}
+
+/// Plain files that are large enough, by the bytes that they take.
+fn files(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = vec![];
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // Of a link this is the link's own.
+        let Ok(data) = entry.metadata() else { continue };
+        let taken = data.blocks().saturating_mul(512);
+        if data.is_file() && taken.min(data.len()) >= FILE_BYTES_MIN {
+            found.push((taken, entry.path()));
+        }
+    }
+    Ok(found)
+}
+
+fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags =
+        OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    // Whose file it is not may not keep its time of access as it is.
+    match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::open(path, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+fn of_file(path: &Path) -> Result<Probed, String> {
+    let file = open(path).map_err(|e| format!("it cannot be opened past the page cache: {e}"))?;
+    let said = |e: Errno| format!("it cannot be read: {e}");
+    let pages = rustix::fs::fstat(&file).map_err(said)?.st_size as u64 / READ_BYTES as u64;
+    let mut memory = vec![0u8; 2 * READ_BYTES];
+    let skip = memory.as_ptr().align_offset(READ_BYTES);
+    let buffer = memory.get_mut(skip..skip + READ_BYTES);
+    let buffer = buffer.ok_or("no aligned memory for it")?;
+    let began = Instant::now();
+    let mut took_us = vec![];
+    for place in places(pages) {
+        if took_us.len() >= READS as usize || began.elapsed() >= TIME {
+            break;
+        }
+        let Some(at) = data_at(&file, place * READ_BYTES as u64).map_err(said)? else {
+            continue;
+        };
+        let before = Instant::now();
+        if rustix::io::pread(&file, &mut *buffer, at).map_err(said)? == READ_BYTES {
+            took_us.push(before.elapsed().as_nanos() as f64 / 1e3);
+        }
+    }
+    if took_us.len() < READS_MIN {
+        let reads = took_us.len();
+        return Err(format!(
+            "only {reads} reads of it were done within {} s",
+            TIME.as_secs()
+        ));
+    }
+    took_us.sort_by(f64::total_cmp);
+    Ok(Probed {
+        median_us: took_us[took_us.len() / 2],
+        reads: took_us.len() as u32,
+    })
+}
+
+/// Pages of a file in an order that is spread over all of it, another one each time: steps of the golden ratio never come close to one another.
+fn places(pages: u64) -> impl Iterator<Item = u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let start = f64::from(now.map_or(0, |d| d.subsec_nanos())) / 1e9;
+    let step = 0.618_033_988_749_895;
+    (0..4 * READS).map(move |i| {
+        let at = (start + step * f64::from(i)).fract();
+        ((at * pages as f64) as u64).min(pages.saturating_sub(1))
+    })
+}
+
+/// The next page that has data; none if that would be beyond the last whole one.
+fn data_at(file: &OwnedFd, from: u64) -> Result<Option<u64>, Errno> {
+    let size = rustix::fs::fstat(file)?.st_size as u64;
+    let data = match rustix::fs::seek(file, SeekFrom::Data(from)) {
+        Ok(at) => at,
+        Err(Errno::NXIO) => return Ok(None),
+        // A file system that does not say has data everywhere.
+        Err(Errno::INVAL) => from,
+        Err(e) => return Err(e),
+    };
+    let at = data.next_multiple_of(READ_BYTES as u64);
+    Ok((at + READ_BYTES as u64 <= size).then_some(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_little_is_read_of_what_is_there_and_nothing_of_holes() {
+        // Beside the sources: a directory for temporary files may be in memory.
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        fs::write(dir.path().join("small"), [1; 4096]).unwrap();
+        let hole = fs::File::create(dir.path().join("hole")).unwrap();
+        hole.set_len(64 << 20).unwrap();
+        let none = "no file of at least 1 MiB is in it";
+        assert_eq!(probe(dir.path()).unwrap_err(), none);
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("link")).unwrap();
+        assert_eq!(probe(dir.path()).unwrap_err(), none);
+        fs::write(dir.path().join("image"), vec![1; 4 << 20]).unwrap();
+        let probed = probe(dir.path()).unwrap();
+        assert_eq!(probed.reads, READS);
+        assert!(probed.median_us > 0.0, "{probed:?}");
+        assert!(
+            probe(&dir.path().join("gone"))
+                .unwrap_err()
+                .starts_with("it cannot be listed")
+        );
+    }
+
+    #[test]
+    fn places_are_in_the_file_and_spread_over_it() {
+        let mut all: Vec<u64> = places(1000).take(64).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() > 60 && all.iter().all(|p| *p < 1000), "{all:?}");
+        assert!(all[0] < 100 && all[all.len() - 1] > 900, "{all:?}");
+        assert!(places(1).all(|p| p == 0));
+    }
+}

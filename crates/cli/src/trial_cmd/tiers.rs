@@ -1,0 +1,238 @@
+//! What the tiers of a host are taken to be: as they are said, or guessed from pools and their devices.
+
+use std::path::Path;
+
+use agent::{FoundPlace, PlacesOf, TierOf, medium_of, probe};
+use anyhow::{anyhow, bail};
+use report::trial::{PlaceSeen, TrialTier};
+
+use crate::live::message;
+
+/// Places of one preset are of one tier while their reads differ by less than this factor.
+const ALIKE: f64 = 1.5;
+/// What a device of an unknown kind may be, by what was read of it.
+const KINDS: [&str; 3] = ["nvme-tlc", "sas-ssd", "sata-ssd"];
+/// What a tier is taken for of whose places nothing is known.
+const UNKNOWN: &str = "sata-ssd";
+
+/// Whether places are read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// They are not.
+    Off,
+    /// A little of each.
+    ALittle,
+}
+
+/// What is known of a place, and the preset that it is taken for if it was guessed to be this one.
+fn seen(path: &str, guess: &'static str, reading: Reading) -> (PlaceSeen, &'static str) {
+    let path = Path::new(path);
+    let medium = medium_of(path);
+    let device = medium.map_or("no block device".into(), |m| m.to_string());
+    let mut seen = PlaceSeen {
+        device: Some(device),
+        ..PlaceSeen::default()
+    };
+    if reading == Reading::ALittle {
+        match probe(path) {
+            Ok(probed) => (seen.read_us, seen.reads) = (Some(probed.median_us), probed.reads),
+            Err(why) => seen.not_read = Some(why),
+        }
+    }
+    let preset = match seen.read_us {
+        Some(us) if !medium.is_some_and(|m| m.is_known()) => nearest(us),
+        _ => guess,
+    };
+    (seen, preset)
+}
+
+fn preset_us(preset: &str) -> Option<f64> {
+    let preset = model::PRESETS.iter().find(|p| p.name == preset);
+    preset.map(|p| p.spec().read_latency.as_micros_f64())
+}
+
+/// The kind whose reads take nearest to that, by their ratio.
+fn nearest(read_us: f64) -> &'static str {
+    let ratio = |preset: &str| {
+        let told = preset_us(preset).expect("it is a preset");
+        (read_us / told).max(told / read_us)
+    };
+    let kinds = KINDS.into_iter();
+    kinds
+        .min_by(|a, b| ratio(a).total_cmp(&ratio(b)))
+        .expect("there are some")
+}
+
+/// Places by what their devices are taken to be, one for each device: more than one would count its space twice.
+pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
+    let mut tiers: Vec<(u8, TrialTier)> = vec![];
+    let mut devices = vec![];
+    for place in places {
+        if devices.contains(&place.device) {
+            message(&format!(
+                "{} is on the file system of another one, and not looked at: say --tier to have it otherwise",
+                place.name
+            ));
+            continue;
+        }
+        devices.push(place.device);
+        let at = (place.name.clone(), place.path.clone());
+        let (seen, preset) = seen(&place.path, place.guess.preset, reading);
+        let rank = place.guess.rank;
+        match tiers
+            .iter_mut()
+            .find(|(_, t)| t.preset == preset && alike(t, &seen))
+        {
+            Some((_, tier)) => {
+                tier.places.push(at);
+                tier.found.push(seen);
+            }
+            None => {
+                let before = tiers.iter().filter(|(_, t)| t.preset == preset).count();
+                let name = match before {
+                    0 => preset.to_owned(),
+                    n => format!("{preset}-{}", n + 1),
+                };
+                tiers.push((rank, tier(name, preset, vec![at], vec![seen])));
+            }
+        }
+    }
+    let mut tiers: Vec<TrialTier> = tiers.into_iter().map(|(_, tier)| tier).collect();
+    // What was read says more than what a device is called; of all or of none.
+    if tiers.iter().all(|t| read_us(t).is_some()) {
+        tiers.sort_by(|a, b| {
+            read_us(a)
+                .partial_cmp(&read_us(b))
+                .expect("times are numbers")
+        });
+    }
+    tiers
+}
+
+fn tier(
+    name: String,
+    preset: &str,
+    places: Vec<(String, String)>,
+    found: Vec<PlaceSeen>,
+) -> TrialTier {
+    TrialTier {
+        name,
+        preset: preset.into(),
+        latency_times: None,
+        places,
+        found,
+    }
+}
+
+/// Median of what its places' reads took; none where none was read from.
+fn read_us(tier: &TrialTier) -> Option<f64> {
+    let mut all: Vec<f64> = tier.found.iter().filter_map(|f| f.read_us).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+fn alike(tier: &TrialTier, seen: &PlaceSeen) -> bool {
+    match (read_us(tier), seen.read_us) {
+        (Some(a), Some(b)) => a.max(b) < ALIKE * a.min(b),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Tiers as they were given, with what the kernel says of their first place.
+pub fn as_said(
+    tiers: &[TierOf],
+    places: &[FoundPlace],
+    reading: Reading,
+) -> anyhow::Result<Vec<TrialTier>> {
+    let place = |of: &PlacesOf| {
+        let found = match of {
+            PlacesOf::Pool(name) => places.iter().find(|p| p.name == *name),
+            PlacesOf::Directory(path) => places.iter().find(|p| p.path == *path),
+            PlacesOf::Export(_) => {
+                return Err(anyhow!("a trial looks at pools and directories only"));
+            }
+        };
+        match (of, found) {
+            (_, Some(p)) => Ok((p.name.clone(), p.path.clone(), Some(p.guess.preset))),
+            (PlacesOf::Directory(path), None) => Ok((path.clone(), path.clone(), None)),
+            (_, None) => {
+                let known: Vec<&str> = places.iter().map(|p| p.name.as_str()).collect();
+                Err(anyhow!(
+                    "there is no active pool of files {:?}; there are: {}",
+                    of.to_string(),
+                    known.join(", ")
+                ))
+            }
+        }
+    };
+    let made = |t: &TierOf| {
+        let places: Vec<_> = t.places.iter().map(place).collect::<anyhow::Result<_>>()?;
+        let guess = |p: &(String, String, Option<&'static str>)| p.2.unwrap_or(UNKNOWN);
+        let looked = places.iter().map(|p| seen(&p.1, guess(p), reading));
+        let (found, presets): (Vec<PlaceSeen>, Vec<&str>) = looked.unzip();
+        let preset = presets.first().copied().unwrap_or(UNKNOWN);
+        let places = places.into_iter().map(|(name, path, _)| (name, path));
+        Ok(tier(t.name.clone(), preset, places.collect(), found))
+    };
+    tiers.iter().map(made).collect()
+}
+
+/// With the presets that were said, and the others adjusted by what was read.
+pub fn with_presets(
+    mut tiers: Vec<TrialTier>,
+    said: &[(String, String)],
+) -> anyhow::Result<Vec<TrialTier>> {
+    for tier in &mut tiers {
+        let told = preset_us(&tier.preset);
+        tier.latency_times = read_us(tier).zip(told).map(|(read, told)| read / told);
+    }
+    for (name, preset) in said {
+        let Some(tier) = tiers.iter_mut().find(|t| t.name == *name) else {
+            let known: Vec<&str> = tiers.iter().map(|t| t.name.as_str()).collect();
+            bail!(
+                "--preset: there is no tier {name:?}; there are: {}",
+                known.join(", ")
+            );
+        };
+        tier.preset.clone_from(preset);
+        tier.latency_times = None;
+    }
+    Ok(tiers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(read_us: Option<f64>) -> PlaceSeen {
+        PlaceSeen {
+            read_us,
+            ..PlaceSeen::default()
+        }
+    }
+
+    #[test]
+    fn what_was_read_tells_places_of_one_preset_apart_and_adjusts_it() {
+        let at = |name: &str| vec![(name.to_owned(), name.to_owned())];
+        let one = tier("a".into(), "sata-ssd", at("/a"), vec![read(Some(700.0))]);
+        assert!(alike(&one, &read(Some(900.0))) && !alike(&one, &read(Some(90.0))));
+        assert!(!alike(&one, &read(None)));
+        let two = tier("b".into(), "sata-ssd", at("/b"), vec![read(None)]);
+        let said = [("b".to_owned(), "nvme-tlc".to_owned())];
+        let tiers = with_presets(vec![one, two], &said).unwrap();
+        assert_eq!(tiers[0].latency_times, Some(5.0));
+        assert_eq!(
+            (tiers[1].preset.as_str(), tiers[1].latency_times),
+            ("nvme-tlc", None)
+        );
+        // Who says what a device is is not contradicted.
+        let said = [("a".to_owned(), "nvme-tlc".to_owned())];
+        assert_eq!(
+            with_presets(tiers.clone(), &said).unwrap()[0].latency_times,
+            None
+        );
+        let said = [("c".to_owned(), "nvme-tlc".to_owned())];
+        assert!(with_presets(tiers, &said).is_err());
+    }
+}

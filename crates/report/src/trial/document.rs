@@ -1,0 +1,535 @@
+//! A trial as a document. What comes from outside (names, paths, reasons) is made printable here, and escaped by the page.
+
+use manager::view::{PlanView, PlannedMove, TierView};
+
+use super::{
+    DiskSeen, Doubt, EPOCH_WINDOWS, Gain, MoveGain, PlaceSeen, Stays, Trial, TrialTier, WindowSeen,
+};
+use crate::chart::{LINE_COLORS, Line, LineChart, Quantity, Reference, Size};
+use crate::document::{Block, Cell, Chart, Document, Section, Tone};
+use crate::format::{MICROS, NONE, fixed, gib, maybe, mib, seconds, span};
+use crate::tables::{Column, number, printable, words};
+
+/// Lines of a chart: more are not told apart.
+const LINES_MAX: usize = LINE_COLORS;
+
+/// Where it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// On a terminal: tables, and the shortest that has to be said.
+    Terminal,
+    /// On a page: charts, the configuration and how the interval is made as well.
+    Page,
+}
+
+pub(super) fn document(trial: &Trial, form: Form) -> Document {
+    let page = form == Form::Page;
+    let mut sections = vec![in_short(trial), tiers(trial), disks(trial, form)];
+    sections.extend(trial.plan.as_ref().map(|plan| moves(trial, plan)));
+    sections.extend(stays(trial));
+    if !trial.commands.is_empty() {
+        sections.push(commands(trial));
+    }
+    if page {
+        sections.extend(trial.gain.as_ref().map(|gain| interval(trial, gain)));
+    }
+    sections.push(go_on(trial, form));
+    let uri = trial.uri.as_deref().unwrap_or("virsh's own default");
+    Document {
+        title: format!("Trial of {}", printable(uri)),
+        facts: vec![
+            ("looked for".into(), span(trial.seconds * 1_000_000_000)),
+            (
+                "objective".into(),
+                format!("mean latency of at most {}", objective(trial)),
+            ),
+            ("terrace".into(), env!("CARGO_PKG_VERSION").into()),
+            (
+                "changed".into(),
+                "nothing; libvirt was asked for reading only".into(),
+            ),
+        ],
+        sections,
+    }
+}
+
+fn section(id: &str, title: impl Into<String>, blocks: Vec<Block>) -> Section {
+    Section {
+        id: id.into(),
+        title: title.into(),
+        blocks,
+    }
+}
+
+fn objective(trial: &Trial) -> String {
+    micros(trial.latency_us)
+}
+
+fn micros(us: f64) -> String {
+    let (value, digits, unit) = match us {
+        us if us >= 1e4 => (us / 1e3, 1, "ms"),
+        us if us >= 1e3 => (us / 1e3, 2, "ms"),
+        us => (us, 0, "µs"),
+    };
+    let text = fixed(value, digits);
+    let whole = text.trim_end_matches('0').strip_suffix('.');
+    format!("{} {unit}", whole.unwrap_or(&text))
+}
+
+/// The time of an epoch, by the windows of any disk.
+fn epoch(trial: &Trial) -> String {
+    let window_s = trial.disks.iter().map(|d| d.window_s).fold(0.0, f64::max);
+    // Windows end when they are looked at: some milliseconds are nobody's business.
+    seconds((window_s * EPOCH_WINDOWS as f64).round())
+}
+
+fn in_short(trial: &Trial) -> Section {
+    let mut said = vec![];
+    match (&trial.plan, &trial.gain) {
+        (None, _) => said.push(format!(
+            "no plan was made in {} s: it takes the whole time",
+            trial.seconds
+        )),
+        (Some(_), None) => {
+            said.push("no disk had a request lately: nothing can be said of latencies".into())
+        }
+        (Some(plan), Some(gain)) => {
+            said.push(above(trial, gain, plan));
+            said.extend(together(gain));
+            said.extend(gain.doubts.iter().map(doubt));
+        }
+    }
+    if one_place(trial) {
+        said.push("there is one place for images only: nothing can be moved".into());
+    }
+    section("in-short", "In short", vec![Block::List(said)])
+}
+
+fn one_place(trial: &Trial) -> bool {
+    trial.tiers.iter().map(|t| t.places.len()).sum::<usize>() < 2
+}
+
+fn above(trial: &Trial, gain: &Gain, plan: &PlanView) -> String {
+    let now = format!(
+        "{} of {} had a mean latency above {} in the last {}",
+        gain.above_now,
+        disks_with_requests(gain.disks),
+        objective(trial),
+        epoch(trial)
+    );
+    let moves = plan.moves.len();
+    if moves == 0 {
+        return format!("{now}; nothing would be moved");
+    }
+    let range = match gain.above_after_range {
+        Some((few, many)) if few != many => format!(" ({few} to {many} by the bounds below)"),
+        _ => String::new(),
+    };
+    let s = if moves == 1 { "" } else { "s" };
+    format!(
+        "{now}; with {moves} move{s} it would be {}{range}",
+        gain.above_after
+    )
+}
+
+fn disks_with_requests(n: u32) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} disk{s} with requests")
+}
+
+fn together(gain: &Gain) -> Option<String> {
+    if gain.moves.is_empty() {
+        return None;
+    }
+    let after = match gain.after_range_us {
+        Some((low, high)) => format!(" ({} to {})", micros(low), micros(high)),
+        None => String::new(),
+    };
+    let how_much = match gain.gain_range {
+        Some(range) => format!(" ({})", percents(range)),
+        None => String::new(),
+    };
+    Some(format!(
+        "mean latency over all requests: {} → {}{after}: a gain of {} %{how_much}",
+        micros(gain.before_us),
+        micros(gain.after_us),
+        percent(gain.gain)
+    ))
+}
+
+fn doubt(doubt: &Doubt) -> String {
+    let text = format!(
+        "doubtful: {} is on {} already and has {} there, above the {} that are predicted at most: the device is not what it was taken for, or something else is slow, such as the host's processors",
+        doubt.volume,
+        doubt.tier,
+        micros(doubt.measured_us),
+        micros(doubt.predicted_high_us)
+    );
+    printable(&text)
+}
+
+fn percent(share: f64) -> String {
+    fixed(share * 100.0, 0)
+}
+
+fn percents((low, high): (f64, f64)) -> String {
+    format!("{} to {} %", percent(low), percent(high))
+}
+
+fn tiers(trial: &Trial) -> Section {
+    let columns = vec![
+        words("tier"),
+        words("place"),
+        words("its device, by the kernel"),
+        number("read", MICROS),
+        words("taken for"),
+        number("disks", ""),
+        number("used", "GiB"),
+        number("size", "GiB"),
+        number("busy", "%"),
+    ];
+    let mut rows = vec![];
+    for tier in &trial.tiers {
+        let now = trial.tiers_now.iter().find(|t| t.name == tier.name);
+        for (place, found) in tier.places.iter().zip(&tier.found) {
+            rows.push(place_row(tier, place, found, now));
+        }
+    }
+    let mut blocks = vec![Block::Table(columns, rows)];
+    let remarks = guesses(trial);
+    if !remarks.is_empty() {
+        blocks.push(Block::List(remarks));
+    }
+    section("tiers", "Tiers, as they were taken to be", blocks)
+}
+
+fn place_row(
+    tier: &TrialTier,
+    (name, path): &(String, String),
+    found: &PlaceSeen,
+    now: Option<&TierView>,
+) -> Vec<Cell> {
+    let place = match name == path {
+        true => printable(path),
+        false => format!("{} ({})", printable(name), printable(path)),
+    };
+    // The agent calls a device by its directory, or by the pool's name.
+    let device = now.and_then(|t| {
+        let mut devices = t.devices.iter();
+        devices.find(|d| d.name == *path || d.name == *name)
+    });
+    let alone = tier.places.len() == 1;
+    let taken = match tier.latency_times {
+        Some(times) => format!("{}, latencies x {}", tier.preset, fixed(times, 2)),
+        None => tier.preset.clone(),
+    };
+    vec![
+        printable(&tier.name).into(),
+        place.into(),
+        found.device.as_deref().unwrap_or("not looked at").into(),
+        maybe(found.read_us, 0).into(),
+        taken.into(),
+        now.filter(|_| alone)
+            .map_or_else(|| NONE.into(), |t| t.volumes.to_string())
+            .into(),
+        maybe(device.map(|d| gib(d.used_bytes)), 1).into(),
+        maybe(device.map(|d| gib(d.size_bytes)), 1).into(),
+        maybe(device.and_then(|d| d.utilization).map(|u| u * 100.0), 0).into(),
+    ]
+}
+
+/// What of the tiers is a guess, and what it rests on.
+fn guesses(trial: &Trial) -> Vec<String> {
+    let mut said = vec![];
+    for tier in &trial.tiers {
+        for ((_, path), found) in tier.places.iter().zip(&tier.found) {
+            if let Some(why) = &found.not_read {
+                said.push(format!(
+                    "nothing was read from {}: {}",
+                    printable(path),
+                    printable(why)
+                ));
+            }
+        }
+        let read = tier.found.iter().any(|f| f.read_us.is_some());
+        let busy = |d: &&DiskSeen| d.tier == tier.name && d.mean_us.is_some();
+        if !read && !trial.disks.iter().any(|d| busy(&d)) {
+            said.push(format!(
+                "tier {}: nothing was measured of it, its disks had no requests: what is predicted for it goes by the preset {} alone, which is a guess",
+                printable(&tier.name),
+                tier.preset
+            ));
+        }
+    }
+    said
+}
+
+fn disks(trial: &Trial, form: Form) -> Section {
+    let columns = vec![
+        words("disk"),
+        words("tier"),
+        number("r/s", ""),
+        number("w/s", ""),
+        number("rMiB/s", ""),
+        number("wMiB/s", ""),
+        number("r_await", MICROS),
+        number("w_await", MICROS),
+        number("mean", MICROS),
+        number("of windows, 5–95 %", MICROS),
+        number("above", "windows"),
+    ];
+    let rows = trial.disks.iter().map(|d| disk_row(trial, d));
+    let mut blocks = vec![Block::Table(columns, rows.collect())];
+    if trial.disks.is_empty() {
+        blocks = vec![Block::Text(
+            "no disk of a running domain is in one of the tiers".into(),
+        )];
+    }
+    if form == Form::Page && !trial.disks.is_empty() {
+        blocks.insert(0, charts(trial));
+        let shown = trial.disks.len().min(LINES_MAX);
+        if shown < trial.disks.len() {
+            let text = format!(
+                "The charts show the {shown} busiest of {} disks.",
+                trial.disks.len()
+            );
+            blocks.insert(1, Block::Text(text));
+        }
+    }
+    let time = span(trial.seconds * 1_000_000_000);
+    section("disks", format!("Disks over the {time}"), blocks)
+}
+
+fn disk_row(trial: &Trial, d: &DiskSeen) -> Vec<Cell> {
+    let range = |(low, high): (f64, f64)| format!("{}–{}", fixed(low, 0), fixed(high, 0));
+    let is_above = d.mean_us.is_some_and(|us| us > trial.latency_us);
+    let mean = Cell {
+        text: maybe(d.mean_us, 0),
+        tone: if is_above { Tone::Bad } else { Tone::Plain },
+    };
+    vec![
+        printable(&d.volume).into(),
+        printable(&d.tier).into(),
+        fixed(d.reads_per_s, 0).into(),
+        fixed(d.writes_per_s, 0).into(),
+        fixed(mib(d.read_bytes_per_s), 1).into(),
+        fixed(mib(d.write_bytes_per_s), 1).into(),
+        maybe(d.read_mean_us, 0).into(),
+        maybe(d.write_mean_us, 0).into(),
+        mean,
+        d.windows_us.map_or_else(|| NONE.into(), range).into(),
+        format!("{} of {}", d.windows_above, d.windows).into(),
+    ]
+}
+
+fn charts(trial: &Trial) -> Block {
+    let shown = || trial.disks.iter().take(LINES_MAX).enumerate();
+    let end_s = trial.disks.iter().flat_map(|d| d.series.last());
+    let end_s = end_s.map(|p| p.at_s).fold(0.0, f64::max);
+    let lines = |of: fn(&WindowSeen) -> Option<f64>| {
+        let line = |(i, d): (usize, &DiskSeen)| Line {
+            label: printable(&d.volume),
+            style: i,
+            points: d.series.iter().map(|p| (p.at_s, of(p))).collect(),
+        };
+        shown().map(line).collect()
+    };
+    let chart = |title: &str, quantity, lines, reference| {
+        Chart::Line(LineChart {
+            title: title.into(),
+            quantity,
+            size: Size::Full,
+            lines,
+            end_s,
+            warmup_s: 0.0,
+            reference,
+            at_least: 0.0,
+        })
+    };
+    let reference = Reference {
+        at: trial.latency_us,
+        label: format!("objective {}", objective(trial)),
+    };
+    Block::Charts(vec![
+        chart(
+            "Mean latency",
+            Quantity::Latency,
+            lines(|p| p.mean_us),
+            Some(reference),
+        ),
+        chart("Load", Quantity::Iops, lines(|p| Some(p.per_s)), None),
+    ])
+}
+
+fn moves(trial: &Trial, plan: &PlanView) -> Section {
+    let gain_of = |m: &PlannedMove| {
+        let mut moves = trial.gain.iter().flat_map(|g| &g.moves);
+        moves.find(|g| g.volume == m.volume)
+    };
+    let columns: Vec<Column> = vec![
+        words("disk"),
+        words("from → to"),
+        number("before", MICROS),
+        number("after", MICROS),
+        number("after, 5–95 %", MICROS),
+        number("gain", "%"),
+        number("gain, 5–95 %", "%"),
+        number("size", "GiB"),
+        number("time", ""),
+    ];
+    let rows = plan.moves.iter().map(|m| move_row(m, gain_of(m)));
+    let mut blocks = vec![match plan.moves.is_empty() {
+        true => Block::Text("nothing would be moved".into()),
+        false => Block::Table(columns, rows.collect()),
+    }];
+    if let Some(gain) = trial.gain.as_ref().filter(|g| !g.moves.is_empty()) {
+        blocks.push(Block::Text(rests_on(trial, gain)));
+        if gain.moves.iter().any(|m| m.gain < 0.0) {
+            let text = "a gain below zero is a loss: the reason says what it is for";
+            blocks.push(Block::Text(text.into()));
+        }
+    }
+    let mut why: Vec<String> = vec![];
+    for m in &plan.moves {
+        why.push(printable(&format!(
+            "{}: {} → {}: {}",
+            m.volume, m.from, m.to, m.reason
+        )));
+    }
+    for h in &plan.held {
+        why.push(printable(&format!(
+            "held back: {} on {}, wanted on {}: {}",
+            h.volume, h.tier, h.wanted, h.why
+        )));
+    }
+    why.extend(plan.notes.iter().map(|n| printable(n)));
+    if !why.is_empty() {
+        blocks.push(Block::List(why));
+    }
+    section("moves", "What would be moved", blocks)
+}
+
+fn move_row(m: &PlannedMove, gain: Option<&MoveGain>) -> Vec<Cell> {
+    // Good is what is good by its bounds as well.
+    let tone = |g: &MoveGain| match (g.gain, g.gain_range) {
+        (gain, _) if gain < 0.0 => Tone::Bad,
+        (_, Some((low, _))) if low > 0.0 => Tone::Good,
+        _ => Tone::Plain,
+    };
+    let range = |range: Option<(f64, f64)>, times: f64| {
+        range.map_or_else(
+            || NONE.into(),
+            |(low, high)| format!("{} to {}", fixed(low * times, 0), fixed(high * times, 0)),
+        )
+    };
+    vec![
+        printable(&m.subject()).into(),
+        format!("{} → {}", printable(&m.from_tier), printable(&m.to_tier)).into(),
+        maybe(m.before_us, 0).into(),
+        maybe(m.after_us, 0).into(),
+        range(m.after_range_us, 1.0).into(),
+        Cell {
+            text: gain.map_or_else(|| NONE.into(), |g| percent(g.gain)),
+            tone: gain.map_or(Tone::Plain, tone),
+        },
+        range(gain.and_then(|g| g.gain_range), 100.0).into(),
+        fixed(gib(m.bytes), 2).into(),
+        span(m.duration_ns).into(),
+    ]
+}
+
+/// What the interval is, in a sentence.
+fn rests_on(trial: &Trial, gain: &Gain) -> String {
+    match gain.factor() {
+        Some(factor) => format!(
+            "5–95 %: by how much predictions were off in the recorded suites (a factor of {} either way holds about nine of ten), and for the gain how much each disk's epochs of {} differed here; what a wrongly guessed device adds is not in it",
+            fixed(factor, 1),
+            epoch(trial)
+        ),
+        None => "no interval: the strategy does not say how sure it is".into(),
+    }
+}
+
+fn stays(trial: &Trial) -> Vec<Section> {
+    let list = |of: &[Stays]| {
+        let points = of
+            .iter()
+            .map(|(disk, why)| printable(&format!("{disk}: {why}")));
+        vec![Block::List(points.collect())]
+    };
+    let mut sections = vec![];
+    if !trial.fixed.is_empty() {
+        sections.push(section(
+            "fixed",
+            "What cannot be moved as it is",
+            list(&trial.fixed),
+        ));
+    }
+    if !trial.left_out.is_empty() {
+        sections.push(section(
+            "left-out",
+            "Disks that were not looked at",
+            list(&trial.left_out),
+        ));
+    }
+    sections
+}
+
+/// In the plan's order: one may need the space that another frees.
+fn commands(trial: &Trial) -> Section {
+    let planned = trial.plan.iter().flat_map(|p| &p.moves);
+    let commands = planned.filter_map(|m| trial.commands.get(&m.volume));
+    let lines = commands.map(|c| printable(c)).collect();
+    let text = "In this order, one after the other, each with a look at what is there first.";
+    let blocks = vec![Block::Text(text.into()), Block::Lines(lines)];
+    section("commands", "By hand", blocks)
+}
+
+fn interval(trial: &Trial, gain: &Gain) -> Section {
+    let epoch = epoch(trial);
+    let mut points = vec![format!(
+        "Before: the mean of all requests in the last {epoch}, as libvirt counts them. After: what the model predicts for that load on the other device."
+    )];
+    if let Some(factor) = gain.factor() {
+        points.push(format!(
+            "The bounds of after are those that all of Terrace's predictions are told with, a factor of {} either way here. A trial has made no move yet, so no error of its own is known: the factor is what holds about nine of ten outcomes over the recorded suites of scenarios and random arrays (`terrace bench decisions`; the README has how many it held).",
+            fixed(factor, 2)
+        ));
+        points.push(format!(
+            "The bounds of a gain have beside it how much the disk's own epochs of {epoch} differed while they were looked at (1.645 standard deviations of the logarithms of their means): a disk whose latency changes from minute to minute has a wide one. Both are taken as independent."
+        ));
+        points.push("All moves together: disks count by their requests, all predictions are taken to be off the same way, and disks that stay are taken to stay as they are.".into());
+    }
+    points.push("Not in it: what a wrongly guessed device adds. A tier's preset is a guess until a disk on it was busy, it was read from (--probe), or somebody said what it is (--preset).".into());
+    section(
+        "interval",
+        "How the interval is made",
+        vec![Block::List(points)],
+    )
+}
+
+fn go_on(trial: &Trial, form: Form) -> Section {
+    let file = trial.config_file.as_deref().map(printable);
+    let name = file.as_deref().unwrap_or("kvm.toml");
+    let first = match (&file, form) {
+        (Some(name), _) => format!(
+            "look through {name}, which has the tiers and the objective of this trial, and recommends only"
+        ),
+        (None, Form::Page) => format!(
+            "save the configuration below as {name} (or let `terrace trial --write-config {name}` do it); it recommends only"
+        ),
+        (None, Form::Terminal) => format!(
+            "`terrace trial --write-config {name}` writes a configuration of these tiers; it recommends only"
+        ),
+    };
+    let points = vec![
+        first,
+        format!("`terrace config check {name}`, `terrace serve --config {name}`, and after some hours or days `terrace plan --explain`"),
+        "to let it move: `moves = true` in [libvirt], as a user who may change libvirt and the images; then `terrace apply PLAN`, or a mode above \"recommend\"".into(),
+    ];
+    let mut blocks = vec![Block::List(points)];
+    if form == Form::Page {
+        blocks.push(Block::Lines(trial.config.lines().map(printable).collect()));
+    }
+    section("go-on", "How to go on", blocks)
+}
