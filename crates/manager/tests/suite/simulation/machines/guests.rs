@@ -142,6 +142,7 @@ impl Guest {
                 unmap: false,
                 iothread: d.iothread,
                 stays: None,
+                alias: None,
             }
         };
         Domain {
