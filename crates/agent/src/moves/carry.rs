@@ -132,10 +132,18 @@ impl Moves {
                 };
                 hands.define(intent, &seen.definition, image)
             }
-            Step::RemoveTarget => match user_of(&intent.to.at, hands)? {
-                None => files::remove(&intent.to, intent.made),
-                Some(user) => Err(format!("{} is used by {user}", intent.to.at)),
-            },
+            Step::RemoveTarget => {
+                let at = &intent.to.at;
+                // A domain that runs may have it open for nothing: where libvirt was killed before it began the copy.
+                let user = match seen.live {
+                    Live::On { .. } => hands.user_of(at)?,
+                    Live::Unknown | Live::Off => user_of(at, hands)?,
+                };
+                match user {
+                    None => files::remove(&intent.to, intent.made),
+                    Some(user) => Err(format!("{at} is used by {user}")),
+                }
+            }
             Step::RenameSource => files::rename(intent),
             Step::RemoveKept => match &intent.phase {
                 Phase::Kept(kept) => {
@@ -284,7 +292,7 @@ impl Moves {
 /// Who uses an image, or has it open, by name or without.
 fn user_of(at: &At, hands: &mut dyn Hands) -> Result<Option<String>, String> {
     if let Some(user) = hands.user_of(at)? {
-        return Ok(Some(format!("domain {user}")));
+        return Ok(Some(user));
     }
     match at.file().map(Path::new) {
         Some(path) if path.exists() && kernel::is_locked(path)? => {
