@@ -77,7 +77,7 @@ impl Yielding {
 
     /// How the others on the devices of a move stand.
     pub(crate) fn others(&self, volume: &str, to: &str) -> Others {
-        if !self.until.is_some_and(|until| Instant::now() < until) {
+        if self.until.is_none_or(|until| Instant::now() >= until) {
             return Others::UNKNOWN;
         }
         let from = self.standing.get(volume).and_then(|s| s.device.as_deref());

@@ -1,7 +1,7 @@
 //! Every order of events around a move, by exhaustion: writes, kills, power losses, starts, other people's hands, and an agent that looks, is
 //! killed, and acts on what it saw.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use vmhost::moving::{Definition, FileId, Intent, Live, Naming, Phase, Seen, Step, next};
@@ -548,7 +548,7 @@ fn whatever_is_killed_when_no_domain_starts_from_a_stale_image() {
         host.hash(&mut hasher);
         hasher.finish()
     };
-    let mut known: HashSet<u64> = first.iter().map(key).collect();
+    let mut known: BTreeSet<u64> = first.iter().map(key).collect();
     let mut waiting: VecDeque<_> = first.into_iter().map(|f| (f, vec![])).collect();
     let mut phases: BTreeMap<String, usize> = BTreeMap::new();
     let mut doubts = (0, 0);
