@@ -59,8 +59,22 @@ pub(crate) fn is_locked(path: &Path) -> Result<bool, String> {
 /// Reads the kernel's list: a number, kinds of lock, a process, and device and file as `fe:00:1234`, the device's numbers in hexadecimal.
 fn has_lock(locks: &str, device: u64, inode: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let of = format!("{major:02x}:{minor:02x}:{inode}");
-    locks.split_whitespace().any(|word| word == of)
+    // What has no device of its own, such as a subvolume of btrfs, has another number in that list: the file's own has to do, and may be another's.
+    let of = match major {
+        0 => format!(":{inode}"),
+        _ => format!("{major:02x}:{minor:02x}:{inode}"),
+    };
+    locks.split_whitespace().any(|word| match major {
+        0 => word.ends_with(&of) && word.matches(':').count() == 2,
+        _ => word == of,
+    })
+}
+
+/// Whether files of a path's directory can be renamed by us.
+pub(crate) fn may_rename(path: &Path) -> bool {
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    rustix::fs::access(dir, access).is_ok()
 }
 
 /// Whether a path leads to its file without links.
@@ -162,6 +176,7 @@ mod tests {
         let device = |major, minor| rustix::fs::makedev(major, minor);
         assert!(has_lock(list, device(0xfe, 1), 77) && has_lock(list, device(8, 3), 5));
         assert!(!has_lock(list, device(0xfe, 1), 7) && !has_lock(list, device(0xfe, 0), 77));
+        assert!(has_lock(list, device(0, 40), 77) && !has_lock(list, device(0, 40), 7));
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(is_locked(file.path()), Ok(false));
         file.as_file().lock().unwrap();

@@ -55,11 +55,8 @@ pub(crate) trait Hypervisor: Send {
     /// Why it does not answer.
     fn look(&mut self) -> Result<Vec<String>, String>;
 
-    /// Takes in what moves need to be looked at: the first thing that is asked.
-    ///
-    /// # Errors
-    /// Why it does not answer.
-    fn prepare(&mut self) -> Result<(), String>;
+    /// Takes in what moves need to be looked at, the first thing that is asked; what an operator should know of that.
+    fn prepare(&mut self) -> Vec<String>;
 
     /// What the last look has found.
     fn inventory<'a>(&'a self, tiers: &'a [String], places: &'a [Place]) -> Inventory<'a>;
@@ -242,6 +239,13 @@ impl<H: Hypervisor> Machines<H> {
                 "{path} is a link, or reached by one: name the file itself"
             ));
         }
+        if let Some(path) = from.at.file()
+            && !kernel::may_rename(Path::new(path))
+        {
+            return Err(format!(
+                "the old image could not be renamed: the directory of {path} is not to be written by this agent"
+            ));
+        }
         // What runs from the new image before the pivot is told from a start of a part of it by that.
         let life = domain.id.filter(|id| *id != 0);
         let life = life.ok_or(
@@ -288,7 +292,8 @@ impl<H: Hypervisor> Host for Machines<H> {
             return Ok(last);
         }
         if self.last.is_none() {
-            self.hypervisor.prepare()?;
+            let remarks = self.hypervisor.prepare();
+            self.remark(remarks);
         }
         // What was begun before comes first, at a start too.
         self.go_on();

@@ -56,8 +56,12 @@ fn of_directory(directory: &Path) -> Result<Probed, String> {
     let mut files = files(directory).map_err(|e| format!("it cannot be listed: {e}"))?;
     files.sort_by(|a, b| b.cmp(a));
     let mut why = format!("no file of at least {} MiB is in it", FILE_BYTES_MIN >> 20);
+    let until = Instant::now() + TIME;
     for (_, path) in files.into_iter().take(FILES_TRIED) {
-        match of_file(&path) {
+        if Instant::now() >= until {
+            break;
+        }
+        match of_file(&path, until) {
             Ok(probed) => return Ok(probed),
             Err(said) => why = format!("{}: {said}", path.display()),
         }
@@ -90,7 +94,7 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn of_file(path: &Path) -> Result<Probed, String> {
+fn of_file(path: &Path, until: Instant) -> Result<Probed, String> {
     let file = open(path).map_err(|e| format!("it cannot be opened past the page cache: {e}"))?;
     let said = |e: Errno| format!("it cannot be read: {e}");
     let pages = rustix::fs::fstat(&file).map_err(said)?.st_size as u64 / READ_BYTES as u64;
@@ -98,10 +102,9 @@ fn of_file(path: &Path) -> Result<Probed, String> {
     let skip = memory.as_ptr().align_offset(READ_BYTES);
     let buffer = memory.get_mut(skip..skip + READ_BYTES);
     let buffer = buffer.ok_or("no aligned memory for it")?;
-    let began = Instant::now();
     let mut took_us = vec![];
     for place in places(pages) {
-        if took_us.len() >= READS as usize || began.elapsed() >= TIME {
+        if took_us.len() >= READS as usize || Instant::now() >= until {
             break;
         }
         let Some(at) = data_at(&file, place * READ_BYTES as u64).map_err(said)? else {

@@ -55,6 +55,8 @@ impl Yielding {
     /// Takes in what happened between two looks. What a guest saw before its volume moved is what the move yields to.
     pub(crate) fn look(&mut self, before: Option<&Snapshot>, now: &Snapshot) {
         self.standing.clear();
+        let there = |name: &String| now.volumes.iter().any(|v| v.name == *name);
+        self.guests.retain(|name, _| there(name));
         for v in &now.volumes {
             let old = before.and_then(|b| b.volumes.iter().find(|o| o.name == v.name));
             let standing = Standing::of(v, old);

@@ -112,6 +112,8 @@ pub fn run(what: &Trial) -> anyhow::Result<ExitCode> {
     let found = looked.and_then(|seconds| found(what, &daemon, tiers, seconds));
     daemon.stop();
     let found = found?;
+    // First what cannot go wrong: it took minutes.
+    what.output.print("terrace.trial/1", &found, Found::text)?;
     if let Some(path) = &what.write_config {
         write(path, &found.config, OpenOptions::new().create_new(true))?;
     }
@@ -119,7 +121,6 @@ pub fn run(what: &Trial) -> anyhow::Result<ExitCode> {
         let mut replace = OpenOptions::new();
         write(path, &found.page(), replace.create(true).truncate(true))?;
     }
-    what.output.print("terrace.trial/1", &found, Found::text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,7 +14,7 @@ use vmhost::{
     At, Disk, Domain, Image, Pool, copy_target, directory_of, listed, quoted, with_image,
 };
 
-use super::AT_ONCE;
+use super::{AT_ONCE, in_this_boot};
 use crate::images::is_same;
 use crate::moves::{Hands, Refusal, Rest, Sight, TEXT};
 use crate::virsh::{Answer, Virsh};
@@ -137,7 +137,7 @@ impl Hands for LibvirtHands<'_> {
             None => Live::Unknown,
             // What is shown of one that does not run is its definition.
             Some(domain) if domain.id.is_none() => Live::Off,
-            Some(domain) => Live::of(&domain, &intent.target, directory_of),
+            Some(domain) => Live::of(&in_this_boot(domain), &intent.target, directory_of),
         };
         let mut lines = info.unwrap_or("").lines();
         let persistent = lines.find_map(|l| l.strip_prefix("Persistent:"));
@@ -236,7 +236,11 @@ impl Hands for LibvirtHands<'_> {
             .order_and_ask(&order, &format!("dumpxml {uuid}"))?;
         let domain = Domain::of_xml(&answer).map_err(|e| Refusal::Silent(e.to_string()))?;
         let directory_of = |pool: &str| self.directory_of(pool);
-        Ok(Live::of(&domain, &intent.target, directory_of))
+        Ok(Live::of(
+            &in_this_boot(domain),
+            &intent.target,
+            directory_of,
+        ))
     }
 
     fn define(&mut self, intent: &Intent, seen: &Definition, image: &Image) -> Result<(), String> {

@@ -71,6 +71,8 @@ impl Histograms {
                 }
             }
         }
+        let runs = |uuid: &String| domains.iter().any(|d| d.uuid == *uuid);
+        self.uncountable.retain(|(uuid, _)| runs(uuid));
         set.retain(|of| !self.uncountable.contains(of));
         for of in set {
             let bounds = json!({ "id": of.1, "boundaries": bounds() });

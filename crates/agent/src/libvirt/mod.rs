@@ -18,7 +18,7 @@ use vmhost::{
 use crate::images::check_qcow2;
 use crate::kernel;
 use crate::machines::{Copied, Hypervisor};
-use crate::moves::{Hands, Moves};
+use crate::moves::{self, Hands, Moves};
 use crate::places::{self, TierOf};
 use crate::virsh::{Answer, Virsh};
 use events::{Events, Happened};
@@ -162,6 +162,7 @@ impl Libvirt {
         };
         let domain = Domain::of_xml(xml);
         let domain = domain.map_err(|why| format!("{} cannot be read: {why}", l.name))?;
+        let domain = in_this_boot(domain);
         let disks = disks(&self.stats, &domain.name);
         let id = l.id.unwrap_or(0);
         let read = Read {
@@ -197,6 +198,18 @@ impl Libvirt {
             }
         }
         Ok(remarks)
+    }
+}
+
+/// A domain whose number is of this life of the host: libvirt counts its starts from one again after another.
+fn in_this_boot(domain: Domain) -> Domain {
+    let boot = moves::boot().unwrap_or_default();
+    let number = boot
+        .bytes()
+        .fold(0u32, |n, b| n.wrapping_mul(31).wrapping_add(b.into()));
+    Domain {
+        id: domain.id.map(|id| (id ^ number).max(1)),
+        ..domain
     }
 }
 
@@ -274,8 +287,10 @@ impl Hypervisor for Libvirt {
     }
 
     /// What moves are about is found where pools are.
-    fn prepare(&mut self) -> Result<(), String> {
-        self.look().map(|_| ())
+    fn prepare(&mut self) -> Vec<String> {
+        let pools = self.virsh.ask(&["pool-list --name".into()]);
+        let read = pools.and_then(|answers| self.read_pools(answers[0].text()?));
+        read.unwrap_or_else(|why| vec![why])
     }
 
     fn inventory<'a>(&'a self, tiers: &'a [String], places: &'a [Place]) -> Inventory<'a> {

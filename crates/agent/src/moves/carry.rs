@@ -167,7 +167,10 @@ impl Moves {
     fn pivot(&mut self, name: &str, hands: &mut dyn Hands) -> Result<(), String> {
         let m = self.moves.get_mut(name).expect("it was just looked at");
         // What is on its way to the new image's device is not waited for while the guest is.
-        files::flush(&m.intent.to)?;
+        if let Err(why) = files::flush(&m.intent.to) {
+            m.refused |= m.unanswered.is_none(); // no pivot was ordered, and none will be
+            return Err(why);
+        }
         match hands.pause(&m.intent)? {
             Rest::Ours => {}
             Rest::Off => return Ok(()),

@@ -137,7 +137,12 @@ pub(crate) fn rename_durably(from: &str, to: &str) -> Result<(), String> {
     let renamed = match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Network file systems know no such rename.
         Err(Errno::INVAL | Errno::NOSYS) => {
-            fs::hard_link(from, to).and_then(|()| fs::remove_file(from))
+            let linked = match fs::hard_link(from, to) {
+                // Somebody was killed in between.
+                Err(_) if crate::kernel::same_file(Path::new(from), Path::new(to)) => Ok(()),
+                other => other,
+            };
+            linked.and_then(|()| fs::remove_file(from))
         }
         other => other.map_err(Into::into),
     };

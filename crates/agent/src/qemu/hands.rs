@@ -188,6 +188,10 @@ impl Hands for QmpHands<'_> {
         if intent.phase == Phase::Blocking && failed.is_none() {
             // Somebody may have begun to take the machine to another QEMU.
             failed = self.others_have(intent, &[&intent.from.at]).err();
+            let from = intent.from.at.file().map(Path::new);
+            if from.is_some_and(|path| !kernel::may_rename(path)) {
+                failed = Some("the old image could not be renamed".into());
+            }
         }
         Ok(Sight {
             live,

@@ -76,8 +76,8 @@ impl Hypervisor for Qemu {
         Ok(remarks)
     }
 
-    fn prepare(&mut self) -> Result<(), String> {
-        self.links.find().map(|_| ())
+    fn prepare(&mut self) -> Vec<String> {
+        self.links.find().err().into_iter().collect()
     }
 
     fn inventory<'a>(&'a self, tiers: &'a [String], places: &'a [Place]) -> Inventory<'a> {

@@ -103,7 +103,7 @@ pub struct MoveGain {
     pub gain_range: Option<(f64, f64)>,
     /// Factor of the prediction's bounds and of the gain's, either way.
     #[serde(skip)]
-    factors: Option<(f64, f64)>,
+    factors: Option<(f64, Option<f64>)>,
 }
 
 impl MoveGain {
@@ -112,9 +112,10 @@ impl MoveGain {
         let after_us = m.after_us.filter(|us| *us > 0.0)?;
         let factors = m.after_range_us.map(|(_, high)| {
             let model = libm::log(high / after_us);
-            let epochs = NINE_OF_TEN * disk.and_then(|d| d.epochs_sigma).unwrap_or(0.0);
-            let both = (model * model + epochs * epochs).sqrt();
-            (libm::exp(model), libm::exp(both))
+            // Of a disk that was hardly seen nobody knows how much it differs.
+            let epochs = disk.and_then(|d| d.epochs_sigma).map(|s| NINE_OF_TEN * s);
+            let both = epochs.map(|epochs| libm::exp((model * model + epochs * epochs).sqrt()));
+            (libm::exp(model), both)
         });
         let left = after_us / before_us;
         Some(Self {
@@ -125,7 +126,7 @@ impl MoveGain {
             after_us,
             after_range_us: m.after_range_us,
             gain: 1.0 - left,
-            gain_range: factors.map(|(_, f)| (1.0 - left * f, 1.0 - left / f)),
+            gain_range: factors.and_then(|(_, f)| Some((1.0 - left * f?, 1.0 - left / f?))),
             factors,
         })
     }
@@ -156,7 +157,8 @@ pub fn gain(plan: &PlanView, disks: &[DiskSeen], latency_us: f64) -> Option<Gain
     let before = |d: &DiskSeen, us: f64| move_of(d).map_or(us, |m| m.before_us);
     let after = |d: &DiskSeen, us: f64, off: Off| {
         let Some(m) = move_of(d) else { return us };
-        let (model, both) = m.factors.unwrap_or((1.0, 1.0));
+        let (model, both) = m.factors.unwrap_or((1.0, None));
+        let both = both.unwrap_or(model);
         match off {
             Off::Nowhere => m.after_us,
             Off::Model(way) => m.after_us * libm::pow(model, way),
@@ -171,8 +173,9 @@ pub fn gain(plan: &PlanView, disks: &[DiskSeen], latency_us: f64) -> Option<Gain
         busy().filter(|(d, last)| us(d, *last) > latency_us).count() as u32
     };
     let bounded = !moves.is_empty() && moves.iter().all(|m| m.factors.is_some());
-    let either = |off: fn(f64) -> Off| {
-        bounded.then(|| {
+    let seen = bounded && moves.iter().all(|m| m.gain_range.is_some());
+    let either = |known: bool, off: fn(f64) -> Off| {
+        known.then(|| {
             (
                 mean(&|d, us| after(d, us, off(-1.0))),
                 mean(&|d, us| after(d, us, off(1.0))),
@@ -184,9 +187,9 @@ pub fn gain(plan: &PlanView, disks: &[DiskSeen], latency_us: f64) -> Option<Gain
     Some(Gain {
         before_us,
         after_us,
-        after_range_us: either(Off::Model),
+        after_range_us: either(bounded, Off::Model),
         gain: 1.0 - after_us / before_us,
-        gain_range: either(Off::Both)
+        gain_range: either(seen, Off::Both)
             .map(|(low, high)| (1.0 - high / before_us, 1.0 - low / before_us)),
         disks: busy().count() as u32,
         above_now: above(&before),
