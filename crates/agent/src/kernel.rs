@@ -112,13 +112,16 @@ pub(crate) fn medium(device: u64) -> Medium {
         transport: Transport::Unknown,
         rotational: None,
     };
-    in_tree(device).map_or(unknown, |path| medium_at(&path, 0))
+    found(device).unwrap_or(unknown)
+}
+
+fn found(device: u64) -> Option<Medium> {
+    Some(medium_at(&in_tree(device)?, 0))
 }
 
 /// What the device below a directory is; none where there is no block device, or the directory cannot be looked at.
 pub fn medium_of(directory: &Path) -> Option<Medium> {
-    let device = fs::metadata(directory).ok()?.dev();
-    Some(medium_at(&in_tree(device)?, 0))
+    found(fs::metadata(directory).ok()?.dev())
 }
 
 fn medium_at(path: &Path, depth: u32) -> Medium {

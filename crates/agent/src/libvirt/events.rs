@@ -26,50 +26,30 @@ pub(super) struct Events {
     tried: Option<Instant>,
 }
 
-/// Domains that something happened to since the look before.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Happened {
-    /// Nobody knows to which.
-    Unknown,
-    /// To those of these names.
-    To(Vec<String>),
-}
-
 impl Events {
-    /// What has happened. Listens from now on, if it did not.
-    pub(super) fn happened(&mut self, virsh: &Virsh) -> Happened {
-        let mut names = Some(vec![]);
-        if let Some((child, lines)) = &mut self.listener {
-            let mut count = 0;
-            let over = loop {
-                match lines.try_recv() {
-                    // At its end it says how many there were.
-                    Ok(line) if !line.starts_with("event '") => {}
-                    Ok(line) => {
-                        count += 1;
-                        match (domain_of(&line), &mut names) {
-                            (Some(name), Some(names)) => names.push(name.to_owned()),
-                            _ => names = None,
-                        }
+    /// Names of domains that something happened to since the look before; none where nobody knows to which. Listens from now on, if it did not.
+    pub(super) fn happened(&mut self, virsh: &Virsh) -> Option<Vec<String>> {
+        let (mut names, mut count) = (Some(vec![]), 0);
+        while let Some((_, lines)) = &self.listener {
+            match lines.try_recv() {
+                // At its end it says how many there were.
+                Ok(line) if !line.starts_with("event '") => {}
+                Ok(line) => {
+                    count += 1;
+                    match (domain_of(&line), &mut names) {
+                        (Some(name), Some(names)) => names.push(name.to_owned()),
+                        _ => names = None,
                     }
-                    Err(TryRecvError::Empty) => break false,
-                    Err(TryRecvError::Disconnected) => break true,
                 }
-            };
-            if count >= EVENTS_MAX {
-                names = None;
-            }
-            if over {
-                let _ = child.kill();
-                let _ = child.wait();
-                self.listener = None;
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => self.end(),
             }
         }
         if self.listener.is_none() && self.tried.is_none_or(|at| at.elapsed() >= AGAIN) {
             self.tried = Some(Instant::now());
             self.listener = listen(virsh);
         }
-        names.map_or(Happened::Unknown, Happened::To)
+        names.filter(|_| count < EVENTS_MAX)
     }
 
     /// Listens no more.

@@ -113,18 +113,11 @@ fn disks_of<'a>(
     })
 }
 
-fn command(uuid: &str, execute: &str, arguments: Value) -> String {
-    let order = json!({ "execute": execute, "arguments": arguments });
-    let (uuid, order) = (quoted(uuid), quoted(&order.to_string()));
-    format!("qemu-monitor-command {uuid} {order}")
-}
-
 /// One that has just ended has no devices.
 fn ask(virsh: &Virsh, domains: &[&Domain]) -> Result<Vec<Vec<CountedDevice>>, String> {
-    let commands: Vec<String> = domains
-        .iter()
-        .map(|d| command(&d.uuid, "query-blockstats", json!({})))
-        .collect();
+    let query = quoted(r#"{"execute":"query-blockstats"}"#);
+    let command = |d: &&Domain| format!("qemu-monitor-command {} {query}", quoted(&d.uuid));
+    let commands: Vec<String> = domains.iter().map(command).collect();
     let answers = virsh.ask_for_more(&commands)?;
     let read = |(domain, answer): (&&Domain, crate::virsh::Answer)| {
         let Some(text) = answer.some() else {

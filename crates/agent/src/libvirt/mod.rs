@@ -7,6 +7,7 @@ mod histograms;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use vmhost::builds::{self, Build};
@@ -21,7 +22,7 @@ use crate::machines::{Copied, Hypervisor};
 use crate::moves::{self, Hands, Moves};
 use crate::places::{self, TierOf};
 use crate::virsh::{Answer, Virsh};
-use events::{Events, Happened};
+use events::Events;
 use hands::LibvirtHands;
 use histograms::Histograms;
 
@@ -174,7 +175,7 @@ impl Libvirt {
         Ok(())
     }
 
-    /// What an operator should know of those that cannot be read.
+    /// Pools, and which QEMU there is; what an operator should know of pools that cannot be read.
     fn read_pools(&mut self, names: &str) -> Result<Vec<String>, String> {
         let mut remarks = vec![];
         let names: Vec<&str> = names
@@ -187,26 +188,33 @@ impl Libvirt {
             .map(|name| format!("pool-dumpxml {}", quoted(name)))
             .collect();
         self.pools.clear();
-        if ask.is_empty() {
-            return Ok(remarks);
-        }
-        for (name, xml) in names.iter().zip(self.virsh.ask(&ask)?) {
+        // What is asked of nobody has no answer.
+        let answers = match ask.is_empty() {
+            true => vec![],
+            false => self.virsh.ask(&ask)?,
+        };
+        for (name, xml) in names.iter().zip(answers) {
             match xml.some().map(Pool::of_xml) {
                 Some(Ok(pool)) => self.pools.push(pool),
                 None => {} // it has gone
                 Some(Err(why)) => remarks.push(format!("pool {name} cannot be read: {why}")),
             }
         }
+        let version = self.virsh.ask(&["version".into()])?; // apart: it may not be known
+        self.build = version[0].some().and_then(builds::of_virsh);
+        self.pools_at = Some(Instant::now());
         Ok(remarks)
     }
 }
 
 /// A domain whose number is of this life of the host: libvirt counts its starts from one again after another.
 fn in_this_boot(domain: Domain) -> Domain {
-    let boot = moves::boot().unwrap_or_default();
-    let number = boot
-        .bytes()
-        .fold(0u32, |n, b| n.wrapping_mul(31).wrapping_add(b.into()));
+    static BOOT: OnceLock<u32> = OnceLock::new();
+    let number = *BOOT.get_or_init(|| {
+        let boot = moves::boot().unwrap_or_default();
+        let bytes = boot.bytes();
+        bytes.fold(0, |n, b| n.wrapping_mul(31).wrapping_add(b.into()))
+    });
     Domain {
         id: domain.id.map(|id| (id ^ number).max(1)),
         ..domain
@@ -228,8 +236,8 @@ impl Hypervisor for Libvirt {
     fn look(&mut self) -> Result<Vec<String>, String> {
         let mut remarks = vec![];
         match self.events.happened(&self.virsh) {
-            Happened::Unknown => self.domains.clear(),
-            Happened::To(names) => {
+            None => self.domains.clear(),
+            Some(names) => {
                 let changed = |r: &Read| names.contains(&r.known.domain.name);
                 self.domains.retain(|_, r| !changed(r));
             }
@@ -249,9 +257,6 @@ impl Hypervisor for Libvirt {
         self.stats = domain_stats(answers[1].text()?).map_err(|e| e.to_string())?;
         if pools_due {
             remarks.extend(self.read_pools(answers[2].text()?)?);
-            let version = self.virsh.ask(&["version".into()])?; // apart: it may not be known
-            self.build = version[0].some().and_then(builds::of_virsh);
-            self.pools_at = Some(now);
         }
         let running: Vec<Listed> = listed.into_iter().filter(|l| l.id.is_some()).collect();
         self.domains

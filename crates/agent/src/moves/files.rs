@@ -35,11 +35,15 @@ pub(super) fn is_gone(path: &str, file: Option<FileId>) -> bool {
 
 /// Which file is at a path.
 pub(super) fn id(path: &str) -> Option<FileId> {
-    let found = fs::symlink_metadata(path).ok()?;
-    Some(FileId {
+    fs::symlink_metadata(path).ok().map(|found| id_of(&found))
+}
+
+/// Which file it is that was looked at.
+pub(crate) fn id_of(found: &fs::Metadata) -> FileId {
+    FileId {
         device: found.dev(),
         inode: found.ino(),
-    })
+    }
 }
 
 /// Makes an empty file where there is none.
@@ -48,10 +52,7 @@ pub(super) fn make(path: &str) -> Result<FileId, String> {
     options.write(true).create_new(true).mode(0o600);
     let made = options.open(path).and_then(|f| f.metadata());
     let made = made.map_err(|e| format!("{path} cannot be made: {e}"))?;
-    Ok(FileId {
-        device: made.dev(),
-        inode: made.ino(),
-    })
+    Ok(id_of(&made))
 }
 
 /// Makes an image without data of an empty file.

@@ -25,7 +25,7 @@ use vmhost::{At, Image};
 
 use crate::virsh::Orders;
 use carry::{begin_prepared, held};
-pub(crate) use files::{boot, may_be_there, rename_durably};
+pub(crate) use files::{boot, id_of, may_be_there, rename_durably};
 pub(crate) use hands::{Hands, Refusal, Rest, Sight};
 use intents::Intents;
 pub(crate) use intents::TEXT;

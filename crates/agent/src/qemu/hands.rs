@@ -14,14 +14,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use vmhost::moving::{Definition, FileId, Intent, Live, Phase};
+use vmhost::moving::{Definition, Intent, Live, Phase};
 use vmhost::qemu::{Machine, Names, add_nodes, mirror};
 use vmhost::{At, Image};
 
 use super::links::{Link, Links, Reached};
 use crate::images::is_same;
 use crate::kernel;
-use crate::moves::{Hands, Refusal, Rest, Sight, may_be_there, rename_durably};
+use crate::moves::{Hands, Refusal, Rest, Sight, id_of, may_be_there, rename_durably};
 
 /// A pivot takes some milliseconds.
 const PIVOT_MAX: Duration = Duration::from_secs(2);
@@ -136,11 +136,7 @@ fn give(intent: &Intent, owner: Option<(u32, u32)>) -> Result<(), String> {
     let file = options.read(true).custom_flags(nofollow).open(path);
     let file = file.map_err(said)?;
     let found = file.metadata().map_err(said)?;
-    let id = FileId {
-        device: found.dev(),
-        inode: found.ino(),
-    };
-    if intent.made != Some(id) {
+    if intent.made != Some(id_of(&found)) {
         return Err(format!("{path} is not the file that was made for it"));
     }
     let like = intent.from.at.file().and_then(|p| fs::metadata(p).ok());

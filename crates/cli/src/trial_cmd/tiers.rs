@@ -65,7 +65,7 @@ fn nearest(read_us: f64) -> &'static str {
 
 /// Places by what their devices are taken to be, one for each device: more than one would count its space twice.
 pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
-    let mut tiers: Vec<(u8, TrialTier)> = vec![];
+    let mut tiers: Vec<TrialTier> = vec![];
     let mut devices = vec![];
     for place in places {
         if devices.contains(&place.device) {
@@ -78,26 +78,24 @@ pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
         devices.push(place.device);
         let at = (place.name.clone(), place.path.clone());
         let (seen, preset) = seen(&place.path, place.guess.preset, reading);
-        let rank = place.guess.rank;
         match tiers
             .iter_mut()
-            .find(|(_, t)| t.preset == preset && alike(t, &seen))
+            .find(|t| t.preset == preset && alike(t, &seen))
         {
-            Some((_, tier)) => {
+            Some(tier) => {
                 tier.places.push(at);
                 tier.found.push(seen);
             }
             None => {
-                let before = tiers.iter().filter(|(_, t)| t.preset == preset).count();
+                let before = tiers.iter().filter(|t| t.preset == preset).count();
                 let name = match before {
                     0 => preset.to_owned(),
                     n => format!("{preset}-{}", n + 1),
                 };
-                tiers.push((rank, tier(name, preset, vec![at], vec![seen])));
+                tiers.push(tier(name, preset, vec![at], vec![seen]));
             }
         }
     }
-    let mut tiers: Vec<TrialTier> = tiers.into_iter().map(|(_, tier)| tier).collect();
     // What was read says more than what a device is called; of all or of none.
     if tiers.iter().all(|t| read_us(t).is_some()) {
         tiers.sort_by(|a, b| {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::guest::Guest;
 
 use crate::support::kvm::{DiskOf, Kvm, PROGRAMS};
-use crate::support::manager::said;
+use crate::support::machine_host::said;
 
 const GUEST: Guest = Guest {
     requests_per_tick: 10,

@@ -9,7 +9,7 @@ use algo::Rng;
 use testkit::guest::Guest;
 
 use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, URI};
-use crate::support::manager::{end, format_of, said};
+use crate::support::machine_host::{end, format_of, said};
 
 const MOVES: &str = "state/libvirt-moves";
 const GUEST: Guest = Guest {

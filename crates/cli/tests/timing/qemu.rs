@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::guest::Guest;
 
 use crate::support::PATIENCE;
-use crate::support::manager::{Manager, end, format_of};
+use crate::support::machine_host::{MachineHost, end, format_of};
 
 const MOVES: &str = "state/qemu-moves";
 const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
@@ -24,40 +24,40 @@ const GUEST: Guest = Guest {
 
 /// A host with one machine, `web`, that has one disk, `vda`.
 struct Plain {
-    manager: Manager,
+    host: MachineHost,
     machine: Option<Child>,
     /// Whether its disk is given as a drive, which QEMU may open again by its name.
     by_drive: bool,
 }
 
 impl Deref for Plain {
-    type Target = Manager;
+    type Target = MachineHost;
 
-    fn deref(&self) -> &Manager {
-        &self.manager
+    fn deref(&self) -> &MachineHost {
+        &self.host
     }
 }
 
 impl DerefMut for Plain {
-    fn deref_mut(&mut self) -> &mut Manager {
-        &mut self.manager
+    fn deref_mut(&mut self) -> &mut MachineHost {
+        &mut self.host
     }
 }
 
 impl Plain {
     fn new(copy_bandwidth: &str) -> Self {
-        let manager = Manager::new(None);
-        let [_, fast, bulk] = ["sockets", "fast", "bulk"].map(|name| manager.make_dir(name));
+        let host = MachineHost::new(None);
+        let [_, fast, bulk] = ["sockets", "fast", "bulk"].map(|name| host.make_dir(name));
         let tiers = [
             ("fast", fast.as_str(), Some("qcow2")),
             ("bulk", bulk.as_str(), Some("raw")),
         ];
-        manager.configure("[qemu]\nsockets = \"sockets\"", copy_bandwidth, &tiers);
+        host.configure("[qemu]\nsockets = \"sockets\"", copy_bandwidth, &tiers);
         let mut bytes = GUEST.boot_sector().to_vec();
         bytes.resize(GUEST.disk_bytes() as usize, 0);
-        fs::write(manager.path("bulk/web.raw"), bytes).unwrap();
+        fs::write(host.path("bulk/web.raw"), bytes).unwrap();
         Self {
-            manager,
+            host,
             machine: None,
             by_drive: false,
         }

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use testkit::guest::Guest;
 
-use super::manager::{Manager, end, said};
+use super::machine_host::{MachineHost, end, said};
 
 /// Programs that a host needs.
 pub const PROGRAMS: [&str; 4] = ["virsh", "libvirtd", "qemu-system-x86_64", "qemu-img"];
@@ -16,7 +16,7 @@ pub const URI: &str = "qemu:///session";
 
 /// A host of virtual machines.
 pub struct Kvm {
-    manager: Manager,
+    host: MachineHost,
     domains: Vec<String>,
 }
 
@@ -29,16 +29,16 @@ pub struct DiskOf<'a> {
 }
 
 impl Deref for Kvm {
-    type Target = Manager;
+    type Target = MachineHost;
 
-    fn deref(&self) -> &Manager {
-        &self.manager
+    fn deref(&self) -> &MachineHost {
+        &self.host
     }
 }
 
 impl DerefMut for Kvm {
-    fn deref_mut(&mut self) -> &mut Manager {
-        &mut self.manager
+    fn deref_mut(&mut self) -> &mut MachineHost {
+        &mut self.host
     }
 }
 
@@ -46,12 +46,12 @@ impl Kvm {
     pub fn new() -> Self {
         // Root's session would be the system's libvirt.
         let root = fs::metadata("/proc/self").unwrap().uid() == 0;
-        let manager = Manager::new(root.then(nobody));
-        manager.make_dir("run");
+        let host = MachineHost::new(root.then(nobody));
+        host.make_dir("run");
         let private = fs::Permissions::from_mode(0o700);
-        fs::set_permissions(manager.path("run"), private).unwrap();
+        fs::set_permissions(host.path("run"), private).unwrap();
         Self {
-            manager,
+            host,
             domains: vec![],
         }
     }

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod kvm;
-pub mod manager;
+pub mod machine_host;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

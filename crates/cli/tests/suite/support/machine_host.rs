@@ -13,7 +13,7 @@ use testkit::guest::Log;
 use super::PATIENCE;
 
 /// A directory, who works in it, and the server there.
-pub struct Manager {
+pub struct MachineHost {
     dir: tempfile::TempDir,
     /// Who runs everything, if that is not who tests.
     user: Option<(u32, u32)>,
@@ -22,20 +22,20 @@ pub struct Manager {
     pub server: Option<Child>,
 }
 
-impl Manager {
+impl MachineHost {
     pub fn new(user: Option<(u32, u32)>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("terrace");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_terrace"), &program).unwrap();
-        let manager = Self {
+        let host = Self {
             dir,
             user,
             program,
             server: None,
         };
-        manager.give();
-        manager
+        host.give();
+        host
     }
 
     /// Whether somebody else works there than who tests.
@@ -233,7 +233,7 @@ pub fn end(child: &mut Option<Child>, signal: &str) {
     }
 }
 
-impl Drop for Manager {
+impl Drop for MachineHost {
     fn drop(&mut self) {
         end(&mut self.server, "-9");
     }
