@@ -7,16 +7,17 @@ use datapath::desk::{
     self, Ask, DeviceSample, HeatCounts, HeatSample, Samples, Told, TroubleKind, VolumeSample,
 };
 use datapath::stages::inject;
+use datapath::stages::throttle::{self, Throttled};
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
     Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
     VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
-    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed,
+    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed, Throttle,
 };
 use model::{ClassObjective, ExtentPlaces};
-use units::{BytesPerSec, DeviceId, Nanos};
+use units::{BytesPerSec, DeviceId, Iops, Nanos};
 
 use crate::host::Host;
 
@@ -120,6 +121,14 @@ impl Host for ServedArray {
                 read: Nanos(*delay_ns),
                 write: Nanos(*delay_ns),
                 lasting: Nanos(*lasting_ns),
+            }),
+            Deed::Throttle { volume, to } => Ask::from(throttle::Word::Throttle {
+                volume: volume.clone(),
+                to: to.map(|to| Throttled {
+                    iops: to.iops.map(|n| Iops(n as f64)),
+                    bandwidth: to.bandwidth_bytes_per_s.map(BytesPerSec),
+                    lasting: Nanos(to.lasting_ns),
+                }),
             }),
         };
         self.ask(&question).map(|_| ())
@@ -227,6 +236,11 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
         movable: v.healthy && v.exported,
         bound: None,
         command: None,
+        throttle: v.throttled.map(|t| Throttle {
+            iops: t.iops.map(|i| i.0 as u64),
+            bandwidth_bytes_per_s: t.bandwidth.map(|b| b.0),
+            lasting_ns: t.lasting.0,
+        }),
         moving: v.moving.map(|m| MovingWindow {
             device: m.to,
             extents: m.extents,

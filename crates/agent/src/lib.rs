@@ -22,6 +22,7 @@ mod places;
 mod probe;
 mod process;
 mod qemu;
+mod throttles;
 mod virsh;
 mod yielding;
 
@@ -252,6 +253,13 @@ fn log(deed: &Deed, result: &Result<(), String>) {
         (Deed::CancelMove { volume }, None) => info!(volume, "a move was cancelled"),
         (Deed::CancelMove { volume }, Some(why)) => {
             warn!(volume, why, "a move was not cancelled");
+        }
+        (Deed::Throttle { volume, to }, None) => {
+            let limited = to.is_some();
+            info!(volume, limited, "a volume's limits were changed");
+        }
+        (Deed::Throttle { volume, .. }, Some(why)) => {
+            warn!(volume, why, "a volume's limits were not changed");
         }
         (Deed::Inject { volume, .. }, why) => debug!(volume, why, "latency was injected"),
     }

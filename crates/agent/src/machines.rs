@@ -1,19 +1,20 @@
 //! A host of virtual machines, whatever tells of them: looked at, and moved where there is a directory for what has to be written down of that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use manager::agent::{Deed, Snapshot, VolumeSnapshot, WantedExtents};
-use manager::wire::{ArrayPolicy, Bound, MoveOrder};
+use manager::wire::{ArrayPolicy, Bound, MoveOrder, Throttle};
 use model::ClassObjective;
 use units::Nanos;
-use vmhost::{At, Disk, Domain, Image, Inventory, Place, builds};
+use vmhost::{At, Disk, Domain, Image, Inventory, Limits, Place, builds};
 
 use crate::host::Host;
 use crate::kernel;
 use crate::moves::{Hands, Moves, Planned};
 use crate::places::{self, Moving, TierOf, check_room, target_in};
+use crate::throttles::Throttles;
 use crate::yielding::Yielding;
 
 /// Time between two looks while something moves.
@@ -85,6 +86,18 @@ pub(crate) trait Hypervisor: Send {
     /// Whether [`vmhost::Inventory`]'s commands are its operators'.
     fn has_commands(&self) -> bool;
 
+    /// What the disks of a domain that runs are limited to, by name.
+    ///
+    /// # Errors
+    /// Why nobody can say.
+    fn limits(&mut self, domain: &Domain) -> Result<BTreeMap<String, Limits>, String>;
+
+    /// Limits a disk to this, in place of what it is limited to.
+    ///
+    /// # Errors
+    /// Why it is not, or may not be.
+    fn limit(&mut self, domain: &Domain, target: &str, to: &Limits) -> Result<(), String>;
+
     /// Gives back what it was lent.
     fn end(&mut self) {}
 }
@@ -98,6 +111,7 @@ pub(crate) struct Machines<H> {
     said: BTreeSet<String>,
     remarks: Vec<String>,
     moves: Option<Moves>,
+    throttles: Option<Throttles>,
     yielding: Yielding,
     last: Option<(Instant, Snapshot)>,
     began: Instant,
@@ -114,6 +128,7 @@ impl<H: Hypervisor> Machines<H> {
             said: BTreeSet::new(),
             remarks: vec![],
             moves: None,
+            throttles: None,
             yielding: Yielding::default(),
             last: None,
             began: Instant::now(),
@@ -182,6 +197,44 @@ impl<H: Hypervisor> Machines<H> {
             if !self.hypervisor.has_commands() {
                 v.command = None;
             }
+        }
+    }
+
+    fn throttle(&mut self, volume: &str, to: Option<Throttle>) -> Result<(), String> {
+        let Some(throttles) = &mut self.throttles else {
+            return Err(
+                "limits are changed only where moves are made: there is no directory to write down what they were"
+                    .into(),
+            );
+        };
+        let Some(to) = to else {
+            throttles.end(volume)?;
+            self.give_limits_back();
+            return Ok(());
+        };
+        let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
+        let (domain, disk) = inventory
+            .disk_of(volume)
+            .map(|(domain, disk)| (domain.clone(), disk.clone()))
+            .ok_or("there is no such disk in a running domain")?;
+        throttles.begin(&mut self.hypervisor, (&domain, &disk), volume, to)
+    }
+
+    /// Gives limits back whose time is over.
+    fn give_limits_back(&mut self) {
+        let Some(throttles) = &mut self.throttles else {
+            return;
+        };
+        let inventory = self.hypervisor.inventory(&[], &[]);
+        let domains = inventory.domains.iter().map(|known| known.domain.clone());
+        let domains: Vec<Domain> = domains.collect();
+        let remarks = throttles.beat(&mut self.hypervisor, &domains);
+        self.remark(remarks);
+    }
+
+    fn tell_limits(&self, snapshot: &mut Snapshot) {
+        if let Some(throttles) = &self.throttles {
+            throttles.tell(snapshot);
         }
     }
 
@@ -281,6 +334,7 @@ impl<H: Hypervisor> Host for Machines<H> {
             && self.moves.is_none()
         {
             self.moves = Some(Moves::open(&moving.dir, moving.keep_source)?);
+            self.throttles = Some(Throttles::open(&moving.dir)?);
         }
         // While something moves an agent looks more often than there is anything new.
         let fresh = |(at, _): &&(Instant, Snapshot)| at.elapsed() < LOOKS_APART;
@@ -289,6 +343,7 @@ impl<H: Hypervisor> Host for Machines<H> {
         {
             let mut last = last.clone();
             moves.tell(&mut last);
+            self.tell_limits(&mut last);
             return Ok(last);
         }
         if self.last.is_none() {
@@ -298,6 +353,7 @@ impl<H: Hypervisor> Host for Machines<H> {
         // What was begun before comes first, at a start too.
         self.go_on();
         self.look()?;
+        self.give_limits_back();
         self.look_at_places()?;
         let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
         let class_of = |name: &str| places::class_of(&self.settings.classes, name);
@@ -321,6 +377,7 @@ impl<H: Hypervisor> Host for Machines<H> {
             }
             moves.tell(&mut snapshot);
         }
+        self.tell_limits(&mut snapshot);
         self.say_what_is_bound(&mut snapshot);
         let before = self.last.as_ref().map(|l| &l.1);
         self.yielding.look(before, &snapshot);
@@ -352,11 +409,16 @@ impl<H: Hypervisor> Host for Machines<H> {
                 Some(moves) => moves.cancel(volume),
                 None => Ok(()),
             },
+            Deed::Throttle { volume, to } => self.throttle(volume, *to),
             Deed::Inject { .. } => Err("nothing is delayed on a host of virtual machines".into()),
         }
     }
 
     fn end(&mut self) {
+        if let Some(throttles) = &mut self.throttles {
+            throttles.end_all();
+        }
+        self.give_limits_back();
         self.hypervisor.end();
     }
 }

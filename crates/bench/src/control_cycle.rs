@@ -133,6 +133,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 command: None,
                 moving: None,
                 calibrating: false,
+                throttle: None,
                 load: Some(load(i, rng)),
                 extents: None,
             }

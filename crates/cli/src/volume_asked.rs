@@ -1,11 +1,12 @@
-//! `terrace volume pin` and `history`: what a controller knows and does about a volume.
+//! `terrace volume pin`, `throttle` and `history`: what a controller knows and does about a volume.
 
 use anyhow::bail;
 use clap::Args;
 use manager::store::HistoryPoint;
+use manager::wire::Throttle;
 use report::live;
 use serde::Serialize;
-use units::Nanos;
+use units::{BytesPerSec, Nanos};
 
 use crate::asking::{Asking, time};
 
@@ -30,6 +31,54 @@ pub fn pin(args: &Pin) -> anyhow::Result<()> {
     let mut client = args.asking.client()?;
     args.asking
         .done(&client.pin(&args.volume, args.tier.as_deref())?)
+}
+
+/// `terrace volume throttle`
+#[derive(Debug, Args)]
+pub struct Throttling {
+    /// The volume; HOST/VOLUME where several hosts have one of that name
+    #[arg(value_name = "VOLUME")]
+    volume: String,
+    #[command(flatten)]
+    limits: ThrottleLimits,
+    /// For so long, seven days at most; then it does what it did before
+    #[arg(long = "for", value_name = "TIME", required_unless_present = "none")]
+    lasting: Option<Nanos>,
+    /// Not any more
+    #[arg(long, conflicts_with_all = ["iops", "bandwidth", "lasting"])]
+    none: bool,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// One at least.
+#[derive(Debug, Args)]
+#[group(multiple = true)]
+struct ThrottleLimits {
+    /// Requests per second, at least 10
+    #[arg(long, value_name = "IOPS")]
+    iops: Option<u64>,
+    /// Bytes per second, such as `20 MB/s`, at least 1 MiB/s
+    #[arg(long, value_name = "RATE")]
+    bandwidth: Option<BytesPerSec>,
+}
+
+/// Runs `terrace volume throttle`.
+pub fn throttle(args: &Throttling) -> anyhow::Result<()> {
+    let ThrottleLimits { iops, bandwidth } = args.limits;
+    let to = match args.lasting.filter(|_| !args.none) {
+        None => None,
+        Some(_) if iops.is_none() && bandwidth.is_none() => {
+            bail!("say what is limited: --iops, --bandwidth, or both")
+        }
+        Some(lasting) => Some(Throttle {
+            iops,
+            bandwidth_bytes_per_s: bandwidth.map(|b| b.0),
+            lasting_ns: lasting.0,
+        }),
+    };
+    let mut client = args.asking.client()?;
+    args.asking.done(&client.throttle(&args.volume, to)?)
 }
 
 /// `terrace volume history`

@@ -109,6 +109,8 @@ pub enum VolumeCommand {
     Inject(inject_cmd::Inject),
     /// Ask a controller to keep a volume on a tier
     Pin(volume_asked::Pin),
+    /// Ask a controller to let a volume do no more than this, for a time
+    Throttle(volume_asked::Throttling),
     /// Ask a controller for a volume's past
     History(volume_asked::History),
     /// Check the map of an array that is not served
@@ -231,6 +233,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Set(set) => self::set(set)?,
         VolumeCommand::Inject(inject) => return inject_cmd::run(&inject),
         VolumeCommand::Pin(pin) => volume_asked::pin(&pin)?,
+        VolumeCommand::Throttle(throttling) => volume_asked::throttle(&throttling)?,
         VolumeCommand::History(history) => volume_asked::history(&history)?,
         VolumeCommand::Check { array, output } => return check_cmd::check(&array, &output),
         VolumeCommand::Repair { array, output } => return check_cmd::repair(&array, &output),

@@ -1,5 +1,6 @@
 //! Bodies of orders and of errors: the words of the REST interface that are not the manager's own.
 
+use manager::wire::Throttle;
 use model::Goal;
 use model::Mode;
 use model::TierState;
@@ -45,6 +46,16 @@ pub struct PinBody {
     pub tier: Option<String>,
 }
 
+/// What the volume in the path may do at most, for a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["to"]))]
+pub struct ThrottleBody {
+    /// The limits, one at least; `null` lifts them.
+    #[serde(deserialize_with = "said")]
+    pub to: Option<Throttle>,
+}
+
 /// How far the controller may go for the goal in the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -72,7 +83,9 @@ pub fn goal_name(goal: Goal) -> &'static str {
 }
 
 /// A field that may be `null`, but not left out: a typing error must not take a pin away.
-fn said<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+fn said<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    d: D,
+) -> Result<Option<T>, D::Error> {
     Option::deserialize(d)
 }
 

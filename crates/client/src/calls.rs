@@ -9,7 +9,7 @@ use manager::view::{
     EventView, JobView, OutcomeView, PlaceView, PlanView, StatusView, TierView, VolumeView,
     WhyNotView, WhyView,
 };
-use manager::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
+use manager::wire::{JobsReport, Orders, Register, Throttle, Welcome, WindowReport, WireRefusal};
 use model::Goal;
 use model::Mode;
 use model::TierState;
@@ -18,7 +18,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use units::Nanos;
 
-use crate::body::{ErrorBody, HostBody, ModeBody, MovesBody, PinBody, TierStateBody, goal_name};
+use crate::body::{
+    ErrorBody, HostBody, ModeBody, MovesBody, PinBody, ThrottleBody, TierStateBody, goal_name,
+};
 use crate::connection::Client;
 use crate::error::ClientError;
 
@@ -183,6 +185,12 @@ impl Client {
         let path = format!("/v1/volumes/{}/pin", part(volume));
         let tier = tier.map(str::to_owned);
         self.call(Method::PUT, path, &PinBody { tier })
+    }
+
+    /// Lets a volume do no more than this for a time; as much as it can without it.
+    pub fn throttle(&mut self, volume: &str, to: Option<Throttle>) -> Answered<Done> {
+        let path = format!("/v1/volumes/{}/throttle", part(volume));
+        self.call(Method::PUT, path, &ThrottleBody { to })
     }
 
     /// How far the controller may go for a goal by itself.

@@ -2,7 +2,7 @@
 
 mod asked;
 
-use client::body::{HostBody, ModeBody, MovesBody, PinBody, TierStateBody};
+use client::body::{HostBody, ModeBody, MovesBody, PinBody, ThrottleBody, TierStateBody};
 use manager::question::{Answer, Done, PlaceQuestion, Question, Refusal};
 use manager::store::HistoryPoint;
 use manager::view::{
@@ -327,6 +327,17 @@ pub(crate) const ROUTES: &[Route] = &[
         },
     )
     .body::<PinBody>(),
+    Route::order(
+        Method::Put,
+        "/v1/volumes/{volume}/throttle",
+        "Let a volume do no more than this for a time",
+        |call| {
+            let volume = call.part("volume");
+            let ThrottleBody { to } = call.body()?;
+            call.answer(Question::Throttle { volume, to })
+        },
+    )
+    .body::<ThrottleBody>(),
     Route::order(
         Method::Put,
         "/v1/modes/{goal}",

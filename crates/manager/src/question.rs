@@ -8,6 +8,7 @@ use crate::view::{
     CountersView, EventView, JobView, OutcomeView, PlaceView, PlanView, StatusView, TierView,
     VolumeView, WhyNotView, WhyView,
 };
+use crate::wire::Throttle;
 use model::Mode;
 use model::{Goal, TierState};
 use units::Bytes;
@@ -110,6 +111,13 @@ pub enum Question {
         /// The tier.
         tier: Option<String>,
     },
+    /// Let a volume do no more than this for a time; as much as it can without it.
+    Throttle {
+        /// Its name.
+        volume: String,
+        /// The limits.
+        to: Option<Throttle>,
+    },
     /// How far the controller may go for a goal by itself.
     SetMode {
         /// The goal.
@@ -130,6 +138,7 @@ impl Question {
             | Question::CancelJob { .. }
             | Question::SetTier { .. }
             | Question::Pin { .. }
+            | Question::Throttle { .. }
             | Question::SetMode { .. } => true,
             Question::Status
             | Question::Tiers

@@ -190,6 +190,9 @@ pub struct VolumeView {
     /// Why it stays where it is, or why a person has to move it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
+    /// What it is limited to for a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<ThrottleView>,
     /// Load in the last window; none is unknown.
     pub load: Option<LoadView>,
     /// Its class's objective, if it has one.
@@ -207,6 +210,19 @@ pub struct VolumeView {
     /// What of it is on which tier, in order of tiers, those with any.
     #[serde(default)]
     pub on_tiers: Vec<OnTierView>,
+}
+
+/// What a volume may do at most, for a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThrottleView {
+    /// Requests per second.
+    pub iops: Option<u64>,
+    /// Bytes per second.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Time that is left of it; zero once it was lifted.
+    pub left_ns: u64,
+    /// Whether its agent says that it is so.
+    pub in_force: bool,
 }
 
 /// What of a volume is on a tier.

@@ -1,4 +1,4 @@
-//! What agents and the controller say to each other, version 3: plain data, JSON on the wire.
+//! What agents and the controller say to each other, version 4: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
@@ -15,7 +15,7 @@
 //! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
 //! is old and not fresh.
 //!
-//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]. A controller takes agents of those
+//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]. A controller takes agents of those
 //! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
 use model::{
@@ -25,7 +25,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// The oldest version of an agent that a controller takes in.
 pub const PROTOCOL_OLDEST: u32 = 1;
@@ -35,6 +35,9 @@ pub const PROTOCOL_ARRAY_POLICY: u32 = 2;
 
 /// The first version whose agents are told at once what reports are to tell.
 pub const PROTOCOL_FIRST_DETAIL: u32 = 3;
+
+/// The first version whose agents limit volumes for a time.
+pub const PROTOCOL_THROTTLES: u32 = 4;
 
 /// An agent says that it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -68,6 +71,30 @@ pub struct Welcome {
     /// What reports are to tell.
     #[serde(default, skip_serializing_if = "Detail::is_usual")]
     pub detail: Detail,
+}
+
+/// What a volume may do at most, for a time: beside other limits that it has, of which it lifts none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Throttle {
+    /// Requests per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// It ends by itself after so long.
+    pub lasting_ns: u64,
+}
+
+/// A volume to be limited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ThrottleOrder {
+    /// The volume.
+    pub volume: String,
+    /// To what.
+    pub throttle: Throttle,
 }
 
 /// What an array is to hold its operators to when they create and change volumes. It is the configuration's, and said again with
@@ -255,6 +282,9 @@ pub struct VolumeWindow {
     pub moving: Option<MovingWindow>,
     /// Whether a calibration session is under way.
     pub calibrating: bool,
+    /// What the agent limits it to, beside all other limits; the time is what is left of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<Throttle>,
     /// Its load; none is unknown.
     pub load: Option<Load>,
     /// Its extents; only where the orders ask for them.
@@ -447,6 +477,9 @@ pub struct Orders {
     pub calibrations: Vec<CalibrationOrder>,
     /// Calibration results that were taken in.
     pub calibrations_taken: Vec<u64>,
+    /// Volumes to limit; one that is limited and not named is let go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throttles: Vec<ThrottleOrder>,
     /// Objectives by class.
     #[serde(with = "objectives")]
     #[schemars(with = "Vec<objectives::Word>")]

@@ -341,6 +341,7 @@ impl Simulation<'_> {
                         left_bytes: m.reserved.0,
                         rate_bytes_per_s: m.rate().0,
                     }),
+                    throttle: None,
                     calibrating: self.sessions[v].is_some(),
                     load: Some(self.world.stats.take_load(v)),
                     extents: extents.as_mut().and_then(Iterator::next),

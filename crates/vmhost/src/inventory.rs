@@ -85,6 +85,7 @@ impl<'a> Inventory<'a> {
                     why: why.to_string(),
                 }),
                 command: by_hand(&f.known.domain, f.disk, self.path(f.disk).as_deref()),
+                throttle: None,
                 moving: None,
                 last_move: None,
                 counts: f.stats.and_then(|s| counts(f.known.id, s)),

@@ -25,6 +25,7 @@ pub mod fuzzing;
 mod hash;
 mod image;
 mod inventory;
+mod limits;
 pub mod moving;
 mod pool;
 pub mod qemu;
@@ -38,6 +39,7 @@ pub use domain::{Chain, Disk, DiskKind, Domain, Fixed, Mirror, Platform, Source}
 pub use error::HostError;
 pub use image::{At, Image};
 pub use inventory::{Inventory, Known, Place, volume_name};
+pub use limits::Limits;
 pub use pool::{Pool, directory_of};
 pub use stats::{BlockStats, Direction, DomainStats, Latencies, Listed, domain_stats, listed};
 pub use tier::{Guess, Medium, Transport, guessed};

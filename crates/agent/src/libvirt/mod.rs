@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use vmhost::builds::{self, Build};
 use vmhost::{
-    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, domain_stats,
-    guessed, listed, quoted,
+    DiskKind, Domain, DomainStats, Fixed, Guess, Inventory, Known, Limits, Listed, Place, Pool,
+    domain_stats, guessed, listed, quoted,
 };
 
 use crate::images::check_qcow2;
@@ -344,6 +344,29 @@ impl Hypervisor for Libvirt {
 
     fn has_commands(&self) -> bool {
         true
+    }
+
+    fn limits(&mut self, domain: &Domain) -> Result<BTreeMap<String, Limits>, String> {
+        let disks = domain.disks.iter().filter(|d| d.kind == DiskKind::Disk);
+        let targets: Vec<&String> = disks.map(|d| &d.target).collect();
+        let ask = targets.iter().map(|target| {
+            let (uuid, target) = (quoted(&domain.uuid), quoted(target));
+            format!("blkdeviotune {uuid} {target} --live")
+        });
+        let answers = self.virsh.ask(&ask.collect::<Vec<_>>())?;
+        let read = |(target, answer): (&&String, &Answer)| {
+            let limits = Limits::of_virsh(answer.text()?).map_err(|e| e.to_string())?;
+            Ok(((*target).clone(), limits))
+        };
+        targets.iter().zip(&answers).map(read).collect()
+    }
+
+    fn limit(&mut self, domain: &Domain, target: &str, to: &Limits) -> Result<(), String> {
+        let limits = to.virsh_words();
+        let mut words = vec!["blkdeviotune", &domain.uuid, target, "--live"];
+        words.extend(limits.iter().map(String::as_str));
+        let said = self.virsh.order(&words);
+        said.map(|_| ()).map_err(moves::Refusal::why)
     }
 
     fn end(&mut self) {

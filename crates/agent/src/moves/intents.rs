@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
 use vmhost::moving::{INTENT_FORM, Intent};
 
 use crate::virsh::Orders;
@@ -91,28 +92,12 @@ impl Intents {
     /// # Errors
     /// It is as before, as far as anybody knows.
     pub(crate) fn save(&self, name: &str, intent: &Intent) -> Result<(), String> {
-        let text = serde_json::to_string_pretty(intent).map_err(|e| e.to_string())?;
-        let path = self.file(name);
-        let new = self.dir.join(format!("{name}{ENDING}{NEW}"));
-        let written = (|| {
-            let mut file = File::create(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            sync_directory(&self.dir)
-        })();
-        written.map_err(|e| format!("{} cannot be written: {e}", path.display()))
+        save_durably(&self.file(name), intent)
     }
 
     /// Removes an intent, durably. One that is not there is no fault.
     pub(crate) fn forget(&self, name: &str) -> Result<(), String> {
-        let path = self.file(name);
-        let removed = match fs::remove_file(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            other => other,
-        };
-        let removed = removed.and_then(|()| sync_directory(&self.dir));
-        removed.map_err(|e| format!("{} cannot be removed: {e}", path.display()))
+        remove_durably(&self.file(name))
     }
 
     /// Where an intent is written.
@@ -137,7 +122,9 @@ fn is_ours(name: &str) -> bool {
     let number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
     let order = name.strip_prefix(TEXT).and_then(|n| n.strip_suffix(".xml"));
     let order = order.and_then(|n| n.split_once('-'));
-    name.ends_with(&format!("{ENDING}{NEW}"))
+    let ends = |ending: &str| name.ends_with(&format!("{ending}{NEW}"));
+    ends(ENDING)
+        || ends(crate::throttles::ENDING)
         || order.is_some_and(|(pid, n)| number(pid) && number(n))
 }
 
@@ -156,6 +143,37 @@ fn read(path: &Path) -> Result<Intent, String> {
             "it has form {other}, and this program reads {INTENT_FORM}"
         ))),
     }
+}
+
+/// Writes a value to a file, durably: it has the one before or this one, whatever happens.
+///
+/// # Errors
+/// It is as before, as far as anybody knows.
+pub(crate) fn save_durably(path: &Path, value: &impl Serialize) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| e.to_string())?;
+    let mut new = path.as_os_str().to_owned();
+    new.push(NEW);
+    let written = (|| {
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        sync_directory(path.parent().unwrap_or(Path::new("/")))
+    })();
+    written.map_err(|e| format!("{} cannot be written: {e}", path.display()))
+}
+
+/// Removes a file, durably. One that is not there is no fault.
+///
+/// # Errors
+/// It may still be there.
+pub(crate) fn remove_durably(path: &Path) -> Result<(), String> {
+    let removed = match fs::remove_file(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    };
+    let removed = removed.and_then(|()| sync_directory(path.parent().unwrap_or(Path::new("/"))));
+    removed.map_err(|e| format!("{} cannot be removed: {e}", path.display()))
 }
 
 /// Makes names in a directory durable.

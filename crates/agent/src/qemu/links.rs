@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use vmhost::builds::Build;
 use vmhost::qemu::{self, Machine, Options};
-use vmhost::{DomainStats, Known};
+use vmhost::{Domain, DomainStats, Known};
 
 use super::monitor::{Life, Missing, Monitor, short};
 use crate::moves::Refusal;
@@ -105,6 +105,19 @@ impl Links {
         self.links
             .entry(name.into())
             .or_insert_with(|| Link::new(path))
+    }
+
+    /// A machine as it is now, in the life of a domain that was seen.
+    ///
+    /// # Errors
+    /// It does not run any more, or nobody can say.
+    pub(super) fn machine(&mut self, domain: &Domain) -> Result<Machine, String> {
+        let link = self.link(&domain.name);
+        match link.look() {
+            Reached::On(machine) if link.life() == domain.id => Ok(machine),
+            Reached::On(_) | Reached::Off => Err("it does not run any more".into()),
+            Reached::Unknown(why) => Err(why),
+        }
     }
 
     /// Takes back all that was set.

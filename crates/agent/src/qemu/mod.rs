@@ -9,11 +9,11 @@ mod monitor;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use vmhost::{At, DomainStats, Inventory, Place, builds};
+use vmhost::{At, Domain, DomainStats, Inventory, Limits, Place, builds};
 
 use crate::images::{self, is_same};
 use crate::machines::{Copied, Hypervisor};
-use crate::moves::Hands;
+use crate::moves::{Hands, Refusal};
 use crate::places::{PlacesOf, TierOf};
 use hands::QmpHands;
 use links::{Links, Read};
@@ -127,6 +127,19 @@ impl Hypervisor for Qemu {
 
     fn has_commands(&self) -> bool {
         false
+    }
+
+    fn limits(&mut self, domain: &Domain) -> Result<BTreeMap<String, Limits>, String> {
+        let machine = self.links.machine(domain)?;
+        Ok(machine.limits())
+    }
+
+    fn limit(&mut self, domain: &Domain, target: &str, to: &Limits) -> Result<(), String> {
+        let machine = self.links.machine(domain)?;
+        let device = machine.device_of(target).ok_or("the disk is gone")?;
+        let link = self.links.link(&domain.name);
+        let said = link.order("block_set_io_throttle", to.qemu_arguments(device));
+        said.map(|_| ()).map_err(Refusal::why)
     }
 
     fn end(&mut self) {

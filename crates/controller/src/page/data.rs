@@ -83,12 +83,13 @@ impl Wanted {
 }
 
 /// Words for what is special about a volume; the filter knows them.
-pub(super) fn marks(volume: &VolumeView) -> [(&'static str, bool); 5] {
+pub(super) fn marks(volume: &VolumeView) -> [(&'static str, bool); 6] {
     [
         ("missed", missed(volume)),
         ("moving", volume.moving.is_some()),
         ("calibrating", volume.calibrating),
         ("pinned", volume.pinned.is_some()),
+        ("limited", volume.throttle.is_some()),
         ("unknown", volume.load.is_none()),
     ]
 }

@@ -48,7 +48,7 @@ pub(super) fn filter(wanted: &Wanted) -> Markup {
         form id="filter-form" method="get" action="/" role="search" {
             label for="filter" { "Filter" }
             input id="filter" name="filter" type="search" value=(wanted.filter) autocomplete="off" spellcheck="false"
-                placeholder="name, tier, class, missed, moving, pinned …";
+                placeholder="name, tier, class, missed, moving, pinned, limited …";
             input type="hidden" name="sort" value=(key_name(wanted.sort));
             input type="hidden" name="order" value=(order_name(wanted.order()));
             button type="submit" { "Filter" }
@@ -163,6 +163,7 @@ fn state(v: &VolumeView) -> Markup {
         }
         @if v.calibrating { span class="mark" { "calibrating" } " " }
         @if let Some(tier) = &v.pinned { span class="mark" { "pinned to " (tier) } " " }
+        @if let Some(t) = &v.throttle { span class="mark" { "limited" @if !t.in_force { ", not yet" } @if t.left_ns > 0 { " for " (duration(t.left_ns)) } } " " }
         @if v.load.is_none() { span class="mark" { "unknown" } " " }
         @if let Some(left) = v.cooldown_left_ns { span class="faint" { "rests for " (duration(left)) " " } }
         @if errors > 0 { span class="bad" { (count(errors)) " errors" } }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use units::{BytesPerSec, Iops, TierId, VolumeId};
+use units::{BytesPerSec, Iops, Nanos, TierId, VolumeId};
 use volume::{Claim, Limits, shares};
 
 use super::{Desk, NOT_SERVED, Result, Told, done, tier_named};
+use crate::clock;
 use crate::objective::SharedObjective;
-use crate::stages::throttle::Share;
+use crate::stages::throttle::{Share, Throttled};
 
 /// Limits and objective of one volume, as its operator and the live manager set them.
 #[derive(Debug, Clone)]
@@ -16,9 +17,49 @@ pub(super) struct VolumeLimits {
     pub(super) share: Arc<Share>,
     pub(super) objective: Arc<SharedObjective>,
     pub(super) own: Limits,
+    /// What holds beside that for a time, and until when.
+    pub(super) for_a_time: Option<(Limits, u64)>,
     pub(super) weight: f64,
     pub(super) before: (u64, u64),
     pub(super) demand: (f64, f64),
+}
+
+impl VolumeLimits {
+    /// What holds of the volume itself.
+    fn all(&self) -> Limits {
+        match &self.for_a_time {
+            Some((limits, _)) => both(self.own, *limits),
+            None => self.own,
+        }
+    }
+
+    /// Limits for a time that is not over.
+    fn throttled(&self, now_ns: u64) -> Option<Throttled> {
+        let (limits, until_ns) = self.for_a_time.as_ref()?;
+        let left_ns = until_ns.checked_sub(now_ns).filter(|left| *left > 0)?;
+        Some(Throttled {
+            iops: limits.iops,
+            bandwidth: limits.bandwidth,
+            lasting: Nanos(left_ns),
+        })
+    }
+}
+
+/// Limits that keep two.
+fn both(one: Limits, other: Limits) -> Limits {
+    let iops = least(one.iops.map(|i| i.0), other.iops.map(|i| i.0));
+    let bytes = |l: Limits| l.bandwidth.map(|b| b.0 as f64);
+    Limits {
+        iops: iops.map(Iops),
+        bandwidth: least(bytes(one), bytes(other)).map(|b| BytesPerSec(b as u64)),
+    }
+}
+
+fn least(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    match (one, other) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
 }
 
 /// Whether a number is a weight. Refuses what is no number too.
@@ -51,8 +92,51 @@ impl Desk {
         if let Some(weight) = weight {
             limits.weight = weight;
         }
-        limits.share.limit(limits.own);
+        limits.share.limit(limits.all());
         done(format!("limits of {name} are set"))
+    }
+
+    pub(crate) fn throttle_volume(&self, name: &str, to: Option<Throttled>) -> Result<Told> {
+        let id = self.volume(name)?.id;
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = volumes
+            .get_mut(&id)
+            .ok_or_else(|| format!("volume {name:?}: {NOT_SERVED}"))?;
+        let now_ns = clock::now_ns();
+        limits.for_a_time = to.map(|to| {
+            let limits = Limits {
+                iops: to.iops.filter(|i| i.0 > 0.0),
+                bandwidth: to.bandwidth.filter(|b| b.0 > 0),
+            };
+            (limits, now_ns.saturating_add(to.lasting.0))
+        });
+        limits.share.limit(limits.all());
+        match to {
+            Some(to) => done(format!("{name} is limited for {}", to.lasting)),
+            None => done(format!("{name} is not limited for a time any more")),
+        }
+    }
+
+    /// Which volumes are limited for a time, with what is left of it.
+    pub(super) fn throttled(&self) -> BTreeMap<VolumeId, Throttled> {
+        let now_ns = clock::now_ns();
+        let volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        let throttled = volumes.iter();
+        throttled
+            .filter_map(|(id, limits)| Some((*id, limits.throttled(now_ns)?)))
+            .collect()
+    }
+
+    /// Ends limits whose time is over. To be called about ten times a second.
+    pub fn end_limits(&self) {
+        let now_ns = clock::now_ns();
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        for limits in volumes.values_mut() {
+            if limits.for_a_time.is_some_and(|(_, until)| until <= now_ns) {
+                limits.for_a_time = None;
+                limits.share.limit(limits.own);
+            }
+        }
     }
 
     pub(super) fn limit_tier(&self, name: &str, limits: Limits) -> Result<Told> {
@@ -89,7 +173,7 @@ impl Desk {
             limits.demand = (rate(now.0, limits.before.0), rate(now.1, limits.before.1));
             limits.before = now;
             if !tiers.contains_key(homes.get(id).unwrap_or(&TierId(u16::MAX))) {
-                limits.share.limit(limits.own); // it may have left a limited tier
+                limits.share.limit(limits.all()); // it may have left a limited tier
             }
         }
         for (tier, limit) in tiers {
@@ -116,18 +200,11 @@ impl Desk {
             );
             for (i, id) in of_tier.iter().enumerate() {
                 let volume = volumes.get_mut(id).expect("just listed");
-                let least = |own: Option<f64>, share: Option<f64>| match (own, share) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
+                let share = Limits {
+                    iops: iops.as_ref().map(|s| Iops(s[i])),
+                    bandwidth: bandwidth.as_ref().map(|s| BytesPerSec(s[i] as u64)),
                 };
-                let own = volume.own;
-                let iops = least(own.iops.map(|x| x.0), iops.as_ref().map(|s| s[i]));
-                let bytes = own.bandwidth.map(|x| x.0 as f64);
-                let bytes = least(bytes, bandwidth.as_ref().map(|s| s[i]));
-                volume.share.limit(Limits {
-                    iops: iops.map(Iops),
-                    bandwidth: bytes.map(|b| BytesPerSec(b as u64)),
-                });
+                volume.share.limit(both(volume.all(), share));
             }
         }
     }

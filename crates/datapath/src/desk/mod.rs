@@ -244,6 +244,7 @@ impl Desk {
             share: share.clone(),
             objective: Arc::clone(&objective),
             own: Limits::default(),
+            for_a_time: None,
             weight: 1.0,
             before: (0, 0),
             demand: (0.0, 0.0),

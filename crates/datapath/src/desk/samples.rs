@@ -6,6 +6,7 @@ use model::{DeviceSpec, ExtentRanges};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec};
 
+use crate::stages::throttle::Throttled;
 use crate::stages::{DeviceStagesSample, StagesSample};
 use crate::worker::LastMove;
 
@@ -142,6 +143,9 @@ pub struct VolumeSample {
     pub moving: Option<MovingSample>,
     /// How the last move ended, since the server runs.
     pub last_move: Option<LastMove>,
+    /// What it is limited to for a time, with what is left of that.
+    #[serde(default)]
+    pub throttled: Option<Throttled>,
     /// Its stages.
     #[serde(flatten)]
     pub stages: StagesSample,

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};
 use crate::keeper::{Keeper, errno_name};
 use crate::stages::StagesSample;
+use crate::stages::throttle::Throttled;
 use crate::worker::{LiveSample, Message, WorkerSamples};
 
 /// What a move is that waits for its volume to be served.
@@ -26,7 +27,9 @@ impl Desk {
     pub(super) fn samples(&self) -> Result<Told> {
         let at_ns = clock::now_ns();
         let workers = self.sample_workers(at_ns)?;
-        let samples = self.with_keeper(move |keeper| samples(keeper, at_ns, workers))??;
+        let throttled = self.throttled();
+        let samples =
+            self.with_keeper(move |keeper| samples(keeper, at_ns, workers, &throttled))??;
         Ok(Told::Samples(samples))
     }
 
@@ -53,7 +56,12 @@ impl Desk {
     }
 }
 
-fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Result<Samples> {
+fn samples(
+    keeper: &mut Keeper,
+    at_ns: u64,
+    workers: Vec<WorkerSamples>,
+    throttled: &BTreeMap<VolumeId, Throttled>,
+) -> Result<Samples> {
     let connected = |device: DeviceId| {
         let linked = |w: &WorkerSamples| w.linked.contains(&device);
         !workers.is_empty() && workers.iter().all(linked)
@@ -73,6 +81,9 @@ fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Resu
             Some(live) => served(keeper, record, live),
             None => at_rest(keeper, record, &moves)?,
         });
+        if let Some(sample) = volumes.last_mut() {
+            sample.throttled = throttled.get(&record.id).copied();
+        }
     }
     let troubles = troubles(keeper, &volumes);
     // What was given up is nowhere any more.
@@ -189,6 +200,7 @@ fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSam
         connections: live.connections,
         moving,
         last_move: live.last_move,
+        throttled: None,
         stages: live.stages,
         ..known(keeper, record, live.placed)
     }
@@ -239,6 +251,7 @@ fn known(keeper: &Keeper, record: &VolumeRecord, placed: Vec<(DeviceId, Bytes)>)
         connections: 0,
         moving: None,
         last_move: None,
+        throttled: None,
         stages: StagesSample::default(),
     }
 }

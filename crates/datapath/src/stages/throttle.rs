@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
-use units::{BytesPerSec, Iops};
+use units::{BytesPerSec, Iops, Nanos};
 use volume::{Limits, VolumeMap};
 
 use super::Stage;
@@ -96,13 +96,31 @@ pub enum Word {
         /// Weight among the volumes of a limited tier.
         weight: Option<f64>,
     },
+    /// Limits for a time, beside the others, in place of those that were asked for before.
+    Throttle {
+        /// The volume's name.
+        volume: String,
+        /// The limits; none ends them.
+        to: Option<Throttled>,
+    },
+}
+
+/// Limits for a time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Throttled {
+    /// Requests per second.
+    pub iops: Option<Iops>,
+    /// Bytes per second.
+    pub bandwidth: Option<BytesPerSec>,
+    /// For so long.
+    pub lasting: Nanos,
 }
 
 impl Stage for Throttle {
     /// Where its limits come from.
     type Setup = Arc<Share>;
     type Word = Word;
-    const WORDS: &'static [&'static str] = &["limit"];
+    const WORDS: &'static [&'static str] = &["limit", "throttle"];
     type Status = ();
     type Sample = ();
 
@@ -127,18 +145,30 @@ impl Stage for Throttle {
     }
 
     fn check(word: &Word) -> Result<(), String> {
-        let Word::Limit { weight, .. } = word;
-        weight.map_or(Ok(()), weighable)
+        match word {
+            Word::Limit { weight, .. } => weight.map_or(Ok(()), weighable),
+            Word::Throttle { to: None, .. } => Ok(()),
+            Word::Throttle { to: Some(to), .. } => {
+                let some = to.iops.is_some_and(|i| i.0 > 0.0);
+                let some = some || to.bandwidth.is_some_and(|b| b.0 > 0);
+                match some && to.lasting > Nanos::ZERO {
+                    true => Ok(()),
+                    false => Err("it limits nothing, or for no time".into()),
+                }
+            }
+        }
     }
 
     fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
-        let Word::Limit {
-            volume,
-            iops,
-            bandwidth,
-            weight,
-        } = word;
-        desk.limit_volume(&volume, iops, bandwidth, weight)
+        match word {
+            Word::Limit {
+                volume,
+                iops,
+                bandwidth,
+                weight,
+            } => desk.limit_volume(&volume, iops, bandwidth, weight),
+            Word::Throttle { volume, to } => desk.throttle_volume(&volume, to),
+        }
     }
 }
 

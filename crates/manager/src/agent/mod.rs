@@ -1,7 +1,7 @@
 //! An agent without its edges: from snapshots of one array to reports, from orders to deeds.
 //!
 //! ```text
-//!   array ──snapshot──▶ beat ──▶ deeds: start, give up, inject ──▶ array
+//!   array ──snapshot──▶ beat ──▶ deeds: start, give up, … ──▶ array
 //!                         │
 //!                         └─ a window has ended ──▶ report ──▶ controller ──▶ orders ─┐
 //!                         ▲                                                           │
@@ -11,7 +11,7 @@
 //! It remembers nothing over a restart: the array knows what is being moved, and the orders name all that is to be going on. A
 //! move that is under way already is adopted; one whose volume is on its target is done; one that was never begun is begun.
 //! Orders run out: an agent that hears nothing begins nothing new. What is under way goes on, since data is safe in
-//! every phase of a move. Injected latency ends by itself in the array shortly after the agent stops renewing it.
+//! every phase of a move. Injected latency ends by itself in the array shortly after the agent stops renewing it, and limits when their time is over.
 //!
 //! Several beats make a window. Times are the agent's own, nanoseconds from any start.
 
@@ -21,6 +21,7 @@ mod sessions;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod throttles;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,8 +29,8 @@ use model::ClassObjective;
 
 use crate::wire::{
     ArrayPolicy, CalibrationOrder, CalibrationResult, Detail, DeviceWindow, JobProgress, JobWindow,
-    JobsReport, MoveOrder, Orders, PROTOCOL, Register, VolumeWindow, Welcome, WindowReport,
-    WireRefusal,
+    JobsReport, MoveOrder, Orders, PROTOCOL, Register, Throttle, VolumeWindow, Welcome,
+    WindowReport, WireRefusal,
 };
 
 pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
@@ -59,6 +60,13 @@ pub enum Deed {
         delay_ns: u64,
         /// For so long, unless it is said again.
         lasting_ns: u64,
+    },
+    /// Let a volume do no more than this, or as much as before: what it was limited to by the last one is over.
+    Throttle {
+        /// The volume.
+        volume: String,
+        /// To what; it ends by itself when its time is over.
+        to: Option<Throttle>,
     },
 }
 
@@ -103,6 +111,7 @@ pub struct Agent {
     told: BTreeSet<u32>,
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
+    throttles: throttles::Throttles,
     results: Vec<CalibrationResult>,
     objectives: Vec<ClassObjective>,
     policy: Option<ArrayPolicy>,
@@ -132,6 +141,7 @@ impl Agent {
             told: BTreeSet::new(),
             wanted_sessions: Vec::new(),
             sessions: Vec::new(),
+            throttles: throttles::Throttles::default(),
             results: Vec::new(),
             objectives: Vec::new(),
             policy: None,
@@ -180,6 +190,7 @@ impl Agent {
         };
         self.look_after_moves(now_ns, &snapshot);
         self.look_after_sessions(now_ns, &snapshot);
+        self.look_after_throttles(now_ns, &snapshot);
         if !self.window_is_over(now_ns) {
             self.tell_of_ended();
             return;
@@ -244,7 +255,8 @@ impl Agent {
             (began_ns + self.window_ns).saturating_sub(now_ns)
         });
         let steps = self.sessions.iter().map(|s| s.due_in_ns(now_ns));
-        steps.fold(window, u64::min)
+        let limits = self.throttles.due_in_ns(now_ns);
+        steps.chain(limits).fold(window, u64::min)
     }
 
     /// Whether something is going on, or ordered, that wants to be looked at more often than once a window.
@@ -294,6 +306,7 @@ impl Agent {
         self.objectives = orders.objectives;
         self.keep_policy(orders.policy);
         self.detail = orders.detail;
+        self.throttles.wanted(now_ns, orders.throttles);
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
     }
@@ -348,6 +361,9 @@ impl Agent {
                 self.remark(format!("cannot give the move of {volume} up: {why}"));
             }
             (Deed::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
+            (Deed::Throttle { volume, .. }, Err(why)) => {
+                self.remark(format!("the limits of {volume} are not as ordered: {why}"));
+            }
         }
     }
 
@@ -376,6 +392,7 @@ impl Agent {
                 command: v.command.clone(),
                 moving: v.moving.clone(),
                 calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
+                throttle: v.throttle,
                 load: before(i, &v.name).and_then(|old| v.load_since(old)),
                 extents: self.extent_window(v),
             })

@@ -3,7 +3,7 @@
 use model::{DeviceSpec, IoFailure};
 
 use super::ExtentsSnapshot;
-use crate::wire::{ArrayTrouble, Bound, DeviceIo, FailedIo, Load, MovingWindow, Placed};
+use crate::wire::{ArrayTrouble, Bound, DeviceIo, FailedIo, Load, MovingWindow, Placed, Throttle};
 
 /// The whole array.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -88,6 +88,8 @@ pub struct VolumeSnapshot {
     pub bound: Option<Bound>,
     /// The command that moves it by hand.
     pub command: Option<String>,
+    /// What it is limited to by a [`super::Deed::Throttle`], with the time that is left of it.
+    pub throttle: Option<Throttle>,
     /// The move under way.
     pub moving: Option<MovingWindow>,
     /// How the last move ended, if it is known.

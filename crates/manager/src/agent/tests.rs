@@ -7,7 +7,7 @@ use model::{
 use units::{DeviceId, Nanos};
 
 use super::*;
-use crate::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
+use crate::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed, ThrottleOrder};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -24,6 +24,7 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
         movable: true,
         bound: None,
         command: None,
+        throttle: None,
         moving: moving.map(|to| MovingWindow {
             device: to.into(),
             copied_bytes: 10,
@@ -111,6 +112,7 @@ fn orders(agent: &Agent, moves: Vec<MoveOrder>) -> Orders {
         cancels: vec![],
         calibrations: vec![],
         calibrations_taken: vec![],
+        throttles: vec![],
         objectives: agent.objectives.clone(),
         policy: None,
         detail: agent.detail,
@@ -653,4 +655,82 @@ fn a_window_tells_extents_where_the_orders_ask_for_it() {
     // What could not be looked at is unknown, and counts for the next window.
     agent.beat(4 * SECOND, plain.clone());
     assert_eq!(report(&mut agent).volumes[0].extents, None);
+}
+
+#[test]
+fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
+    let throttle = |iops: u64, seconds: u64| Throttle {
+        iops: Some(iops),
+        bandwidth_bytes_per_s: None,
+        lasting_ns: seconds * SECOND,
+    };
+    let limited = |to: Option<Throttle>| {
+        snapshot(vec![VolumeSnapshot {
+            throttle: to,
+            ..volume("slow", None)
+        }])
+    };
+    // Of an agent before this one, and wanted or not: nobody has said so yet.
+    let mut agent = registered(vec![volume("slow", None)]);
+    agent.beat(SECOND + 1, limited(Some(throttle(70, 60))));
+    assert_eq!(agent.poll_deed(), None);
+    let ordered = |agent: &Agent, to: Option<Throttle>| Orders {
+        throttles: to
+            .map(|throttle| ThrottleOrder {
+                volume: "data".into(),
+                throttle,
+            })
+            .into_iter()
+            .collect(),
+        ..orders(agent, vec![])
+    };
+    let answer = ordered(&agent, Some(throttle(50, 60)));
+    agent.ordered(SECOND + 2, SECOND + 2, answer);
+    agent.beat(SECOND + 3, limited(Some(throttle(70, 60))));
+    let deed = agent.poll_deed().expect("another limit is ordered");
+    let Deed::Throttle { volume: of, to } = &deed else {
+        panic!("{deed:?}")
+    };
+    assert_eq!((&**of, to.unwrap().iops), ("data", Some(50)));
+    // Refused: it is tried again, after a while.
+    agent.done(&deed, Err("not now".into()));
+    agent.beat(SECOND + 4, limited(None));
+    assert_eq!(agent.poll_deed(), None);
+    agent.beat(2 * SECOND, limited(None));
+    let told = report(&mut agent);
+    assert!(told.trouble[0].contains("data are not as ordered: not now"));
+    agent.ordered(
+        11 * SECOND,
+        11 * SECOND,
+        ordered(&agent, Some(throttle(50, 51))),
+    );
+    agent.beat(12 * SECOND, limited(None));
+    assert!(matches!(
+        agent.poll_deed(),
+        Some(Deed::Throttle { to: Some(_), .. })
+    ));
+    agent.beat(12 * SECOND + 1, limited(Some(throttle(50, 50))));
+    assert_eq!(agent.poll_deed(), None);
+    agent.beat(13 * SECOND, limited(Some(throttle(50, 49))));
+    assert_eq!(
+        report(&mut agent).volumes[0].throttle,
+        Some(throttle(50, 49))
+    );
+    // Without a controller it goes on until its time is over; then nobody has to say so.
+    agent.beat(40 * SECOND, limited(Some(throttle(50, 22))));
+    assert_eq!(agent.poll_deed(), None);
+    assert!(agent.due_in_ns(61 * SECOND) <= SECOND);
+    agent.beat(70 * SECOND, limited(None));
+    assert_eq!(agent.poll_deed(), None);
+    // What is not named any more is lifted.
+    let _ = report(&mut agent);
+    agent.ordered(70 * SECOND, 70 * SECOND, ordered(&agent, None));
+    agent.beat(70 * SECOND + 1, limited(Some(throttle(50, 600))));
+    assert_eq!(
+        agent.poll_deed(),
+        Some(Deed::Throttle {
+            volume: "data".into(),
+            to: None
+        })
+    );
 }

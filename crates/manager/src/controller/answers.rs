@@ -79,6 +79,7 @@ impl Controller {
             Question::CancelJob { host, job } => self.cancel_job(host.as_deref(), job),
             Question::SetTier { tier, state } => self.set_tier(&tier, state),
             Question::Pin { volume, tier } => self.pin(&volume, tier),
+            Question::Throttle { volume, to } => self.throttle(&volume, to),
             Question::SetMode { goal, mode } => {
                 self.operator.modes.insert(goal, mode);
                 self.operator_dirty = true;
@@ -145,7 +146,7 @@ impl Controller {
         Ok(Done { message })
     }
 
-    fn order_done(
+    pub(super) fn order_done(
         &mut self,
         host: Option<&str>,
         volume: Option<&str>,

@@ -289,6 +289,13 @@ impl Controller {
     fn measure(&mut self, host: &mut Host, as_of: Nanos, report: &WindowReport) {
         let window_ns = report.window_ns;
         let began = Nanos(as_of.0.saturating_sub(window_ns));
+        // What is limited cannot show what it would do, and how long it would take.
+        let limited = |r: &WindowReport| {
+            let limited = r.volumes.iter().filter(|v| v.throttle.is_some());
+            limited.map(|v| v.name.clone()).collect::<BTreeSet<_>>()
+        };
+        let mut throttled = limited(report);
+        throttled.extend(host.report().map(limited).unwrap_or_default());
         let epoch = host.epoch.get_or_insert_with(|| Epoch {
             began,
             ..Epoch::default()
@@ -323,9 +330,11 @@ impl Controller {
                 sum.1 += window_ns;
             }
             let Some(load) = load else { continue };
-            let sum = epoch.loads.entry(v.name.clone()).or_default();
-            sum.0.add(load);
-            sum.1 += window_ns;
+            if !throttled.contains(&v.name) {
+                let sum = epoch.loads.entry(v.name.clone()).or_default();
+                sum.0.add(load);
+                sum.1 += window_ns;
+            }
             let totals = host.totals.entry(v.name.clone()).or_default();
             count(totals, load, if missed { window_ns } else { 0 });
             if !self.stores {

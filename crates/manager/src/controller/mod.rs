@@ -22,6 +22,7 @@ mod jobs;
 mod outcomes;
 mod place;
 mod reasons;
+mod throttles;
 mod trouble;
 mod views;
 mod watch;
@@ -39,8 +40,8 @@ use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
     ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
-    PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, Register, Welcome, WindowReport, WireRefusal,
-    host_name_fault,
+    PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, PROTOCOL_THROTTLES, Register, Welcome, WindowReport,
+    WireRefusal, host_name_fault,
 };
 use model::Mode;
 use model::TierState;
@@ -62,6 +63,9 @@ struct Operator {
     tiers: BTreeMap<String, TierState>,
     /// By host and volume; none is "not pinned, whatever the file says".
     pins: BTreeMap<String, Option<String>>,
+    /// By host and volume.
+    #[serde(default)]
+    throttles: BTreeMap<String, throttles::Throttled>,
 }
 
 /// Values that are counted over all restarts.
@@ -498,17 +502,24 @@ impl Controller {
     pub fn tick(&mut self, now: Now) {
         self.advance(now);
         self.actor = "controller".into();
+        self.end_throttles();
         self.watch();
         self.look_now_and_then();
     }
 
     /// All that is to be going on at a host.
     fn orders(&mut self, name: &str, session: u64, seq: u64) -> Orders {
+        self.end_throttles();
         let objectives = self.objectives();
         let lease_ns = self.settings.words.window.0 * LEASE_WINDOWS;
         let (at, detail) = (self.now.at, self.detail());
         let link = self.hosts[name].link;
-        let policy = self.array_policy(link.map_or(PROTOCOL, |l| l.protocol));
+        let protocol = link.map_or(PROTOCOL, |l| l.protocol);
+        let policy = self.array_policy(protocol);
+        let throttles = match protocol >= PROTOCOL_THROTTLES {
+            true => self.throttle_orders(name),
+            false => vec![],
+        };
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
         let before_all = at.saturating_sub(JOBS_KEPT);
@@ -537,6 +548,7 @@ impl Controller {
                 host.kept.calibrations.clone()
             },
             calibrations_taken: host.kept.taken.iter().copied().collect(),
+            throttles,
             objectives,
             policy,
             detail,

@@ -221,6 +221,7 @@ impl Controller {
             device,
             pinned: self.pin_of(&host.name, &v.name),
             bound: v.bound.clone(),
+            throttle: self.throttle_view(&host.name, v),
             load: load.map(|l| load_view(l, report.window_ns)),
             slo,
             p99_us: spark.p99_us.into(),

@@ -6,6 +6,7 @@ mod place;
 mod reload;
 mod reports;
 mod restarts;
+mod throttles;
 mod trouble;
 
 use host::{BASE, Host, volume};

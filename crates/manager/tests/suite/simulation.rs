@@ -11,6 +11,7 @@ mod array;
 mod machines;
 mod site;
 mod store;
+mod throttles;
 mod world;
 
 use testkit::seeds;
@@ -55,6 +56,7 @@ fn every_seed_keeps_the_promises() {
             sums.moves_begun > count && sums.moves_done > count && sums.extents_done > count,
             "{sums:?}"
         );
+        assert!(sums.throttles > count / 4, "{sums:?}");
         assert!(
             sums.lost > count && sums.late > count && sums.kills > count / 2,
             "{sums:?}"

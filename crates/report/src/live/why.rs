@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use manager::view::{OnTierView, OptionView, VolumeView, WhyNotView, WhyView};
+use manager::view::{OnTierView, OptionView, ThrottleView, VolumeView, WhyNotView, WhyView};
 use units::Nanos;
 
 use super::{ago, line, outcomes};
@@ -32,6 +32,22 @@ pub fn why(why: &WhyView, now: Nanos) -> String {
         let _ = write!(out, "\nits moves\n{}", outcomes(&why.outcomes, now));
     }
     out
+}
+
+fn limited(t: &ThrottleView) -> String {
+    let iops = t.iops.map(|n| format!("{n} requests"));
+    let bytes = t.bandwidth_bytes_per_s;
+    let bytes = bytes.map(|n| format!("{} MiB", fixed(mib(n as f64), 1)));
+    let both: Vec<String> = iops.into_iter().chain(bytes).collect();
+    let most = format!("to {} a second", both.join(" and "));
+    match (t.left_ns, t.in_force) {
+        (0, _) => format!("{most} still, and not ordered any more"),
+        (left, true) => format!(
+            "{most} for {}: its load and latency are not judged",
+            span(left)
+        ),
+        (left, false) => format!("{most} for {} as ordered, and not yet so", span(left)),
+    }
 }
 
 fn volume(out: &mut String, v: &VolumeView) {
@@ -71,6 +87,9 @@ fn volume(out: &mut String, v: &VolumeView) {
             |t: &OnTierView| format!("{} GiB on {}{}", fixed(gib(t.bytes), 2), t.tier, share(t));
         let tiers: Vec<String> = v.on_tiers.iter().map(tier).collect();
         line(out, "extents", &tiers.join(", "));
+    }
+    if let Some(throttle) = &v.throttle {
+        line(out, "limited", &limited(throttle));
     }
     let load = v.load.as_ref().map_or("unknown".into(), |l| {
         format!(

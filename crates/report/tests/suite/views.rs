@@ -129,6 +129,7 @@ pub fn tiers() -> Vec<TierView> {
 fn volume(name: &str, tier: &str, load: Option<LoadView>) -> VolumeView {
     VolumeView {
         bound: None,
+        throttle: None,
         host: "alpha".into(),
         name: name.into(),
         class: "gold".into(),

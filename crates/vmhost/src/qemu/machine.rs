@@ -10,7 +10,7 @@ use super::{Names, Options};
 use crate::moving::Live;
 use crate::{
     At, BlockStats, Chain, Direction, Disk, DiskKind, Domain, DomainStats, HostError, Image,
-    Latencies, Mirror, Source,
+    Latencies, Limits, Mirror, Source,
 };
 
 /// Nodes that are looked through on the way down from a device, at most.
@@ -85,7 +85,7 @@ struct Drive {
     /// The name that it had before devices had names.
     id: String,
     removable: bool,
-    limited: bool,
+    limits: Limits,
     /// Names of nodes, from the device down.
     chain: Vec<String>,
     stats: BlockStats,
@@ -233,6 +233,20 @@ impl Machine {
         Some([tree.format, tree.protocol, &drive.id])
     }
 
+    /// What each of its disks is limited to by its device, by name.
+    pub fn limits(&self) -> BTreeMap<String, Limits> {
+        let drives = self.drives.iter();
+        drives
+            .map(|d| (d.target.clone(), d.limits.clone()))
+            .collect()
+    }
+
+    /// The name by which orders about a disk call its device.
+    pub fn device_of(&self, target: &str) -> Option<&str> {
+        let drive = self.drive(target)?;
+        Some(drive.qdev.as_deref().unwrap_or(&drive.id))
+    }
+
     /// Names of its disks.
     pub fn targets(&self) -> impl Iterator<Item = &str> {
         self.drives.iter().map(|d| &*d.target)
@@ -302,7 +316,7 @@ impl Machine {
                 to: None,
                 ready: false,
             }),
-            limited: drive.limited || tree.is_some_and(|t| t.throttled),
+            limited: drive.limits.is_any() || tree.is_some_and(|t| t.throttled),
             serial: None,
             // What is not known may be.
             unmap: options.unmap != Some(false),
@@ -624,10 +638,7 @@ fn drive<'a>(field: &Field<'a>, stats: &Entries<'a>) -> Result<Option<Drive>, Ho
         return Ok(None);
     };
     let of = stats.get(qdev, id);
-    let mut limited = false;
-    for name in ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"] {
-        limited |= inserted.field(name).maybe(Field::number)?.unwrap_or(0) > 0;
-    }
+    let limits = Limits::of_qemu(&inserted)?;
     let mut chain = vec![];
     if let Some(entry) = of.filter(|_| inserted.is_there()) {
         let mut entry = entry.clone();
@@ -646,7 +657,7 @@ fn drive<'a>(field: &Field<'a>, stats: &Entries<'a>) -> Result<Option<Drive>, Ho
         qdev: qdev.map(String::from),
         id: id.into(),
         removable,
-        limited,
+        limits,
         chain,
         stats: block,
         histogram,

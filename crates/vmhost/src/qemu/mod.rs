@@ -26,3 +26,4 @@ pub use counted::{CountedDevice, counted_devices};
 pub use histogram::{BOUNDS_NS, bounds};
 pub use machine::{Counted, Machine, Node, Tree, queries};
 pub use orders::{Names, add_nodes, mirror};
+pub(crate) use value::At as Field;

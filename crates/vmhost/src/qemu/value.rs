@@ -6,19 +6,19 @@ use crate::HostError;
 
 /// A value, and where it is.
 #[derive(Clone)]
-pub(super) struct At<'a> {
+pub(crate) struct At<'a> {
     value: &'a Value,
     what: &'static str,
     path: String,
 }
 
 impl<'a> At<'a> {
-    pub(super) fn root(what: &'static str, value: &'a Value) -> Self {
+    pub(crate) fn root(what: &'static str, value: &'a Value) -> Self {
         let path = "return".into();
         Self { value, what, path }
     }
 
-    pub(super) fn fault(&self, why: &str) -> HostError {
+    pub(crate) fn fault(&self, why: &str) -> HostError {
         HostError::Field {
             what: self.what,
             field: self.path.clone(),
@@ -27,7 +27,7 @@ impl<'a> At<'a> {
     }
 
     /// A field; null where there is none.
-    pub(super) fn field(&self, name: &str) -> At<'a> {
+    pub(crate) fn field(&self, name: &str) -> At<'a> {
         const NULL: &Value = &Value::Null;
         At {
             value: self.value.get(name).unwrap_or(NULL),
@@ -36,11 +36,11 @@ impl<'a> At<'a> {
         }
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         !self.value.is_null()
     }
 
-    pub(super) fn items(&self) -> Result<Vec<At<'a>>, HostError> {
+    pub(crate) fn items(&self) -> Result<Vec<At<'a>>, HostError> {
         let items = self.value.as_array();
         let items = items.ok_or_else(|| self.fault("it is no list"))?;
         let item = |(i, value)| At {
@@ -51,24 +51,24 @@ impl<'a> At<'a> {
         Ok(items.iter().enumerate().map(item).collect())
     }
 
-    pub(super) fn text(&self) -> Result<&'a str, HostError> {
+    pub(crate) fn text(&self) -> Result<&'a str, HostError> {
         self.value
             .as_str()
             .ok_or_else(|| self.fault("it is no text"))
     }
 
-    pub(super) fn number(&self) -> Result<u64, HostError> {
+    pub(crate) fn number(&self) -> Result<u64, HostError> {
         let number = self.value.as_u64();
         number.ok_or_else(|| self.fault("it is no number"))
     }
 
-    pub(super) fn flag(&self) -> Result<bool, HostError> {
+    pub(crate) fn flag(&self) -> Result<bool, HostError> {
         let flag = self.value.as_bool();
         flag.ok_or_else(|| self.fault("it is neither true nor false"))
     }
 
     /// What it is read as; none where it is not there.
-    pub(super) fn maybe<T>(
+    pub(crate) fn maybe<T>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, HostError>,
     ) -> Result<Option<T>, HostError> {
@@ -76,7 +76,7 @@ impl<'a> At<'a> {
     }
 
     /// Whether it is a list with something in it.
-    pub(super) fn has_items(&self) -> bool {
+    pub(crate) fn has_items(&self) -> bool {
         self.value.as_array().is_some_and(|list| !list.is_empty())
     }
 }

@@ -114,7 +114,7 @@ impl Fake {
             Question::CancelJob { job, .. } if self.jobs.iter().all(|j| j.job != *job) => {
                 return Err(Refusal::NotFound(format!("there is no job {job}")));
             }
-            Question::Pin { volume, .. } => {
+            Question::Pin { volume, .. } | Question::Throttle { volume, .. } => {
                 self.volume(volume)?;
             }
             _ => {}

@@ -170,6 +170,12 @@ pub fn volume(n: usize) -> VolumeView {
         tier: TIERS[tier].into(),
         device: DEVICES[tier].into(),
         pinned: (name == "build").then(|| "fast".into()),
+        throttle: (name == "build").then_some(ThrottleView {
+            iops: Some(500),
+            bandwidth_bytes_per_s: None,
+            left_ns: 1_500 * S,
+            in_force: true,
+        }),
         slo: target.map(|target_us| SloView {
             statistic: SloStatistic::P99,
             target_us,
@@ -564,6 +570,14 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
             steps: vec![step()],
         }],
         calibrations_taken: vec![6],
+        throttles: vec![ThrottleOrder {
+            volume: "web-2".into(),
+            throttle: Throttle {
+                iops: Some(500),
+                bandwidth_bytes_per_s: Some(50 << 20),
+                lasting_ns: 600 * S,
+            },
+        }],
         objectives: vec![objective()],
         policy: None,
         detail: Detail::Volumes,
@@ -602,6 +616,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         }],
         movable: true,
         moving: None,
+        throttle: None,
         calibrating: false,
         extents: None,
         load: Some(Load {

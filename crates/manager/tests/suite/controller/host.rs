@@ -14,8 +14,8 @@ use manager::store::{
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
     ArrayTrouble, Bound, CalibrationResult, DeviceIo, DeviceWindow, FailedIo, JobProgress,
-    JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow,
-    WindowReport,
+    JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle,
+    VolumeWindow, WindowReport,
 };
 use units::Nanos;
 
@@ -65,6 +65,7 @@ pub struct FakeVolume {
     pub waiting: Option<(u64, u64)>,
     /// What keeps the agent from moving it.
     pub bound: Option<Bound>,
+    pub throttle: Option<Throttle>,
 }
 
 pub fn volume(
@@ -86,6 +87,7 @@ pub fn volume(
         rest: None,
         waiting: None,
         bound: None,
+        throttle: None,
     }
 }
 
@@ -418,6 +420,7 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             extents: None,
         }),
         calibrating: false,
+        throttle: v.throttle,
         load: Some(Load {
             depth_ns: reads.sum_ns,
             reads,

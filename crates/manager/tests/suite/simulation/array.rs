@@ -395,6 +395,7 @@ impl FakeArray {
                 v.inject = Some((*delay_ns, now + lasting_ns));
                 Ok(())
             }
+            Deed::Throttle { .. } => unreachable!("the world does it"),
         }
     }
 
@@ -470,6 +471,7 @@ impl FakeArray {
                 movable: true,
                 bound: None,
                 command: None,
+                throttle: None,
                 moving: v.moving.as_ref().map(|m| MovingWindow {
                     device: self.devices[m.to].name.clone(),
                     copied_bytes: m.copied,

@@ -263,6 +263,7 @@ impl FakeMachines {
                 self.ended(cancelled)
             }
             Deed::Inject { .. } => Err("nothing is delayed on a host of virtual machines".into()),
+            Deed::Throttle { .. } => unreachable!("the world does it"),
         }
     }
 

@@ -19,6 +19,7 @@ use units::Nanos;
 use super::machines::Happened;
 use super::site::Site;
 use super::store::Outliving;
+use super::throttles::Throttles;
 use checks::check_orders;
 
 const BEAT_NS: u64 = 250_000_000;
@@ -110,6 +111,7 @@ pub struct Sums {
     pub made_again: u64,
     pub store_failures: u64,
     pub full: u64,
+    pub throttles: u64,
     /// What happened on hosts of virtual machines.
     pub machines: Happened,
 }
@@ -130,6 +132,7 @@ impl Sums {
         self.made_again += other.made_again;
         self.store_failures += other.store_failures;
         self.full += other.full;
+        self.throttles += other.throttles;
         self.machines.add(&other.machines);
     }
 }
@@ -171,6 +174,7 @@ struct Host {
     newest: (u64, Vec<u32>),
     /// When each volume last had data on a device.
     seen: BTreeMap<(String, String), u64>,
+    throttles: Throttles,
 }
 
 struct World {
@@ -232,6 +236,7 @@ impl World {
                 leases: BTreeMap::new(),
                 newest: (0, vec![]),
                 seen: BTreeMap::new(),
+                throttles: Throttles::default(),
             })
             .collect();
         Self {
@@ -336,6 +341,7 @@ impl World {
                 return;
             }
         };
+        host.throttles.tell(now_ns, &mut snapshot);
         let wanted = agent.wanted_extents(now_ns, &snapshot);
         if tells_extents {
             host.site.look_at_extents(wanted, &mut snapshot);
@@ -360,7 +366,16 @@ impl World {
                 assert_eq!(bound, None, "{order:?} is of what no agent moves");
                 self.sums.moves_begun += 1;
             }
-            let result = host.site.carry_out(&deed);
+            let refused = self.now_ns < TROUBLE_NS && self.rng.below(5) == 0;
+            let result = match &deed {
+                Deed::Throttle { .. } if refused => Err("not now".into()),
+                Deed::Throttle { volume, to } => {
+                    host.throttles.order(now_ns, volume, *to);
+                    self.sums.throttles += u64::from(to.is_some());
+                    Ok(())
+                }
+                deed => host.site.carry_out(deed),
+            };
             if host.site.has_killed() {
                 self.kill_agent(h);
                 return;

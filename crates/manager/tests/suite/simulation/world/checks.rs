@@ -160,6 +160,25 @@ impl World {
             .iter()
             .any(|h| h.agent.is_none() && matches!(&h.site, Site::Array(a) if a.injecting()));
         assert!(!injecting, "nobody looks after injected latency");
+        self.limits_are_as_ordered();
+    }
+
+    /// What operators limit is limited, and nothing else.
+    fn limits_are_as_ordered(&mut self) {
+        let now = self.now();
+        let controller = self.controller.as_mut().expect("nobody kills it any more");
+        let asked = controller.ask(now, &Actor("test".into()), Question::Volumes);
+        let Ok(Answer::Volumes(volumes)) = asked else {
+            panic!("it answers what it was asked")
+        };
+        for v in volumes {
+            if let Some(throttle) = &v.throttle {
+                let as_ordered = throttle.in_force && throttle.left_ns > 0;
+                // The newest orders and reports are on their way.
+                let fresh = throttle.left_ns < 3 * SECOND;
+                assert!(as_ordered || fresh, "{}: {throttle:?}", v.name);
+            }
+        }
     }
 
     /// The controller knows where each disk is, and what is left of moves; what nobody moves was never moved.

@@ -3,6 +3,7 @@
 use manager::question::{Actor, Choice, Question};
 use manager::service::Service;
 use manager::store::memory::Fault;
+use manager::wire::Throttle;
 use model::{Goal, Mode, TierState};
 
 use super::super::site::Site;
@@ -49,6 +50,9 @@ impl World {
             if self.chance(300) {
                 let for_ns = self.rng.below(40) * SECOND;
                 self.hosts[h].site.freeze(self.now_ns + for_ns);
+            }
+            if self.chance(300) {
+                self.hosts[h].throttles.lose();
             }
             self.guests(h);
             if self.chance(20) {
@@ -150,7 +154,7 @@ impl World {
             generation,
             moves,
         };
-        let question = match self.rng.below(9) {
+        let question = match self.rng.below(10) {
             0 => Question::Pause,
             1 | 2 => Question::Resume,
             3 => Question::CancelJob {
@@ -168,6 +172,14 @@ impl World {
             },
             6 => Question::SetMode { goal, mode },
             7 => Question::Apply(choice),
+            8 => Question::Throttle {
+                volume,
+                to: (self.rng.below(3) > 0).then(|| Throttle {
+                    iops: Some(10 + self.rng.below(1000)),
+                    bandwidth_bytes_per_s: None,
+                    lasting_ns: (1 + self.rng.below(400)) * SECOND,
+                }),
+            },
             _ => Question::Reject(choice),
         };
         let now = self.now();

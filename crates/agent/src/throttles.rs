@@ -1,0 +1,271 @@
+//! Limits of disks for a time: what a hypervisor kept them to before is written down, and given back.
+//!
+//! A hypervisor's limits have no end and no owner. So a file says, before anything is changed, what there was and what is set: whatever is killed
+//! then, the next agent gives it back, unless somebody else has set other limits meanwhile, or the domain has begun anew with those of its definition.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use manager::agent::Snapshot;
+use manager::wire::Throttle;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use vmhost::{Disk, Domain, Fixed, Limits};
+
+use crate::machines::Hypervisor;
+use crate::moves::{boot, remove_durably, save_durably};
+
+/// Ends the names of the files.
+pub(crate) const ENDING: &str = ".throttle.json";
+/// Their form.
+const FORM: u32 = 1;
+/// What is over for so long, of a domain that is not seen any more, is forgotten.
+const FORGOTTEN_NS: u64 = 86_400_000_000_000;
+
+/// What a disk is limited to, and was before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Lent {
+    form: u32,
+    volume: String,
+    uuid: String,
+    target: String,
+    /// The domain's life, and the host's.
+    life: u32,
+    boot: String,
+    before: Limits,
+    /// What may be set, the newest last.
+    set: Vec<Limits>,
+    iops: Option<u64>,
+    bandwidth_bytes_per_s: Option<u64>,
+    /// By the host's clock since it was started.
+    until_ns: u64,
+}
+
+/// All of them, in a directory that one agent has.
+pub(crate) struct Throttles {
+    dir: PathBuf,
+    boot: String,
+    /// By volume.
+    lent: BTreeMap<String, Lent>,
+}
+
+impl Throttles {
+    /// Those that are written down in a directory, which is there and this agent's.
+    ///
+    /// # Errors
+    /// One cannot be read: what it says would not be given back.
+    pub(crate) fn open(dir: &Path) -> Result<Self, String> {
+        let boot = boot().ok_or("the host does not say which of its lives this is")?;
+        let mut lent = BTreeMap::new();
+        for entry in fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))? {
+            let path = entry.map_err(|e| format!("{}: {e}", dir.display()))?.path();
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+            if name.ends_with(ENDING) {
+                let found = read(&path)?;
+                lent.insert(found.volume.clone(), found);
+            }
+        }
+        Ok(Self {
+            dir: dir.into(),
+            boot,
+            lent,
+        })
+    }
+
+    /// Domains and disks may be called anything: so what is no letter becomes its number.
+    fn file(&self, lent: &Lent) -> PathBuf {
+        let of = format!("{} {}", lent.uuid, lent.target);
+        let name = of.chars().map(|c| match c.is_ascii_alphanumeric() {
+            true => c.to_string(),
+            false => format!("-{:x}-", u32::from(c)),
+        });
+        self.dir.join(name.collect::<String>() + ENDING)
+    }
+
+    /// Says in a snapshot what is limited.
+    pub(crate) fn tell(&self, snapshot: &mut Snapshot) {
+        let now_ns = now_ns();
+        for v in &mut snapshot.volumes {
+            let lent = self.lent.get(&v.name).filter(|l| l.until_ns > now_ns);
+            v.throttle = lent.map(|l| Throttle {
+                iops: l.iops,
+                bandwidth_bytes_per_s: l.bandwidth_bytes_per_s,
+                lasting_ns: l.until_ns - now_ns,
+            });
+        }
+    }
+
+    /// Limits a disk in place of what was ordered for it before.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) fn begin(
+        &mut self,
+        hypervisor: &mut dyn Hypervisor,
+        (domain, disk): (&Domain, &Disk),
+        volume: &str,
+        to: Throttle,
+    ) -> Result<(), String> {
+        if let Some(why @ Fixed::Platform(_)) = disk.fixed(domain) {
+            return Err(why.to_string());
+        }
+        let life = domain.id.filter(|id| *id != 0);
+        let life = life.ok_or("its process cannot be seen from here")?;
+        let limits = hypervisor.limits(domain)?;
+        let now = of(&limits, &disk.target)?;
+        let mut others = limits.iter().filter(|(target, _)| **target != disk.target);
+        if let Some((other, _)) = others.find(|(_, l)| l.is_shared_with(now)) {
+            return Err(format!("it shares its limits with {other}"));
+        }
+        let earlier = self.lent.get(volume).filter(|l| l.life == life);
+        let earlier = earlier.filter(|l| l.is_ours(now));
+        let before = earlier.map_or(now, |l| &l.before).clone();
+        let set = before.lowered(to.iops, to.bandwidth_bytes_per_s);
+        let mut all = earlier.map_or(vec![], |l| l.set.clone());
+        all.push(set.clone());
+        let mut lent = Lent {
+            form: FORM,
+            volume: volume.into(),
+            uuid: domain.uuid.clone(),
+            target: disk.target.clone(),
+            life,
+            boot: self.boot.clone(),
+            before,
+            set: all,
+            iops: to.iops,
+            bandwidth_bytes_per_s: to.bandwidth_bytes_per_s,
+            until_ns: now_ns().saturating_add(to.lasting_ns),
+        };
+        self.save(&lent)?;
+        let limited = hypervisor.limit(domain, &disk.target, &set);
+        if limited.is_ok() {
+            lent.set = vec![set];
+            self.save(&lent)?;
+            return Ok(());
+        }
+        // What was refused, or is not known to have come about, is not said to be in force; and given back at the next look.
+        lent.until_ns = 0;
+        self.save(&lent)?;
+        limited
+    }
+
+    fn save(&mut self, lent: &Lent) -> Result<(), String> {
+        save_durably(&self.file(lent), lent)?;
+        self.lent.insert(lent.volume.clone(), lent.clone());
+        Ok(())
+    }
+
+    /// Has a disk's limits given back at the next look.
+    ///
+    /// # Errors
+    /// That cannot be written down.
+    pub(crate) fn end(&mut self, volume: &str) -> Result<(), String> {
+        let Some(mut lent) = self.lent.get(volume).cloned() else {
+            return Ok(());
+        };
+        lent.until_ns = 0;
+        self.save(&lent)
+    }
+
+    /// Has all given back.
+    pub(crate) fn end_all(&mut self) {
+        for lent in self.lent.values_mut() {
+            lent.until_ns = 0;
+        }
+    }
+
+    /// Gives back what is over; what an operator should know of that. A domain that is not among those that run is left for later.
+    pub(crate) fn beat(
+        &mut self,
+        hypervisor: &mut dyn Hypervisor,
+        domains: &[Domain],
+    ) -> Vec<String> {
+        let now_ns = now_ns();
+        let mut remarks = vec![];
+        for lent in self.lent.values().cloned().collect::<Vec<_>>() {
+            let domain = domains.iter().find(|d| d.uuid == lent.uuid);
+            let gone = lent.boot != self.boot || domain.is_some_and(|d| d.id != Some(lent.life));
+            let over = lent.until_ns <= now_ns;
+            let old = lent.until_ns.saturating_add(FORGOTTEN_NS) <= now_ns;
+            let result = match domain {
+                _ if gone => self.forget(&lent),
+                None if over && old => self.forget(&lent),
+                Some(domain) if over => give_back(hypervisor, domain, &lent).and_then(|remark| {
+                    remarks.extend(remark);
+                    self.forget(&lent)
+                }),
+                _ => Ok(()),
+            };
+            if let Err(why) = result {
+                let volume = &lent.volume;
+                remarks.push(format!("the limits of {volume} are not given back: {why}"));
+            }
+        }
+        remarks
+    }
+
+    fn forget(&mut self, lent: &Lent) -> Result<(), String> {
+        remove_durably(&self.file(lent))?;
+        self.lent.remove(&lent.volume);
+        Ok(())
+    }
+}
+
+impl Lent {
+    /// Whether limits are those that it knows of.
+    fn is_ours(&self, now: &Limits) -> bool {
+        self.before.is_as(now) || self.set.iter().any(|set| set.is_as(now))
+    }
+}
+
+/// What an operator should know of it, when that is done.
+fn give_back(
+    hypervisor: &mut dyn Hypervisor,
+    domain: &Domain,
+    lent: &Lent,
+) -> Result<Option<String>, String> {
+    let limits = hypervisor.limits(domain)?;
+    let Some(now) = limits.get(&lent.target) else {
+        return Ok(None); // the disk is gone
+    };
+    if lent.before.is_as(now) {
+        return Ok(None);
+    }
+    if !lent.is_ours(now) {
+        let volume = &lent.volume;
+        return Ok(Some(format!(
+            "somebody else has changed the limits of {volume} meanwhile: they stay as they are"
+        )));
+    }
+    hypervisor.limit(domain, &lent.target, &lent.before)?;
+    Ok(None)
+}
+
+fn of<'a>(limits: &'a BTreeMap<String, Limits>, target: &str) -> Result<&'a Limits, String> {
+    let limits = limits.get(target);
+    limits.ok_or_else(|| "its hypervisor does not say what it is limited to".into())
+}
+
+fn read(path: &Path) -> Result<Lent, String> {
+    let said = |e: &dyn std::fmt::Display| {
+        format!(
+            "{}: {e}; it says what a disk was limited to, which could not be given back",
+            path.display()
+        )
+    };
+    let text = fs::read_to_string(path).map_err(|e| said(&e))?;
+    let lent: Lent = serde_json::from_str(&text).map_err(|e| said(&e))?;
+    match lent.form {
+        FORM => Ok(lent),
+        other => Err(said(&format!(
+            "it has form {other}, and this program reads {FORM}"
+        ))),
+    }
+}
+
+/// Time since the host was started, that in which it slept included.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

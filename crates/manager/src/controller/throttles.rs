@@ -1,0 +1,159 @@
+//! Limits that operators set on volumes for a time: kept here, carried out by agents, over when their time is.
+
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use super::{Controller, PROTOCOL, PROTOCOL_THROTTLES};
+use crate::question::{Answer, Refusal};
+use crate::view::{EventKind, ThrottleView};
+use crate::wire::{Throttle, ThrottleOrder, VolumeWindow};
+
+/// Nothing is limited to less: guests' drivers give requests up that take longer than they expect.
+const IOPS_MIN: u64 = 10;
+const BANDWIDTH_MIN: u64 = 1 << 20;
+
+/// What is above this is no limit to anything, and not to be added up either.
+const LIMIT_MAX: u64 = 1 << 50;
+
+/// What is to last for longer belongs to the definition of the disk.
+const LASTING_MAX: Nanos = Nanos::from_secs(7 * 86_400);
+
+/// Limits of a volume, and when they end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Throttled {
+    iops: Option<u64>,
+    bandwidth_bytes_per_s: Option<u64>,
+    until: Nanos,
+}
+
+impl Throttled {
+    fn left(&self, now: Nanos) -> Option<Throttle> {
+        let lasting = self.until.saturating_sub(now);
+        (lasting > Nanos::ZERO).then_some(Throttle {
+            iops: self.iops,
+            bandwidth_bytes_per_s: self.bandwidth_bytes_per_s,
+            lasting_ns: lasting.0,
+        })
+    }
+}
+
+/// Why limits are not to be set.
+fn fault(to: &Throttle) -> Option<String> {
+    let least = |name: &str, said: Option<u64>, least: u64| {
+        let said = said.filter(|s| !(least..=LIMIT_MAX).contains(s))?;
+        Some(format!(
+            "{name} is between {least} and {LIMIT_MAX}, not {said}: guests give requests up that take too long"
+        ))
+    };
+    if to.iops.is_none() && to.bandwidth_bytes_per_s.is_none() {
+        return Some("neither iops nor bandwidth is limited".into());
+    }
+    if to.lasting_ns == 0 || to.lasting_ns > LASTING_MAX.0 {
+        return Some(
+            "a limit lasts for seven days at most: what is to last belongs to the disk itself"
+                .into(),
+        );
+    }
+    least("iops", to.iops, IOPS_MIN).or_else(|| {
+        let bandwidth = to.bandwidth_bytes_per_s;
+        least("bandwidth_bytes_per_s", bandwidth, BANDWIDTH_MIN)
+    })
+}
+
+impl Controller {
+    pub(super) fn throttle(
+        &mut self,
+        volume: &str,
+        to: Option<Throttle>,
+    ) -> Result<Answer, Refusal> {
+        let (host, v) = self.volume_named(volume)?;
+        let protocol = host.link.map_or(PROTOCOL, |l| l.protocol);
+        if protocol < PROTOCOL_THROTTLES {
+            let why = format!(
+                "the agent of {} is of a version that limits nothing: use the same version of terrace",
+                host.name
+            );
+            return Err(Refusal::Conflict(why));
+        }
+        if let Some(why) = to.as_ref().and_then(fault) {
+            return Err(Refusal::Invalid(why));
+        }
+        let (host, volume) = (host.name.clone(), v.name.clone());
+        let key = format!("{host}/{volume}");
+        let message = match to {
+            Some(to) => {
+                let throttled = Throttled {
+                    iops: to.iops,
+                    bandwidth_bytes_per_s: to.bandwidth_bytes_per_s,
+                    until: self.now.at + Nanos(to.lasting_ns),
+                };
+                self.operator.throttles.insert(key, throttled);
+                format!(
+                    "{volume} does {} for {}, from its agent's next report on",
+                    in_words(&throttled),
+                    Nanos(to.lasting_ns)
+                )
+            }
+            None if self.operator.throttles.remove(&key).is_none() => {
+                return Err(Refusal::Conflict(format!("{volume} is not limited")));
+            }
+            None => format!("{volume} is not limited any more, from its agent's next report on"),
+        };
+        self.operator_dirty = true;
+        self.order_done(Some(&host), Some(&volume), message)
+    }
+
+    /// Limits of a host's volumes, as they are to be now.
+    pub(super) fn throttle_orders(&self, host: &str) -> Vec<ThrottleOrder> {
+        let all = self.operator.throttles.iter();
+        let of_host = all.filter_map(|(key, t)| {
+            let volume = key.strip_prefix(host)?.strip_prefix('/')?;
+            Some(ThrottleOrder {
+                volume: volume.into(),
+                throttle: t.left(self.now.at)?,
+            })
+        });
+        of_host.collect()
+    }
+
+    /// Says which limits are over.
+    pub(super) fn end_throttles(&mut self) {
+        let now = self.now.at;
+        let over = |t: &Throttled| t.left(now).is_none();
+        if !self.operator.throttles.values().any(over) {
+            return;
+        }
+        let (ended, rest) = std::mem::take(&mut self.operator.throttles)
+            .into_iter()
+            .partition(|(_, t)| over(t));
+        self.operator.throttles = rest;
+        self.operator_dirty = true;
+        let ended: std::collections::BTreeMap<String, Throttled> = ended;
+        for (key, t) in ended {
+            let (host, volume) = key.split_once('/').unwrap_or(("", &key));
+            let text = format!("{volume} did {}: the time is over", in_words(&t));
+            self.event(EventKind::Operator, Some(host), Some(volume), text);
+        }
+    }
+
+    /// What a volume is limited to, or still is.
+    pub(super) fn throttle_view(&self, host: &str, v: &VolumeWindow) -> Option<ThrottleView> {
+        let ordered = self.operator.throttles.get(&format!("{host}/{}", v.name));
+        let ordered = ordered.and_then(|t| t.left(self.now.at));
+        let shown = ordered.or(v.throttle)?;
+        let limits = |t: &Throttle| (t.iops, t.bandwidth_bytes_per_s);
+        Some(ThrottleView {
+            iops: shown.iops,
+            bandwidth_bytes_per_s: shown.bandwidth_bytes_per_s,
+            left_ns: ordered.map_or(0, |t| t.lasting_ns),
+            in_force: v.throttle.as_ref().map(limits) == Some(limits(&shown)),
+        })
+    }
+}
+
+fn in_words(t: &Throttled) -> String {
+    let iops = t.iops.map(|n| format!("{n} requests"));
+    let bytes = t.bandwidth_bytes_per_s.map(|n| units::Bytes(n).to_string());
+    let both: Vec<String> = iops.into_iter().chain(bytes).collect();
+    format!("at most {} a second", both.join(" and "))
+}

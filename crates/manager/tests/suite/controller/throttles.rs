@@ -1,0 +1,142 @@
+//! Limits that operators set for a time.
+
+use manager::question::{Answer, Question, Refusal};
+use manager::view::VolumeView;
+use manager::wire::Throttle;
+
+use super::host::{BASE, Host};
+use super::{AUTO, upside_down, with};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn throttle(iops: Option<u64>, bandwidth: Option<u64>, seconds: u64) -> Question {
+    Question::Throttle {
+        volume: "busy".into(),
+        to: Some(Throttle {
+            iops,
+            bandwidth_bytes_per_s: bandwidth,
+            lasting_ns: seconds * SECOND,
+        }),
+    }
+}
+
+fn shown(host: &mut Host) -> VolumeView {
+    let question = Question::Volume {
+        volume: "busy".into(),
+    };
+    match host.ask(question) {
+        Ok(Answer::Volume(view)) => *view,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn limits_are_ordered_for_a_time_and_outlast_restarts() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(1);
+    let said = host.order(throttle(Some(200), Some(20 << 20), 600));
+    assert_eq!(
+        said,
+        "busy does at most 200 requests and 20 MiB a second for 10m, from its agent's next report on"
+    );
+    let before = shown(&mut host).throttle.unwrap();
+    assert!(!before.in_force && before.left_ns == 600 * SECOND);
+    host.restart_controller();
+    host.register();
+    host.windows(1);
+    let orders = &host.orders.as_ref().unwrap().throttles;
+    let [order] = &orders[..] else {
+        panic!("{orders:?}")
+    };
+    assert_eq!((&*order.volume, order.throttle.iops), ("busy", Some(200)));
+    let left_ns = order.throttle.lasting_ns;
+    assert!(
+        left_ns < 600 * SECOND && left_ns > 500 * SECOND,
+        "{left_ns}"
+    );
+    let in_force = order.throttle;
+    host.volumes
+        .iter_mut()
+        .find(|v| v.name == "busy")
+        .unwrap()
+        .throttle = Some(in_force);
+    host.windows(1);
+    assert!(shown(&mut host).throttle.unwrap().in_force);
+    // It is over by itself, and its agent is slow to see it.
+    while host.orders.as_ref().unwrap().throttles.len() == 1 {
+        host.windows(1);
+    }
+    let over = shown(&mut host).throttle.unwrap();
+    assert_eq!(over.left_ns, 0);
+    host.volumes
+        .iter_mut()
+        .find(|v| v.name == "busy")
+        .unwrap()
+        .throttle = None;
+    host.windows(1);
+    assert_eq!(shown(&mut host).throttle, None);
+    let Ok(Answer::Events(events)) = host.ask(Question::Events {
+        after: None,
+        limit: 100,
+    }) else {
+        panic!("it answers")
+    };
+    let ended = events
+        .iter()
+        .any(|e| e.volume.as_deref() == Some("busy") && e.text.ends_with("the time is over"));
+    assert!(ended, "{events:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(1);
+    for (question, said) in [
+        (throttle(None, None, 60), "neither iops nor bandwidth"),
+        (throttle(Some(9), None, 60), "iops is between 10 and"),
+        (
+            throttle(None, Some(1000), 60),
+            "bandwidth_bytes_per_s is between 1048576",
+        ),
+        (throttle(Some(u64::MAX), None, 60), "iops is between"),
+        (throttle(Some(100), None, 0), "seven days at most"),
+        (throttle(Some(100), None, 8 * 86_400), "seven days at most"),
+    ] {
+        let refused = host.ask(question);
+        assert!(
+            matches!(&refused, Err(Refusal::Invalid(why)) if why.contains(said)),
+            "{refused:?}"
+        );
+    }
+    let lift = || Question::Throttle {
+        volume: "busy".into(),
+        to: None,
+    };
+    let refused = host.ask(lift());
+    assert!(
+        matches!(&refused, Err(Refusal::Conflict(why)) if why == "busy is not limited"),
+        "{refused:?}"
+    );
+    host.order(throttle(Some(100), None, 60));
+    host.order(lift());
+    host.windows(1);
+    assert_eq!(host.orders.as_ref().unwrap().throttles, []);
+}
+
+/// A limited volume cannot show what it would do: its load is unknown to the planner, and it stays where it is.
+#[test]
+fn nothing_is_planned_for_a_volume_by_what_it_does_while_it_is_limited() {
+    let planned = |limited: bool| {
+        let mut host = Host::new(&with(AUTO), upside_down());
+        let busy = host.volumes.iter_mut().find(|v| v.name == "busy").unwrap();
+        busy.throttle = limited.then_some(Throttle {
+            iops: Some(100),
+            bandwidth_bytes_per_s: None,
+            lasting_ns: 1000 * SECOND,
+        });
+        let plan = host.until_plan();
+        plan.moves.iter().any(|m| m.volume == "busy")
+    };
+    assert!(planned(false));
+    assert!(!planned(true));
+}

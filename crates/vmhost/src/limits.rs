@@ -1,0 +1,356 @@
+//! Limits that a hypervisor keeps a disk to: read, lowered for a time, and said again as they were.
+//!
+//! libvirt and QEMU have the same ones under other names: bytes and requests per second, of all or by direction, with bursts. All or by direction:
+//! a disk that is limited by direction takes no limit of all, so what is lowered there is each direction, to half.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::HostError;
+use crate::qemu::Field;
+
+/// A rate, and what may be done above it for a while.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Per second; zero is no limit.
+    rate: u64,
+    /// Per second, in a burst; zero is the hypervisor's own.
+    burst: u64,
+    /// How long a burst lasts, in seconds.
+    burst_seconds: u64,
+}
+
+/// Limits of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByDirection {
+    all: Limit,
+    reads: Limit,
+    writes: Limit,
+}
+
+/// What a disk is limited to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    bytes: ByDirection,
+    requests: ByDirection,
+    /// Bytes that count as one request; zero is any number.
+    request_bytes: u64,
+    /// The group that shares them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    group: Option<String>,
+}
+
+/// Of libvirt and of QEMU: what the names of limits begin with.
+const NAMES: [[&str; 2]; 6] = [
+    ["total_bytes_sec", "bps"],
+    ["read_bytes_sec", "bps_rd"],
+    ["write_bytes_sec", "bps_wr"],
+    ["total_iops_sec", "iops"],
+    ["read_iops_sec", "iops_rd"],
+    ["write_iops_sec", "iops_wr"],
+];
+
+impl ByDirection {
+    /// At most so much, whatever it was before.
+    fn lowered(self, most: u64) -> Self {
+        let least = |limit: Limit, most: u64| Limit {
+            rate: match limit.rate {
+                0 => most,
+                rate => rate.min(most),
+            },
+            ..Limit::default()
+        };
+        let by_direction = self.reads.rate > 0 || self.writes.rate > 0;
+        let kept = match by_direction {
+            true => self.reads.rate > 0 && self.writes.rate > 0,
+            false => self.all.rate > 0,
+        };
+        let sum = self.all.rate + self.reads.rate + self.writes.rate;
+        match by_direction {
+            _ if kept && sum <= most => self,
+            true => Self {
+                all: Limit::default(),
+                reads: least(self.reads, (most / 2).max(1)),
+                writes: least(self.writes, (most / 2).max(1)),
+            },
+            false => Self {
+                all: least(self.all, most),
+                ..Self::default()
+            },
+        }
+    }
+}
+
+impl Limits {
+    /// As `virsh blkdeviotune DOMAIN DISK` says them.
+    ///
+    /// # Errors
+    /// What is wrong, with the line.
+    pub fn of_virsh(text: &str) -> Result<Self, HostError> {
+        let mut found = Self::default();
+        for (n, line) in text.lines().enumerate() {
+            let fault = |why: &str| HostError::Line {
+                what: "limits of a disk",
+                line: n + 1,
+                why: format!("{why}: {line:?}"),
+            };
+            if line.trim().is_empty() {
+                continue;
+            }
+            let (name, said) = line.split_once(':').ok_or_else(|| fault("no colon"))?;
+            let (name, said) = (name.trim(), said.trim());
+            if name == "group_name" {
+                found.group = (!said.is_empty()).then(|| said.into());
+                continue;
+            }
+            let place = match name {
+                "size_iops_sec" => Some(&mut found.request_bytes),
+                name => NAMES.iter().zip(found.all_mut()).find_map(|(n, limit)| {
+                    match name.strip_prefix(n[0])? {
+                        "" => Some(&mut limit.rate),
+                        "_max" => Some(&mut limit.burst),
+                        "_max_length" => Some(&mut limit.burst_seconds),
+                        _ => None,
+                    }
+                }),
+            };
+            // What is not known here cannot be given back.
+            let place = place.ok_or_else(|| fault("not a limit that is known"))?;
+            *place = said.parse().map_err(|_| fault("not a number"))?;
+        }
+        Ok(found)
+    }
+
+    /// As the `inserted` of a disk has them in QEMU's answer to `query-block`.
+    pub(crate) fn of_qemu(inserted: &Field<'_>) -> Result<Self, HostError> {
+        let mut found = Self::default();
+        let number = |name: &str| {
+            let number = inserted.field(name).maybe(Field::number)?;
+            Ok::<_, HostError>(number.unwrap_or(0))
+        };
+        for ([_, name], limit) in NAMES.iter().zip(found.all_mut()) {
+            limit.rate = number(name)?;
+            limit.burst = number(&format!("{name}_max"))?;
+            limit.burst_seconds = number(&format!("{name}_max_length"))?;
+        }
+        found.request_bytes = number("iops_size")?;
+        let group = inserted.field("group").maybe(Field::text)?;
+        found.group = group.map(String::from);
+        Ok(found)
+    }
+
+    fn all_mut(&mut self) -> [&mut Limit; 6] {
+        let (bytes, requests) = (&mut self.bytes, &mut self.requests);
+        [
+            &mut bytes.all,
+            &mut bytes.reads,
+            &mut bytes.writes,
+            &mut requests.all,
+            &mut requests.reads,
+            &mut requests.writes,
+        ]
+    }
+
+    fn all(&self) -> [Limit; 6] {
+        let (bytes, requests) = (self.bytes, self.requests);
+        [
+            bytes.all,
+            bytes.reads,
+            bytes.writes,
+            requests.all,
+            requests.reads,
+            requests.writes,
+        ]
+    }
+
+    /// Whether anything is limited.
+    pub fn is_any(&self) -> bool {
+        self.all().iter().any(|limit| limit.rate > 0)
+    }
+
+    /// Whether two disks share a group: what one is limited to, the other is.
+    pub fn is_shared_with(&self, other: &Self) -> bool {
+        self.group.is_some() && self.group == other.group
+    }
+
+    /// Whether both limit to the same, whatever the group is called that does.
+    pub fn is_as(&self, other: &Self) -> bool {
+        // A burst without a length has QEMU's own, and one without a rate has no meaning.
+        let plain = |l: Limit| match (l.rate, l.burst) {
+            (0, _) => (0, 0, 0),
+            (rate, 0) => (rate, 0, 0),
+            (rate, burst) => (rate, burst, l.burst_seconds.max(1)),
+        };
+        self.all().map(plain) == other.all().map(plain) && self.request_bytes == other.request_bytes
+    }
+
+    /// These, and no more than so many requests and bytes a second.
+    #[must_use]
+    pub fn lowered(&self, requests: Option<u64>, bytes: Option<u64>) -> Self {
+        let lowered = |of: ByDirection, most: Option<u64>| match most {
+            Some(most) => of.lowered(most),
+            None => of,
+        };
+        Self {
+            bytes: lowered(self.bytes, bytes),
+            requests: lowered(self.requests, requests),
+            ..self.clone()
+        }
+    }
+
+    /// The words of `virsh blkdeviotune` that set them.
+    pub fn virsh_words(&self) -> Vec<String> {
+        let mut words = vec![];
+        let mut set = |name: String, number: u64| {
+            words.push(format!("--{}", name.replace('_', "-")));
+            words.push(number.to_string());
+        };
+        for ([name, _], limit) in NAMES.iter().zip(self.all()) {
+            set((*name).into(), limit.rate);
+            set(format!("{name}_max"), limit.burst);
+            // libvirt takes no length of a burst that is none.
+            if limit.burst > 0 && limit.burst_seconds > 0 {
+                set(format!("{name}_max_length"), limit.burst_seconds);
+            }
+        }
+        set("size_iops_sec".into(), self.request_bytes);
+        words
+    }
+
+    /// The arguments of QEMU's `block_set_io_throttle` that set them for a device.
+    pub fn qemu_arguments(&self, device: &str) -> Value {
+        let mut arguments = Map::new();
+        arguments.insert("id".into(), device.into());
+        for ([_, name], limit) in NAMES.iter().zip(self.all()) {
+            arguments.insert((*name).into(), limit.rate.into());
+            if limit.burst > 0 {
+                let seconds = limit.burst_seconds.max(1);
+                arguments.insert(format!("{name}_max"), limit.burst.into());
+                arguments.insert(format!("{name}_max_length"), seconds.into());
+            }
+        }
+        if self.request_bytes > 0 {
+            arguments.insert("iops_size".into(), self.request_bytes.into());
+        }
+        if let Some(group) = &self.group {
+            arguments.insert("group".into(), json!(group));
+        }
+        Value::Object(arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What libvirt 9.0 says of a disk with limits by direction.
+    const SAID: &str = "\
+total_bytes_sec: 0
+read_bytes_sec : 0
+write_bytes_sec: 20000000
+total_iops_sec : 0
+read_iops_sec  : 1000
+write_iops_sec : 0
+total_bytes_sec_max: 0
+read_iops_sec_max: 2000
+size_iops_sec  : 4096
+group_name     : /machine/peripheral/virtio-disk0/virtio-backend
+read_iops_sec_max_length: 3
+";
+
+    fn limit(rate: u64) -> Limit {
+        Limit {
+            rate,
+            ..Limit::default()
+        }
+    }
+
+    #[test]
+    fn what_libvirt_says_is_what_it_is_told() {
+        let limits = Limits::of_virsh(SAID).unwrap();
+        assert_eq!(limits.bytes.writes, limit(20_000_000));
+        assert_eq!(
+            limits.requests.reads,
+            Limit {
+                rate: 1000,
+                burst: 2000,
+                burst_seconds: 3
+            }
+        );
+        let words = limits.virsh_words().join(" ");
+        assert!(words.contains("--write-bytes-sec 20000000 --write-bytes-sec-max 0"));
+        assert!(words.contains("--read-iops-sec-max 2000 --read-iops-sec-max-length 3"));
+        assert!(words.contains("--size-iops-sec 4096") && !words.contains("group"));
+        for (text, said) in [
+            ("total_iops_sec : many\n", "line 1: not a number"),
+            ("\nnew_limit: 7\n", "line 2: not a limit that is known"),
+            ("total", "no colon"),
+        ] {
+            let why = Limits::of_virsh(text).unwrap_err().to_string();
+            assert!(why.contains(said), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_qemu_says_is_what_it_is_told() {
+        let inserted = json!({
+            "bps": 0, "bps_rd": 0, "bps_wr": 7, "iops": 100, "iops_rd": 0, "iops_wr": 0,
+            "iops_max": 300, "iops_max_length": 2, "iops_size": 512, "group": "g",
+        });
+        let limits = Limits::of_qemu(&Field::root("inserted", &inserted)).unwrap();
+        let mut expected = inserted.clone();
+        expected["id"] = "disk0".into();
+        assert_eq!(limits.qemu_arguments("disk0"), expected);
+    }
+
+    #[test]
+    fn lower_limits_hold_whatever_there_was() {
+        let of = |all, reads, writes| ByDirection {
+            all: limit(all),
+            reads: limit(reads),
+            writes: limit(writes),
+        };
+        for (before, after) in [
+            (of(0, 0, 0), of(100, 0, 0)),
+            (of(500, 0, 0), of(100, 0, 0)),
+            (of(70, 0, 0), of(70, 0, 0)),
+            (of(0, 500, 0), of(0, 50, 50)),
+            (of(0, 30, 0), of(0, 30, 50)),
+            (of(0, 30, 500), of(0, 30, 50)),
+            (of(0, 30, 70), of(0, 30, 70)),
+        ] {
+            assert_eq!(before.lowered(100), after, "{before:?}");
+        }
+        // A burst would go above; of what is low enough as it is it may.
+        let bursts = |rate| ByDirection {
+            all: Limit {
+                rate,
+                burst: 900,
+                burst_seconds: 5,
+            },
+            ..ByDirection::default()
+        };
+        assert_eq!(bursts(200).lowered(100), of(100, 0, 0));
+        assert_eq!(bursts(100).lowered(100), bursts(100));
+        let limits = Limits::of_virsh(SAID).unwrap();
+        assert_eq!(limits.lowered(None, None), limits);
+        let lowered = limits.lowered(Some(10), None);
+        assert_eq!((lowered.bytes, lowered.request_bytes), (limits.bytes, 4096));
+        assert_eq!(lowered.requests, of(0, 5, 5));
+    }
+
+    #[test]
+    fn the_names_of_groups_and_of_no_bursts_make_no_difference() {
+        let limits = Limits::of_virsh(SAID).unwrap();
+        let mut other = limits.clone();
+        other.group = None;
+        other.bytes.writes.burst_seconds = 1;
+        other.bytes.reads.burst_seconds = 1;
+        assert!(limits.is_as(&other) && limits.is_any());
+        other.requests.writes.rate = 1;
+        assert!(!limits.is_as(&other));
+        assert!(!Limits::default().is_any());
+        assert!(limits.is_shared_with(&limits) && !Limits::default().is_shared_with(&limits));
+        assert!(!Limits::default().is_shared_with(&Limits::default()));
+    }
+}
