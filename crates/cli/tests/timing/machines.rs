@@ -12,18 +12,18 @@ use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, URI};
 use crate::support::machine_host::{end, format_of, said};
 
 const MOVES: &str = "state/libvirt-moves";
-const GUEST: Guest = Guest {
+pub const GUEST: Guest = Guest {
     requests_per_tick: 20,
     blocks: 512,
 };
 
-fn configure(host: &Kvm, copy_bandwidth: &str, tiers: &[(&str, &str, Option<&str>)]) {
+pub fn configure(host: &Kvm, copy_bandwidth: &str, tiers: &[(&str, &str, Option<&str>)]) {
     let table = format!("[libvirt]\nuri = \"{URI}\"");
     host.configure(&table, copy_bandwidth, tiers);
 }
 
 /// A host with two tiers, `here` and `there`, and a guest that runs on the first; nobody serves it yet. Both directories.
-fn two_tiers(copy_bandwidth: &str, format_there: &str) -> (Kvm, [String; 2]) {
+pub fn two_tiers(copy_bandwidth: &str, format_there: &str) -> (Kvm, [String; 2]) {
     let mut host = Kvm::new();
     let [here, there] = ["here", "there"].map(|name| host.make_dir(name));
     let web = DiskOf {
@@ -43,7 +43,7 @@ fn two_tiers(copy_bandwidth: &str, format_there: &str) -> (Kvm, [String; 2]) {
 }
 
 /// Whether a disk has its image there, and will have it at a start.
-fn is_on(host: &Kvm, below: &str) -> bool {
+pub fn is_on(host: &Kvm, below: &str) -> bool {
     [false, true].iter().all(|inactive| {
         let image = host.image_of("web", "vda", *inactive);
         image.is_some_and(|image| image.starts_with(below))

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod kill;
+mod limits;
 mod machines;
 mod qemu;
 #[path = "../suite/support/mod.rs"]

@@ -15,17 +15,17 @@ use testkit::guest::Guest;
 use crate::support::PATIENCE;
 use crate::support::machine_host::{MachineHost, end, format_of};
 
-const MOVES: &str = "state/qemu-moves";
-const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
+pub const MOVES: &str = "state/qemu-moves";
+pub const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
 const GUEST: Guest = Guest {
     requests_per_tick: 20,
     blocks: 512,
 };
 
 /// A host with one machine, `web`, that has one disk, `vda`.
-struct Plain {
+pub struct Plain {
     host: MachineHost,
-    machine: Option<Child>,
+    pub machine: Option<Child>,
     /// Whether its disk is given as a drive, which QEMU may open again by its name.
     by_drive: bool,
 }
@@ -45,7 +45,7 @@ impl DerefMut for Plain {
 }
 
 impl Plain {
-    fn new(copy_bandwidth: &str) -> Self {
+    pub fn new(copy_bandwidth: &str) -> Self {
         let host = MachineHost::new(None);
         let [_, fast, bulk] = ["sockets", "fast", "bulk"].map(|name| host.make_dir(name));
         let tiers = [
@@ -65,7 +65,7 @@ impl Plain {
 
     /// Starts the machine as a script would: from this image, with what was acknowledged on disk, below a throttle without limits, and with a
     /// second socket for the test.
-    fn start(&mut self, file: &str, format: &str) -> bool {
+    pub fn start(&mut self, file: &str, format: &str) -> bool {
         let log = format!("file,id=report,append=on,path={}", self.text("web.log"));
         let image = json!({
             "driver": format, "node-name": "image", "discard": "unmap",
@@ -105,7 +105,7 @@ impl Plain {
         true
     }
 
-    fn ask(&self, command: &str, arguments: Value) -> Value {
+    pub fn ask(&self, command: &str, arguments: Value) -> Value {
         let stream = UnixStream::connect(self.path("test.sock")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
@@ -133,7 +133,7 @@ impl Plain {
     }
 
     /// The image that the guest has, by the only format that there is.
-    fn image(&self) -> Option<String> {
+    pub fn image(&self) -> Option<String> {
         let mut formats = self.nodes().into_iter();
         let found = formats.find(|(driver, _)| driver == "raw" || driver == "qcow2");
         let jobs = self.ask("query-block-jobs", json!({}));

@@ -102,16 +102,58 @@ impl Controller {
         for id in withdrawn {
             if !host.kept.by_mode.contains(&id.0) {
                 let volume = volume_of(&host, id);
-                let why = Self::not_ours(&host, host.executor.job(id)).map(NotOurs::why);
-                let why = why.unwrap_or_default();
-                let text = format!("job {} of {volume} is not approved any more: {why}", id.0);
+                let not_ours = Self::not_ours(&host, host.executor.job(id));
+                // What a person has approved is approved still when its volume is back.
+                let comes_back = matches!(not_ours, Some(NotOurs::Gone));
+                let text = match not_ours.map(NotOurs::why) {
+                    Some(why) if comes_back => {
+                        host.kept.missing.insert(id.0);
+                        format!("job {} of {volume} waits: {why}", id.0)
+                    }
+                    why => format!(
+                        "job {} of {volume} is not approved any more: {}",
+                        id.0,
+                        why.unwrap_or_default()
+                    ),
+                };
                 self.event(EventKind::Approval, Some(name), Some(&volume), text);
             }
             self.input(&mut host, now, Input::Withdraw(id));
             host.kept.by_mode.remove(&id.0);
             host.dirty.kept = true;
         }
+        self.approve_what_is_back(&mut host);
         self.hosts.insert(name.into(), host);
+    }
+
+    /// Approves again what a person has approved, and whose volume was not reported for a while.
+    fn approve_what_is_back(&mut self, host: &mut Host) {
+        for id in host.kept.missing.clone() {
+            let job = host.executor.get(JobId(id));
+            let Some(job) = job.filter(|j| j.state == JobState::Proposed) else {
+                host.kept.missing.remove(&id);
+                host.dirty.kept = true;
+                continue;
+            };
+            let not_ours = Self::not_ours(host, job);
+            if matches!(not_ours, Some(NotOurs::Gone)) || host.report().is_none() {
+                continue;
+            }
+            host.kept.missing.remove(&id);
+            host.dirty.kept = true;
+            let (name, volume) = (host.name.clone(), volume_of(host, JobId(id)));
+            let text = match not_ours {
+                Some(why) => format!(
+                    "job {id} of {volume} is not approved any more: {}",
+                    why.why()
+                ),
+                None => {
+                    self.input(host, self.now.at, Input::Approve(JobId(id)));
+                    format!("job {id} of {volume} goes on: its host reports it again")
+                }
+            };
+            self.event(EventKind::Approval, Some(&name), Some(&volume), text);
+        }
     }
 
     /// Drops moves that have not begun; how many.

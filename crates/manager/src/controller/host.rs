@@ -94,6 +94,9 @@ pub(super) struct Kept {
     /// Jobs that a mode has approved, and no person.
     #[serde(default)]
     pub(super) by_mode: BTreeSet<u32>,
+    /// Jobs that a person has approved, and whose volumes are not reported now.
+    #[serde(default)]
+    pub(super) missing: BTreeSet<u32>,
 }
 
 /// How a job goes on, as last reported.

@@ -225,3 +225,25 @@ fn a_volume_without_a_class_is_of_none_and_not_of_the_first() {
     host.windows(3);
     assert_eq!(slo(&mut host), [true, true, true]);
 }
+
+#[test]
+fn what_a_person_approves_stays_approved_while_its_volume_is_not_seen() {
+    let mut host = Host::new(BASE, upside_down());
+    let plan = host.until_plan();
+    let up = plan.moves.iter().find(|m| m.volume == "busy");
+    let up = up.expect("it is to move up").position;
+    host.order(Question::Pause);
+    host.order(Question::Apply(choice(plan.generation, Some(vec![up]))));
+    let all = host.volumes.clone();
+    host.volumes.retain(|v| v.name != "busy");
+    host.windows(1);
+    host.order(Question::Resume);
+    host.windows(1);
+    assert_eq!(host.orders.as_ref().unwrap().moves, [], "it is not there");
+    host.restart_controller();
+    host.register();
+    host.volumes = all;
+    host.windows(2);
+    let moves = &host.orders.as_ref().unwrap().moves;
+    assert!(moves.iter().any(|m| m.volume == "busy"), "{moves:?}");
+}
