@@ -48,26 +48,48 @@ const FAULTS: [Fault; 1] = [
     },
 ];
 
-/// The oldest build that was tested, and the first of which nobody knows anything.
-const TESTED: (Build, Build) = (Build::new(7, 2, 0), Build::new(8, 0, 0));
+/// Who has QEMU copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// libvirt, in its own words.
+    Libvirt,
+    /// We, by its own protocol.
+    Us,
+}
+
+/// A branch: the first build of it, and the first that is none of it.
+type Branch = (Build, Build);
+
+const BRANCH_7_2: Branch = (Build::new(7, 2, 0), Build::new(8, 0, 0));
+const BRANCH_11_1: Branch = (Build::new(11, 1, 0), Build::new(11, 2, 0));
+
+impl By {
+    /// Branches that were tested.
+    fn tested(self) -> &'static [Branch] {
+        match self {
+            By::Libvirt => &[BRANCH_7_2],
+            By::Us => &[BRANCH_7_2, BRANCH_11_1],
+        }
+    }
+}
 
 /// Whether a build may copy disks that are written to.
 ///
 /// # Errors
 /// Why not.
-pub fn check(build: Build) -> Result<(), String> {
+pub fn check(build: Build, by: By) -> Result<(), String> {
     let affected = |f: &&Fault| build >= f.builds.0 && build < f.builds.1;
     if let Some(fault) = FAULTS.iter().find(affected) {
         return Err(format!("with QEMU {build} {}", fault.what));
     }
-    match build {
-        b if b < TESTED.0 => Err(format!(
-            "QEMU {b} is older than {}, the oldest that was tested",
-            TESTED.0
-        )),
-        b if b >= TESTED.1 => Err(format!("QEMU {b} was not tested")),
-        _ => Ok(()),
+    let tested = |branch: &(Build, Build)| build >= branch.0 && build < branch.1;
+    if by.tested().iter().any(tested) {
+        return Ok(());
     }
+    let branches = by.tested().iter();
+    let branches = branches.map(|(first, _)| format!("{}.{}", first.major, first.minor));
+    let tested = branches.collect::<Vec<_>>().join(" and ");
+    Err(format!("QEMU {build} was not tested; {tested} was"))
 }
 
 /// Whether the guest must not write while a copy of its disk begins.
@@ -79,11 +101,11 @@ pub fn holds_at_start(disk: &Disk) -> bool {
     disk.unmap || disk.iothread
 }
 
-/// The build in what `virsh version` says.
-pub fn of_virsh(text: &str) -> Option<Build> {
-    let mut lines = text.lines();
-    let words = lines.find_map(|l| l.trim().strip_prefix("Running hypervisor: QEMU "))?;
-    let mut numbers = words.trim().split('.').map(str::parse::<u32>);
+/// The build in what QEMU says when it is asked for its version.
+pub fn of_program(text: &str) -> Option<Build> {
+    let words = text.trim_start().strip_prefix("QEMU emulator version ")?;
+    let version = words.split_whitespace().next()?;
+    let mut numbers = version.split('.').map(str::parse::<u32>);
     let mut number = || numbers.next()?.ok();
     Some(Build::new(number()?, number()?, number()?))
 }
@@ -94,17 +116,24 @@ mod tests {
 
     #[test]
     fn only_what_was_tested_and_has_no_known_fault_copies() {
-        let text = "Compiled against library: libvirt 9.0.0\nRunning hypervisor: QEMU 7.2.22\n";
-        assert_eq!(of_virsh(text), Some(Build::new(7, 2, 22)));
-        assert_eq!(of_virsh("Running hypervisor: QEMU seven"), None);
-        assert_eq!(check(Build::new(7, 2, 22)), Ok(()));
+        let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright …\n";
+        assert_eq!(of_program(text), Some(Build::new(7, 2, 22)));
+        for text in ["QEMU emulator version seven", "ld.so 2.42", ""] {
+            assert_eq!(of_program(text), None);
+        }
+        for by in [By::Libvirt, By::Us] {
+            assert_eq!(check(Build::new(7, 2, 22), by), Ok(()));
+        }
+        assert_eq!(check(Build::new(11, 1, 3), By::Us), Ok(()));
+        let why = check(Build::new(11, 1, 3), By::Libvirt).unwrap_err();
+        assert_eq!(why, "QEMU 11.1.3 was not tested; 7.2 was");
         for (build, said) in [
-            (Build::new(6, 2, 0), "older than 7.2.0"),
+            (Build::new(6, 2, 0), "was not tested"),
             (Build::new(8, 0, 0), "issue 3273"),
             (Build::new(10, 2, 1), "issue 3273"),
             (Build::new(11, 0, 0), "was not tested"),
         ] {
-            let why = check(build).unwrap_err();
+            let why = check(build, By::Us).unwrap_err();
             assert!(why.contains(said), "{why}");
         }
     }

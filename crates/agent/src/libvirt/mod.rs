@@ -4,13 +4,14 @@ mod check;
 mod events;
 mod hands;
 mod histograms;
+mod running;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use vmhost::builds::{self, Build};
+use vmhost::builds::{self, Build, By};
 use vmhost::{
     DiskKind, Domain, DomainStats, Fixed, Guess, Inventory, Known, Limits, Listed, Place, Pool,
     domain_stats, guessed, listed, quoted,
@@ -25,6 +26,7 @@ use crate::virsh::{Answer, Virsh};
 use events::Events;
 use hands::LibvirtHands;
 use histograms::Histograms;
+use running::Running;
 
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
@@ -38,6 +40,8 @@ struct Read {
     at: Instant,
     /// Its disks then, by the statistics.
     disks: Vec<(String, Option<String>)>,
+    /// The build that it runs on, or why nobody can say.
+    build: Result<Build, String>,
 }
 
 /// Where images may be, for who has not said what the tiers are.
@@ -66,8 +70,7 @@ pub struct Libvirt {
     events: Events,
     /// Where latencies are counted.
     histograms: Option<Histograms>,
-    /// That of the QEMU that it runs; none where it does not say.
-    build: Option<Build>,
+    running: Running,
 }
 
 impl Libvirt {
@@ -81,7 +84,7 @@ impl Libvirt {
             stats: vec![],
             events: Events::default(),
             histograms: None,
-            build: None,
+            running: Running::default(),
         }
     }
 
@@ -170,12 +173,13 @@ impl Libvirt {
             known: Known { domain, id },
             at: now,
             disks,
+            build: self.running.build_of(&l.uuid),
         };
         self.domains.insert(l.uuid.clone(), read);
         Ok(())
     }
 
-    /// Pools, and which QEMU there is; what an operator should know of pools that cannot be read.
+    /// Pools; what an operator should know of pools that cannot be read.
     fn read_pools(&mut self, names: &str) -> Result<Vec<String>, String> {
         let mut remarks = vec![];
         let names: Vec<&str> = names
@@ -200,8 +204,6 @@ impl Libvirt {
                 Some(Err(why)) => remarks.push(format!("pool {name} cannot be read: {why}")),
             }
         }
-        let version = self.virsh.ask(&["version".into()])?; // apart: it may not be known
-        self.build = version[0].some().and_then(builds::of_virsh);
         self.pools_at = Some(Instant::now());
         Ok(remarks)
     }
@@ -274,6 +276,9 @@ impl Hypervisor for Libvirt {
                 })
             })
             .collect();
+        if !stale.is_empty() {
+            self.running.look();
+        }
         for some in stale.chunks(AT_ONCE) {
             let ask: Vec<String> = some
                 .iter()
@@ -318,11 +323,11 @@ impl Hypervisor for Libvirt {
         Ok(directory.into())
     }
 
-    fn fault(&self, _: &str) -> Option<String> {
-        match self.build {
-            Some(build) => builds::check(build).err(),
-            None => Some("libvirt does not say which version of QEMU it runs".into()),
-        }
+    fn fault(&self, domain: &str) -> Option<String> {
+        let mut read = self.domains.values();
+        let read = read.find(|r| r.known.domain.name == domain)?;
+        let build = read.build.clone();
+        build.and_then(|b| builds::check(b, By::Libvirt)).err()
     }
 
     fn check(&self, copied: &Copied<'_>) -> Result<Option<u64>, String> {

@@ -9,6 +9,7 @@ mod monitor;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use vmhost::builds::By;
 use vmhost::{At, Domain, DomainStats, Inventory, Limits, Place, builds};
 
 use crate::images::{self, is_same};
@@ -95,7 +96,7 @@ impl Hypervisor for Qemu {
     }
 
     fn fault(&self, domain: &str) -> Option<String> {
-        builds::check(self.read.get(domain)?.build).err()
+        builds::check(self.read.get(domain)?.build, By::Us).err()
     }
 
     fn check(&self, copied: &Copied<'_>) -> Result<Option<u64>, String> {

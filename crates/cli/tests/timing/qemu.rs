@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::guest::Guest;
 
 use crate::support::PATIENCE;
-use crate::support::machine_host::{MachineHost, end, format_of};
+use crate::support::machine_host::{self, MachineHost, end, format_of};
 
 pub const MOVES: &str = "state/qemu-moves";
 pub const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
@@ -71,7 +71,7 @@ impl Plain {
             "driver": format, "node-name": "image", "discard": "unmap",
             "file": { "driver": "file", "filename": self.text(file) },
         });
-        let mut qemu = Command::new("qemu-system-x86_64");
+        let mut qemu = Command::new(machine_host::qemu());
         qemu.args(["-M", "pc", "-m", "32", "-display", "none", "-nodefaults"]);
         qemu.args(["-chardev", &log, "-serial", "chardev:report"]);
         let mut device = "virtio-blk-pci,id=vda,write-cache=off,drive=".to_owned();

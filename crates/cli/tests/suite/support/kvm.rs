@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use testkit::guest::Guest;
 
-use super::machine_host::{MachineHost, end, said};
+use super::machine_host::{MachineHost, end, qemu, said};
 
 /// Programs that a host needs.
 pub const PROGRAMS: [&str; 4] = ["virsh", "libvirtd", "qemu-system-x86_64", "qemu-img"];
@@ -76,9 +76,13 @@ impl Kvm {
 
     /// Defines a domain with a guest of the first disk's boot sector; what it reports is in `NAME.log`.
     pub fn define(&mut self, name: &str, guest: &Guest, disks: &[DiskOf<'_>]) {
+        let emulator = match qemu() {
+            named if named.is_absolute() => format!("<emulator>{}</emulator>", named.display()),
+            _ => String::new(),
+        };
         let mut xml = format!(
             "<domain type='qemu'><name>{name}</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>
-             <iothreads>1</iothreads><os><type arch='x86_64' machine='pc'>hvm</type></os><devices>
+             <iothreads>1</iothreads><os><type arch='x86_64' machine='pc'>hvm</type></os><devices>{emulator}
              <serial type='file'><source path='{}' append='on'/></serial>",
             self.path(&format!("{name}.log")).display()
         );

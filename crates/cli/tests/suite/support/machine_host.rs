@@ -12,6 +12,12 @@ use testkit::guest::Log;
 
 use super::PATIENCE;
 
+/// The QEMU that machines run on: that of `TERRACE_QEMU`, or the host's.
+pub fn qemu() -> PathBuf {
+    let named = std::env::var_os("TERRACE_QEMU");
+    named.map_or("qemu-system-x86_64".into(), PathBuf::from)
+}
+
 /// A directory, who works in it, and the server there.
 pub struct MachineHost {
     dir: tempfile::TempDir,
