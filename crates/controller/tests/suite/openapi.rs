@@ -70,7 +70,8 @@ impl Schemas {
 /// A request for every operation, by method and path of the table.
 fn requests() -> Vec<(&'static str, &'static str, String)> {
     let ended = json!({ "session": 9, "seq": 2, "jobs": [] }).to_string();
-    let register = json!({ "protocol": 3, "session": 9, "version": "x" }).to_string();
+    let register =
+        json!({ "protocol": manager::wire::PROTOCOL, "session": 9, "version": "x" }).to_string();
     let report = serde_json::to_string(&views::report(9, 1, 2)).unwrap();
     let order = |method: &str, path: &str, body: &str| send(method, path, "", body);
     let table: [(&str, &str, String); 34] = [
@@ -134,6 +135,15 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
             "put",
             "/v1/volumes/{volume}/pin",
             order("PUT", "/v1/volumes/mail/pin", r#"{"tier":"slow"}"#),
+        ),
+        (
+            "put",
+            "/v1/volumes/{volume}/throttle",
+            order(
+                "PUT",
+                "/v1/volumes/mail/throttle",
+                r#"{"to":{"iops":500,"lasting_ns":60000000000}}"#,
+            ),
         ),
         (
             "put",

@@ -209,3 +209,76 @@ impl Desk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::desk::Ask;
+    use crate::serving::{Serving, one_volume};
+    use crate::stages::throttle::Word;
+
+    const MINUTE: Nanos = Nanos::from_secs(60);
+
+    fn order(serving: &Serving, iops: f64, lasting: Nanos) -> Result<Told> {
+        let throttled = Throttled {
+            iops: Some(Iops(iops)),
+            bandwidth: None,
+            lasting,
+        };
+        serving.desk().ask(Ask::from(Word::Throttle {
+            volume: "data".into(),
+            to: Some(throttled),
+        }))
+    }
+
+    /// What the volume is kept to, and what is said of its limit for a time.
+    fn limits(serving: &Serving) -> (f64, Option<f64>) {
+        let desk = serving.desk();
+        let now = {
+            let volumes = desk.volumes.lock().unwrap();
+            volumes.values().next().unwrap().share.limits().iops
+        };
+        let Told::Samples(samples) = desk.ask(Ask::Samples).unwrap() else {
+            panic!("it tells what it was asked")
+        };
+        let throttled = samples.volumes[0].throttled;
+        (now.unwrap().0, throttled.map(|t| t.iops.unwrap().0))
+    }
+
+    #[test]
+    fn a_limit_for_a_time_holds_beside_the_volumes_own_and_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut serving, _) = one_volume(dir.path());
+        let own = Word::Limit {
+            volume: "data".into(),
+            iops: Some(Iops(50.0)),
+            bandwidth: None,
+            weight: None,
+        };
+        serving.desk().ask(Ask::from(own)).unwrap();
+        for (iops, both) in [(20.0, 20.0), (80.0, 50.0)] {
+            order(&serving, iops, MINUTE).unwrap();
+            assert_eq!(limits(&serving), (both, Some(iops)));
+            serving.tick();
+            assert_eq!(limits(&serving).0, both, "it is not over");
+        }
+        order(&serving, 20.0, Nanos::from_millis(1)).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        serving.tick();
+        assert_eq!(limits(&serving), (50.0, None));
+        order(&serving, 20.0, MINUTE).unwrap();
+        let lifted = Word::Throttle {
+            volume: "data".into(),
+            to: None,
+        };
+        serving.desk().ask(Ask::from(lifted)).unwrap();
+        assert_eq!(limits(&serving), (50.0, None));
+        for (iops, lasting) in [(0.0, MINUTE), (20.0, Nanos::ZERO)] {
+            let refused = order(&serving, iops, lasting).unwrap_err();
+            assert_eq!(refused, "it limits nothing, or for no time");
+        }
+        serving.stop();
+    }
+}

@@ -71,7 +71,7 @@ impl Share {
 
     /// The limits now.
     #[inline]
-    fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         let iops = self.iops.load(Ordering::Relaxed);
         let bandwidth = self.bandwidth.load(Ordering::Relaxed);
         Limits {
