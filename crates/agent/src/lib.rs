@@ -16,6 +16,7 @@ mod host;
 mod images;
 mod kernel;
 mod libvirt;
+mod life;
 mod machines;
 mod moves;
 mod places;

@@ -37,6 +37,9 @@ pub struct MachinesSettings {
     pub latency_histograms: bool,
 }
 
+/// What disks are limited to, by name, or why nobody can say.
+pub(crate) type AllLimits = BTreeMap<String, Result<Limits, String>>;
+
 /// A disk that is to be copied, and where.
 pub(crate) struct Copied<'a> {
     pub domain: &'a Domain,
@@ -90,7 +93,10 @@ pub(crate) trait Hypervisor: Send {
     ///
     /// # Errors
     /// Why nobody can say.
-    fn limits(&mut self, domain: &Domain) -> Result<BTreeMap<String, Limits>, String>;
+    fn limits(&mut self, domain: &Domain) -> Result<AllLimits, String>;
+
+    /// The life of a domain's process as it is now; none of one that does not run, or cannot be seen.
+    fn life(&mut self, domain: &Domain) -> Option<u32>;
 
     /// Limits a disk to this, in place of what it is limited to.
     ///
@@ -217,6 +223,9 @@ impl<H: Hypervisor> Machines<H> {
             .disk_of(volume)
             .map(|(domain, disk)| (domain.clone(), disk.clone()))
             .ok_or("there is no such disk in a running domain")?;
+        if let Some(why) = self.hypervisor.fault(&domain.name) {
+            return Err(why); // whether limits do what they should is not known of every build either
+        }
         throttles.begin(&mut self.hypervisor, (&domain, &disk), volume, to)
     }
 
@@ -228,8 +237,9 @@ impl<H: Hypervisor> Machines<H> {
         let inventory = self.hypervisor.inventory(&[], &[]);
         let domains = inventory.domains.iter().map(|known| known.domain.clone());
         let domains: Vec<Domain> = domains.collect();
-        let remarks = throttles.beat(&mut self.hypervisor, &domains);
-        self.remark(remarks);
+        let (news, faults) = throttles.beat(&mut self.hypervisor, &domains);
+        self.remarks.extend(news);
+        self.remark(faults);
     }
 
     fn tell_limits(&self, snapshot: &mut Snapshot) {
@@ -333,8 +343,9 @@ impl<H: Hypervisor> Host for Machines<H> {
         if let Some(moving) = &self.settings.moving
             && self.moves.is_none()
         {
-            self.moves = Some(Moves::open(&moving.dir, moving.keep_source)?);
+            let moves = Moves::open(&moving.dir, moving.keep_source)?;
             self.throttles = Some(Throttles::open(&moving.dir)?);
+            self.moves = Some(moves);
         }
         // While something moves an agent looks more often than there is anything new.
         let fresh = |(at, _): &&(Instant, Snapshot)| at.elapsed() < LOOKS_APART;

@@ -3,7 +3,7 @@
 //! A hypervisor's limits have no end and no owner. So a file says, before anything is changed, what there was and what is set: whatever is killed
 //! then, the next agent gives it back, unless somebody else has set other limits meanwhile, or the domain has begun anew with those of its definition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,9 +11,9 @@ use manager::agent::Snapshot;
 use manager::wire::Throttle;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use vmhost::{Disk, Domain, Fixed, Limits};
+use vmhost::{Disk, Domain, Fixed, Limits, volume_name};
 
-use crate::machines::Hypervisor;
+use crate::machines::{AllLimits, Hypervisor};
 use crate::moves::{boot, remove_durably, save_durably};
 
 /// Ends the names of the files.
@@ -42,12 +42,18 @@ struct Lent {
     until_ns: u64,
 }
 
+/// A disk of a domain, whatever they are called now.
+type Key = (String, String);
+
 /// All of them, in a directory that one agent has.
 pub(crate) struct Throttles {
     dir: PathBuf,
     boot: String,
-    /// By volume.
-    lent: BTreeMap<String, Lent>,
+    lent: BTreeMap<Key, Lent>,
+    /// Those whose limits were seen to be what was ordered.
+    seen: BTreeSet<Key>,
+    /// Disks of domains that run in the life of their limit, by the names of their volumes.
+    named: BTreeMap<String, Key>,
 }
 
 impl Throttles {
@@ -63,13 +69,15 @@ impl Throttles {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if name.ends_with(ENDING) {
                 let found = read(&path)?;
-                lent.insert(found.volume.clone(), found);
+                lent.insert(found.key(), found);
             }
         }
         Ok(Self {
             dir: dir.into(),
             boot,
             lent,
+            seen: BTreeSet::new(),
+            named: BTreeMap::new(),
         })
     }
 
@@ -87,7 +95,9 @@ impl Throttles {
     pub(crate) fn tell(&self, snapshot: &mut Snapshot) {
         let now_ns = now_ns();
         for v in &mut snapshot.volumes {
-            let lent = self.lent.get(&v.name).filter(|l| l.until_ns > now_ns);
+            let key = self.named.get(&v.name).filter(|k| self.seen.contains(*k));
+            let lent = key.and_then(|k| self.lent.get(k));
+            let lent = lent.filter(|l| l.until_ns > now_ns);
             v.throttle = lent.map(|l| Throttle {
                 iops: l.iops,
                 bandwidth_bytes_per_s: l.bandwidth_bytes_per_s,
@@ -107,19 +117,23 @@ impl Throttles {
         volume: &str,
         to: Throttle,
     ) -> Result<(), String> {
-        if let Some(why @ Fixed::Platform(_)) = disk.fixed(domain) {
-            return Err(why.to_string());
+        match disk.fixed(domain) {
+            Some(why @ Fixed::Platform(_)) => return Err(why.to_string()),
+            _ if disk.stays.is_some() => return Err(disk.stays.clone().unwrap_or_default()),
+            _ => {}
         }
         let life = domain.id.filter(|id| *id != 0);
         let life = life.ok_or("its process cannot be seen from here")?;
         let limits = hypervisor.limits(domain)?;
         let now = of(&limits, &disk.target)?;
         let mut others = limits.iter().filter(|(target, _)| **target != disk.target);
-        if let Some((other, _)) = others.find(|(_, l)| l.is_shared_with(now)) {
+        let shares = |l: &Result<Limits, String>| l.as_ref().is_ok_and(|l| l.is_shared_with(now));
+        if let Some((other, _)) = others.find(|(_, l)| shares(l)) {
             return Err(format!("it shares its limits with {other}"));
         }
-        let earlier = self.lent.get(volume).filter(|l| l.life == life);
-        let earlier = earlier.filter(|l| l.is_ours(now));
+        let key = (domain.uuid.clone(), disk.target.clone());
+        let earlier = self.lent.get(&key);
+        let earlier = earlier.filter(|l| l.life == life && l.boot == self.boot && l.is_ours(now));
         let before = earlier.map_or(now, |l| &l.before).clone();
         let set = before.lowered(to.iops, to.bandwidth_bytes_per_s);
         let mut all = earlier.map_or(vec![], |l| l.set.clone());
@@ -137,22 +151,33 @@ impl Throttles {
             bandwidth_bytes_per_s: to.bandwidth_bytes_per_s,
             until_ns: now_ns().saturating_add(to.lasting_ns),
         };
+        self.seen.remove(&key);
         self.save(&lent)?;
         let limited = hypervisor.limit(domain, &disk.target, &set);
-        if limited.is_ok() {
-            lent.set = vec![set];
-            self.save(&lent)?;
-            return Ok(());
+        // It may have begun anew since it was looked at: then that life has what was for this one, and what there was is what its definition says.
+        let now = hypervisor.life(domain);
+        match (limited, now) {
+            (Ok(()), Some(now)) if now == life => {
+                lent.set = vec![set];
+                self.save(&lent)?;
+                self.named.insert(volume.into(), key.clone());
+                self.seen.insert(key);
+                Ok(())
+            }
+            (limited, now) => {
+                // What was refused, or is not known to have come about, is not said to be in force; and given back at the next look.
+                lent.until_ns = 0;
+                lent.life = now.unwrap_or(life);
+                self.save(&lent)?;
+                limited?;
+                Err("it was started again at that moment".into())
+            }
         }
-        // What was refused, or is not known to have come about, is not said to be in force; and given back at the next look.
-        lent.until_ns = 0;
-        self.save(&lent)?;
-        limited
     }
 
     fn save(&mut self, lent: &Lent) -> Result<(), String> {
         save_durably(&self.file(lent), lent)?;
-        self.lent.insert(lent.volume.clone(), lent.clone());
+        self.lent.insert(lent.key(), lent.clone());
         Ok(())
     }
 
@@ -161,7 +186,8 @@ impl Throttles {
     /// # Errors
     /// That cannot be written down.
     pub(crate) fn end(&mut self, volume: &str) -> Result<(), String> {
-        let Some(mut lent) = self.lent.get(volume).cloned() else {
+        let lent = self.named.get(volume).and_then(|k| self.lent.get(k));
+        let Some(mut lent) = lent.cloned() else {
             return Ok(());
         };
         lent.until_ns = 0;
@@ -175,44 +201,86 @@ impl Throttles {
         }
     }
 
-    /// Gives back what is over; what an operator should know of that. A domain that is not among those that run is left for later.
+    /// Gives back what is over. A domain that is not among those that run is left for later. News for operators, and what does not go as it should.
     pub(crate) fn beat(
         &mut self,
         hypervisor: &mut dyn Hypervisor,
         domains: &[Domain],
-    ) -> Vec<String> {
+    ) -> (Vec<String>, Vec<String>) {
         let now_ns = now_ns();
-        let mut remarks = vec![];
-        for lent in self.lent.values().cloned().collect::<Vec<_>>() {
+        let (mut news, mut faults) = (vec![], vec![]);
+        self.named.clear();
+        for (key, lent) in self.lent.clone() {
             let domain = domains.iter().find(|d| d.uuid == lent.uuid);
-            let gone = lent.boot != self.boot || domain.is_some_and(|d| d.id != Some(lent.life));
             let over = lent.until_ns <= now_ns;
             let old = lent.until_ns.saturating_add(FORGOTTEN_NS) <= now_ns;
-            let result = match domain {
-                _ if gone => self.forget(&lent),
-                None if over && old => self.forget(&lent),
-                Some(domain) if over => give_back(hypervisor, domain, &lent).and_then(|remark| {
-                    remarks.extend(remark);
-                    self.forget(&lent)
-                }),
-                _ => Ok(()),
+            let life = domain.map(|d| d.id.filter(|id| *id != 0));
+            let result = match (domain, life) {
+                _ if lent.boot != self.boot => self.forget(&lent),
+                // It has ended, as far as anybody knows: what is seen next is looked at anew.
+                (None, _) | (_, None) => {
+                    self.seen.remove(&key);
+                    match over && old {
+                        true => self.forget(&lent),
+                        false => Ok(()),
+                    }
+                }
+                (Some(_), Some(None)) => match over {
+                    true => Err("its process cannot be seen from here".into()),
+                    false => Ok(()),
+                },
+                (Some(_), Some(Some(life))) if life != lent.life => self.forget(&lent),
+                (Some(domain), _) => {
+                    let volume = volume_name(&domain.name, &lent.target);
+                    self.named.insert(volume, key.clone());
+                    self.look_after(hypervisor, domain, &lent, over, &mut news)
+                }
             };
             if let Err(why) = result {
                 let volume = &lent.volume;
-                remarks.push(format!("the limits of {volume} are not given back: {why}"));
+                faults.push(format!("the limits of {volume} are not given back: {why}"));
             }
         }
-        remarks
+        (news, faults)
+    }
+
+    /// Gives one back that is over, and looks whether one is so that was not looked at yet.
+    fn look_after(
+        &mut self,
+        hypervisor: &mut dyn Hypervisor,
+        domain: &Domain,
+        lent: &Lent,
+        over: bool,
+        news: &mut Vec<String>,
+    ) -> Result<(), String> {
+        if over {
+            news.extend(give_back(hypervisor, domain, lent)?);
+            return self.forget(lent);
+        }
+        if self.seen.contains(&lent.key()) {
+            return Ok(());
+        }
+        let limits = hypervisor.limits(domain)?;
+        let is_so = of(&limits, &lent.target)?;
+        if lent.set.last().is_some_and(|set| set.is_as(is_so)) {
+            self.seen.insert(lent.key());
+        }
+        Ok(())
     }
 
     fn forget(&mut self, lent: &Lent) -> Result<(), String> {
         remove_durably(&self.file(lent))?;
-        self.lent.remove(&lent.volume);
+        self.lent.remove(&lent.key());
+        self.seen.remove(&lent.key());
         Ok(())
     }
 }
 
 impl Lent {
+    fn key(&self) -> Key {
+        (self.uuid.clone(), self.target.clone())
+    }
+
     /// Whether limits are those that it knows of.
     fn is_ours(&self, now: &Limits) -> bool {
         self.before.is_as(now) || self.set.iter().any(|set| set.is_as(now))
@@ -226,9 +294,10 @@ fn give_back(
     lent: &Lent,
 ) -> Result<Option<String>, String> {
     let limits = hypervisor.limits(domain)?;
-    let Some(now) = limits.get(&lent.target) else {
+    if !limits.contains_key(&lent.target) {
         return Ok(None); // the disk is gone
-    };
+    }
+    let now = of(&limits, &lent.target)?;
     if lent.before.is_as(now) {
         return Ok(None);
     }
@@ -242,9 +311,10 @@ fn give_back(
     Ok(None)
 }
 
-fn of<'a>(limits: &'a BTreeMap<String, Limits>, target: &str) -> Result<&'a Limits, String> {
+fn of<'a>(limits: &'a AllLimits, target: &str) -> Result<&'a Limits, String> {
     let limits = limits.get(target);
-    limits.ok_or_else(|| "its hypervisor does not say what it is limited to".into())
+    let limits = limits.ok_or("its hypervisor does not say what it is limited to")?;
+    limits.as_ref().map_err(Clone::clone)
 }
 
 fn read(path: &Path) -> Result<Lent, String> {

@@ -28,6 +28,8 @@ struct Standing {
     device: Option<String>,
     /// Requests since the look before, and their mean latency; none where they are not known.
     load: Option<(u64, u64)>,
+    /// Whether it waits for a limit, and for nobody else.
+    limited: bool,
 }
 
 impl Standing {
@@ -41,6 +43,7 @@ impl Standing {
             class: now.class.clone(),
             device: now.placed.first().map(|p| p.device.clone()),
             load,
+            limited: now.throttle.is_some(),
         }
     }
 }
@@ -102,6 +105,7 @@ impl Yielding {
             };
             let target_ns = objective.objective.latency.0.max(1);
             match s.load {
+                _ if s.limited => Slack::Unbound,
                 Some((0, _)) => Slack::Unbound,
                 Some((_, mean_ns)) => Slack::Used(mean_ns as f32 / target_ns as f32),
                 None => Slack::Unknown,

@@ -55,10 +55,10 @@ pub struct Throttling {
 #[derive(Debug, Args)]
 #[group(multiple = true)]
 struct ThrottleLimits {
-    /// Requests per second, at least 10
+    /// Requests per second, at least 20
     #[arg(long, value_name = "IOPS")]
     iops: Option<u64>,
-    /// Bytes per second, such as `20 MB/s`, at least 1 MiB/s
+    /// Bytes per second, such as `20 MB/s`, at least 2 MiB/s
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BytesPerSec>,
 }

@@ -340,7 +340,9 @@ impl Xml<'_, '_, '_> {
                 .map(|s| s.trim().into()),
             unmap: driver.and_then(|d| d.attribute("discard")) == Some("unmap"),
             iothread: driver.is_some_and(|d| d.has_attribute("iothread")),
-            stays: None,
+            stays: driver.and_then(|d| child(d, "iothreads")).map(|_| {
+                "several threads serve it, and nobody has tested what a copy or a limit does then".into()
+            }),
             alias: child(node, "alias")
                 .and_then(|a| a.attribute("name"))
                 .map(String::from),

@@ -208,10 +208,12 @@ impl Limits {
         for ([name, _], limit) in NAMES.iter().zip(self.all()) {
             set((*name).into(), limit.rate);
             set(format!("{name}_max"), limit.burst);
-            // libvirt takes no length of a burst that is none.
-            if limit.burst > 0 && limit.burst_seconds > 0 {
-                set(format!("{name}_max_length"), limit.burst_seconds);
-            }
+            // Without it libvirt keeps the one there was, which QEMU refuses where there is no burst any more.
+            let seconds = match limit.burst {
+                0 => 0,
+                _ => limit.burst_seconds.max(1),
+            };
+            set(format!("{name}_max_length"), seconds);
         }
         set("size_iops_sec".into(), self.request_bytes);
         words
@@ -278,7 +280,9 @@ read_iops_sec_max_length: 3
             }
         );
         let words = limits.virsh_words().join(" ");
-        assert!(words.contains("--write-bytes-sec 20000000 --write-bytes-sec-max 0"));
+        assert!(words.contains(
+            "--write-bytes-sec 20000000 --write-bytes-sec-max 0 --write-bytes-sec-max-length 0"
+        ));
         assert!(words.contains("--read-iops-sec-max 2000 --read-iops-sec-max-length 3"));
         assert!(words.contains("--size-iops-sec 4096") && !words.contains("group"));
         for (text, said) in [

@@ -14,7 +14,8 @@ use vmhost::{
     At, Disk, Domain, Image, Pool, copy_target, directory_of, listed, quoted, with_image,
 };
 
-use super::{AT_ONCE, in_this_boot};
+use super::AT_ONCE;
+use super::running::Running;
 use crate::images::is_same;
 use crate::moves::{Hands, Refusal, Rest, Sight, TEXT};
 use crate::virsh::{Answer, Virsh};
@@ -23,6 +24,7 @@ use crate::virsh::{Answer, Virsh};
 pub(super) struct LibvirtHands<'a> {
     pub virsh: &'a Virsh,
     pub pools: &'a [Pool],
+    pub running: &'a Running,
 }
 
 impl LibvirtHands<'_> {
@@ -137,7 +139,11 @@ impl Hands for LibvirtHands<'_> {
             None => Live::Unknown,
             // What is shown of one that does not run is its definition.
             Some(domain) if domain.id.is_none() => Live::Off,
-            Some(domain) => Live::of(&in_this_boot(domain), &intent.target, directory_of),
+            Some(domain) => Live::of(
+                &self.running.with_life(domain),
+                &intent.target,
+                directory_of,
+            ),
         };
         let mut lines = info.unwrap_or("").lines();
         let persistent = lines.find_map(|l| l.strip_prefix("Persistent:"));
@@ -237,7 +243,7 @@ impl Hands for LibvirtHands<'_> {
         let domain = Domain::of_xml(&answer).map_err(|e| Refusal::Silent(e.to_string()))?;
         let directory_of = |pool: &str| self.directory_of(pool);
         Ok(Live::of(
-            &in_this_boot(domain),
+            &self.running.with_life(domain),
             &intent.target,
             directory_of,
         ))

@@ -8,7 +8,6 @@ mod running;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use vmhost::builds::{self, Build, By};
@@ -19,7 +18,7 @@ use vmhost::{
 
 use crate::images::check_qcow2;
 use crate::kernel;
-use crate::machines::{Copied, Hypervisor};
+use crate::machines::{AllLimits, Copied, Hypervisor};
 use crate::moves::{self, Hands, Moves};
 use crate::places::{self, TierOf};
 use crate::virsh::{Answer, Virsh};
@@ -152,6 +151,7 @@ impl Libvirt {
         LibvirtHands {
             virsh: &self.virsh,
             pools: &self.pools,
+            running: &self.running,
         }
     }
 
@@ -166,7 +166,7 @@ impl Libvirt {
         };
         let domain = Domain::of_xml(xml);
         let domain = domain.map_err(|why| format!("{} cannot be read: {why}", l.name))?;
-        let domain = in_this_boot(domain);
+        let domain = self.running.with_life(domain);
         let disks = disks(&self.stats, &domain.name);
         let id = l.id.unwrap_or(0);
         let read = Read {
@@ -206,20 +206,6 @@ impl Libvirt {
         }
         self.pools_at = Some(Instant::now());
         Ok(remarks)
-    }
-}
-
-/// A domain whose number is of this life of the host: libvirt counts its starts from one again after another.
-fn in_this_boot(domain: Domain) -> Domain {
-    static BOOT: OnceLock<u32> = OnceLock::new();
-    let number = *BOOT.get_or_init(|| {
-        let boot = moves::boot().unwrap_or_default();
-        let bytes = boot.bytes();
-        bytes.fold(0, |n, b| n.wrapping_mul(31).wrapping_add(b.into()))
-    });
-    Domain {
-        id: domain.id.map(|id| (id ^ number).max(1)),
-        ..domain
     }
 }
 
@@ -351,7 +337,7 @@ impl Hypervisor for Libvirt {
         true
     }
 
-    fn limits(&mut self, domain: &Domain) -> Result<BTreeMap<String, Limits>, String> {
+    fn limits(&mut self, domain: &Domain) -> Result<AllLimits, String> {
         let disks = domain.disks.iter().filter(|d| d.kind == DiskKind::Disk);
         let targets: Vec<&String> = disks.map(|d| &d.target).collect();
         let ask = targets.iter().map(|target| {
@@ -360,10 +346,19 @@ impl Hypervisor for Libvirt {
         });
         let answers = self.virsh.ask(&ask.collect::<Vec<_>>())?;
         let read = |(target, answer): (&&String, &Answer)| {
-            let limits = Limits::of_virsh(answer.text()?).map_err(|e| e.to_string())?;
-            Ok(((*target).clone(), limits))
+            let text = answer.text();
+            let limits = text.and_then(|t| Limits::of_virsh(t).map_err(|e| e.to_string()));
+            ((*target).clone(), limits)
         };
-        targets.iter().zip(&answers).map(read).collect()
+        Ok(targets.iter().zip(&answers).map(read).collect())
+    }
+
+    fn life(&mut self, domain: &Domain) -> Option<u32> {
+        let running = Domain {
+            id: Some(1),
+            ..domain.clone()
+        };
+        self.running.with_life(running).id
     }
 
     fn limit(&mut self, domain: &Domain, target: &str, to: &Limits) -> Result<(), String> {

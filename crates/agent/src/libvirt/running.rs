@@ -1,73 +1,119 @@
-//! Which QEMU a domain runs on: libvirt tells the version of the program that it would start now, and a domain that was started before an upgrade,
-//! or with a program of its own, runs on another one. So the program that runs is asked itself.
+//! Which process a domain runs as, and which QEMU that is.
+//!
+//! libvirt tells the version of the program that it would start now, and a domain that was started before an upgrade, or with a program of its own, runs on another one:
+//! so the program that runs is asked itself. And libvirt's numbers of starts come again when it is started again itself: so a domain's life is that of its process.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
+use vmhost::Domain;
 use vmhost::builds::{self, Build};
 
+use crate::life::Life;
+use crate::moves;
 use crate::process::run;
 
 /// A program, as a file.
 type Program = (u64, u64, i64);
 
-/// What is known of programs that were asked.
+/// Who asks a program for its version where we are root: it may be one that a guest has put in its place.
+const NOBODY: u32 = 65_534;
+
+/// Processes of domains, and what is known of their programs.
 #[derive(Debug, Default)]
 pub(super) struct Running {
-    asked: BTreeMap<Program, Result<Build, String>>,
-    processes: BTreeMap<String, Vec<u32>>,
+    processes: RefCell<BTreeMap<String, Vec<i32>>>,
+    builds: RefCell<BTreeMap<Program, Build>>,
 }
 
 impl Running {
     /// Looks at which processes there are.
-    pub(super) fn look(&mut self) {
-        self.processes.clear();
+    pub(super) fn look(&self) {
+        let mut found: BTreeMap<String, Vec<i32>> = BTreeMap::new();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+        let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
         for pid in pids {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            if let Some(uuid) = uuid_of(&line) {
-                self.processes.entry(uuid).or_default().push(pid);
+            if let Some(uuid) = uuid_of(pid) {
+                found.entry(uuid).or_default().push(pid);
             }
         }
+        self.processes.replace(found);
+    }
+
+    /// The process of a domain, which only one has to be.
+    fn process(&self, uuid: &str) -> Result<i32, String> {
+        let known = || match self.processes.borrow().get(uuid).map_or(&[][..], |p| p) {
+            [pid] if uuid_of(*pid).as_deref() == Some(uuid) => Ok(*pid),
+            found => Err(found.len()),
+        };
+        let found = known().or_else(|_| {
+            self.look();
+            known()
+        });
+        found.map_err(|n| {
+            format!("which process it runs as is not known: {n} of those here have its UUID")
+        })
+    }
+
+    /// A domain that runs, with the number of its process's life; none of one whose process cannot be seen.
+    pub(super) fn with_life(&self, domain: Domain) -> Domain {
+        static BOOT: OnceLock<u32> = OnceLock::new();
+        let boot = *BOOT.get_or_init(|| {
+            let boot = moves::boot().unwrap_or_default();
+            let bytes = boot.bytes();
+            bytes.fold(0, |n, b| n.wrapping_mul(31).wrapping_add(b.into()))
+        });
+        let life = domain.id.and_then(|_| {
+            let pid = self.process(&domain.uuid).ok()?;
+            Some((Life::of(pid)?.number() ^ boot).max(1))
+        });
+        Domain { id: life, ..domain }
     }
 
     /// The build that a domain runs on.
     ///
     /// # Errors
     /// Why nobody can say.
-    pub(super) fn build_of(&mut self, uuid: &str) -> Result<Build, String> {
-        let found = self.processes.get(uuid).map_or(&[][..], |p| p);
-        let [pid] = found else {
-            let many = found.len();
-            return Err(format!(
-                "which QEMU it runs on is not known: {many} processes here have its UUID"
-            ));
-        };
-        let path = PathBuf::from(format!("/proc/{pid}/exe"));
+    pub(super) fn build_of(&self, uuid: &str) -> Result<Build, String> {
         let said = |e: &dyn std::fmt::Display| format!("which QEMU it runs on is not known: {e}");
-        let file = fs::metadata(&path).map_err(|e| said(&e))?;
-        // Asking a program runs it, and what a guest may have taken over could be any: only those that are the system's, or our own, are asked.
-        let trusted = [0, rustix::process::geteuid().as_raw()].contains(&file.uid());
-        if !trusted || file.mode() & 0o022 != 0 {
+        let pid = self.process(uuid)?;
+        // What is looked at is what is run: the process may become another program meanwhile.
+        let file = File::open(format!("/proc/{pid}/exe")).map_err(|e| said(&e))?;
+        let program = file.metadata().map_err(|e| said(&e))?;
+        let root = rustix::process::geteuid().is_root();
+        let ours = [0, rustix::process::geteuid().as_raw()].contains(&program.uid());
+        if !ours || program.mode() & 0o022 != 0 {
             return Err(said(&"its program may be written by others"));
         }
-        let program = (file.dev(), file.ino(), file.mtime());
-        let asked = self.asked.entry(program).or_insert_with(|| {
-            let mut command = Command::new(&path);
-            command.arg("--version").stdin(std::process::Stdio::null());
-            let said = run(command, "QEMU")?;
-            builds::of_program(&said.out).ok_or_else(|| "its program does not say".into())
-        });
-        asked.clone().map_err(|why| said(&why))
+        let key = (program.dev(), program.ino(), program.mtime());
+        if let Some(known) = self.builds.borrow().get(&key) {
+            return Ok(*known);
+        }
+        let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        command.arg("--version").stdin(Stdio::null()).env_clear();
+        if root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let answer = run(command, "QEMU").map_err(|e| said(&e))?;
+        let build = builds::of_program(&answer.out);
+        let build = build.ok_or_else(|| said(&"its program does not say"))?;
+        self.builds.borrow_mut().insert(key, build);
+        Ok(build)
     }
 }
 
-/// The UUID in a command line of QEMU's.
-fn uuid_of(line: &[u8]) -> Option<String> {
+/// The UUID in the command line of a process of QEMU's.
+fn uuid_of(pid: i32) -> Option<String> {
+    uuid_in(&fs::read(format!("/proc/{pid}/cmdline")).ok()?)
+}
+
+fn uuid_in(line: &[u8]) -> Option<String> {
     let mut words = line.split(|b| *b == 0);
     words.find(|word| *word == b"-uuid")?;
     let uuid = std::str::from_utf8(words.next()?).ok()?;
@@ -76,29 +122,66 @@ fn uuid_of(line: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Child;
+
     use super::*;
 
     #[test]
     fn a_process_tells_its_domain() {
         let line = b"/usr/bin/qemu-system-x86_64\0-name\0guest=a\0-uuid\0c0de\0-m\x0032\0";
-        assert_eq!(uuid_of(line).as_deref(), Some("c0de"));
+        assert_eq!(uuid_in(line).as_deref(), Some("c0de"));
         for line in [&b"sh\0-c\0true\0"[..], b"qemu\0-uuid", b""] {
-            assert_eq!(uuid_of(line), None);
+            assert_eq!(uuid_in(line), None);
+        }
+    }
+
+    /// Something that runs as QEMU would, for a domain of this UUID.
+    struct Like(Child);
+
+    impl Like {
+        fn domain(uuid: &str) -> Self {
+            let mut sleep = Command::new("sh");
+            // The shell waits for what it started, with these words.
+            let child = sleep.args(["-c", "sleep 60; true", "-uuid", uuid]).spawn();
+            Self(child.unwrap())
+        }
+    }
+
+    impl Drop for Like {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
         }
     }
 
     #[test]
-    fn only_a_domain_of_one_process_has_a_build() {
-        let mut running = Running::default();
-        running.processes.insert("two".into(), vec![1, 2]);
-        running
-            .processes
-            .insert("us".into(), vec![std::process::id()]);
-        for (uuid, why) in [("none", "0 processes"), ("two", "2 processes")] {
-            assert!(running.build_of(uuid).unwrap_err().contains(why));
-        }
-        // This program says no version, whoever asks, or is not asked at all.
-        let why = running.build_of("us").unwrap_err();
-        assert!(why.contains("which QEMU it runs on is not known"), "{why}");
+    fn only_a_domain_of_one_process_has_a_life_and_a_build() {
+        let running = Running::default();
+        let uuid = format!("test-{}", std::process::id());
+        let domain = |id| Domain {
+            uuid: uuid.clone(),
+            id,
+            ..Domain::of_xml("<domain><name>a</name><uuid>u</uuid></domain>").unwrap()
+        };
+        let life = |id| running.with_life(domain(id)).id;
+        assert_eq!(life(Some(1)), None);
+        let why = running.build_of(&uuid).unwrap_err();
+        assert!(why.contains(": 0 of those here"), "{why}");
+        let first = Like::domain(&uuid);
+        let born = life(Some(1)).expect("it runs");
+        assert_eq!((life(Some(1)), life(None)), (Some(born), None));
+        // A shell says no version of QEMU's.
+        let why = running.build_of(&uuid).unwrap_err();
+        assert!(why.contains("its program does not say"), "{why}");
+        drop(first);
+        let second = Like::domain(&uuid);
+        let again = life(Some(1)).expect("it runs again");
+        assert_ne!(again, born, "with libvirt's number of before");
+        running.look();
+        let _third = Like::domain(&uuid);
+        running.look();
+        assert_eq!(life(Some(1)), None);
+        drop(second);
+        assert!(life(Some(1)).is_some_and(|l| l != again));
     }
 }

@@ -10,7 +10,8 @@ use vmhost::builds::Build;
 use vmhost::qemu::{self, Machine, Options};
 use vmhost::{Domain, DomainStats, Known};
 
-use super::monitor::{Life, Missing, Monitor, short};
+use super::monitor::{Missing, Monitor, short};
+use crate::life::Life;
 use crate::moves::Refusal;
 
 /// A socket that could not be used is tried again after this time, unless something moves there and is looked at before.

@@ -13,7 +13,7 @@ use vmhost::builds::By;
 use vmhost::{At, Domain, DomainStats, Inventory, Limits, Place, builds};
 
 use crate::images::{self, is_same};
-use crate::machines::{Copied, Hypervisor};
+use crate::machines::{AllLimits, Copied, Hypervisor};
 use crate::moves::{Hands, Refusal};
 use crate::places::{PlacesOf, TierOf};
 use hands::QmpHands;
@@ -130,9 +130,14 @@ impl Hypervisor for Qemu {
         false
     }
 
-    fn limits(&mut self, domain: &Domain) -> Result<BTreeMap<String, Limits>, String> {
-        let machine = self.links.machine(domain)?;
-        Ok(machine.limits())
+    fn limits(&mut self, domain: &Domain) -> Result<AllLimits, String> {
+        let limits = self.links.machine(domain)?.limits().into_iter();
+        Ok(limits.map(|(target, l)| (target, Ok(l))).collect())
+    }
+
+    fn life(&mut self, domain: &Domain) -> Option<u32> {
+        self.links.machine(domain).ok()?;
+        self.links.link(&domain.name).life()
     }
 
     fn limit(&mut self, domain: &Domain, target: &str, to: &Limits) -> Result<(), String> {

@@ -14,43 +14,13 @@ use rustix::net::{
 };
 use serde_json::Value;
 
+use crate::life::Life;
 use crate::moves::Refusal;
 
 /// Who connects is greeted by then, or is not served.
 const GREETING: Duration = Duration::from_secs(2);
 /// An answer that has not come by then does not.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A process, of which there is another one after its end, whatever its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Life {
-    pid: i32,
-    /// In ticks since the host's boot.
-    began: u64,
-}
-
-impl Life {
-    /// The one of a process now; none if it has ended.
-    fn of(pid: i32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // A name may have anything in it, parentheses too.
-        let (_, fields) = stat.rsplit_once(')')?;
-        let mut fields = fields.split_whitespace();
-        let state = fields.next()?;
-        let began = fields.nth(18)?.parse().ok()?;
-        (!matches!(state, "Z" | "X")).then_some(Self { pid, began })
-    }
-
-    /// Whether it goes on.
-    pub(super) fn goes_on(self) -> bool {
-        Self::of(self.pid) == Some(self)
-    }
-
-    /// A number of it.
-    pub(super) fn number(self) -> u32 {
-        self.pid.cast_unsigned() ^ (self.began as u32).rotate_left(16)
-    }
-}
 
 /// What a peer says, who may say anything.
 pub(super) fn short(text: &str) -> String {

@@ -44,6 +44,8 @@ fn limits_of_a_domain_are_kept_to_and_given_back() {
         "900",
         "--read-iops-sec-max",
         "2000",
+        "--read-iops-sec-max-length",
+        "3",
         "--write-bytes-sec",
         "80000000",
     ];

@@ -30,6 +30,8 @@ impl Desk {
         for (id, volume) in volumes.iter() {
             let class = classes.get(id);
             let of_class = objectives.iter().find(|o| Some(&o.class) == class);
+            // What waits for a limit for a time waits for nobody else, and nobody has to yield to it.
+            let of_class = of_class.filter(|_| volume.for_a_time.is_none());
             volume
                 .objective
                 .hold_to(of_class.map(|o| o.objective), until_ns);

@@ -361,9 +361,7 @@ impl Agent {
                 self.remark(format!("cannot give the move of {volume} up: {why}"));
             }
             (Deed::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
-            (Deed::Throttle { volume, .. }, Err(why)) => {
-                self.remark(format!("the limits of {volume} are not as ordered: {why}"));
-            }
+            (Deed::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),
         }
     }
 
@@ -373,6 +371,7 @@ impl Agent {
     }
 
     fn volumes(&mut self, earlier: &Snapshot, now: &Snapshot) -> Vec<VolumeWindow> {
+        let partly = self.throttles.end_window(now);
         // Both are in the array's order, mostly the same: look where it was first.
         let before = |i: usize, name: &str| {
             let same = earlier.volumes.get(i).filter(|v| v.name == name);
@@ -393,7 +392,10 @@ impl Agent {
                 moving: v.moving.clone(),
                 calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
                 throttle: v.throttle,
-                load: before(i, &v.name).and_then(|old| v.load_since(old)),
+                // What was limited for a part of a window is unknown.
+                load: before(i, &v.name)
+                    .filter(|_| !partly.contains(&v.name))
+                    .and_then(|old| v.load_since(old)),
                 extents: self.extent_window(v),
             })
             .collect()

@@ -53,6 +53,7 @@ impl Agent {
             let cut_off = match (volume, counts) {
                 (None, _) => Some("the volume is gone".to_string()),
                 (Some(v), _) if v.moving.is_some() => Some("the volume is being moved".into()),
+                (Some(v), _) if v.throttle.is_some() => Some("the volume is limited".into()),
                 (Some(_), None) => Some("the volume is not measured".into()),
                 (Some(_), Some(c)) if c.since_ns != session.counts.since_ns => {
                     Some("its counters began again".into())
@@ -90,9 +91,9 @@ impl Agent {
             let volume = snapshot.volumes.iter().find(|v| v.name == order.volume);
             let counts = volume.and_then(|v| v.counts.clone());
             let busy = self.sessions.iter().any(|s| s.is_on(&order.volume))
-                || volume.is_some_and(|v| v.moving.is_some());
+                || volume.is_some_and(|v| v.moving.is_some() || v.throttle.is_some());
             let (Some(volume), Some(counts), false) = (volume, counts, busy) else {
-                let why = "the volume is being moved, or is not measured";
+                let why = "the volume is being moved, is limited, or is not measured";
                 self.results.push(order.ended(vec![], Some(why.into())));
                 continue;
             };

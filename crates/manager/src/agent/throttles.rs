@@ -1,6 +1,6 @@
 //! Limits of volumes for a time: what is ordered is held against what the array says, so an agent need not remember what it has done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Agent, Deed, Snapshot};
 use crate::wire::{Throttle, ThrottleOrder};
@@ -8,16 +8,29 @@ use crate::wire::{Throttle, ThrottleOrder};
 /// Ends that differ by less are the same: messages take their time.
 const SAME_END_NS: u64 = 5_000_000_000;
 
-/// What did not come about is ordered again after this time.
+/// What did not come about is ordered again after this time, and after twice as long each time then.
 const AGAIN_NS: u64 = 10_000_000_000;
+const AGAIN_MAX_NS: u64 = 600_000_000_000;
 
 /// Limits that are ordered.
 #[derive(Debug, Default)]
 pub(super) struct Throttles {
     /// None until the controller has answered: what is in force may well be wanted.
     wanted: Option<BTreeMap<String, Wanted>>,
-    /// When a volume's limits were last ordered, and which.
-    tried: BTreeMap<String, (u64, Option<Wanted>)>,
+    /// What was last tried of a volume.
+    tried: BTreeMap<String, Tried>,
+    /// Volumes that were limited at any time of the window.
+    in_window: BTreeSet<String>,
+}
+
+/// An order that may not have come about yet.
+#[derive(Debug)]
+struct Tried {
+    at_ns: u64,
+    apart_ns: u64,
+    wanted: Option<Wanted>,
+    /// Why it did not, as far as that was told.
+    why: Option<String>,
 }
 
 /// A limit, and when it ends.
@@ -60,6 +73,15 @@ impl Throttles {
 }
 
 impl Throttles {
+    /// A window is over: volumes that were limited in a part of it.
+    pub(super) fn end_window(&mut self, snapshot: &Snapshot) -> BTreeSet<String> {
+        let mut partly = std::mem::take(&mut self.in_window);
+        for v in snapshot.volumes.iter().filter(|v| v.throttle.is_some()) {
+            partly.remove(&v.name);
+        }
+        partly
+    }
+
     /// Time until the next one is over.
     pub(super) fn due_in_ns(&self, now_ns: u64) -> Option<u64> {
         let wanted = self.wanted.iter().flat_map(BTreeMap::values);
@@ -73,6 +95,9 @@ impl Throttles {
 impl Agent {
     /// Has limits begun that are ordered, and ended that are not. Without a controller they end when their time is over.
     pub(super) fn look_after_throttles(&mut self, now_ns: u64, snapshot: &Snapshot) {
+        let limited = snapshot.volumes.iter().filter(|v| v.throttle.is_some());
+        let limited = limited.map(|v| v.name.clone());
+        self.throttles.in_window.extend(limited);
         let leased = now_ns < self.lease_until_ns;
         let Some(wanted) = self.throttles.wanted.as_ref().filter(|_| leased) else {
             return;
@@ -92,21 +117,41 @@ impl Agent {
                 tried.remove(&v.name);
                 continue;
             }
-            let same = |before: &Option<Wanted>| match (before, &ordered) {
+            let same = |before: &Tried| match (&before.wanted, &ordered) {
                 (None, None) => true,
                 (Some(before), Some(ordered)) => before.is(ordered),
                 _ => false,
             };
-            let just_now = tried
-                .get(&v.name)
-                .is_some_and(|(at, before)| same(before) && now_ns.saturating_sub(*at) < AGAIN_NS);
-            if !just_now {
-                tried.insert(v.name.clone(), (now_ns, ordered));
-                self.deeds.push_back(Deed::Throttle {
-                    volume: v.name.clone(),
-                    to: ordered.and_then(|o| o.left(now_ns)),
-                });
+            let before = tried.get_mut(&v.name).filter(|t| same(t));
+            match before {
+                Some(before) if now_ns.saturating_sub(before.at_ns) < before.apart_ns => continue,
+                Some(before) => {
+                    before.at_ns = now_ns;
+                    before.apart_ns = (2 * before.apart_ns).min(AGAIN_MAX_NS);
+                }
+                None => {
+                    let first = Tried {
+                        at_ns: now_ns,
+                        apart_ns: AGAIN_NS,
+                        wanted: ordered,
+                        why: None,
+                    };
+                    tried.insert(v.name.clone(), first);
+                }
             }
+            self.deeds.push_back(Deed::Throttle {
+                volume: v.name.clone(),
+                to: ordered.and_then(|o| o.left(now_ns)),
+            });
+        }
+    }
+
+    /// A limit is not as ordered: operators are told each reason once for each order.
+    pub(super) fn not_limited(&mut self, volume: &str, why: String) {
+        let tried = self.throttles.tried.get_mut(volume);
+        if let Some(tried) = tried.filter(|t| t.why.as_ref() != Some(&why)) {
+            tried.why = Some(why.clone());
+            self.remark(format!("the limits of {volume} are not as ordered: {why}"));
         }
     }
 }

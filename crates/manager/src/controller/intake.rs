@@ -315,6 +315,8 @@ impl Controller {
             let spark = host.sparks.entry(v.name.clone()).or_default();
             let load = v.load.as_ref();
             let p99_ns = load.and_then(|l| l.quantile_ns(0.99));
+            let limited = throttled.contains(&v.name);
+            let objective = objective.filter(|_| !limited);
             let judged = objective.and_then(|o| Some(load?.against(o)));
             let slo_ns = judged.and_then(|j| j.statistic_ns);
             let missed = judged.is_some_and(|j| j.missed);
@@ -324,13 +326,14 @@ impl Controller {
                 spark.p99_us.pop_front();
                 spark.missed.pop_front();
             }
-            if let Some(heat) = v.extents.as_ref().and_then(|e| e.heat.as_ref()) {
+            let heat = v.extents.as_ref().and_then(|e| e.heat.as_ref());
+            if let Some(heat) = heat.filter(|_| !limited) {
                 let sum = epoch.heats.entry(v.name.clone()).or_default();
                 sum.0.add(heat);
                 sum.1 += window_ns;
             }
             let Some(load) = load else { continue };
-            if !throttled.contains(&v.name) {
+            if !limited {
                 let sum = epoch.loads.entry(v.name.clone()).or_default();
                 sum.0.add(load);
                 sum.1 += window_ns;

@@ -22,6 +22,11 @@ impl Controller {
                 None => MoveState::Ended {
                     why: "it ended some time ago".into(),
                 },
+                Some(JobState::Proposed)
+                    if job.is_some_and(|j| host.kept.missing.contains(&j.id.0)) =>
+                {
+                    MoveState::Approved
+                }
                 Some(JobState::Proposed) => MoveState::Proposed {
                     why: job
                         .and_then(|j| self.waits_for(host, j))

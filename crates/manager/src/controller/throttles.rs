@@ -9,11 +9,12 @@ use crate::view::{EventKind, ThrottleView};
 use crate::wire::{Throttle, ThrottleOrder, VolumeWindow};
 
 /// Nothing is limited to less: guests' drivers give requests up that take longer than they expect.
-const IOPS_MIN: u64 = 10;
-const BANDWIDTH_MIN: u64 = 1 << 20;
+/// Half of it is what each direction gets where those are limited apart.
+const IOPS_MIN: u64 = 20;
+const BANDWIDTH_MIN: u64 = 2 << 20;
 
-/// What is above this is no limit to anything, and not to be added up either.
-const LIMIT_MAX: u64 = 1 << 50;
+/// QEMU takes no limit above this.
+const LIMIT_MAX: u64 = 1_000_000_000_000_000;
 
 /// What is to last for longer belongs to the definition of the disk.
 const LASTING_MAX: Nanos = Nanos::from_secs(7 * 86_400);
@@ -66,6 +67,14 @@ impl Controller {
         volume: &str,
         to: Option<Throttle>,
     ) -> Result<Answer, Refusal> {
+        if let (None, Some(key)) = (&to, self.limited_and_missing(volume)) {
+            // It may come back limited.
+            self.operator.throttles.remove(&key);
+            self.operator_dirty = true;
+            let (host, volume) = key.split_once('/').unwrap_or(("", &key));
+            let message = format!("{volume} is not reported now, and not limited when it is");
+            return self.order_done(Some(host), Some(volume), message);
+        }
         let (host, v) = self.volume_named(volume)?;
         let protocol = host.link.map_or(PROTOCOL, |l| l.protocol);
         if protocol < PROTOCOL_THROTTLES {
@@ -101,6 +110,19 @@ impl Controller {
         };
         self.operator_dirty = true;
         self.order_done(Some(&host), Some(&volume), message)
+    }
+
+    /// The only limit of a volume of that name, with or without its host, that nobody reports now.
+    fn limited_and_missing(&self, volume: &str) -> Option<String> {
+        if self.volume_named(volume).is_ok() {
+            return None;
+        }
+        let is_named = |key: &&String| {
+            *key == volume || key.split_once('/').is_some_and(|(_, name)| name == volume)
+        };
+        let mut keys = self.operator.throttles.keys().filter(is_named);
+        let key = keys.next()?;
+        keys.next().is_none().then(|| key.clone())
     }
 
     /// Limits of a host's volumes, as they are to be now.

@@ -189,7 +189,9 @@ impl Controller {
         // What is old is unknown.
         let load = v.load.as_ref().filter(|_| live);
         let slo = objective.map(|o| {
-            let judged = load.map(|l| l.against(o));
+            // What is limited is not judged.
+            let judged = load.filter(|_| v.throttle.is_none());
+            let judged = judged.map(|l| l.against(o));
             SloView {
                 statistic: o.statistic,
                 target_us: o.latency.as_micros_f64(),

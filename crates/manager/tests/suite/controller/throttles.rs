@@ -93,10 +93,10 @@ fn what_makes_no_sense_is_refused() {
     host.windows(1);
     for (question, said) in [
         (throttle(None, None, 60), "neither iops nor bandwidth"),
-        (throttle(Some(9), None, 60), "iops is between 10 and"),
+        (throttle(Some(19), None, 60), "iops is between 20 and"),
         (
             throttle(None, Some(1000), 60),
-            "bandwidth_bytes_per_s is between 1048576",
+            "bandwidth_bytes_per_s is between 2097152",
         ),
         (throttle(Some(u64::MAX), None, 60), "iops is between"),
         (throttle(Some(100), None, 0), "seven days at most"),

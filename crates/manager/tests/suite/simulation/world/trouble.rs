@@ -175,7 +175,7 @@ impl World {
             8 => Question::Throttle {
                 volume,
                 to: (self.rng.below(3) > 0).then(|| Throttle {
-                    iops: Some(10 + self.rng.below(1000)),
+                    iops: Some(20 + self.rng.below(1000)),
                     bandwidth_bytes_per_s: None,
                     lasting_ns: (1 + self.rng.below(400)) * SECOND,
                 }),
