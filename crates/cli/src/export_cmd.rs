@@ -52,6 +52,9 @@ pub struct ServingArgs {
     /// Connections at the same time; more are closed at once
     #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
+    /// A worker with nothing to do looks for so long at most before it sleeps, where requests come one by one; off, or a time
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = poll)]
+    poll: Nanos,
     /// A request that a device does not answer in this time fails
     #[arg(long, value_name = "TIME", default_value = "30s")]
     timeout: Nanos,
@@ -72,6 +75,20 @@ enum IoArg {
     Threads,
 }
 
+/// A worker that looks for longer would have a core for itself.
+const POLL_MAX: Nanos = Nanos::from_millis(1);
+
+fn poll(text: &str) -> Result<Nanos, String> {
+    if text == "off" {
+        return Ok(Nanos::ZERO);
+    }
+    let time: Nanos = text.parse().map_err(|e| format!("{e}; or off"))?;
+    match time <= POLL_MAX {
+        true => Ok(time),
+        false => Err(format!("at most {POLL_MAX}")),
+    }
+}
+
 impl ServingArgs {
     /// As the server wants it.
     pub fn config(&self) -> ServerConfig {
@@ -83,6 +100,7 @@ impl ServingArgs {
                 IoArg::Threads => IoChoice::Threads,
             },
             workers: self.workers.map_or(default.workers, usize::from),
+            poll: Duration::from_nanos(self.poll.0),
             connections_max: self.max_connections as usize,
             limits: EngineLimits {
                 timeout_ns: self.timeout.0,

@@ -20,7 +20,7 @@ use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::registry::Registry;
-use crate::worker::{Inbox, Message, SLACK_OLD_NS, Shared, TICK, Worker};
+use crate::worker::{Inbox, Lookers, Message, SLACK_OLD_NS, Shared, TICK, Worker};
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
 const SOCKET_BYTES: usize = 2 << 20;
@@ -32,6 +32,8 @@ pub struct ServerConfig {
     pub io: IoChoice,
     /// Workers; one per core is right.
     pub workers: usize,
+    /// A worker that has nothing to do looks for so long at most before it sleeps; zero is not at all.
+    pub poll: Duration,
     /// Connections at the same time; more are closed at once. Protects memory and file descriptors.
     pub connections_max: usize,
     /// Limits of each volume.
@@ -40,11 +42,16 @@ pub struct ServerConfig {
     pub measured: bool,
 }
 
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             io: IoChoice::Auto,
-            workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            workers: processors(),
+            poll: Duration::from_micros(50),
             connections_max: 1024,
             limits: EngineLimits::default(),
             measured: true,
@@ -173,6 +180,7 @@ impl Server {
             bytes: Arc::new(AtomicU64::new(0)),
             keeper: keeper.is_some().then(|| to_keeper.clone()),
             slack: Arc::new(SlackBoard::new(config.workers.max(1), SLACK_OLD_NS)),
+            lookers: Arc::new(Lookers::new(processors())),
         };
         let mut server = Self {
             shared,
@@ -226,6 +234,7 @@ impl Server {
     fn start_worker(&mut self, index: usize) -> Result<(), ServerError> {
         let (ready, started) = channel();
         let (shared, choice) = (self.shared.clone(), self.config.io);
+        let poll = self.config.poll;
         let thread = std::thread::Builder::new()
             .name(format!("terrace-worker-{index}"))
             .spawn(move || {
@@ -239,7 +248,7 @@ impl Server {
                 };
                 let (sender, inbox) = channel();
                 let _ = ready.send(Ok((Worker::inbox_of(&io, sender), notice)));
-                let ended = Worker::new(index, io, inbox, shared).run();
+                let ended = Worker::new(index, io, inbox, shared, poll).run();
                 ended.inspect_err(|why| error!(worker = index, %why, "a worker has ended"))
             })
             .map_err(ServerError::Worker)?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use model::{DeviceSpec, ExtentRanges};
 use serde::{Deserialize, Serialize};
-use units::{Bytes, BytesPerSec};
+use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::stages::throttle::Throttled;
 use crate::stages::{DeviceStagesSample, StagesSample};
@@ -32,6 +32,9 @@ pub struct Samples {
     /// What is wrong, most urgent first.
     #[serde(default)]
     pub troubles: Vec<Trouble>,
+    /// Processor time that workers have spent with looking for requests instead of sleeping, since the server was started.
+    #[serde(default)]
+    pub looked: Nanos,
 }
 
 /// Something that is wrong with an array and that its operator should know of.

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc::channel;
 
 use array::{DeviceKind, Extent, Health, MoveRecord, VolumeRecord};
-use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::VolumeMap;
 
 use super::{
@@ -72,6 +72,7 @@ fn samples(
         .filter(|d| d.kind != DeviceKind::Gone);
     let ids = there.map(|d| d.id);
     let devices = ids.map(|id| device(keeper, id, connected(id))).collect();
+    let looked = Nanos(workers.iter().map(|w| w.looked.0).sum());
     let live = workers.into_iter().flat_map(|w| w.volumes);
     let mut live: BTreeMap<VolumeId, LiveSample> = live.map(|v| (v.id, v)).collect();
     let moves = keeper.map.moves().map_err(text)?;
@@ -106,6 +107,7 @@ fn samples(
         devices,
         volumes,
         troubles,
+        looked,
     })
 }
 

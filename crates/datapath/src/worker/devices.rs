@@ -32,6 +32,7 @@ const DATA_START: u64 = array::DATA_START;
 impl Worker {
     /// A guest's request has arrived: when the volume's stages let it, it goes to the engine.
     pub(super) fn arrive(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
+        self.arrived += 1;
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has connections");

@@ -14,6 +14,7 @@ mod answers;
 mod devices;
 mod guests;
 mod messages;
+mod polling;
 pub mod remote;
 mod samples;
 mod slack;
@@ -42,6 +43,7 @@ pub use messages::{
     VolumeStatus,
 };
 use remote::Remote;
+pub use polling::{Lookers, Polling};
 pub use samples::{LiveSample, WorkerSamples};
 pub use slack::SLACK_OLD_NS;
 use timers::Timers;
@@ -51,6 +53,9 @@ use zeroes::Turns;
 /// Before a timer the worker stops sleeping and spins for at most this long, so that it is not late. Bounds the processor
 /// time that a held answer costs.
 const SPIN_NS: u64 = 60_000;
+
+/// Requests at a time that count as lone ones.
+const LONE_MAX: u32 = 4;
 
 /// Time between two looks for what is overdue: the server wakes all workers that often, so that waiting needs no timer.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -128,6 +133,8 @@ pub struct Shared {
     pub keeper: Option<Sender<ToKeeper>>,
     /// What guests leave of their objectives.
     pub slack: Arc<SlackBoard>,
+    /// Who looks for something to do before it sleeps.
+    pub lookers: Arc<Lookers>,
 }
 
 /// One worker.
@@ -163,11 +170,21 @@ pub struct Worker {
     slack: Vec<Slack>,
     stopping: bool,
     next_tick_ns: u64,
+    polling: Polling,
+    /// Requests since it last had nothing to do.
+    arrived: u32,
 }
 
 impl Worker {
     /// Makes a worker on the calling thread. The message says why it does not use io_uring, if so.
-    pub fn new(index: usize, io: Io, inbox: Receiver<Message>, shared: Shared) -> Self {
+    pub fn new(
+        index: usize,
+        io: Io,
+        inbox: Receiver<Message>,
+        shared: Shared,
+        poll: Duration,
+    ) -> Self {
+        let polling = Polling::new(poll, shared.lookers.clone());
         Self {
             index,
             io,
@@ -193,6 +210,8 @@ impl Worker {
             slack: vec![],
             stopping: false,
             next_tick_ns: 0,
+            polling,
+            arrived: 0,
         }
     }
 
@@ -217,7 +236,7 @@ impl Worker {
             let mut done = std::mem::take(&mut self.done);
             match self.sleep_for() {
                 None => self.io.poll(&mut done)?,
-                Some(time) => self.io.wait(time, &mut done)?,
+                Some(time) => self.wait(time, &mut done)?,
             }
             self.now_ns = clock::now_ns();
             for (token, outcome) in done.drain(..) {
@@ -225,6 +244,34 @@ impl Worker {
             }
             self.done = done;
             self.tick();
+        }
+        Ok(())
+    }
+
+    /// Waits until something is done or the time is over, and looks for a while before it sleeps.
+    fn wait(
+        &mut self,
+        time: Option<Duration>,
+        done: &mut Vec<(u64, Outcome)>,
+    ) -> std::io::Result<()> {
+        let began_ns = clock::now_ns();
+        let until_ns = time.map_or(u64::MAX, |t| began_ns.saturating_add(t.as_nanos() as u64));
+        // What comes in crowds is done with less effort when more of it has come.
+        let lone = std::mem::take(&mut self.arrived) <= LONE_MAX;
+        let io = &mut self.io;
+        let found = lone && self.polling.look(began_ns, until_ns, || {
+            io.poll(done)?;
+            Ok::<_, std::io::Error>((clock::now_ns(), !done.is_empty()))
+        })?;
+        if found {
+            return Ok(());
+        }
+        let left_ns = until_ns.saturating_sub(clock::now_ns());
+        self.io
+            .wait(time.map(|_| Duration::from_nanos(left_ns)), done)?;
+        if !done.is_empty() {
+            let slept_ns = clock::now_ns().saturating_sub(began_ns);
+            self.polling.slept(slept_ns);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! All volumes of a worker in one answer, for who asks often: nothing here looks at single extents.
 
-use units::{Bytes, DeviceId, VolumeId};
+use units::{Bytes, DeviceId, Nanos, VolumeId};
 
 use crate::clock;
 use crate::stages::StagesSample;
@@ -16,6 +16,8 @@ pub struct WorkerSamples {
     pub volumes: Vec<LiveSample>,
     /// Remote devices that it is connected to.
     pub linked: Vec<DeviceId>,
+    /// Time that it has looked for something to do, since it was started.
+    pub looked: Nanos,
 }
 
 /// How a served volume is.
@@ -53,6 +55,7 @@ impl Worker {
         WorkerSamples {
             volumes: live.map(|(volume, n)| sample(volume, n, at_ns)).collect(),
             linked: self.remotes_linked(),
+            looked: Nanos(self.polling.spent_ns()),
         }
     }
 }
