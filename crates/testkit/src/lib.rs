@@ -9,4 +9,5 @@ pub mod export;
 pub mod guest;
 pub mod needs;
 pub mod seeds;
+pub mod vhost_user;
 pub mod virtio;

@@ -115,6 +115,8 @@ pub struct Queue {
     /// Heads that an earlier process took and did not answer, oldest first.
     again: VecDeque<u16>,
     resubmitted: usize,
+    /// Nothing new is taken.
+    ends: bool,
     /// Answers that are not published.
     batch: Vec<u16>,
     spare: Vec<Vec<Span>>,
@@ -150,6 +152,7 @@ impl Queue {
             account,
             again: VecDeque::new(),
             resubmitted: 0,
+            ends: false,
             batch: vec![],
             spare: vec![],
         };
@@ -199,6 +202,9 @@ impl Queue {
     }
 
     fn next_head(&mut self) -> Result<Option<u16>, RingError> {
+        if self.ends {
+            return Ok(None);
+        }
         if self.seen == self.next_available && !self.look()? {
             return Ok(None);
         }
@@ -295,7 +301,13 @@ impl Queue {
         let stored = used.store(word.to_le(), at, Ordering::Relaxed);
         stored.expect("the ring is inside its span");
         fence(Ordering::SeqCst);
-        Ok(!self.again.is_empty() || self.look()?)
+        let new = !self.ends && self.look()?;
+        Ok(new || !self.again.is_empty())
+    }
+
+    /// Takes nothing any more but what an earlier process left.
+    pub fn end(&mut self) {
+        self.ends = true;
     }
 
     /// Asks for no kicks until [`Queue::arm`]. With event indices nothing has to be said.

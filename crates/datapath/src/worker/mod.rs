@@ -3,6 +3,7 @@
 //! ```text
 //!            ┌───────────────────────────────── one turn of the loop ─────────────────────────────────┐
 //!  sockets ─▶│ receive ─▶ decode ─▶ stages ─▶ engine ─▶ I/O ─▶ device's stages ─▶ engine ─▶ stages ─▶ │─▶ sockets
+//!  rings   ─▶│ kick ────▶ copy   ──────▶                                                    ────────▶ │─▶ rings, interrupts
 //!            └────────────────────────────────────────────────────────────────────────────────────────┘
 //!  other threads ─▶ inbox (messages)                                  timers: what stages hold back, moves
 //! ```
@@ -15,6 +16,7 @@ mod devices;
 mod guests;
 mod messages;
 pub mod remote;
+mod rings;
 mod samples;
 mod slack;
 mod timers;
@@ -42,6 +44,8 @@ pub use messages::{
     VolumeStatus,
 };
 use remote::Remote;
+use rings::Rings;
+pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
 pub use samples::{LiveSample, WorkerSamples};
 pub use slack::SLACK_OLD_NS;
 use timers::Timers;
@@ -64,6 +68,7 @@ enum Token {
     RemoteReceive(u32),
     RemoteWritable(u32),
     Inbox,
+    Kick(u32),
 }
 
 impl Token {
@@ -76,6 +81,7 @@ impl Token {
             Token::RemoteReceive(i) => (3, i),
             Token::RemoteWritable(i) => (4, i),
             Token::Inbox => (5, 0),
+            Token::Kick(i) => (6, i),
         };
         kind << 32 | u64::from(index)
     }
@@ -89,6 +95,7 @@ impl Token {
             2 => Token::Device(index),
             3 => Token::RemoteReceive(index),
             4 => Token::RemoteWritable(index),
+            6 => Token::Kick(index),
             _ => Token::Inbox,
         }
     }
@@ -143,6 +150,7 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections with something to send.
     unsent: Vec<u32>,
+    rings: Rings,
     volumes: Vec<Option<LiveVolume>>,
     devices: Vec<Option<Arc<Device>>>,
     remotes: Vec<Remote>,
@@ -179,6 +187,7 @@ impl Worker {
             peers: vec![],
             connections: Slab::new(),
             unsent: vec![],
+            rings: Rings::default(),
             volumes: vec![],
             devices: vec![],
             remotes: vec![],
@@ -251,6 +260,7 @@ impl Worker {
             Token::Device(io) => self.device_done(io, outcome),
             Token::RemoteReceive(remote) => self.remote_received(remote, outcome),
             Token::RemoteWritable(remote) => self.remote_writable(remote),
+            Token::Kick(ring) => self.kicked(ring, outcome),
             Token::Inbox => {
                 self.io.start(Token::Inbox.pack(), Op::Wake);
                 while let Ok(message) = self.inbox.try_recv() {
@@ -283,6 +293,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         let bytes = self.connections.iter().map(|(_, c)| c.bytes).sum::<u64>();
+        let bytes = bytes + self.rings.let_go();
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
         let open = self.connections.len();
         self.shared.connections.fetch_sub(open, Ordering::Relaxed);

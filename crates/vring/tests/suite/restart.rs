@@ -193,3 +193,26 @@ fn the_memo_is_kept_apart_from_the_queues() {
     assert!(!site.ledger.writes_through());
     assert_eq!(site.queue_kept().resubmitted(), 1);
 }
+
+/// A queue that is to stop finishes what is in flight, also what an earlier process left, and says where the next one begins.
+#[test]
+fn a_queue_that_ends_takes_nothing_new() {
+    let mut site = Site::new(true);
+    hand_in(&mut site, 0..3);
+    let mut queue = site.queue_kept();
+    take(&mut queue);
+    take(&mut queue);
+    drop(queue);
+    let mut queue = site.queue_kept();
+    queue.end();
+    assert_eq!(queue.arm(), Ok(true));
+    for number in [0, 1] {
+        let (taken, chain) = take(&mut queue);
+        assert_eq!(taken, number);
+        queue.push(chain, 0);
+    }
+    assert!(queue.pop().unwrap().is_none());
+    assert_eq!(queue.arm(), Ok(false));
+    queue.publish();
+    assert_eq!((queue.in_flight(), queue.next_available()), (0, 2));
+}
