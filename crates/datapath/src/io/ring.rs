@@ -34,6 +34,8 @@ enum Owned {
     Socket(Arc<OwnedFd>),
     /// Watched until it is cancelled.
     Event(Arc<OwnedFd>),
+    #[expect(dead_code, reason = "owned, not looked at: the kernel may still")]
+    CancelledEvent(Arc<OwnedFd>),
 }
 
 /// The memory of an entry in flight.
@@ -178,8 +180,11 @@ impl Ring {
     }
 
     pub(super) fn cancel(&mut self, token: u64) {
-        let found = self.slots.iter().find(|(_, s)| s.token == token);
-        if let Some((slot, _)) = found {
+        let mut slots = self.slots.iter_mut();
+        if let Some((slot, watched)) = slots.find(|(_, s)| s.token == token) {
+            if let Owned::Event(event) = &watched.owned {
+                watched.owned = Owned::CancelledEvent(event.clone());
+            }
             let entry = opcode::AsyncCancel::new(slot as u64).build();
             self.push(entry.user_data(CANCELLATION));
         }
@@ -248,13 +253,20 @@ impl Ring {
                 }
                 continue;
             }
+            if io_uring::cqueue::more(entry.flags()) {
+                continue; // a kick from before it was cancelled
+            }
             let slot = self.slots.remove(entry.user_data() as usize);
+            let result = match slot.owned {
+                // Whatever it was that ended it, it is not watched any more.
+                Owned::CancelledEvent(_) => -libc::ECANCELED,
+                _ => entry.result(),
+            };
             if let Owned::File(file) = slot.owned
                 && let Some(last) = Arc::into_inner(file)
             {
                 close_elsewhere(last);
             }
-            let result = entry.result();
             done.push((
                 slot.token,
                 u32::try_from(result).map_err(|_| Errno::from_raw_os_error(-result)),

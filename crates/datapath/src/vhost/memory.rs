@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, OFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, SealFlags};
 use thiserror::Error;
 use vhost::vhost_user::message::{VhostUserInflight, VhostUserMemoryRegion};
 use vm_memory::mmap::MmapRegionError;
@@ -112,7 +112,8 @@ pub fn new_ledger(queues: u16, size: u16) -> Result<(VhostUserInflight, File, Ke
     let bytes = Ledger::bytes(queues, size) as u64;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("terrace-in-flight", flags)?;
-    rustix::fs::ftruncate(&file, bytes)?;
+    // All of it is there from the start: where there is no memory for it, that is said here.
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     let file = File::from(file);

@@ -549,3 +549,45 @@ fn sockets_are_there_while_the_server_is() {
     // The guest is left, and goes on with the next server.
     assert!(guest.stop_queue(0).is_err());
 }
+
+/// What one guest may have in flight is what a guest of NBD may: so many requests, so many bytes. The rest waits in its rings.
+#[test]
+fn a_guest_has_no_more_in_flight_than_it_may() {
+    let site = served();
+    let outstanding = || {
+        let volumes = site.samples().volumes;
+        volumes[0]
+            .stages
+            .measure
+            .counts
+            .as_ref()
+            .unwrap()
+            .outstanding
+    };
+    for (data, most) in [(4096, 512), (1 << 20, 64)] {
+        let like = Like {
+            queues: 4,
+            size: 256,
+            data,
+            ..Like::default()
+        };
+        let mut guest = site.guest("data", like);
+        site.inject(Duration::from_millis(400), Duration::from_secs(60));
+        for queue in 0..4 {
+            for _ in 0..200 {
+                let slot = guest.slot(queue).unwrap();
+                guest.hand_in(queue, slot, Request::Read(0, data));
+            }
+            guest.kick(queue);
+        }
+        wait_for("as many as may be are in flight", || outstanding() == most);
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(outstanding(), most);
+        site.inject(Duration::ZERO, Duration::ZERO);
+        for queue in 0..4 {
+            for _ in 0..200 {
+                assert_eq!(guest.wait(queue).unwrap().status, 0);
+            }
+        }
+    }
+}
