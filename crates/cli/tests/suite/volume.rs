@@ -633,14 +633,21 @@ fn a_volume_served_by_vhost_user_is_one_too() {
         assert!(xml.contains(&part), "{part}: {xml}");
     }
     // What libvirt makes of it, where it is installed.
-    if testkit::needs::programs(&["virt-xml-validate"]) {
+    if testkit::needs::programs(&["virsh"]) {
         let domain = format!(
-            "<domain type='kvm'><name>d</name><memory unit='MiB'>64</memory>
+            "<domain type='test'><name>d</name><memory unit='MiB'>64</memory>
              <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
              <vcpu>1</vcpu><os><type arch='x86_64'>hvm</type></os><devices>{xml}</devices></domain>"
         );
         std::fs::write(site.path("domain.xml"), domain).unwrap();
-        site.client("virt-xml-validate", &["domain.xml", "domain"]);
+        let define = [
+            "-c",
+            "test:///default",
+            "define",
+            "--validate",
+            "domain.xml",
+        ];
+        site.client("virsh", &define);
     }
     // One of them for all that are created later, too.
     site.ok(&[

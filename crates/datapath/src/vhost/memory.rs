@@ -149,3 +149,74 @@ pub fn event(file: File) -> Result<Arc<OwnedFd>, HandedOver> {
     }
     Ok(Arc::new(file.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn memfd(bytes: u64) -> File {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(rustix::fs::memfd_create("test", flags).unwrap());
+        file.set_len(bytes).unwrap();
+        file
+    }
+
+    fn mapped(file: File, offset: u64, length: u64) -> Result<Arc<Memory>, HandedOver> {
+        let region = VhostUserMemoryRegion::new(0, length, 0x7000_0000, offset);
+        guest_memory(&[region], vec![file])
+    }
+
+    #[test]
+    fn memory_is_memory_and_as_large_as_it_says() {
+        assert!(mapped(memfd(0x4000), 0, 0x4000).is_ok());
+        // Not at the beginning of a page.
+        assert!(mapped(memfd(0x4000), 0x1800, 0x2800).is_ok());
+        for (offset, length) in [(0, 0x4001), (0x4000, 1), (1, u64::MAX - 1), (u64::MAX, 2)] {
+            let refused = mapped(memfd(0x4000), offset, length).unwrap_err();
+            assert!(
+                matches!(refused, HandedOver::Short { has: 0x4000, .. }),
+                "{refused}"
+            );
+        }
+        // The kernel's own files are on no disk, and no memory either.
+        let proc = File::open("/proc/self/maps").unwrap();
+        let refused = mapped(proc, 0, 1).unwrap_err();
+        assert!(matches!(refused, HandedOver::NotMemory), "{refused}");
+    }
+
+    #[test]
+    fn event_counters_are_that_and_do_not_block() {
+        let event_of = |flags| event(eventfd(0, flags).unwrap().into());
+        assert!(event_of(EventfdFlags::NONBLOCK).is_ok());
+        let blocks = event_of(EventfdFlags::empty()).unwrap_err();
+        assert!(matches!(blocks, HandedOver::NotAnEvent), "{blocks}");
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let reader = reader.as_fd().try_clone_to_owned().unwrap();
+        rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
+        let other = event(reader.into()).unwrap_err();
+        assert!(matches!(other, HandedOver::NotAnEvent), "{other}");
+    }
+
+    #[test]
+    fn what_is_in_flight_cannot_be_cut_short() {
+        let (told, file, kept) = new_ledger(2, 128).unwrap();
+        assert!(file.set_len(4096).is_err());
+        kept.ledger.note_writes_through(true);
+        let again = known_ledger(&told, file.try_clone().unwrap()).unwrap();
+        assert!(again.ledger.writes_through() && again.id == kept.id);
+        let unsealed = known_ledger(&told, memfd(told.mmap_size));
+        assert!(matches!(unsealed, Err(HandedOver::NotSealed)));
+        for (offset, queues, size) in [(64, 2, 128), (0, 3, 128), (0, 2, 256), (u64::MAX, 1, 1)] {
+            let other = VhostUserInflight::new(told.mmap_size, offset, queues, size);
+            let refused = known_ledger(&other, file.try_clone().unwrap());
+            assert!(
+                matches!(refused, Err(HandedOver::Ring(_))),
+                "{offset} {queues} {size}"
+            );
+        }
+    }
+}

@@ -591,3 +591,28 @@ fn a_guest_has_no_more_in_flight_than_it_may() {
         }
     }
 }
+
+/// Whoever may write to the socket and speaks something else is left, and so are messages that are cut short, or make no sense.
+#[test]
+fn nonsense_on_a_socket_ends_its_connection() {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    let site = served();
+    let mut guest = site.guest("data", Like::default());
+    let mut random = algo::Rng::new(5, 5);
+    for round in 0..300 {
+        let mut socket = UnixStream::connect(site.socket("data")).unwrap();
+        // A header that may be one: a request, flags, a length; then anything.
+        let request = (random.below(48) as u32).to_le_bytes();
+        let flags = (1 | (random.below(4) as u32) << 2).to_le_bytes();
+        let length = (random.below(80) as u32).to_le_bytes();
+        let body = pattern(round, random.below(80) as usize);
+        let message = [&request[..], &flags, &length, &body].concat();
+        // It may be closed before all of it is written.
+        let _ = socket.write_all(&message.repeat(1 + random.below(3) as usize));
+    }
+    wait_for("they are gone", || site.connections() == 1);
+    guest.write(0, &[1; 4096]).unwrap();
+    assert_eq!(guest.read(0, 4096).unwrap(), [1; 4096]);
+}
