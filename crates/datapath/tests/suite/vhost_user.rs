@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use datapath::desk::{Ask, Told};
-use datapath::stages::inject;
+use datapath::stages::{inject, throttle};
 use datapath::{IoChoice, ServerConfig};
 use testkit::vhost_user::{Ask as Request, Guest, Like, Told as Answer};
 use testkit::virtio::Form;
-use units::{BytesPerSec, Nanos};
+use units::{BytesPerSec, Iops, Nanos};
 
 use crate::support::{MIB, Site, wait_for};
 
@@ -615,4 +615,54 @@ fn nonsense_on_a_socket_ends_its_connection() {
     wait_for("they are gone", || site.connections() == 1);
     guest.write(0, &[1; 4096]).unwrap();
     assert_eq!(guest.read(0, 4096).unwrap(), [1; 4096]);
+}
+
+/// Writes that wait for the volume's limit when their guest is left are done once more for the next connection, and must not land after what that one
+/// writes.
+#[test]
+fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
+    let site = served();
+    let limit = |iops| {
+        let word = throttle::Word::Limit {
+            volume: "data".into(),
+            iops: Some(Iops(iops)),
+            bandwidth: None,
+            weight: None,
+        };
+        site.ask(word.into()).unwrap();
+    };
+    let mut guest = site.guest("data", Like::default());
+    limit(5.0);
+    for _ in 0..3 {
+        guest.write(MIB, &[7; 512]).unwrap(); // whatever may go at once has gone
+    }
+    for block in 0..4 {
+        let slot = guest.slot(0).unwrap();
+        guest.fill(0, slot, &[1; 512]);
+        guest.hand_in(0, slot, Request::Write(block * 512, 512));
+    }
+    guest.kick(0);
+    wait_for("they wait", || {
+        let volumes = site.samples().volumes;
+        volumes[0]
+            .stages
+            .measure
+            .counts
+            .as_ref()
+            .unwrap()
+            .outstanding
+            == 4
+    });
+    guest.disconnect();
+    limit(0.0);
+    guest.connect(&site.socket("data")).unwrap();
+    for _ in 0..4 {
+        assert_eq!(guest.wait(0).unwrap().status, 0);
+    }
+    for block in 0..4 {
+        guest.write(block * 512, &[2; 512]).unwrap();
+    }
+    // Longer than the last of them had to wait.
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(guest.read(0, 2048).unwrap(), [2; 2048]);
 }
