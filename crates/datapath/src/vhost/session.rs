@@ -151,7 +151,8 @@ impl Session {
             return Ok(());
         }
         let guest = self.guest;
-        self.ordered(|answer| RingOrder::Durability(guest, durability, answer))
+        let so = self.ordered(|answer| RingOrder::Durability(guest, durability, answer))?;
+        so.or_else(refused)
     }
 
     /// Has a ring served, if all is known that is needed.

@@ -168,6 +168,7 @@ impl Worker {
             AnswerTo::Ring { ring, chain } => {
                 self.answer_ring(ring, chain, guest.buf, request, result);
             }
+            AnswerTo::Waiter(waiter) => self.answer_waiter(waiter, result),
         }
     }
 

@@ -53,6 +53,8 @@ pub(super) enum AnswerTo {
     Socket { connection: u32, cookie: u64 },
     /// To a ring in the guest's memory.
     Ring { ring: u32, chain: u32 },
+    /// To a thread that waits.
+    Waiter(u32),
 }
 
 /// What the engine carries for each request.

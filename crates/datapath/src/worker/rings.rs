@@ -92,8 +92,8 @@ pub enum RingOrder {
     Stop(u32, u16, Sender<Option<u16>>),
     /// The guest's memory has changed. Told when it is used.
     Memory(u32, Arc<Memory>, Sender<()>),
-    /// Writes are answered like this from now on. Told when that is so.
-    Durability(u32, Durability, Sender<()>),
+    /// Writes are answered like this from now on. Told when that is so, for what was answered before as well.
+    Durability(u32, Durability, Sender<Result<(), Fault>>),
     /// The connection has ended.
     Gone(u32),
 }
@@ -144,6 +144,8 @@ pub(super) struct Rings {
     rings: Slab<LiveRing>,
     /// Those to look at in the next turn.
     awake: Vec<u32>,
+    /// Threads that wait for a flush.
+    waiters: Slab<Sender<Result<(), Fault>>>,
     /// One of them was left with more to take.
     more: bool,
 }
@@ -197,8 +199,7 @@ impl Worker {
                 let _ = answer.send(()); // whoever waits may have gone
             }
             RingOrder::Durability(guest, durability, answer) => {
-                self.rings.guests[guest as usize].durability = durability;
-                let _ = answer.send(()); // likewise
+                self.set_durability(guest, durability, answer);
             }
             RingOrder::Gone(guest) => {
                 self.end_ring_guest(guest);
@@ -337,6 +338,41 @@ impl Worker {
             queue.end();
             self.rings.wake(ring);
         }
+    }
+
+    fn set_durability(
+        &mut self,
+        guest: u32,
+        durability: Durability,
+        answer: Sender<Result<(), Fault>>,
+    ) {
+        let live = &mut self.rings.guests[guest as usize];
+        let before = std::mem::replace(&mut live.durability, durability);
+        if before == durability || durability == Durability::ByFlush || live.over {
+            let _ = answer.send(Ok(())); // whoever waits may have gone
+            return;
+        }
+        // It will never flush what it was told is written.
+        let volume = live.volume;
+        let waiter = self.rings.waiters.insert(answer) as u32;
+        let guest = Guest {
+            to: AnswerTo::Waiter(waiter),
+            buf: None,
+            arrival_ns: self.now_ns,
+        };
+        let flush = GuestRequest {
+            op: GuestOp::Flush,
+            offset: 0,
+            length: 0,
+            fua: false,
+        };
+        self.arrive(volume, guest, flush);
+    }
+
+    /// Tells the thread of a connection how something ended that it waits for.
+    pub(super) fn answer_waiter(&mut self, waiter: u32, result: Result<(), Fault>) {
+        let answer = self.rings.waiters.remove(waiter as usize);
+        let _ = answer.send(result); // whoever waits may have gone
     }
 
     fn set_memory(&mut self, guest: u32, memory: &Arc<Memory>) {

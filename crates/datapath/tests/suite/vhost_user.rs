@@ -356,7 +356,11 @@ fn a_guest_that_never_flushes_is_answered_when_it_is_durable() {
     }
     guest.flush().unwrap();
     assert_eq!(wrote(&mut guest, 0), 2, "a write, and a flush");
+    // What was answered before the cache was switched off is made durable by that: no flush will come for it.
+    guest.write(0, &[2; 4096]).unwrap();
+    let before = site.device_writes();
     guest.set_cached(false).unwrap();
+    assert_eq!(site.device_writes() - before, 1, "a flush");
     assert_eq!(guest.config(60).unwrap()[32], 0);
     assert_eq!(wrote(&mut guest, 1), 1, "a write that is durable");
     // Zeroes are made durable by a flush of their own.
@@ -572,7 +576,7 @@ fn a_guest_has_no_more_in_flight_than_it_may() {
             ..Like::default()
         };
         let mut guest = site.guest("data", like);
-        site.inject(Duration::from_millis(400), Duration::from_secs(60));
+        site.inject(Duration::from_secs(1), Duration::from_secs(60));
         for queue in 0..4 {
             for _ in 0..200 {
                 let slot = guest.slot(queue).unwrap();
@@ -581,8 +585,10 @@ fn a_guest_has_no_more_in_flight_than_it_may() {
             guest.kick(queue);
         }
         wait_for("as many as may be are in flight", || outstanding() == most);
-        std::thread::sleep(Duration::from_millis(100));
-        assert_eq!(outstanding(), most);
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(outstanding() <= most, "{} are in flight", outstanding());
+        }
         site.inject(Duration::ZERO, Duration::ZERO);
         for queue in 0..4 {
             for _ in 0..200 {
