@@ -28,6 +28,7 @@ mod replay_speed;
 mod reuse_time;
 mod sample_time;
 mod speed;
+mod vhost_client;
 mod waf;
 
 use std::process::ExitCode;
@@ -98,6 +99,11 @@ const BENCHES: &[Bench] = &[
     Bench("replay-speed", "[REQUESTS]", replay_speed::main),
     Bench("reuse-time", "", reuse_time::main),
     Bench("sample-time", "VOLUMES", sample_time::main),
+    Bench(
+        "vhost-client",
+        "SOCKET fill | SOCKET read|write DEPTH SECONDS sleep|spin",
+        vhost_client::main,
+    ),
     Bench("waf", "", waf::main),
 ];
 

@@ -32,6 +32,9 @@ pub struct Export {
     /// unix:ARRAY/nbd.sock)
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Listen>,
+    /// Let guests of this host connect by vhost-user too: at DIR/VOLUME.sock for each volume
+    #[arg(long, value_name = "DIR")]
+    vhost_user: Option<PathBuf>,
     #[command(flatten)]
     accept: AcceptLossArg,
     #[command(flatten)]
@@ -120,10 +123,18 @@ struct Announced<'a> {
 
 /// Says where an export is; whoever started this may wait for the line.
 pub fn announce(output: &OutputArg, listen: &Listen, export: &str) -> anyhow::Result<()> {
-    let uri = listen.uri(export);
+    announce_uri(output, export, listen.uri(export))
+}
+
+fn announce_uri(output: &OutputArg, export: &str, uri: String) -> anyhow::Result<()> {
     output.print_next("terrace.export/1", &Announced { export, uri }, |a| {
         format!("{} {}\n", report::printable(a.export), a.uri)
     })
+}
+
+/// A directory that other programs, which run elsewhere, understand too.
+fn reachable_dir(dir: PathBuf) -> PathBuf {
+    std::path::absolute(&dir).unwrap_or(dir)
 }
 
 /// A socket's path that other programs, which run elsewhere, understand too; as it is if that is too long for a socket.
@@ -158,6 +169,16 @@ fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<(
     }
     if let Err(away) = serving.wait_for_remotes(REMOTES) {
         tracing::warn!("{away}");
+    }
+    if let Some(dir) = export.vhost_user {
+        let dir = reachable_dir(dir);
+        serving.listen_vhost_user(&dir).map_err(explained)?;
+        for name in &names {
+            if let Some(path) = serving.vhost_user_socket(name) {
+                let uri = format!("vhost-user:{}", path.display());
+                announce_uri(&export.output, name, uri)?;
+            }
+        }
     }
     let listens = match export.listen {
         given if given.is_empty() => vec![Listen::Unix(default_socket(&export.array.array))],

@@ -1,7 +1,7 @@
 //! `terrace volume …`: the volumes of an array, served or not; `pin` and `history` are for a controller, and `create` asks one for a tier.
 
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
@@ -72,7 +72,7 @@ pub enum VolumeCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Serve volumes over NBD until told to stop
+    /// Serve volumes over NBD, and by vhost-user, until told to stop
     Export(export_cmd::Export),
     /// Print a volume as a disk for libvirt: `virsh attach-device DOMAIN FILE`, or in a domain's definition
     Xml {
@@ -81,6 +81,9 @@ pub enum VolumeCommand {
         /// The unix socket on which the volume is served; `nbd.sock` in the array's directory if left out
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
+        /// For vhost-user: the directory that `volume export --vhost-user` was given
+        #[arg(long, value_name = "DIR", conflicts_with = "socket")]
+        vhost_user: Option<PathBuf>,
         /// What the disk is called in the domain
         #[arg(long, value_name = "NAME", default_value = "vdb")]
         target: String,
@@ -222,8 +225,9 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Xml {
             which,
             socket,
+            vhost_user,
             target,
-        } => print!("{}", xml(&which, socket, &target)?),
+        } => print!("{}", xml(&which, socket, vhost_user, &target)?),
         VolumeCommand::Move(what) => return move_cmd::run(&what),
         VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),
         VolumeCommand::Class { which, class, .. } => which.array.order(Ask::SetClass {
@@ -242,28 +246,41 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// A served volume as a disk of a domain.
-fn xml(which: &Which, socket: Option<PathBuf>, target: &str) -> anyhow::Result<String> {
-    let volume = ListedVolume::of(&which.array, &which.volume)?;
-    let socket = socket.unwrap_or_else(|| which.array.array.join(NBD_SOCKET));
-    let socket = absolute(&socket)?;
-    let is_one = std::fs::metadata(&socket).is_ok_and(|m| m.file_type().is_socket());
-    if !is_one {
-        return Err(anyhow!(
-            "{} is no socket: say by --socket where the volume is served",
-            socket.display()
-        ));
+fn xml(
+    which: &Which,
+    socket: Option<PathBuf>,
+    vhost_user: Option<PathBuf>,
+    target: &str,
+) -> anyhow::Result<String> {
+    let name = ListedVolume::of(&which.array, &which.volume)?.info.name;
+    if let Some(dir) = vhost_user {
+        let socket = dir.join(format!("{name}.sock"));
+        let socket = is_socket(&socket, "say by --vhost-user where the volumes are served")?;
+        return Ok(vmhost::vhost_user_disk(&socket, target));
     }
-    let Some(socket) = socket.to_str() else {
-        return Err(anyhow!("{} is not UTF-8, as XML is", socket.display()));
-    };
+    let socket = socket.unwrap_or_else(|| which.array.array.join(NBD_SOCKET));
+    let socket = is_socket(&socket, "say by --socket where the volume is served")?;
     let image = vmhost::Image {
         at: vmhost::At::Nbd {
-            socket: socket.into(),
-            export: volume.info.name,
+            socket,
+            export: name,
         },
         format: "raw".into(),
     };
     Ok(vmhost::disk_of(&image, target))
+}
+
+/// A socket's path in full, or that there is none.
+fn is_socket(path: &Path, otherwise: &str) -> anyhow::Result<String> {
+    let socket = absolute(path)?;
+    let is_one = std::fs::metadata(&socket).is_ok_and(|m| m.file_type().is_socket());
+    if !is_one {
+        return Err(anyhow!("{} is no socket: {otherwise}", socket.display()));
+    }
+    match socket.to_str() {
+        Some(text) => Ok(text.into()),
+        None => Err(anyhow!("{} is not UTF-8, as XML is", socket.display())),
+    }
 }
 
 fn set(set: Set) -> anyhow::Result<()> {

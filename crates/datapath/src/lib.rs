@@ -1,4 +1,4 @@
-//! The live path of guest I/O: an NBD server over tiers of files, block devices and remote exports.
+//! The live path of guest I/O: a server of NBD and vhost-user over tiers of files, block devices and remote exports.
 mod client;
 mod clock;
 pub mod control;
@@ -19,6 +19,7 @@ mod server;
 mod serving;
 pub mod stages;
 mod text;
+mod vhost;
 mod worker;
 
 pub use client::{Client, ClientError};

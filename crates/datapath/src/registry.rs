@@ -70,6 +70,12 @@ impl Registry {
         exports.insert(export.name.clone(), (export, home));
     }
 
+    /// All of them, and who serves each.
+    pub fn all(&self) -> Vec<(Export, Home)> {
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        exports.values().cloned().collect()
+    }
+
     /// Takes an export away: no new connections. What [`Registry::restore`] needs to undo it.
     pub fn remove(&self, name: &str) -> Option<(Export, Home)> {
         let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +19,8 @@ use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
-use crate::registry::Registry;
+use crate::registry::{Access, Home, Registry};
+use crate::vhost::{Allowed, Sockets};
 use crate::worker::{Inbox, Lookers, Message, SLACK_OLD_NS, Shared, TICK, Worker};
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
@@ -94,6 +95,11 @@ pub enum ListenError {
         /// What is possible.
         most: usize,
     },
+    /// A socket of its own would need another name.
+    #[error(
+        "volume {0:?} has a '/' in its name, so there can be no socket of that name for it: name the volumes to export"
+    )]
+    NoFileName(String),
     /// The system refused.
     #[error("cannot listen on {address}")]
     System {
@@ -162,6 +168,8 @@ pub struct Server {
     threads: Vec<JoinHandle<std::io::Result<()>>>,
     keeper: Option<(Sender<ToKeeper>, JoinHandle<()>)>,
     sockets: Vec<PathBuf>,
+    /// For guests whose memory is mapped.
+    vhost: Option<Sockets>,
     next: Arc<AtomicUsize>,
 }
 
@@ -189,6 +197,7 @@ impl Server {
             threads: vec![],
             keeper: None,
             sockets: vec![],
+            vhost: None,
             next: Arc::new(AtomicUsize::new(0)),
         };
         for index in 0..config.workers.max(1) {
@@ -293,6 +302,49 @@ impl Server {
         }
     }
 
+    /// Lets guests of all volumes connect by vhost-user, each at a socket of its volume in this directory; also those of volumes that are
+    /// offered later.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen_vhost_user(&mut self, dir: &Path) -> Result<(), ListenError> {
+        let allowed = Allowed {
+            open: self.shared.connections.clone(),
+            most: self.config.connections_max,
+        };
+        let sockets = Sockets::start(dir, self.workers.clone(), allowed)?;
+        for (export, home) in self.shared.registry.all() {
+            sockets.add(&export.name, export.size, home)?;
+        }
+        self.vhost = Some(sockets);
+        Ok(())
+    }
+
+    /// Where guests of a volume connect by vhost-user, if they can.
+    pub fn vhost_user_socket(&self, volume: &str) -> Option<PathBuf> {
+        self.vhost.as_ref()?.path(volume).ok()
+    }
+
+    /// Offers a volume to guests.
+    ///
+    /// # Errors
+    /// When there can be no socket for it, where each volume has one; it is offered otherwise.
+    pub(crate) fn offer(&self, volume: &str, bytes: u64, home: Home) -> Result<(), ListenError> {
+        let registry = &self.shared.registry;
+        registry.add(volume, bytes, Access::ReadWrite, home);
+        match &self.vhost {
+            Some(sockets) => sockets.add(volume, bytes, home),
+            None => Ok(()),
+        }
+    }
+
+    /// No guest can connect to a volume any more by a socket of its own.
+    pub(crate) fn withdraw(&self, volume: &str) {
+        if let Some(sockets) = &self.vhost {
+            sockets.remove(volume);
+        }
+    }
+
     fn accept(&self, mut accept: impl FnMut() -> std::io::Result<OwnedFd> + Send + 'static) {
         let (workers, next) = (self.workers.clone(), self.next.clone());
         let (open, most) = (self.shared.connections.clone(), self.config.connections_max);
@@ -341,7 +393,8 @@ impl Server {
     }
 
     /// Stops serving. What was answered is safe without it; connections are cut.
-    pub fn stop(self) {
+    pub fn stop(mut self) {
+        self.vhost = None;
         for worker in &self.workers {
             worker.send(Message::Stop);
         }
@@ -394,7 +447,7 @@ pub(crate) fn clear_stale(path: &std::path::Path) -> Result<(), ListenError> {
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// Whether it is time to say something again.
-fn seldom(said: &mut Option<Instant>) -> bool {
+pub(crate) fn seldom(said: &mut Option<Instant>) -> bool {
     let due = said.is_none_or(|at| at.elapsed() >= SAID_EVERY);
     if due {
         *said = Some(Instant::now());

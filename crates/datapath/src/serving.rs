@@ -1,6 +1,6 @@
 //! An array that is served by this process: server, desk and control socket, from start to end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,23 @@ impl Serving {
         let server = self.desk.server().expect("it is served");
         let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
         server.listen(listen)
+    }
+
+    /// Lets guests connect by vhost-user, at a socket in this directory for each volume.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen_vhost_user(&self, dir: &Path) -> Result<(), ListenError> {
+        let server = self.desk.server().expect("it is served");
+        let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.listen_vhost_user(dir)
+    }
+
+    /// Where guests of a volume connect by vhost-user, if they can.
+    pub fn vhost_user_socket(&self, volume: &str) -> Option<PathBuf> {
+        let server = self.desk.server().expect("it is served");
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.vhost_user_socket(volume)
     }
 
     /// Waits until all remote devices are connected, for a while. What is not answers with errors until it is.

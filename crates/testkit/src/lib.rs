@@ -1,5 +1,5 @@
 //! What tests of several crates share: which seeds a simulation runs through, what is done where a test cannot run, a server of NBD in memory, a
-//! guest that checks its disk.
+//! guest that checks its disk, the guest's side of virtqueues and of vhost-user.
 //!
 //! # What it is not
 //!
@@ -9,3 +9,5 @@ pub mod export;
 pub mod guest;
 pub mod needs;
 pub mod seeds;
+pub mod vhost_user;
+pub mod virtio;

@@ -65,6 +65,21 @@ pub fn disk_of(image: &Image, target: &str) -> String {
     )
 }
 
+/// The `<disk>` of a volume that is served by vhost-user at this socket. The domain goes on with the next server when one ends.
+pub fn vhost_user_disk(socket: &str, target: &str) -> String {
+    let (socket, target) = (escaped(socket), escaped(target));
+    format!(
+        "<disk type='vhostuser' device='disk'>
+  <driver name='qemu' type='raw'/>
+  <source type='unix' path='{socket}'>
+    <reconnect enabled='yes' timeout='1'/>
+  </source>
+  <target dev='{target}' bus='virtio'/>
+</disk>
+"
+    )
+}
+
 /// A definition with another image for one of its disks; everything else in it stays as it is, byte by byte.
 ///
 /// # Errors

@@ -34,7 +34,7 @@ mod tier;
 mod xml;
 
 pub use commands::quoted;
-pub use define::{copy_target, disk_of, with_image};
+pub use define::{copy_target, disk_of, vhost_user_disk, with_image};
 pub use domain::{Chain, Disk, DiskKind, Domain, Fixed, Mirror, Platform, Source};
 pub use error::HostError;
 pub use image::{At, Image};

@@ -602,3 +602,60 @@ fn a_served_volume_is_a_disk_for_libvirt() {
         assert!(xml.contains(part), "{part}: {xml}");
     }
 }
+
+#[test]
+fn a_volume_served_by_vhost_user_is_one_too() {
+    let mut site = Site::new(&[("db", 8)]);
+    let dir = site.path("vhost");
+    let dir = dir.to_str().unwrap().to_owned();
+    let words = [
+        "volume",
+        "xml",
+        "db",
+        "--target",
+        "vdc",
+        "--vhost-user",
+        &dir,
+    ];
+    let refused = site.run(&words);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("say by --vhost-user where"), "{said}");
+    site.serve(&["--vhost-user", &dir]);
+    let line = format!("db vhost-user:{dir}/db.sock\n");
+    assert!(site.log().contains(&line), "{}", site.log());
+    let xml = site.ok(&words);
+    for part in [
+        "<disk type='vhostuser' device='disk'>".to_owned(),
+        format!("<source type='unix' path='{dir}/db.sock'>"),
+        "<reconnect enabled='yes' timeout='1'/>".to_owned(),
+        "<target dev='vdc' bus='virtio'/>".to_owned(),
+    ] {
+        assert!(xml.contains(&part), "{part}: {xml}");
+    }
+    // What libvirt makes of it, where it is installed.
+    if testkit::needs::programs(&["virsh"]) {
+        let domain = format!(
+            "<domain type='test'><name>d</name><memory unit='MiB'>64</memory>
+             <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
+             <vcpu>1</vcpu><os><type arch='x86_64'>hvm</type></os><devices>{xml}</devices></domain>"
+        );
+        std::fs::write(site.path("domain.xml"), domain).unwrap();
+        let define = [
+            "-c",
+            "test:///default",
+            "define",
+            "--validate",
+            "domain.xml",
+        ];
+        site.client("virsh", &define);
+    }
+    // One of them for all that are created later, too.
+    site.ok(&[
+        "volume", "create", "later", "--size", "8 MiB", "--tier", "fast",
+    ]);
+    assert!(site.path("vhost/later.sock").exists());
+    site.ok(&["volume", "delete", "later", "--yes"]);
+    assert!(!site.path("vhost/later.sock").exists());
+    site.stop();
+    assert!(!site.path("vhost/db.sock").exists());
+}

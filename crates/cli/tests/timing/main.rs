@@ -7,6 +7,7 @@ mod machines;
 mod qemu;
 #[path = "../suite/support/mod.rs"]
 mod support;
+mod vhost_user;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

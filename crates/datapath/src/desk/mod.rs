@@ -25,7 +25,7 @@ use units::{TierId, VolumeId};
 use volume::{Limits, VolumeMap};
 
 use crate::keeper::{Keeper, ToKeeper};
-use crate::registry::{Access, Home};
+use crate::registry::Home;
 use crate::server::Server;
 use crate::stages::throttle::Share;
 use crate::stages::{Served, StagesSetup};
@@ -268,11 +268,7 @@ impl Desk {
             lost,
         })));
         let home = Home { worker, volume: id };
-        server
-            .shared
-            .registry
-            .add(name, size, Access::ReadWrite, home);
-        Ok(())
+        server.offer(name, size, home).map_err(text)
     }
 
     /// Answers a question.

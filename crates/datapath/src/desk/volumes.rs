@@ -157,10 +157,19 @@ impl Desk {
             Ok(detached) => detached.map_err(|refusal| kept(name, refusal)),
             Err(_) => Err("its worker has ended".into()),
         };
-        if detached.is_err() {
-            registry.restore(name, entry);
+        match detached {
+            Ok(_) => self.no_new_guests(name),
+            Err(_) => registry.restore(name, entry),
         }
         detached
+    }
+
+    /// The socket of a volume, where each has one, goes with it. Whoever connected there meanwhile was met by the worker.
+    fn no_new_guests(&self, name: &str) {
+        if let Some(server) = &self.server {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            server.withdraw(name);
+        }
     }
 
     pub(super) fn set_class(&self, name: &str, class: String) -> Result<Told> {

@@ -113,6 +113,12 @@ pub enum Op {
     },
     /// Wait for [`Waker::wake`].
     Wake,
+    /// Tell of each time that an event counter, which does not block, is written to, until [`Io::cancel`]. Several may be told as one, and one
+    /// may be told that is older.
+    Kicks {
+        /// The event counter.
+        event: Arc<OwnedFd>,
+    },
 }
 
 /// A result: bytes, or an error number as the kernel gave it.
@@ -171,6 +177,14 @@ impl Io {
         match self {
             Io::Ring(ring) => ring.start(token, op),
             Io::Threads(threads) => threads.start(token, op),
+        }
+    }
+
+    /// Ends an [`Op::Kicks`]: its token comes once more, with an error.
+    pub fn cancel(&mut self, token: u64) {
+        match self {
+            Io::Ring(ring) => ring.cancel(token),
+            Io::Threads(threads) => threads.cancel(token),
         }
     }
 

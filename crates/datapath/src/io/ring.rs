@@ -20,6 +20,9 @@ use slab::Slab;
 
 use super::{Buf, Op, Outcome, Source, Target, Urgency, Waker, close_elsewhere};
 
+/// What a cancellation is known by: nobody waits for it.
+const CANCELLATION: u64 = u64::MAX;
+
 /// Entries that may be handed to the kernel at once; more wait here.
 const ENTRIES: u32 = 1024;
 
@@ -29,6 +32,10 @@ enum Owned {
     File(Arc<File>),
     #[expect(dead_code, reason = "owned, not looked at: the kernel does")]
     Socket(Arc<OwnedFd>),
+    /// Watched until it is cancelled.
+    Event(Arc<OwnedFd>),
+    #[expect(dead_code, reason = "owned, not looked at: the kernel may still")]
+    CancelledEvent(Arc<OwnedFd>),
 }
 
 /// The memory of an entry in flight.
@@ -152,23 +159,40 @@ impl Ring {
                 let entry = opcode::Read::new(fd, to.start(), 8).build();
                 (entry, Memory::To(to), Owned::Socket(self.event.clone()))
             }
+            Op::Kicks { event } => (kicks_of(&event), Memory::None, Owned::Event(event)),
         };
         let slot = self.slots.insert(InFlight {
             token,
             _memory: memory,
             owned,
         });
-        let entry = entry.user_data(slot as u64);
-        // SAFETY: pointers and descriptors of the entry are kept alive by the slot until its completion was taken.
+        self.push(entry.user_data(slot as u64));
+    }
+
+    #[inline]
+    fn push(&mut self, entry: Entry) {
+        // SAFETY: pointers and descriptors of the entry are kept alive by its slot until its last completion was taken; a cancellation has
+        // none.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.backlog.push_back(entry);
         }
         self.unsubmitted = true;
     }
 
+    pub(super) fn cancel(&mut self, token: u64) {
+        let mut slots = self.slots.iter_mut();
+        if let Some((slot, watched)) = slots.find(|(_, s)| s.token == token) {
+            if let Owned::Event(event) = &watched.owned {
+                watched.owned = Owned::CancelledEvent(event.clone());
+            }
+            let entry = opcode::AsyncCancel::new(slot as u64).build();
+            self.push(entry.user_data(CANCELLATION));
+        }
+    }
+
     fn push_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: as in `start`.
+            // SAFETY: as in `push`.
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 break;
             }
@@ -213,20 +237,52 @@ impl Ring {
 
     #[inline]
     fn reap(&mut self, done: &mut Vec<(u64, Outcome)>) {
+        let mut ended = vec![];
         for entry in self.ring.completion() {
+            if entry.user_data() == CANCELLATION {
+                continue;
+            }
+            let watched = &self.slots[entry.user_data() as usize];
+            if let Owned::Event(event) = &watched.owned
+                && entry.result() >= 0
+            {
+                done.push((watched.token, Ok(entry.result() as u32)));
+                if !io_uring::cqueue::more(entry.flags()) {
+                    // The kernel had no room for more: it is watched from here on.
+                    ended.push(kicks_of(event).user_data(entry.user_data()));
+                }
+                continue;
+            }
+            if io_uring::cqueue::more(entry.flags()) {
+                continue; // a kick from before it was cancelled
+            }
             let slot = self.slots.remove(entry.user_data() as usize);
+            let result = match slot.owned {
+                // Whatever it was that ended it, it is not watched any more.
+                Owned::CancelledEvent(_) => -libc::ECANCELED,
+                _ => entry.result(),
+            };
             if let Owned::File(file) = slot.owned
                 && let Some(last) = Arc::into_inner(file)
             {
                 close_elsewhere(last);
             }
-            let result = entry.result();
             done.push((
                 slot.token,
                 u32::try_from(result).map_err(|_| Errno::from_raw_os_error(-result)),
             ));
         }
+        for entry in ended {
+            self.push(entry);
+        }
     }
+}
+
+/// Each time that an event counter is written to is a completion, and nobody has to read it.
+fn kicks_of(event: &OwnedFd) -> Entry {
+    let events = libc::POLLIN as u32;
+    let entry = opcode::PollAdd::new(Fd(event.as_raw_fd()), events);
+    entry.multi(true).build()
 }
 
 impl Drop for Ring {

@@ -36,6 +36,10 @@ pub struct Threads {
     receiving: Vec<Receiving>,
     /// Sockets to wait for until they take bytes.
     writable: Vec<(u64, Arc<OwnedFd>)>,
+    /// Event counters that are watched.
+    events: Vec<(u64, Arc<OwnedFd>)>,
+    /// Those that are not any more, whose tokens are to be told.
+    cancelled: Vec<u64>,
     /// Token of the wake-up, while it is waited for.
     wake: Option<u64>,
     woken: bool,
@@ -74,6 +78,8 @@ impl Threads {
             event,
             receiving: Vec::new(),
             writable: Vec::new(),
+            events: Vec::new(),
+            cancelled: Vec::new(),
             wake: None,
             woken: false,
         })
@@ -90,10 +96,19 @@ impl Threads {
             }
             Op::Writable { socket } => self.writable.push((token, socket)),
             Op::Wake => self.wake = Some(token),
+            Op::Kicks { event } => self.events.push((token, event)),
             op => self
                 .jobs
                 .send((token, op))
                 .expect("helper threads outlive the worker"),
+        }
+    }
+
+    pub(super) fn cancel(&mut self, token: u64) {
+        let before = self.events.len();
+        self.events.retain(|(watched, _)| *watched != token);
+        if self.events.len() < before {
+            self.cancelled.push(token);
         }
     }
 
@@ -104,6 +119,7 @@ impl Threads {
     ) -> std::io::Result<()> {
         let before = done.len();
         done.extend(self.results.try_iter());
+        done.extend(self.cancelled.drain(..).map(|t| (t, Err(Errno::CANCELED))));
         let timeout = if done.len() > before || self.woken {
             Some(Duration::ZERO)
         } else {
@@ -119,6 +135,11 @@ impl Threads {
             self.writable
                 .iter()
                 .map(|w| PollFd::new(&*w.1, PollFlags::OUT)),
+        );
+        fds.extend(
+            self.events
+                .iter()
+                .map(|e| PollFd::new(&*e.1, PollFlags::IN)),
         );
         let spec = timeout.map(|t| Timespec {
             tv_sec: t.as_secs() as i64,
@@ -162,6 +183,13 @@ impl Threads {
             }
             !ready[i]
         });
+        for (token, event) in &self.events {
+            i += 1;
+            let mut count = [0; 8];
+            if ready[i] && rustix::io::read(&**event, &mut count).is_ok() {
+                done.push((*token, Ok(8)));
+            }
+        }
         if self.woken
             && let Some(token) = self.wake.take()
         {
@@ -200,7 +228,7 @@ fn perform(op: Op) -> Outcome {
         Op::Allocate { file, how, at, len } => {
             rustix::fs::fallocate(&*file, how.flags(), at, len).map(|()| 0)
         }
-        Op::Receive { .. } | Op::Writable { .. } | Op::Wake => {
+        Op::Receive { .. } | Op::Writable { .. } | Op::Wake | Op::Kicks { .. } => {
             unreachable!("sockets are polled by the worker")
         }
     }

@@ -13,7 +13,7 @@ use crate::engine::{Fault, GuestOp, GuestRequest};
 use crate::io::{Buf, Op};
 use crate::stages::Answered;
 
-use super::guests::{Guest, HEAD, Stage};
+use super::guests::{AnswerTo, Guest, HEAD, Stage};
 use super::timers::Due;
 use super::{Token, Worker};
 
@@ -161,12 +161,26 @@ impl Worker {
             ok: result.is_ok(),
         };
         live.stages.answered(&request, &how);
-        let Guest {
-            connection,
-            cookie,
-            buf,
-            ..
-        } = guest;
+        match guest.to {
+            AnswerTo::Socket { connection, cookie } => {
+                self.answer_socket(connection, cookie, guest.buf, request, result);
+            }
+            AnswerTo::Ring { ring, chain } => {
+                self.answer_ring(ring, chain, guest.buf, request, result);
+            }
+            AnswerTo::Waiter(waiter) => self.answer_waiter(waiter, result),
+        }
+    }
+
+    #[inline]
+    fn answer_socket(
+        &mut self,
+        connection: u32,
+        cookie: u64,
+        buf: Option<Arc<Buf>>,
+        request: GuestRequest,
+        result: Result<(), Fault>,
+    ) {
         let c = &mut self.connections[connection as usize];
         let moves_data = matches!(request.op, GuestOp::Read | GuestOp::Write);
         let bytes = if moves_data { request.length } else { 0 };
@@ -263,8 +277,9 @@ impl Worker {
         }
     }
 
-    /// Sends what has gathered, one send per connection.
+    /// Sends what has gathered, one send per connection, and looks at rings.
     pub(super) fn send_answers(&mut self) {
+        self.serve_rings();
         let mut unsent = std::mem::take(&mut self.unsent);
         for connection in unsent.drain(..) {
             if let Some(c) = self.connections.get_mut(connection as usize) {

@@ -25,10 +25,10 @@ const INLINE_PAYLOAD: usize = 32 << 10;
 
 /// Requests of one connection that may be unanswered; more are not read from its socket. Protects the others' share of
 /// the worker and memory.
-const REQUESTS_MAX: u32 = 512;
+pub(super) const REQUESTS_MAX: u32 = 512;
 
 /// Bytes of one connection's unanswered requests; more are not read from its socket. One request may exceed it.
-const BYTES_MAX: u64 = 64 << 20;
+pub(super) const BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of unanswered requests of all connections together. When there are more, requests wait in their sockets, but for
 /// small ones of connections that have nothing in flight: so memory is bounded, and nobody is shut out.
@@ -46,11 +46,21 @@ pub(super) const HEAD: usize = 64;
 /// Descriptors listed in one answer to a block status request.
 const STATUS_MAX: usize = 1024;
 
+/// Where an answer goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum AnswerTo {
+    /// To a socket.
+    Socket { connection: u32, cookie: u64 },
+    /// To a ring in the guest's memory.
+    Ring { ring: u32, chain: u32 },
+    /// To a thread that waits.
+    Waiter(u32),
+}
+
 /// What the engine carries for each request.
 #[derive(Debug)]
 pub(super) struct Guest {
-    pub(super) connection: u32,
-    pub(super) cookie: u64,
+    pub(super) to: AnswerTo,
     pub(super) buf: Option<Arc<Buf>>,
     pub(super) arrival_ns: u64,
 }
@@ -338,7 +348,8 @@ impl Worker {
             }
             return true;
         }
-        if self.over_budget(connection, &header) {
+        let in_flight = self.connections[connection as usize].bytes;
+        if self.over_budget(in_flight, data_bytes(&header)) {
             self.connections[connection as usize].paused = true;
             return false;
         }
@@ -409,8 +420,10 @@ impl Worker {
             _ => buf,
         };
         let guest = Guest {
-            connection,
-            cookie: header.cookie,
+            to: AnswerTo::Socket {
+                connection,
+                cookie: header.cookie,
+            },
             buf,
             arrival_ns: self.now_ns,
         };
@@ -511,11 +524,9 @@ impl Worker {
 }
 
 impl Worker {
-    /// Whether a request has to wait because all connections together hold too much.
-    fn over_budget(&self, connection: u32, header: &RequestHeader) -> bool {
-        let bytes = data_bytes(header);
-        let c = &self.connections[connection as usize];
-        let first_and_small = c.bytes == 0 && bytes <= SMALL_BYTES;
+    /// Whether a request of so many bytes, of a guest that has so many in flight, has to wait because all together hold too much.
+    pub(super) fn over_budget(&self, in_flight: u64, bytes: u64) -> bool {
+        let first_and_small = in_flight == 0 && bytes <= SMALL_BYTES;
         let all = self.shared.bytes.load(Ordering::Relaxed);
         !first_and_small && all > 0 && all + bytes > ALL_BYTES_MAX
     }

@@ -20,7 +20,7 @@ use crate::stages::{Call, Served, Stages, StagesSetup, StagesStatus};
 
 use super::answers::Segment;
 use super::volumes::LiveVolume;
-use super::{Inbox, Worker, WorkerSamples};
+use super::{Inbox, RingOrder, Worker, WorkerSamples};
 
 /// A volume to serve.
 #[derive(Debug)]
@@ -77,6 +77,8 @@ pub enum Message {
     FlushFailed(Failure),
     /// A remote device is connected again.
     Reconnected(usize, Result<Box<crate::worker::remote::Connected>, String>),
+    /// A guest that has rings wants something.
+    Ring(RingOrder),
     /// Something to do at a volume's stages.
     AtStages(VolumeId, Call),
     /// A question about a volume.
@@ -257,6 +259,7 @@ impl Worker {
                     live.engine.flush_failed_elsewhere(failure);
                 }
             }
+            Message::Ring(order) => self.ring_order(order),
             Message::Reconnected(remote, connected) => self.reconnected(remote, connected),
             Message::AtStages(volume, call) => {
                 let live = self.volumes.get_mut(volume.index());
@@ -311,7 +314,8 @@ impl Worker {
     /// Ends a volume's service. Connections are counted and cut here, on the thread that every one of the volume's comes
     /// to: none can come between the count and the end.
     fn detach(&mut self, volume: VolumeId, guests: OfGuests, answer: Sender<Detached>) {
-        let connections = self.connections_of(volume.0);
+        let (connections, rings) = (self.connections_of(volume.0), self.ring_guests_of(volume.0));
+        let open = connections.len() + rings.len();
         let Some(live) = self
             .volumes
             .get_mut(volume.index())
@@ -324,8 +328,8 @@ impl Worker {
             Some(DetachRefusal::Ending)
         } else if live.engine.move_status().is_some() {
             Some(DetachRefusal::Moving)
-        } else if guests == OfGuests::None && !connections.is_empty() {
-            Some(DetachRefusal::Connected(connections.len()))
+        } else if guests == OfGuests::None && open > 0 {
+            Some(DetachRefusal::Connected(open))
         } else {
             None
         };
@@ -333,9 +337,12 @@ impl Worker {
             let _ = answer.send(Err(refusal));
             return;
         }
-        live.detached = Some((answer, connections.len()));
+        live.detached = Some((answer, open));
         for connection in connections {
             self.close(connection);
+        }
+        for guest in rings {
+            self.end_ring_guest(guest);
         }
         self.detach_if_over(volume.0);
     }
@@ -359,7 +366,8 @@ impl Worker {
 
     fn ask(&mut self, volume: VolumeId, question: Question) -> Result<Answer, String> {
         let now_ns = self.now_ns;
-        let connections = self.connections_of(volume.0).len();
+        let rings = self.ring_guests_of(volume.0).len();
+        let connections = self.connections_of(volume.0).len() + rings;
         let away = self.remotes_away();
         let live = self
             .volumes

@@ -3,6 +3,7 @@
 //! ```text
 //!            ┌───────────────────────────────── one turn of the loop ─────────────────────────────────┐
 //!  sockets ─▶│ receive ─▶ decode ─▶ stages ─▶ engine ─▶ I/O ─▶ device's stages ─▶ engine ─▶ stages ─▶ │─▶ sockets
+//!  rings   ─▶│ kick ────▶ copy   ──────▶                                                    ────────▶ │─▶ rings, interrupts
 //!            └────────────────────────────────────────────────────────────────────────────────────────┘
 //!  other threads ─▶ inbox (messages)                                  timers: what stages hold back, moves
 //! ```
@@ -16,6 +17,7 @@ mod guests;
 mod messages;
 mod polling;
 pub mod remote;
+mod rings;
 mod samples;
 mod slack;
 mod timers;
@@ -42,8 +44,10 @@ pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
     VolumeStatus,
 };
-use remote::Remote;
 pub use polling::{Lookers, Polling};
+use remote::Remote;
+use rings::Rings;
+pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
 pub use samples::{LiveSample, WorkerSamples};
 pub use slack::SLACK_OLD_NS;
 use timers::Timers;
@@ -69,6 +73,7 @@ enum Token {
     RemoteReceive(u32),
     RemoteWritable(u32),
     Inbox,
+    Kick(u32),
 }
 
 impl Token {
@@ -81,6 +86,7 @@ impl Token {
             Token::RemoteReceive(i) => (3, i),
             Token::RemoteWritable(i) => (4, i),
             Token::Inbox => (5, 0),
+            Token::Kick(i) => (6, i),
         };
         kind << 32 | u64::from(index)
     }
@@ -94,6 +100,7 @@ impl Token {
             2 => Token::Device(index),
             3 => Token::RemoteReceive(index),
             4 => Token::RemoteWritable(index),
+            6 => Token::Kick(index),
             _ => Token::Inbox,
         }
     }
@@ -150,6 +157,7 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections with something to send.
     unsent: Vec<u32>,
+    rings: Rings,
     volumes: Vec<Option<LiveVolume>>,
     devices: Vec<Option<Arc<Device>>>,
     remotes: Vec<Remote>,
@@ -196,6 +204,7 @@ impl Worker {
             peers: vec![],
             connections: Slab::new(),
             unsent: vec![],
+            rings: Rings::default(),
             volumes: vec![],
             devices: vec![],
             remotes: vec![],
@@ -258,13 +267,18 @@ impl Worker {
         let until_ns = time.map_or(u64::MAX, |t| began_ns.saturating_add(t.as_nanos() as u64));
         // What comes in crowds is done with less effort when more of it has come.
         let lone = std::mem::take(&mut self.arrived) <= LONE_MAX;
-        let io = &mut self.io;
-        let found = lone && self.polling.look(began_ns, until_ns, || {
-            io.poll(done)?;
-            Ok::<_, std::io::Error>((clock::now_ns(), !done.is_empty()))
-        })?;
+        let (io, rings) = (&mut self.io, &self.rings);
+        let found = lone
+            && self.polling.look(began_ns, until_ns, || {
+                io.poll(done)?;
+                let found = !done.is_empty() || rings.any_waiting();
+                Ok::<_, std::io::Error>((clock::now_ns(), found))
+            })?;
         if found {
             return Ok(());
+        }
+        if self.arm_rings() {
+            return self.io.poll(done);
         }
         let left_ns = until_ns.saturating_sub(clock::now_ns());
         self.io
@@ -298,6 +312,7 @@ impl Worker {
             Token::Device(io) => self.device_done(io, outcome),
             Token::RemoteReceive(remote) => self.remote_received(remote, outcome),
             Token::RemoteWritable(remote) => self.remote_writable(remote),
+            Token::Kick(ring) => self.kicked(ring, outcome),
             Token::Inbox => {
                 self.io.start(Token::Inbox.pack(), Op::Wake);
                 while let Ok(message) = self.inbox.try_recv() {
@@ -330,6 +345,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         let bytes = self.connections.iter().map(|(_, c)| c.bytes).sum::<u64>();
+        let bytes = bytes + self.rings.let_go();
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
         let open = self.connections.len();
         self.shared.connections.fetch_sub(open, Ordering::Relaxed);

@@ -50,6 +50,11 @@ impl Worker {
                 }
             }
         }
+        for volume in self.rings.volumes() {
+            if let Some(n) = connections.get_mut(volume as usize) {
+                *n += 1;
+            }
+        }
         let live = self.volumes.iter().zip(connections);
         let live = live.filter_map(|(volume, n)| Some((volume.as_ref()?, n)));
         WorkerSamples {

@@ -7,4 +7,5 @@ mod guards;
 mod objectives;
 mod samples;
 mod support;
+mod vhost_user;
 mod zeroes;

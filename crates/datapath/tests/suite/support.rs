@@ -64,6 +64,10 @@ impl Site {
         self.serving = Some(serving);
     }
 
+    pub fn serving(&self) -> &Serving {
+        self.serving.as_ref().unwrap()
+    }
+
     pub fn stop(&mut self) {
         self.serving.take().unwrap().stop();
     }

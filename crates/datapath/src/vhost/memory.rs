@@ -1,0 +1,222 @@
+//! What a connection hands over is mapped, if nobody can be hurt by that.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, SealFlags};
+use thiserror::Error;
+use vhost::vhost_user::message::{VhostUserInflight, VhostUserMemoryRegion};
+use vm_memory::mmap::MmapRegionError;
+use vm_memory::{FileOffset, MmapRegion};
+use vring::{Ledger, Memory, Region, RingError};
+
+use crate::worker::FileId;
+
+/// File systems whose files are memory.
+const TMPFS: i64 = 0x0102_1994;
+const HUGETLBFS: i64 = 0x9584_58f6;
+
+/// Why something is not taken.
+#[derive(Debug, Error)]
+pub enum HandedOver {
+    /// A file that is no memory: reading it could take any time.
+    #[error(
+        "the guest's memory is in a file on a disk: it has to be shared memory (a memfd, tmpfs or hugetlbfs)"
+    )]
+    NotMemory,
+    /// A file that ends before the memory does.
+    #[error("the guest's memory is said to have {needs} bytes in a file of {has}")]
+    Short {
+        /// Bytes that it should have.
+        needs: u64,
+        /// Bytes that it has.
+        has: u64,
+    },
+    /// Somebody could cut it short.
+    #[error("what is in flight is in a file that is not sealed")]
+    NotSealed,
+    /// Something else than an event counter, or one that may block.
+    #[error("kicks and interrupts go through event counters that do not block, and this is none")]
+    NotAnEvent,
+    /// The system refuses.
+    #[error("cannot map it")]
+    Map(#[from] MmapRegionError),
+    /// Likewise.
+    #[error("the system refuses")]
+    System(#[from] std::io::Error),
+    /// It does not fit together.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+}
+
+impl From<rustix::io::Errno> for HandedOver {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::System(errno.into())
+    }
+}
+
+/// Maps a guest's memory.
+pub fn guest_memory(
+    regions: &[VhostUserMemoryRegion],
+    files: Vec<File>,
+) -> Result<Arc<Memory>, HandedOver> {
+    let mapped = regions.iter().zip(files).map(|(r, file)| region(r, file));
+    let mapped = mapped.collect::<Result<Vec<_>, _>>()?;
+    Ok(Arc::new(Memory::new(mapped)?))
+}
+
+fn region(region: &VhostUserMemoryRegion, file: File) -> Result<Region, HandedOver> {
+    let (guest, user, length, offset) = (
+        region.guest_phys_addr,
+        region.user_addr,
+        region.memory_size,
+        region.mmap_offset,
+    );
+    let kind = rustix::fs::fstatfs(&file)?.f_type;
+    if kind != TMPFS && kind != HUGETLBFS {
+        return Err(HandedOver::NotMemory);
+    }
+    let about = rustix::fs::fstat(&file)?;
+    let (has, page) = (
+        about.st_size.unsigned_abs(),
+        about.st_blksize.unsigned_abs(),
+    );
+    let short = HandedOver::Short {
+        needs: offset.saturating_add(length),
+        has,
+    };
+    let end = offset.checked_add(length).filter(|end| *end <= has);
+    let end = end.ok_or(short)?;
+    // A mapping begins and ends with a page, which may be a huge one.
+    let start = offset - offset % page;
+    let bytes = (end - start).next_multiple_of(page);
+    let map = MmapRegion::from_file(FileOffset::new(file, start), bytes as usize)?;
+    Ok(Region {
+        guest,
+        user,
+        length,
+        map: Arc::new(map),
+        at: (offset - start) as usize,
+    })
+}
+
+/// A ledger and its file.
+pub struct Kept {
+    pub ledger: Ledger,
+    pub id: FileId,
+}
+
+/// Makes a ledger, in a file that keeps its size.
+pub fn new_ledger(queues: u16, size: u16) -> Result<(VhostUserInflight, File, Kept), HandedOver> {
+    let bytes = Ledger::bytes(queues, size) as u64;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("terrace-in-flight", flags)?;
+    // All of it is there from the start: where there is no memory for it, that is said here.
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    let file = File::from(file);
+    let told = VhostUserInflight::new(bytes, 0, queues, size);
+    let kept = known_ledger(&told, file.try_clone()?)?;
+    Ok((told, file, kept))
+}
+
+/// Takes a ledger that was made before, by this process or by one that is no more.
+pub fn known_ledger(told: &VhostUserInflight, file: File) -> Result<Kept, HandedOver> {
+    let seals = rustix::fs::fcntl_get_seals(&file);
+    if !seals.is_ok_and(|s| s.contains(SealFlags::SHRINK)) {
+        return Err(HandedOver::NotSealed);
+    }
+    let about = rustix::fs::fstat(&file)?;
+    let has = about.st_size.unsigned_abs();
+    let offset = usize::try_from(told.mmap_offset).unwrap_or(usize::MAX);
+    let map = MmapRegion::from_file(FileOffset::new(file, 0), has as usize)?;
+    let ledger = Ledger::new(Arc::new(map), offset, told.num_queues, told.queue_size)?;
+    Ok(Kept {
+        ledger,
+        id: (about.st_dev, about.st_ino),
+    })
+}
+
+/// An event counter, which neither a worker that writes to it nor one that reads it waits for.
+pub fn event(file: File) -> Result<Arc<OwnedFd>, HandedOver> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let name = std::fs::read_link(link)?;
+    let is_event = name.as_os_str() == "anon_inode:[eventfd]";
+    if !is_event || !rustix::fs::fcntl_getfl(&file)?.contains(OFlags::NONBLOCK) {
+        return Err(HandedOver::NotAnEvent);
+    }
+    Ok(Arc::new(file.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn memfd(bytes: u64) -> File {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(rustix::fs::memfd_create("test", flags).unwrap());
+        file.set_len(bytes).unwrap();
+        file
+    }
+
+    fn mapped(file: File, offset: u64, length: u64) -> Result<Arc<Memory>, HandedOver> {
+        let region = VhostUserMemoryRegion::new(0, length, 0x7000_0000, offset);
+        guest_memory(&[region], vec![file])
+    }
+
+    #[test]
+    fn memory_is_memory_and_as_large_as_it_says() {
+        assert!(mapped(memfd(0x4000), 0, 0x4000).is_ok());
+        // Not at the beginning of a page.
+        assert!(mapped(memfd(0x4000), 0x1800, 0x2800).is_ok());
+        for (offset, length) in [(0, 0x4001), (0x4000, 1), (1, u64::MAX - 1), (u64::MAX, 2)] {
+            let refused = mapped(memfd(0x4000), offset, length).unwrap_err();
+            assert!(
+                matches!(refused, HandedOver::Short { has: 0x4000, .. }),
+                "{refused}"
+            );
+        }
+        // The kernel's own files are on no disk, and no memory either.
+        let proc = File::open("/proc/self/maps").unwrap();
+        let refused = mapped(proc, 0, 1).unwrap_err();
+        assert!(matches!(refused, HandedOver::NotMemory), "{refused}");
+    }
+
+    #[test]
+    fn event_counters_are_that_and_do_not_block() {
+        let event_of = |flags| event(eventfd(0, flags).unwrap().into());
+        assert!(event_of(EventfdFlags::NONBLOCK).is_ok());
+        let blocks = event_of(EventfdFlags::empty()).unwrap_err();
+        assert!(matches!(blocks, HandedOver::NotAnEvent), "{blocks}");
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let reader = reader.as_fd().try_clone_to_owned().unwrap();
+        rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
+        let other = event(reader.into()).unwrap_err();
+        assert!(matches!(other, HandedOver::NotAnEvent), "{other}");
+    }
+
+    #[test]
+    fn what_is_in_flight_cannot_be_cut_short() {
+        let (told, file, kept) = new_ledger(2, 128).unwrap();
+        assert!(file.set_len(4096).is_err());
+        kept.ledger.note_writes_through(true);
+        let again = known_ledger(&told, file.try_clone().unwrap()).unwrap();
+        assert!(again.ledger.writes_through() && again.id == kept.id);
+        let unsealed = known_ledger(&told, memfd(told.mmap_size));
+        assert!(matches!(unsealed, Err(HandedOver::NotSealed)));
+        for (offset, queues, size) in [(64, 2, 128), (0, 3, 128), (0, 2, 256), (u64::MAX, 1, 1)] {
+            let other = VhostUserInflight::new(told.mmap_size, offset, queues, size);
+            let refused = known_ledger(&other, file.try_clone().unwrap());
+            assert!(
+                matches!(refused, Err(HandedOver::Ring(_))),
+                "{offset} {queues} {size}"
+            );
+        }
+    }
+}

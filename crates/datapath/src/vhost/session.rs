@@ -1,0 +1,459 @@
+//! The messages of one connection: what was agreed on, and which rings are served therefore.
+//!
+//! ```text
+//!            size, place, kick; enabled             base asked for, or disabled
+//!  nothing ─────────────────────────────▶ served ─────────────────────────────▶ nothing, with a base
+//! ```
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use tracing::warn;
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
+};
+use vring::blk::{self, feature};
+use vring::{Memory, QUEUES_MAX, QueueSetup};
+
+use super::memory::{Kept, event, guest_memory, known_ledger, new_ledger};
+use crate::text::explain;
+use crate::worker::{Durability, Inbox, Message, RingGuestSetup, RingOrder, RingSetup};
+
+/// What is served to whom.
+pub struct Served {
+    pub name: String,
+    pub bytes: u64,
+    pub home: crate::registry::Home,
+    pub worker: Inbox,
+}
+
+/// Converses until the connection ends.
+pub fn converse(socket: UnixStream, served: Served) {
+    let name = served.name.clone();
+    let worker = served.worker.clone();
+    let Some(session) = Session::begin(&socket, served) else {
+        return; // it is not served any more
+    };
+    let guest = session.guest;
+    let session = Arc::new(Mutex::new(session));
+    let mut messages = BackendReqHandler::from_stream(socket, session);
+    loop {
+        match messages.handle_request() {
+            Ok(()) => {}
+            Err(Error::Disconnected | Error::SocketBroken(_)) => break,
+            Err(why) => {
+                let why = explain(&why);
+                warn!(volume = name, why, "the connection of a guest is closed");
+                break;
+            }
+        }
+    }
+    worker.send(Message::Ring(RingOrder::Gone(guest)));
+}
+
+/// A ring as far as it is known.
+#[derive(Debug, Default)]
+struct RingState {
+    size: u16,
+    /// Descriptors, available and used, as the process that runs the guest calls them.
+    places: Option<[u64; 3]>,
+    base: u16,
+    kick: Option<Arc<OwnedFd>>,
+    call: Option<Arc<OwnedFd>>,
+    enabled: bool,
+    served: bool,
+}
+
+struct Session {
+    served: Served,
+    guest: u32,
+    features: u64,
+    memory: Option<Arc<Memory>>,
+    kept: Option<Kept>,
+    rings: Vec<RingState>,
+    /// Whether the guest left its write cache on.
+    cached: bool,
+    /// As the worker has it.
+    durability: Option<Durability>,
+}
+
+fn refused<T>(why: impl std::error::Error) -> Result<T> {
+    Err(Error::ReqHandlerError(std::io::Error::other(explain(&why))))
+}
+
+/// The worker has ended the connection, or itself.
+fn over() -> Error {
+    Error::Disconnected
+}
+
+impl Session {
+    fn begin(socket: &UnixStream, served: Served) -> Option<Self> {
+        let (answer, answered) = channel();
+        served
+            .worker
+            .send(Message::Ring(RingOrder::Connect(RingGuestSetup {
+                volume: served.home.volume,
+                socket: socket.try_clone().ok()?,
+                answer,
+            })));
+        let guest = answered.recv().ok()??;
+        let mut rings = vec![];
+        rings.resize_with(usize::from(QUEUES_MAX), RingState::default);
+        Some(Self {
+            served,
+            guest,
+            features: 0,
+            memory: None,
+            kept: None,
+            rings,
+            cached: true,
+            durability: None,
+        })
+    }
+
+    fn order(&self, order: RingOrder) {
+        self.served.worker.send(Message::Ring(order));
+    }
+
+    /// Orders something and waits until it is so.
+    fn ordered<R>(&self, order: impl FnOnce(Sender<R>) -> RingOrder) -> Result<R> {
+        let (answer, answered) = channel();
+        self.order(order(answer));
+        answered.recv().map_err(|_| over())
+    }
+
+    fn ring(&mut self, index: u32) -> Result<&mut RingState> {
+        self.rings
+            .get_mut(index as usize)
+            .ok_or(Error::InvalidParam)
+    }
+
+    fn has(&self, feature: u64) -> bool {
+        self.features & feature != 0
+    }
+
+    /// Says when writes are answered, if that has changed.
+    fn tell_durability(&mut self) -> Result<()> {
+        let durability = match blk::flushes(self.features, self.cached) {
+            true => Durability::ByFlush,
+            false => Durability::ByWrite,
+        };
+        if self.durability.replace(durability) == Some(durability) {
+            return Ok(());
+        }
+        let guest = self.guest;
+        let so = self.ordered(|answer| RingOrder::Durability(guest, durability, answer))?;
+        so.or_else(refused)
+    }
+
+    /// Has a ring served, if all is known that is needed.
+    fn start(&mut self, index: u32) -> Result<()> {
+        let ready = {
+            let ring = self.ring(index)?;
+            ring.enabled && !ring.served && ring.size > 0
+        };
+        let Some(memory) = self.memory.clone().filter(|_| ready) else {
+            return Ok(());
+        };
+        let kept = self.kept.as_ref().map(|k| (k.ledger.clone(), k.id));
+        let (event_index, indirect) = (self.has(feature::EVENT_INDEX), self.has(feature::INDIRECT));
+        self.tell_durability()?;
+        let guest = self.guest;
+        let ring = self.ring(index)?;
+        let (Some([descriptors, available, used]), Some(kick)) = (ring.places, ring.kick.clone())
+        else {
+            return Ok(());
+        };
+        ring.served = true;
+        let setup = RingSetup {
+            index: index as u16,
+            memory,
+            queue: QueueSetup {
+                size: ring.size,
+                descriptors,
+                available,
+                used,
+                base: ring.base,
+                event_index,
+                indirect,
+            },
+            ledger: kept,
+            kick,
+            call: ring.call.clone(),
+        };
+        self.order(RingOrder::Start(guest, Box::new(setup)));
+        Ok(())
+    }
+
+    /// Has a ring finish what is in flight, and remembers where it goes on.
+    fn stop(&mut self, index: u32) -> Result<()> {
+        let guest = self.guest;
+        if !self.ring(index)?.served {
+            return Ok(());
+        }
+        let base = self.ordered(|answer| RingOrder::Stop(guest, index as u16, answer))?;
+        let ring = self.ring(index)?;
+        ring.served = false;
+        ring.base = base.ok_or_else(over)?;
+        Ok(())
+    }
+
+    fn stop_all(&mut self) -> Result<()> {
+        for index in 0..self.rings.len() as u32 {
+            self.stop(index)?;
+            self.ring(index)?.enabled = false;
+        }
+        Ok(())
+    }
+}
+
+/// What is spoken of here.
+fn offered() -> VhostUserProtocolFeatures {
+    VhostUserProtocolFeatures::CONFIG
+        | VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+}
+
+impl VhostUserBackendReqHandlerMut for Session {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.stop_all()
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.stop_all()
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(feature::ALL)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !feature::ALL != 0 {
+            return Err(Error::InvalidParam);
+        }
+        self.features = features;
+        match self.durability {
+            Some(_) => self.tell_durability(),
+            None => Ok(()),
+        }
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(offered())
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        match features & !offered().bits() {
+            0 => Ok(()),
+            _ => Err(Error::InvalidParam),
+        }
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(QUEUES_MAX.into())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let memory = guest_memory(regions, files).or_else(refused)?;
+        self.memory = Some(memory.clone());
+        if self.rings.iter().any(|r| r.served) {
+            let guest = self.guest;
+            self.ordered(|answer| RingOrder::Memory(guest, memory, answer))?;
+        }
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
+        let ring = self.ring(index)?;
+        if ring.served || !size.is_power_of_two() || size > vring::QUEUE_SIZE_MAX.into() {
+            return Err(Error::InvalidParam);
+        }
+        ring.size = size as u16;
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _: u64,
+    ) -> Result<()> {
+        if !flags.is_empty() {
+            // Changes are not logged, which was not agreed on.
+            return Err(Error::InvalidParam);
+        }
+        let places = Some([descriptor, available, used]);
+        if self.ring(index)?.places == places {
+            return Ok(());
+        }
+        self.stop(index)?;
+        self.ring(index)?.places = places;
+        self.start(index)
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let ring = self.ring(index)?;
+        if ring.served {
+            return Err(Error::InvalidParam);
+        }
+        ring.base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.stop(index)?;
+        let ring = self.ring(index)?;
+        // It begins again with a new kick.
+        ring.kick = None;
+        Ok(VhostUserVringState::new(index, ring.base.into()))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let Some(file) = file else {
+            return Err(Error::InvalidOperation(
+                "a ring without kicks is not served",
+            ));
+        };
+        let kick = event(file).or_else(refused)?;
+        let index = u32::from(index);
+        self.stop(index)?;
+        let plain = !self.has(feature::PROTOCOL);
+        let ring = self.ring(index)?;
+        ring.kick = Some(kick);
+        // Without features of the protocol nobody enables rings.
+        ring.enabled |= plain;
+        self.start(index)
+    }
+
+    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let call = file.map(event).transpose().or_else(refused)?;
+        let guest = self.guest;
+        let ring = self.ring(index.into())?;
+        ring.call.clone_from(&call);
+        if ring.served {
+            self.order(RingOrder::Call(guest, index.into(), call));
+        }
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, _: Option<File>) -> Result<()> {
+        // A ring that is wrong ends the connection, which is seen without it.
+        self.ring(index.into()).map(drop)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        if !enable {
+            self.stop(index)?;
+        }
+        self.ring(index)?.enabled = enable;
+        self.start(index)
+    }
+
+    fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let config = blk::config(self.served.bytes, QUEUES_MAX, self.cached);
+        let end = offset.checked_add(size).ok_or(Error::InvalidParam)?;
+        let asked = config.get(offset as usize..end as usize);
+        asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)
+    }
+
+    fn set_config(&mut self, offset: u32, bytes: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        let (blk::WRITE_CACHE_AT, [cached]) = (offset, bytes) else {
+            return Err(Error::InvalidParam);
+        };
+        self.cached = *cached != 0;
+        if let Some(kept) = &self.kept {
+            kept.ledger.note_writes_through(!self.cached);
+        }
+        match self.durability {
+            Some(_) => self.tell_durability(),
+            None => Ok(()),
+        }
+    }
+
+    fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (told, file, kept) = new_ledger(asked.num_queues, asked.queue_size).or_else(refused)?;
+        kept.ledger.note_writes_through(!self.cached);
+        self.kept = Some(kept);
+        Ok((told, file))
+    }
+
+    fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
+        let kept = known_ledger(told, file).or_else(refused)?;
+        self.cached &= !kept.ledger.writes_through();
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        not_agreed_on()
+    }
+
+    fn add_mem_region(
+        &mut self,
+        _: &VhostUserSingleMemoryRegion,
+        _: File,
+        _: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        not_agreed_on()
+    }
+
+    fn remove_mem_region(&mut self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
+        not_agreed_on()
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        not_agreed_on()
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        not_agreed_on()
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        not_agreed_on()
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        not_agreed_on()
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        not_agreed_on()
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        not_agreed_on()
+    }
+}
+
+/// A message of a feature that was not offered.
+fn not_agreed_on<T>() -> Result<T> {
+    Err(Error::InvalidOperation("it was not agreed on"))
+}

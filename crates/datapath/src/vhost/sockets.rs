@@ -1,0 +1,250 @@
+//! A socket for each volume, in one directory, and one thread that waits for connections to all of them.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use tracing::warn;
+
+use super::session::{Served, converse};
+use crate::registry::Home;
+use crate::server::{ListenError, clear_stale, seldom};
+use crate::worker::Inbox;
+
+/// A connection that cannot be taken is tried again after this time: the system is out of descriptors, most likely.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Sockets of a server.
+#[derive(Debug)]
+pub struct Sockets {
+    dir: PathBuf,
+    /// Those that are there.
+    paths: Mutex<BTreeSet<PathBuf>>,
+    changes: Sender<Change>,
+    event: Arc<OwnedFd>,
+}
+
+#[derive(Debug)]
+enum Change {
+    Add(Listening),
+    Remove(String),
+}
+
+/// A volume whose guests may connect.
+#[derive(Debug)]
+struct Listening {
+    volume: String,
+    bytes: u64,
+    home: Home,
+    listener: UnixListener,
+}
+
+/// What connections are counted in, and how many there may be.
+#[derive(Debug, Clone)]
+pub struct Allowed {
+    /// Those of all kinds.
+    pub open: Arc<AtomicUsize>,
+    /// At most.
+    pub most: usize,
+}
+
+impl Sockets {
+    /// Sockets in this directory, which is made if it is not there. They end with this.
+    ///
+    /// # Errors
+    /// When there can be no directory, or no thread.
+    pub fn start(dir: &Path, workers: Vec<Inbox>, allowed: Allowed) -> Result<Self, ListenError> {
+        let system = |source| ListenError::System {
+            address: dir.display().to_string(),
+            source,
+        };
+        std::fs::create_dir_all(dir).map_err(system)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let event = Arc::new(eventfd(0, flags).map_err(|e| system(e.into()))?);
+        let (changes, told) = channel();
+        let waiter = Waiter {
+            told,
+            event: event.clone(),
+            listening: vec![],
+            workers,
+            allowed,
+        };
+        std::thread::Builder::new()
+            .name("terrace-vhost".into())
+            .spawn(move || waiter.run())
+            .map_err(system)?;
+        Ok(Self {
+            dir: dir.into(),
+            paths: Mutex::default(),
+            changes,
+            event,
+        })
+    }
+
+    /// Where guests of a volume connect.
+    ///
+    /// # Errors
+    /// When its name is none for a file.
+    pub fn path(&self, volume: &str) -> Result<PathBuf, ListenError> {
+        match volume.contains('/') {
+            true => Err(ListenError::NoFileName(volume.into())),
+            false => Ok(self.dir.join(format!("{volume}.sock"))),
+        }
+    }
+
+    /// Lets guests connect to a volume.
+    ///
+    /// # Errors
+    /// When there can be no such socket, or somebody listens there.
+    pub fn add(&self, volume: &str, bytes: u64, home: Home) -> Result<(), ListenError> {
+        let path = self.path(volume)?;
+        crate::control::fits(&path)?;
+        clear_stale(&path)?;
+        let system = |source| ListenError::System {
+            address: path.display().to_string(),
+            source,
+        };
+        let listener = UnixListener::bind(&path).map_err(system)?;
+        listener.set_nonblocking(true).map_err(system)?;
+        self.paths().insert(path);
+        self.tell(Change::Add(Listening {
+            volume: volume.into(),
+            bytes,
+            home,
+            listener,
+        }));
+        Ok(())
+    }
+
+    /// No guest can connect to a volume any more.
+    pub fn remove(&self, volume: &str) {
+        if let Ok(path) = self.path(volume)
+            && self.paths().remove(&path)
+        {
+            let _ = std::fs::remove_file(path);
+        }
+        self.tell(Change::Remove(volume.into()));
+    }
+
+    fn paths(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, change: Change) {
+        let _ = self.changes.send(change); // it only ends with this
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for path in std::mem::take(&mut *self.paths()) {
+            let _ = std::fs::remove_file(path);
+        }
+        // It sees that nobody can tell it anything any more.
+        self.changes = channel().0;
+        self.wake();
+    }
+}
+
+struct Waiter {
+    told: Receiver<Change>,
+    event: Arc<OwnedFd>,
+    listening: Vec<Listening>,
+    workers: Vec<Inbox>,
+    allowed: Allowed,
+}
+
+impl Waiter {
+    fn run(mut self) {
+        let (mut not_accepted, mut too_many) = (None, None);
+        loop {
+            let mut fds = vec![PollFd::new(&*self.event, PollFlags::IN)];
+            let all = self.listening.iter().map(|l| l.listener.as_fd());
+            fds.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            if poll(&mut fds, None).is_err() {
+                continue; // a signal
+            }
+            let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
+            for (listening, _) in self.listening.iter().zip(&ready[1..]).filter(|(_, r)| **r) {
+                match listening.listener.accept() {
+                    Ok((socket, _)) => {
+                        if !self.welcome(listening, socket) && seldom(&mut too_many) {
+                            let most = self.allowed.most;
+                            warn!(most, "a connection was refused: there are too many");
+                        }
+                    }
+                    Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {}
+                    Err(why) => {
+                        if seldom(&mut not_accepted) {
+                            warn!(%why, "cannot accept a connection");
+                        }
+                        std::thread::sleep(AGAIN);
+                    }
+                }
+            }
+            if ready[0] && !self.changed() {
+                return;
+            }
+        }
+    }
+
+    /// Hears what has changed; whether it is to go on.
+    fn changed(&mut self) -> bool {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&*self.event, &mut count);
+        loop {
+            match self.told.try_recv() {
+                Ok(Change::Add(listening)) => self.listening.push(listening),
+                Ok(Change::Remove(volume)) => self.listening.retain(|l| l.volume != volume),
+                Err(why) => return why == std::sync::mpsc::TryRecvError::Empty,
+            }
+        }
+    }
+
+    /// Lets a connection have its thread; whether there may be another one.
+    fn welcome(&self, listening: &Listening, socket: UnixStream) -> bool {
+        let open = self.allowed.open.clone();
+        if open.fetch_add(1, Ordering::AcqRel) >= self.allowed.most {
+            open.fetch_sub(1, Ordering::AcqRel);
+            return false;
+        }
+        let served = Served {
+            name: listening.volume.clone(),
+            bytes: listening.bytes,
+            home: listening.home,
+            worker: self.workers[listening.home.worker].clone(),
+        };
+        let counted = Counted(open);
+        let spawned = std::thread::Builder::new()
+            .name("terrace-guest".into())
+            .spawn(move || {
+                let _counted = counted;
+                let _ = socket.set_nonblocking(false);
+                converse(socket, served);
+            });
+        if let Err(why) = spawned {
+            warn!(%why, "a connection was refused: there is no thread for it");
+        }
+        true
+    }
+}
+
+/// A connection that counts until this is gone.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

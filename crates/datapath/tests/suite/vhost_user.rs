@@ -1,0 +1,674 @@
+//! Guests whose memory is mapped: what they see is what guests of NBD see, and what they do wrong is nobody else's affair.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use datapath::desk::{Ask, Told};
+use datapath::stages::{inject, throttle};
+use datapath::{IoChoice, ServerConfig};
+use testkit::vhost_user::{Ask as Request, Guest, Like, Told as Answer};
+use testkit::virtio::Form;
+use units::{BytesPerSec, Iops, Nanos};
+
+use crate::support::{MIB, Site, wait_for};
+
+/// `VIRTIO_RING_F_EVENT_IDX`
+const EVENT_INDEX: u64 = 1 << 29;
+
+impl Site {
+    fn socket(&self, volume: &str) -> PathBuf {
+        self.path(&format!("vhost/{volume}.sock"))
+    }
+
+    fn guest(&self, volume: &str, like: Like) -> Guest {
+        let mut guest = Guest::new(like);
+        guest.connect(&self.socket(volume)).unwrap();
+        guest
+    }
+
+    /// Holds answers back, so that they are in flight for a while.
+    fn inject(&self, delay: Duration, lasting: Duration) {
+        let nanos = |d: Duration| Nanos(d.as_nanos() as u64);
+        self.ask(Ask::from(inject::Word::Inject {
+            volume: "data".into(),
+            read: nanos(delay),
+            write: nanos(delay),
+            lasting: nanos(lasting),
+        }))
+        .unwrap();
+    }
+
+    fn device_writes(&self) -> u64 {
+        let devices = self.samples().devices;
+        devices.iter().map(|d| d.writes).sum()
+    }
+
+    fn connections(&self) -> usize {
+        let volumes = self.samples().volumes;
+        volumes.iter().map(|v| v.connections).sum()
+    }
+
+    fn errors_of(&self, volume: &str) -> (usize, u64) {
+        let volumes = self.samples().volumes;
+        let found = volumes.iter().find(|v| v.name == volume).unwrap();
+        (
+            found.connections,
+            found.stages.measure.counts.as_ref().unwrap().errors,
+        )
+    }
+}
+
+fn served_by(io: IoChoice) -> Site {
+    let mut site = Site::empty();
+    site.add("fast", "fast", 256, None);
+    site.add("slow", "slow", 256, None);
+    site.serve_as(ServerConfig {
+        workers: 2,
+        io,
+        ..ServerConfig::default()
+    });
+    site.serving()
+        .listen_vhost_user(&site.path("vhost"))
+        .unwrap();
+    site.create("data", 32, "fast");
+    site
+}
+
+fn served() -> Site {
+    served_by(IoChoice::Auto)
+}
+
+fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = algo::Rng::new(seed, 1);
+    (0..bytes).map(|_| random.below(256) as u8).collect()
+}
+
+#[test]
+fn a_guest_sees_what_guests_of_nbd_see() {
+    for (io, without, form) in [
+        (IoChoice::Auto, 0, Form::Indirect),
+        (IoChoice::Auto, EVENT_INDEX, Form::Direct),
+        (IoChoice::Threads, 0, Form::Direct),
+        (IoChoice::Threads, EVENT_INDEX, Form::Indirect),
+    ] {
+        let site = served_by(io);
+        let mut guest = site.guest(
+            "data",
+            Like {
+                without,
+                form,
+                data: 1 << 20,
+                ..Like::default()
+            },
+        );
+        let mut nbd = site.connect("data").unwrap();
+        assert_eq!(site.connections(), 2);
+        assert_eq!(guest.read(5 * MIB, 8192).unwrap(), [0; 8192], "a hole");
+        let bytes = pattern(1, 1 << 20);
+        guest.write(3 * MIB - 512, &bytes).unwrap();
+        guest.flush().unwrap();
+        assert_eq!(nbd.read(3 * MIB - 512, 1 << 20).unwrap(), bytes);
+        assert_eq!(guest.read(3 * MIB - 512, 1 << 20).unwrap(), bytes);
+        nbd.write(3 * MIB, &[9; 700]).unwrap();
+        assert_eq!(guest.read(3 * MIB, 512).unwrap(), [9; 512]);
+        // Zeroes, and what need not be kept.
+        let zero = |guest: &mut Guest, ask| guest.ask(0, ask, &[]).unwrap();
+        zero(&mut guest, Request::Zero(3 * MIB, 512));
+        assert_eq!(nbd.read(3 * MIB, 700).unwrap()[..512], [0; 512]);
+        assert_eq!(nbd.read(3 * MIB, 700).unwrap()[512..], [9; 188]);
+        zero(&mut guest, Request::ZeroUnmapped(3 * MIB + 512, 4096));
+        zero(&mut guest, Request::Discard(2 * MIB, 512 << 10));
+        assert_eq!(guest.read(3 * MIB, 4096).unwrap(), [0; 4096]);
+        let slot = guest.ask(0, Request::Name, &[]).unwrap();
+        assert_eq!(&guest.data(0, slot, 20)[..5], b"data\0");
+        // What is refused is refused with a status, and the guest goes on.
+        for (ask, status) in [
+            (Request::Other(77), 2),
+            (Request::Read(32 * MIB, 512), 1),
+            (Request::Read(32 * MIB - 512, 1024), 1),
+            (Request::Read(0, 100), 1),
+            (Request::Write(0, 513), 1),
+            (Request::Discard(31 * MIB, 2 << 20), 1),
+        ] {
+            let refused = guest.ask(0, ask, &[1; 513]).unwrap_err();
+            assert!(refused.ends_with(&format!("status {status}")), "{refused}");
+        }
+        assert_eq!(guest.read(3 * MIB - 512, 512).unwrap(), bytes[..512]);
+        let config = guest.config(60).unwrap();
+        assert_eq!(config[..8], (32 * MIB / 512).to_le_bytes());
+        guest.disconnect();
+        wait_for("it is gone", || site.connections() == 1);
+        // It is measured like everything else.
+        let (_, errors) = site.errors_of("data");
+        assert_eq!(errors, 3, "those that the engine has refused");
+    }
+}
+
+/// Blocks of several queues that are written and read out of order, each by the last number that was written to it.
+struct Load {
+    guest: Guest,
+    queues: usize,
+    known: Vec<u64>,
+    busy: Vec<bool>,
+    /// By queue and slot.
+    asked: Vec<Vec<Option<(usize, u64)>>>,
+    random: algo::Rng,
+    number: u64,
+    done: u64,
+}
+
+const BLOCK: usize = 4096;
+
+impl Load {
+    fn new(guest: Guest, queues: usize, size: usize, blocks: usize) -> Self {
+        Self {
+            guest,
+            queues,
+            known: vec![0; blocks],
+            busy: vec![false; blocks],
+            asked: vec![vec![None; size]; queues],
+            random: algo::Rng::new(7, 7),
+            number: 0,
+            done: 0,
+        }
+    }
+
+    fn block(number: u64, index: usize) -> Vec<u8> {
+        if number == 0 {
+            return vec![0; BLOCK];
+        }
+        let words = [number.to_le_bytes(), (index as u64).to_le_bytes()].concat();
+        words.repeat(BLOCK / words.len())
+    }
+
+    /// Hands in as many as there is room for, on all queues.
+    fn hand_in(&mut self) {
+        for queue in 0..self.queues {
+            while let Some(slot) = self.guest.slot(queue) {
+                let index = self.random.below(self.known.len() as u64) as usize;
+                if self.busy[index] {
+                    // Given back by asking for something that changes nothing.
+                    self.guest.hand_in(queue, slot, Request::Flush);
+                    continue;
+                }
+                self.busy[index] = true;
+                let at = (index * BLOCK) as u64;
+                let number = if self.random.below(2) == 0 {
+                    self.number += 1;
+                    let bytes = Self::block(self.number, index);
+                    self.guest.fill(queue, slot, &bytes);
+                    self.guest
+                        .hand_in(queue, slot, Request::Write(at, BLOCK as u32));
+                    self.number
+                } else {
+                    self.guest
+                        .hand_in(queue, slot, Request::Read(at, BLOCK as u32));
+                    0
+                };
+                self.asked[queue][usize::from(slot)] = Some((index, number));
+            }
+            self.guest.kick(queue);
+        }
+    }
+
+    fn answers(&mut self, queue: usize) {
+        while let Some(Answer { slot, status }) = self.guest.next(queue) {
+            assert_eq!(status, 0);
+            self.done += 1;
+            let Some((index, number)) = self.asked[queue][usize::from(slot)].take() else {
+                continue;
+            };
+            if number > 0 {
+                self.known[index] = number;
+            } else {
+                let expected = Self::block(self.known[index], index);
+                let got = self.guest.data(queue, slot, BLOCK);
+                assert!(
+                    got == expected,
+                    "block {index} is not {}",
+                    self.known[index]
+                );
+            }
+            self.busy[index] = false;
+        }
+    }
+
+    fn turn(&mut self) {
+        self.hand_in();
+        for queue in 0..self.queues {
+            self.answers(queue);
+        }
+    }
+
+    fn drain(&mut self) {
+        for queue in 0..self.queues {
+            self.guest.kick(queue);
+            self.answers(queue);
+            while self.guest.driver(queue).waiting() > 0 {
+                self.guest.sleep(queue).unwrap();
+                self.answers(queue);
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        for index in 0..self.known.len() {
+            let got = self
+                .guest
+                .read((index * BLOCK) as u64, BLOCK as u32)
+                .unwrap();
+            assert!(
+                got == Self::block(self.known[index], index),
+                "block {index}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_volume_moves_while_several_queues_are_full() {
+    let site = served();
+    let like = Like {
+        queues: 4,
+        size: 32,
+        data: BLOCK as u32,
+        ..Like::default()
+    };
+    let guest = site.guest("data", like);
+    let mut load = Load::new(guest, 4, 32, 2000);
+    for at in 0..2000 {
+        // All of it has a place, so that there is something to move.
+        let zeroes = [0; BLOCK];
+        load.guest.write(at * BLOCK as u64, &zeroes).unwrap();
+    }
+    for tier in ["slow", "fast", "slow"] {
+        site.done(Ask::Move {
+            volume: "data".into(),
+            to: tier.into(),
+            device: None,
+            bandwidth: BytesPerSec(40 << 20),
+            extents: None,
+        });
+        let before = load.done;
+        let moving = || site.samples().volumes[0].moving.is_some();
+        while moving() {
+            for _ in 0..50 {
+                load.turn();
+            }
+        }
+        assert!(load.done > before + 1000, "hardly anything was asked for");
+    }
+    load.drain();
+    load.check();
+    assert_eq!(site.errors_of("data"), (1, 0));
+}
+
+/// The guest is left by the process that runs it while requests are in flight, and comes back: nothing is lost, nothing is done twice after
+/// something newer.
+#[test]
+fn a_guest_that_comes_back_goes_on() {
+    let site = served();
+    let like = Like {
+        queues: 2,
+        size: 32,
+        data: BLOCK as u32,
+        ..Like::default()
+    };
+    let guest = site.guest("data", like);
+    let mut load = Load::new(guest, 2, 32, 600);
+    for round in 0..6 {
+        site.inject(Duration::from_millis(30), Duration::from_secs(60));
+        for _ in 0..20 {
+            load.turn();
+        }
+        // Some are answered and not seen, some are not.
+        std::thread::sleep(Duration::from_millis(7 * round));
+        load.guest.disconnect();
+        load.guest.connect(&site.socket("data")).unwrap();
+        site.inject(Duration::ZERO, Duration::ZERO);
+        load.drain();
+    }
+    load.check();
+    wait_for("the others are gone", || site.connections() == 1);
+    assert!(load.done >= 64 * 6);
+    let volumes = site.samples().volumes;
+    let counts = volumes[0].stages.measure.counts.as_ref().unwrap();
+    let carried_out = counts.reads.ios + counts.writes.ios;
+    assert!(
+        carried_out > load.done + 600 + 64,
+        "{carried_out}: nothing was done again"
+    );
+}
+
+/// A guest with a write cache is answered when its writes are written, one without when they are durable: then there is nothing left to flush.
+#[test]
+fn a_guest_that_never_flushes_is_answered_when_it_is_durable() {
+    let site = served();
+    let wrote = |guest: &mut Guest, n: u64| {
+        let before = site.device_writes();
+        guest.write(n * MIB, &[1; 4096]).unwrap();
+        guest.flush().unwrap();
+        site.device_writes() - before
+    };
+    let mut guest = site.guest("data", Like::default());
+    for n in 0..4 {
+        guest.write(n * MIB, &[5; 4096]).unwrap(); // it has a place
+    }
+    guest.flush().unwrap();
+    assert_eq!(wrote(&mut guest, 0), 2, "a write, and a flush");
+    // What was answered before the cache was switched off is made durable by that: no flush will come for it.
+    guest.write(0, &[2; 4096]).unwrap();
+    let before = site.device_writes();
+    guest.set_cached(false).unwrap();
+    assert_eq!(site.device_writes() - before, 1, "a flush");
+    assert_eq!(guest.config(60).unwrap()[32], 0);
+    assert_eq!(wrote(&mut guest, 1), 1, "a write that is durable");
+    // Zeroes are made durable by a flush of their own.
+    let before = site.device_writes();
+    guest.ask(0, Request::Zero(0, 4096), &[]).unwrap();
+    assert_eq!(site.device_writes() - before, 2);
+    guest.flush().unwrap();
+    assert_eq!(site.device_writes() - before, 2);
+    // Nobody tells the next connection but what is kept with what is in flight.
+    guest.disconnect();
+    guest.connect(&site.socket("data")).unwrap();
+    assert_eq!(guest.config(60).unwrap()[32], 0);
+    assert_eq!(wrote(&mut guest, 2), 1);
+    guest.set_cached(true).unwrap();
+    assert_eq!(wrote(&mut guest, 3), 2);
+    drop(guest);
+    // One that did not agree on flushes never sends one.
+    let mut guest = site.guest(
+        "data",
+        Like {
+            without: Guest::never_flushes(),
+            ..Like::default()
+        },
+    );
+    assert_eq!(wrote(&mut guest, 1), 1);
+}
+
+#[test]
+fn a_queue_that_is_stopped_goes_on_where_it_was() {
+    let site = served();
+    let mut guest = site.guest(
+        "data",
+        Like {
+            queues: 2,
+            ..Like::default()
+        },
+    );
+    for _ in 0..5 {
+        guest.write(0, &[4; 512]).unwrap();
+    }
+    // What is in flight is finished first.
+    site.inject(Duration::from_millis(50), Duration::from_secs(60));
+    for _ in 0..8 {
+        let slot = guest.slot(0).unwrap();
+        guest.fill(0, slot, &[6; 512]);
+        guest.hand_in(0, slot, Request::Write(512, 512));
+    }
+    guest.kick(0);
+    wait_for("they are in flight", || {
+        site.samples().volumes[0]
+            .stages
+            .measure
+            .counts
+            .as_ref()
+            .unwrap()
+            .outstanding
+            == 8
+    });
+    assert_eq!(guest.stop_queue(0).unwrap(), 13);
+    site.inject(Duration::ZERO, Duration::ZERO);
+    let answers = std::iter::from_fn(|| guest.next(0));
+    assert_eq!(answers.filter(|a| a.status == 0).count(), 8);
+    // The other one was not stopped; this one is not looked at.
+    let slot = guest.slot(0).unwrap();
+    guest.hand_in(0, slot, Request::Read(512, 512));
+    guest.kick(0);
+    let other = guest.ask(1, Request::Read(512, 512), &[]).unwrap();
+    assert_eq!(guest.data(1, other, 512), [6; 512]);
+    assert_eq!(guest.next(0), None);
+    guest.start_queue(0).unwrap();
+    assert_eq!(guest.wait(0).unwrap(), Answer { slot, status: 0 });
+    // Memory that is handed over anew is used from there on.
+    guest.hand_memory_over_again().unwrap();
+    assert_eq!(guest.read(512, 512).unwrap(), [6; 512]);
+}
+
+#[test]
+fn a_hostile_guest_harms_itself_only() {
+    let site = served();
+    site.create("other", 8, "fast");
+    let mut other = site.guest("other", Like::default());
+    let mut nbd = site.connect("data").unwrap();
+    nbd.write(0, &[8; 512]).unwrap();
+    type Trick = fn(&mut Guest);
+    let tricks: [(&str, Trick); 6] = [
+        ("a loop", |guest| {
+            let [table, _, _] = guest.driver(0).places();
+            guest.driver(0).describe(table, 0, (0, 16), 1, 0);
+            guest.driver(0).offer(0);
+        }),
+        ("outside", |guest| {
+            let [table, _, _] = guest.driver(0).places();
+            guest.driver(0).describe(table, 0, (u64::MAX - 3, 16), 0, 0);
+            guest.driver(0).offer(0);
+        }),
+        ("too many", |guest| {
+            for n in 0..100 {
+                guest.driver(0).offer(n);
+            }
+        }),
+        ("no such descriptor", |guest| guest.driver(0).offer(64)),
+        ("no room for an answer", |guest| {
+            guest.driver(0).add(&[(0, 16)], &[], Form::Direct);
+        }),
+        ("twice", |guest| {
+            let slot = guest.slot(0).unwrap();
+            guest.hand_in(0, slot, Request::Flush);
+            let slot = guest.slot(0).unwrap();
+            guest.hand_in(0, slot, Request::Read(0, 4096));
+            let [_, available, _] = guest.driver(0).places();
+            let mut head = [0; 2];
+            guest.driver(0).get(available + 6, &mut head);
+            guest.driver(0).offer(u16::from_le_bytes(head));
+        }),
+    ];
+    for (what, trick) in tricks {
+        site.inject(Duration::from_millis(20), Duration::from_secs(60));
+        let mut guest = site.guest("data", Like::default());
+        assert_eq!(site.connections(), 3);
+        trick(&mut guest);
+        guest.kick(0);
+        wait_for(what, || site.connections() == 2);
+        assert!(guest.stop_queue(0).is_err(), "{what}");
+        site.inject(Duration::ZERO, Duration::ZERO);
+        assert_eq!(nbd.read(0, 512).unwrap(), [8; 512]);
+        other.write(0, &[3; 4096]).unwrap();
+    }
+    // One that changes what it has handed in while it is carried out reads its own nonsense, at most.
+    let mut guest = site.guest("data", Like::default());
+    for round in 0..200 {
+        let slot = guest.slot(0).unwrap();
+        guest.fill(0, slot, &[round as u8; 65536]);
+        guest.hand_in(0, slot, Request::Write(0, 65536));
+        guest.kick(0);
+        guest.fill(0, slot, &[0xee; 65536]);
+        let answer = guest.wait(0).unwrap();
+        assert_eq!(answer, Answer { slot, status: 0 });
+    }
+    assert_eq!(site.connections(), 3);
+}
+
+#[test]
+fn a_volume_is_deleted_under_its_guests_only_by_force() {
+    let site = served();
+    let mut guest = site.guest("data", Like::default());
+    guest.write(0, &[1; 512]).unwrap();
+    let delete = |force| {
+        let volume = "data".into();
+        site.ask(Ask::Delete { volume, force })
+    };
+    let refused = delete(false).unwrap_err();
+    assert!(
+        refused.contains("1 connection of a guest is open"),
+        "{refused}"
+    );
+    guest.write(512, &[2; 512]).unwrap();
+    assert!(site.socket("data").exists());
+    match delete(true) {
+        Ok(Told::Done { message }) => assert!(message.contains("1 connection"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!site.socket("data").exists());
+    assert!(guest.stop_queue(0).is_err());
+    assert!(guest.connect(&site.socket("data")).is_err());
+    // One of the same name is another one.
+    site.create("data", 8, "slow");
+    let mut guest = site.guest("data", Like::default());
+    assert_eq!(guest.read(0, 512).unwrap(), [0; 512]);
+}
+
+#[test]
+fn sockets_are_there_while_the_server_is() {
+    let mut site = served();
+    site.create("later", 8, "slow");
+    let mut guest = site.guest("later", Like::default());
+    guest.write(0, &[1; 512]).unwrap();
+    // A name that is none for a file: the volume is there, by NBD only, and it is said.
+    let refused = site
+        .ask(Ask::Create {
+            volume: "a/b".into(),
+            size: units::Bytes::mib(1),
+            tier: "fast".into(),
+            class: None,
+        })
+        .unwrap_err();
+    assert!(refused.contains("has a '/' in its name"), "{refused}");
+    assert!(site.connect("a/b").is_ok());
+    site.stop();
+    assert!(!site.socket("data").exists() && !site.socket("later").exists());
+    // The guest is left, and goes on with the next server.
+    assert!(guest.stop_queue(0).is_err());
+}
+
+/// What one guest may have in flight is what a guest of NBD may: so many requests, so many bytes. The rest waits in its rings.
+#[test]
+fn a_guest_has_no_more_in_flight_than_it_may() {
+    let site = served();
+    let outstanding = || {
+        let volumes = site.samples().volumes;
+        volumes[0]
+            .stages
+            .measure
+            .counts
+            .as_ref()
+            .unwrap()
+            .outstanding
+    };
+    for (data, most) in [(4096, 512), (1 << 20, 64)] {
+        let like = Like {
+            queues: 4,
+            size: 256,
+            data,
+            ..Like::default()
+        };
+        let mut guest = site.guest("data", like);
+        site.inject(Duration::from_secs(1), Duration::from_secs(60));
+        for queue in 0..4 {
+            for _ in 0..200 {
+                let slot = guest.slot(queue).unwrap();
+                guest.hand_in(queue, slot, Request::Read(0, data));
+            }
+            guest.kick(queue);
+        }
+        wait_for("as many as may be are in flight", || outstanding() == most);
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(outstanding() <= most, "{} are in flight", outstanding());
+        }
+        site.inject(Duration::ZERO, Duration::ZERO);
+        for queue in 0..4 {
+            for _ in 0..200 {
+                assert_eq!(guest.wait(queue).unwrap().status, 0);
+            }
+        }
+    }
+}
+
+/// Whoever may write to the socket and speaks something else is left, and so are messages that are cut short, or make no sense.
+#[test]
+fn nonsense_on_a_socket_ends_its_connection() {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    let site = served();
+    let mut guest = site.guest("data", Like::default());
+    let mut random = algo::Rng::new(5, 5);
+    for round in 0..300 {
+        let mut socket = UnixStream::connect(site.socket("data")).unwrap();
+        // A header that may be one: a request, flags, a length; then anything.
+        let request = (random.below(48) as u32).to_le_bytes();
+        let flags = (1 | (random.below(4) as u32) << 2).to_le_bytes();
+        let length = (random.below(80) as u32).to_le_bytes();
+        let body = pattern(round, random.below(80) as usize);
+        let message = [&request[..], &flags, &length, &body].concat();
+        // It may be closed before all of it is written.
+        let _ = socket.write_all(&message.repeat(1 + random.below(3) as usize));
+    }
+    wait_for("they are gone", || site.connections() == 1);
+    guest.write(0, &[1; 4096]).unwrap();
+    assert_eq!(guest.read(0, 4096).unwrap(), [1; 4096]);
+}
+
+/// Writes that wait for the volume's limit when their guest is left are done once more for the next connection, and must not land after what that one
+/// writes.
+#[test]
+fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
+    let site = served();
+    let limit = |iops| {
+        let word = throttle::Word::Limit {
+            volume: "data".into(),
+            iops: Some(Iops(iops)),
+            bandwidth: None,
+            weight: None,
+        };
+        site.ask(word.into()).unwrap();
+    };
+    let mut guest = site.guest("data", Like::default());
+    limit(5.0);
+    for _ in 0..3 {
+        guest.write(MIB, &[7; 512]).unwrap(); // whatever may go at once has gone
+    }
+    for block in 0..4 {
+        let slot = guest.slot(0).unwrap();
+        guest.fill(0, slot, &[1; 512]);
+        guest.hand_in(0, slot, Request::Write(block * 512, 512));
+    }
+    guest.kick(0);
+    wait_for("they wait", || {
+        let volumes = site.samples().volumes;
+        volumes[0]
+            .stages
+            .measure
+            .counts
+            .as_ref()
+            .unwrap()
+            .outstanding
+            == 4
+    });
+    guest.disconnect();
+    limit(0.0);
+    guest.connect(&site.socket("data")).unwrap();
+    for _ in 0..4 {
+        assert_eq!(guest.wait(0).unwrap().status, 0);
+    }
+    for block in 0..4 {
+        guest.write(block * 512, &[2; 512]).unwrap();
+    }
+    // Longer than the last of them had to wait.
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(guest.read(0, 2048).unwrap(), [2; 2048]);
+}

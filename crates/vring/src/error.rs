@@ -1,0 +1,89 @@
+//! What a guest, or the one who runs it, did that no request can be answered with.
+
+use thiserror::Error;
+
+/// Why a queue, or all of a guest's memory, is not used any further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum RingError {
+    /// Bytes that no region of memory holds.
+    #[error("{what}: {length} bytes at {address:#x} are outside the guest's memory")]
+    Outside {
+        /// What should be there.
+        what: &'static str,
+        /// Its address, of the guest or, for rings, of the one who runs it.
+        address: u64,
+        /// Its length.
+        length: u64,
+    },
+    /// A ring at an address that it cannot have.
+    #[error("{what} at {address:#x} is not aligned")]
+    Unaligned {
+        /// Which one.
+        what: &'static str,
+        /// Where.
+        address: u64,
+    },
+    /// Two regions of memory hold the same bytes.
+    #[error("regions of memory overlap at {address:#x}")]
+    Overlap {
+        /// The first such byte.
+        address: u64,
+    },
+    /// A region that is not in its mapping.
+    #[error("a region of {length} bytes at {address:#x} is larger than what is mapped")]
+    Unmapped {
+        /// Where it begins.
+        address: u64,
+        /// Its length.
+        length: u64,
+    },
+    /// A size that no queue has.
+    #[error("a queue of {0} descriptors: it is a power of two up to {most}", most = crate::QUEUE_SIZE_MAX)]
+    Size(u32),
+    /// More requests than the queue has room for.
+    #[error("the guest says that {ahead} requests wait in a queue of {size}")]
+    Ahead {
+        /// How many it says.
+        ahead: u16,
+        /// How many there can be.
+        size: u16,
+    },
+    /// A descriptor that the table does not have.
+    #[error("descriptor {index} of a table of {size}")]
+    Index {
+        /// Its number.
+        index: u16,
+        /// How many there are.
+        size: u16,
+    },
+    /// A request that was not answered yet is handed in again.
+    #[error("descriptor {0} is handed in again before it is answered")]
+    Again(u16),
+    /// A chain that is longer than it may be, or has no end.
+    #[error("a chain of more than {0} descriptors")]
+    Endless(u32),
+    /// What the device reads comes after what it writes.
+    #[error("descriptor {0}, which is read, comes after one that is written")]
+    Order(u16),
+    /// A table of descriptors that may not be there, or not like this.
+    #[error("descriptor {index}: {why}")]
+    Table {
+        /// The descriptor that names it.
+        index: u16,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A block request without room for its header or its answer.
+    #[error(
+        "a request with {readable} bytes to read and {writable} to write has no header or no room for its status"
+    )]
+    Headless {
+        /// Bytes that the device may read.
+        readable: u64,
+        /// Bytes that it may write.
+        writable: u64,
+    },
+    /// The memory of requests in flight is of another size or kind.
+    #[error("the memory of requests in flight: {0}")]
+    Ledger(&'static str),
+}

@@ -1,0 +1,92 @@
+//! A guest's memory with one queue in it, a driver on one side and the device's queue on the other.
+
+use std::sync::Arc;
+
+use testkit::virtio::Driver;
+use vm_memory::{Bytes, MmapRegion, VolatileMemory};
+use vring::{Ledger, Memory, Queue, QueueSetup, Region};
+
+pub const SIZE: u16 = 8;
+pub const MEMORY_BYTES: usize = 1 << 20;
+
+/// Where the process that runs the guest has its memory.
+pub const USER: u64 = 0x7f00_0000_0000;
+
+/// Buffers begin here.
+pub const BUFFERS: u64 = 512 << 10;
+
+pub struct Site {
+    pub map: Arc<MmapRegion>,
+    pub driver: Driver,
+    pub memory: Arc<Memory>,
+    pub ledger: Ledger,
+    pub ledger_map: Arc<MmapRegion>,
+    pub setup: QueueSetup,
+}
+
+impl Site {
+    pub fn new(event_index: bool) -> Self {
+        let map = Arc::new(anonymous());
+        // The driver speaks of offsets; so the guest's addresses are made those.
+        let driver = Driver::new(map.clone(), 0, SIZE, event_index);
+        let memory = memory_of(&map);
+        let ledger_map = Arc::new(MmapRegion::new(Ledger::bytes(2, SIZE)).unwrap());
+        let ledger = Ledger::new(ledger_map.clone(), 0, 2, SIZE).unwrap();
+        let [descriptors, available, used] = driver.places().map(|at| USER + at);
+        let setup = QueueSetup {
+            size: SIZE,
+            descriptors,
+            available,
+            used,
+            base: 0,
+            event_index,
+            indirect: true,
+        };
+        Self {
+            map,
+            driver,
+            memory,
+            ledger,
+            ledger_map,
+            setup,
+        }
+    }
+
+    pub fn queue(&self) -> Queue {
+        Queue::new(self.memory.clone(), self.setup, None).unwrap()
+    }
+
+    /// With the ledger's second account.
+    pub fn queue_kept(&self) -> Queue {
+        let account = self.ledger.account(1, SIZE).unwrap();
+        Queue::new(self.memory.clone(), self.setup, Some(account)).unwrap()
+    }
+
+    pub fn ledger_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.ledger_map.size()];
+        let all = self.ledger_map.get_slice(0, bytes.len()).unwrap();
+        all.read_slice(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    pub fn set_ledger_bytes(&self, bytes: &[u8]) {
+        let all = self.ledger_map.get_slice(0, bytes.len()).unwrap();
+        all.write_slice(bytes, 0).unwrap();
+    }
+}
+
+pub fn anonymous() -> MmapRegion {
+    MmapRegion::new(MEMORY_BYTES).unwrap()
+}
+
+/// The guest's address 0 is the first byte of the mapping, as the driver has it.
+fn memory_of(map: &Arc<MmapRegion>) -> Arc<Memory> {
+    let region = Region {
+        guest: 0,
+        user: USER,
+        length: MEMORY_BYTES as u64,
+        map: map.clone(),
+        at: 0,
+    };
+    Arc::new(Memory::new(vec![region]).unwrap())
+}
