@@ -238,6 +238,37 @@ def met(what, ours, target):
     print(f"  {'met ' if ratio >= 1 else 'MISS'} {ratio:5.2f}  {what}")
 
 
+def poll(dir, options):
+    """Workers that look before they sleep, ones that do not, and nbdkit in memory, in turn; ratios of single runs."""
+    servers = []
+    for name, more in (("polling", ()), ("poll off", ("--poll", "off"))):
+        os.mkdir(os.path.join(dir, name))
+        server = Terrace(os.path.join(dir, name), more=more)
+        server.name = name
+        servers.append(server)
+    peer = nbdkit("nbdkit memory", dir, "memory", f"{SIZE_MIB}M")
+    servers.append(peer)
+    for server in servers:
+        fill(server.uri)
+    out = {}
+    for job in ("4k read qd1", "4k write qd1", "4k read qd32"):
+        runs = {s.name: [] for s in servers}
+        for _ in range(options.runs):
+            for server in servers:
+                runs[server.name].append(measure(server, JOBS[job], options.seconds))
+        print(f"\n{job:16} {'IOPS':>9} {'p99 us':>9} {'CPU us/req':>11} {'of nbdkit memory: worst':>24} {'median':>8}")
+        for name, results in runs.items():
+            row = medians(results)
+            ratios = [ours["iops"] / its["iops"] for ours, its in zip(results, runs[peer.name])]
+            row["worst"], row["median"] = min(ratios), statistics.median(ratios)
+            out.setdefault(job, {})[name] = row
+            print(f"  {name:14} {row['iops']:9.0f} {row['p99_us']:9.1f} {row['cpu_us']:11.2f} "
+                  f"{row['worst']:23.2f}x {row['median']:7.2f}x", flush=True)
+    for server in servers:
+        server.stop()
+    return out
+
+
 def filters(dir, options):
     """What the filters cost while they have nothing to do: the same load with them off and on, in turn."""
     server = Terrace(dir)
@@ -323,9 +354,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--disk", metavar="DIR", help="files on a disk instead of in memory")
     parser.add_argument("--json", metavar="FILE", help="keep the numbers")
-    parser.add_argument("part", nargs="*", help="peers, filters, inject, move")
+    parser.add_argument("part", nargs="*", help="peers, poll, filters, inject, move")
     options = parser.parse_args()
-    parts = {"peers": peers, "filters": filters, "inject": inject, "move": move}
+    parts = {"peers": peers, "poll": poll, "filters": filters, "inject": inject, "move": move}
     for program in ("fio", "nbdkit", "qemu-storage-daemon"):
         if not shutil.which(program):
             sys.exit(f"skipped: needs {program}")

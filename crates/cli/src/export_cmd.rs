@@ -8,6 +8,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use datapath::desk::{Ask, Told, VolumeInfo};
 use datapath::{EngineLimits, IoChoice, Listen, ServerConfig, Serving};
+use manager::settings::POLL_MAX;
 use serde::Serialize;
 use units::Nanos;
 
@@ -77,9 +78,6 @@ enum IoArg {
     /// Threads
     Threads,
 }
-
-/// A worker that looks for longer would have a core for itself.
-const POLL_MAX: Nanos = Nanos::from_millis(1);
 
 fn poll(text: &str) -> Result<Nanos, String> {
     if text == "off" {

@@ -6,7 +6,7 @@ use report::{number, table, words};
 use serde::Serialize;
 use units::{Bytes, BytesPerSec};
 
-use crate::volume_listed::ListedVolume;
+use crate::volume_listed::{ListedVolume, ListedVolumes};
 
 const NONE: &str = "-";
 const MIB: f64 = (1u64 << 20) as f64;
@@ -221,6 +221,17 @@ pub fn volumes(volumes: &[ListedVolume]) -> String {
         .map(|what| format!("{}\n", report::printable(what)))
         .collect();
     below(table(&columns, rows.collect()), &lost)
+}
+
+/// What polling costs, where it has cost anything that can be seen.
+pub fn polled(all: &ListedVolumes) -> String {
+    match all.polled_s {
+        s if s < 1.0 => String::new(),
+        s => format!(
+            "polling: {} s of processor time since the server was started\n",
+            fixed(s, 0)
+        ),
+    }
 }
 
 /// `terrace volume show`

@@ -198,7 +198,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         }
         VolumeCommand::List { array, output } => {
             let all = ListedVolumes::of(&array)?;
-            let text = |v: &ListedVolumes| live_table::volumes(&v.volumes);
+            let text = |v: &ListedVolumes| live_table::volumes(&v.volumes) + &live_table::polled(v);
             output.print("terrace.volume.list/1", &all, text)?;
         }
         VolumeCommand::Show { which, output } => {

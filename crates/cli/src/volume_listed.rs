@@ -20,13 +20,17 @@ pub struct ListedVolume {
 pub struct ListedVolumes {
     /// In order of creation.
     pub volumes: Vec<ListedVolume>,
+    /// Processor time in seconds that the server has spent with looking for requests instead of sleeping, since it was started.
+    pub polled_s: f64,
 }
 
 impl ListedVolumes {
     /// Asks an array.
     pub fn of(array: &ArrayArg) -> anyhow::Result<Self> {
+        let (volumes, samples) = asked(array, Ask::Volumes)?;
         Ok(Self {
-            volumes: asked(array, Ask::Volumes)?,
+            volumes,
+            polled_s: samples.looked.as_secs_f64(),
         })
     }
 }
@@ -34,7 +38,7 @@ impl ListedVolumes {
 impl ListedVolume {
     /// Asks an array for one.
     pub fn of(array: &ArrayArg, volume: &str) -> anyhow::Result<Self> {
-        let mut volumes = asked(array, show(volume))?;
+        let (mut volumes, _) = asked(array, show(volume))?;
         match volumes.len() {
             1 => Ok(volumes.remove(0)),
             _ => Err(unexpected()),
@@ -53,12 +57,13 @@ impl ListedVolume {
     }
 }
 
-fn asked(array: &ArrayArg, ask: Ask) -> anyhow::Result<Vec<ListedVolume>> {
+fn asked(array: &ArrayArg, ask: Ask) -> anyhow::Result<(Vec<ListedVolume>, Samples)> {
     let [Told::Volumes { volumes }, Told::Samples(samples)] =
         array.ask_each([ask, Ask::Samples])?
     else {
         return Err(unexpected());
     };
     let listed = |info| ListedVolume::new(info, &samples);
-    Ok(volumes.into_iter().map(listed).collect())
+    let volumes = volumes.into_iter().map(listed).collect();
+    Ok((volumes, samples))
 }

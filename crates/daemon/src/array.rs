@@ -31,7 +31,11 @@ impl ServedArray {
         policy: &ArrayPolicy,
     ) -> Result<Self, DaemonError> {
         let dir = base.join(&words.dir);
-        let serving = Serving::start_accepting(&dir, ServerConfig::default(), accept)?;
+        let mut config = ServerConfig::default();
+        if let Some(poll) = words.poll {
+            config.poll = Duration::from_nanos(poll.0);
+        }
+        let serving = Serving::start_accepting(&dir, config, accept)?;
         let mut array = Self {
             serving,
             policy: None,
@@ -104,6 +108,9 @@ impl ServedArray {
             };
             self.listens.push(self.serving.listen(&listen)?);
         }
+        if let Some(sockets) = &words.vhost_user {
+            self.serving.listen_vhost_user(&dir.join(sockets))?;
+        }
         Ok(())
     }
 
@@ -111,9 +118,12 @@ impl ServedArray {
     pub fn uris(&self) -> Vec<(String, String)> {
         let listens = &self.listens;
         let volumes = self.volumes.iter();
-        volumes
-            .flat_map(|v| listens.iter().map(move |l| (v.clone(), l.uri(v))))
-            .collect()
+        let by_nbd = volumes.flat_map(|v| listens.iter().map(move |l| (v.clone(), l.uri(v))));
+        let by_vhost_user = self.volumes.iter().filter_map(|v| {
+            let socket = self.serving.vhost_user_socket(v)?;
+            Some((v.clone(), format!("vhost-user:{}", socket.display())))
+        });
+        by_nbd.chain(by_vhost_user).collect()
     }
 
     pub(crate) fn tick(&mut self) -> bool {

@@ -142,7 +142,16 @@ pub struct ArrayConfig {
     /// Where guests connect: "unix:PATH" or "tcp:127.0.0.1:PORT"; `nbd.sock` in its directory if left out.
     #[serde(default)]
     pub listen: Vec<String>,
+    /// A directory, from the array's, with a socket `VOLUME.sock` for each volume, where QEMU on this host connects by vhost-user; none if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_user: Option<String>,
+    /// A worker with nothing to do looks for so long at most before it sleeps, where requests come one by one: at most 1 ms, "0s" is not at all; "50us" if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll: Option<Nanos>,
 }
+
+/// A worker that looks for longer would have a processor for itself.
+pub const POLL_MAX: Nanos = Nanos::from_millis(1);
 
 /// An image that a disk has left is kept for a day, unless something else is said.
 pub const KEEP_SOURCE: Nanos = Nanos::from_secs(86_400);
@@ -479,6 +488,10 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     }
     if words.classes.iter().any(|c| c.latency == Some(Nanos::ZERO)) {
         return fault("classes", "an objective of no latency at all cannot be met");
+    }
+    let poll = words.array.as_ref().and_then(|a| a.poll);
+    if poll.is_some_and(|poll| poll > POLL_MAX) {
+        return fault("array.poll", "is at most 1 ms");
     }
     if controller.listen.is_some() && controller.tokens.is_none() {
         return fault(
