@@ -109,7 +109,7 @@ impl Polling {
     pub fn slept(&mut self, for_ns: u64) {
         if for_ns <= self.cap_ns {
             // Looking for longer would have seen it.
-            self.window_ns = (self.window_ns * 2).clamp(FIRST_NS, self.cap_ns);
+            self.window_ns = (self.window_ns * 2).max(FIRST_NS).min(self.cap_ns);
             self.misses = 0;
             return;
         }
@@ -176,6 +176,13 @@ mod tests {
         lookers.leave();
         assert_eq!(look(&mut on, 0), (true, 1_000));
         assert_eq!(lookers.now.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_time_below_the_first_one_is_kept_to() {
+        let mut polling = Polling::new(Duration::from_micros(5), Arc::new(Lookers::new(2)));
+        polling.slept(0);
+        assert_eq!(look(&mut polling, u64::MAX), (false, 5_000));
     }
 
     #[test]
