@@ -241,7 +241,7 @@ def met(what, ours, target):
 def poll(dir, options):
     """Workers that look before they sleep, ones that do not, and nbdkit in memory, in turn; ratios of single runs."""
     servers = []
-    for name, more in (("polling", ()), ("poll off", ("--poll", "off"))):
+    for name, more in (("polling", ()), ("poll-off", ("--poll", "off"))):
         os.mkdir(os.path.join(dir, name))
         server = Terrace(os.path.join(dir, name), more=more)
         server.name = name
