@@ -314,7 +314,10 @@ impl Server {
         };
         let sockets = Sockets::start(dir, self.workers.clone(), allowed)?;
         for (export, home) in self.shared.registry.all() {
-            sockets.add(&export.name, export.size, home)?;
+            if let Err(error) = sockets.add(&export.name, export.size, home) {
+                let volume = &export.name;
+                warn!(volume, %error, "there is no vhost-user socket for it");
+            }
         }
         self.vhost = Some(sockets);
         Ok(())

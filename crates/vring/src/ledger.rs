@@ -61,13 +61,17 @@ impl Ledger {
         usize::from(queues) * queue_bytes(size) + ALIGN
     }
 
+    /// Whether there can be one for so many queues of this size.
+    pub fn can_be(queues: u16, size: u16) -> bool {
+        size.is_power_of_two() && size <= QUEUE_SIZE_MAX && (1..=QUEUES_MAX).contains(&queues)
+    }
+
     /// The one in some memory, from this byte on.
     ///
     /// # Errors
     /// When it is not for so many queues, or the memory is too small.
     pub fn new(map: Arc<MmapRegion>, at: usize, queues: u16, size: u16) -> Result<Self, RingError> {
-        let sizes = size.is_power_of_two() && size <= QUEUE_SIZE_MAX;
-        if !sizes || queues == 0 || queues > QUEUES_MAX {
+        if !Self::can_be(queues, size) {
             return Err(RingError::Ledger("queues that cannot be"));
         }
         let end = at.checked_add(Self::bytes(queues, size));

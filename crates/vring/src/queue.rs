@@ -38,6 +38,10 @@ const NO_INTERRUPT: u16 = 1;
 /// The device does not want to be kicked.
 const NO_NOTIFY: u16 = 1;
 
+/// Memory for the parts of requests that is kept for the next ones: for so many, of so many parts.
+const SPARE_MAX: usize = 256;
+const SPARE_PARTS: usize = 128;
+
 /// Where a queue is, and how it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSetup {
@@ -254,7 +258,11 @@ impl Queue {
             account.answer(head);
             self.batch.push(head);
         }
-        self.spare.push(chain.into_spans());
+        let spans = chain.into_spans();
+        // What a request of many parts took is not kept for ever.
+        if spans.capacity() <= SPARE_PARTS && self.spare.len() < SPARE_MAX {
+            self.spare.push(spans);
+        }
     }
 
     /// Lets the guest see all answers.

@@ -109,6 +109,9 @@ pub struct Kept {
 
 /// Makes a ledger, in a file that keeps its size.
 pub fn new_ledger(queues: u16, size: u16) -> Result<(VhostUserInflight, File, Kept), HandedOver> {
+    if !Ledger::can_be(queues, size) {
+        return Err(RingError::Ledger("queues that cannot be").into());
+    }
     let bytes = Ledger::bytes(queues, size) as u64;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("terrace-in-flight", flags)?;

@@ -267,6 +267,9 @@ impl Worker {
         let until_ns = time.map_or(u64::MAX, |t| began_ns.saturating_add(t.as_nanos() as u64));
         // What comes in crowds is done with less effort when more of it has come.
         let lone = std::mem::take(&mut self.arrived) <= LONE_MAX;
+        if self.rings.more {
+            return self.io.poll(done);
+        }
         let (io, rings) = (&mut self.io, &self.rings);
         let found = lone
             && self.polling.look(began_ns, until_ns, || {

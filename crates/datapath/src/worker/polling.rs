@@ -22,11 +22,11 @@ pub struct Lookers {
 }
 
 impl Lookers {
-    /// On a machine with so many processors: half of them, one at least.
+    /// On a machine with so many processors: half of them, and nobody where there is one, as others need it.
     pub fn new(processors: usize) -> Self {
         Self {
             now: AtomicUsize::new(0),
-            most: (processors / 2).max(1),
+            most: processors / 2,
         }
     }
 

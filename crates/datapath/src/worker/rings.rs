@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
+use rustix::event::{PollFd, PollFlags};
 use slab::Slab;
 use tracing::{info, warn};
 use units::VolumeId;
@@ -35,6 +36,9 @@ use crate::registry::REQUEST_BYTES_MAX;
 
 use super::guests::{AnswerTo, BYTES_MAX, Guest, HEAD, REQUESTS_MAX};
 use super::{Token, Worker};
+
+/// Requests that ask for nothing, and are answered in one look.
+const NOTHING_MAX: u32 = 16;
 
 /// Bytes that are copied out of one ring's requests in one turn, but for one request. Others wait behind it.
 const TURN_BYTES: u64 = 1 << 20;
@@ -110,6 +114,10 @@ struct RingGuest {
     /// Requests that are not answered, and bytes of those.
     requests: u32,
     bytes: u64,
+    /// Of these, changes that are not made durable before they are answered.
+    cached: u32,
+    /// Those who wait until there are none.
+    switching: Vec<Sender<Result<(), Fault>>>,
     /// Its memory is not written to any more.
     over: bool,
     /// Its thread has ended.
@@ -147,7 +155,7 @@ pub(super) struct Rings {
     /// Threads that wait for a flush.
     waiters: Slab<Sender<Result<(), Fault>>>,
     /// One of them was left with more to take.
-    more: bool,
+    pub(super) more: bool,
 }
 
 impl Rings {
@@ -203,6 +211,8 @@ impl Worker {
             RingOrder::Call(guest, index, call) => {
                 if let Some(ring) = self.rings.ring_of(guest, index) {
                     self.rings.rings[ring as usize].setup.call = call;
+                    // What was published before may not have been told to anybody.
+                    self.interrupt(ring);
                 }
             }
             RingOrder::Stop(guest, index, answer) => self.stop_ring(guest, index, answer),
@@ -233,6 +243,8 @@ impl Worker {
         let served = live.is_some_and(|v| v.as_ref().is_some_and(|v| v.detached.is_none()));
         let guest = served.then(|| {
             self.rings.guests.insert(RingGuest {
+                cached: 0,
+                switching: vec![],
                 volume: setup.volume.0,
                 socket: setup.socket,
                 rings: vec![],
@@ -271,6 +283,10 @@ impl Worker {
             }
         }
         let live = &mut self.rings.guests[guest as usize];
+        if live.over {
+            close_elsewhere(setup.memory);
+            return;
+        }
         if !live.memories.iter().any(|m| Arc::ptr_eq(m, &setup.memory)) {
             live.memories.push(setup.memory.clone());
         }
@@ -292,7 +308,10 @@ impl Worker {
 
     /// Begins to serve a ring, if nothing of a connection that is over is in flight any more.
     fn begin_ring(&mut self, ring: u32) {
-        let live = &self.rings.rings[ring as usize];
+        // Its guest may have been refused meanwhile, for another ring.
+        let Some(live) = self.rings.rings.get(ring as usize).filter(|r| !r.over) else {
+            return;
+        };
         let guest = live.guest;
         let volume = self.rings.guests[guest as usize].volume;
         let before = |g: &RingGuest| g.volume == volume && g.over && g.requests > 0;
@@ -333,8 +352,9 @@ impl Worker {
                 }
                 let token = Token::Kick(ring).pack();
                 self.io.start(token, Op::Kicks { event });
-                // What is there needs no kick.
+                // What is there needs no kick; of what a server before has published its guest may not know yet.
                 self.rings.wake(ring);
+                self.interrupt(ring);
             }
         }
     }
@@ -364,8 +384,23 @@ impl Worker {
             let _ = answer.send(Ok(())); // whoever waits may have gone
             return;
         }
-        // It will never flush what it was told is written.
+        live.switching.push(answer);
+        self.flush_for_switch(guest);
+    }
+
+    /// A guest that switches its cache off never flushes what it was told is written: once all of that is answered, it is flushed.
+    fn flush_for_switch(&mut self, guest: u32) {
+        let live = &mut self.rings.guests[guest as usize];
+        if live.cached > 0 {
+            return;
+        }
         let volume = live.volume;
+        for answer in std::mem::take(&mut live.switching) {
+            self.flush_for(volume, answer);
+        }
+    }
+
+    fn flush_for(&mut self, volume: u32, answer: Sender<Result<(), Fault>>) {
         let waiter = self.rings.waiters.insert(answer) as u32;
         let guest = Guest {
             to: AnswerTo::Waiter(waiter),
@@ -390,11 +425,14 @@ impl Worker {
     fn set_memory(&mut self, guest: u32, memory: &Arc<Memory>) {
         let rings = self.rings.guests[guest as usize].rings.clone();
         for ring in rings {
-            let live = &mut self.rings.rings[ring as usize];
+            let Some(live) = self.rings.rings.get_mut(ring as usize) else {
+                continue;
+            };
             live.setup.memory = memory.clone();
             let changed = live.queue.as_mut().filter(|_| !live.over);
             if let Some(Err(why)) = changed.map(|q| q.set_memory(memory.clone())) {
                 self.refuse_ring_guest(guest, &why);
+                break; // its rings may be gone
             }
         }
         let live = &mut self.rings.guests[guest as usize];
@@ -421,16 +459,18 @@ impl Worker {
             Err(why) => {
                 live.watched = false;
                 let guest = live.guest;
-                if !live.over {
-                    self.refuse_ring_guest(guest, &why);
+                match live.over {
+                    true => self.remove_ring_if_over(ring),
+                    // All of its rings end with it, this one too.
+                    false => self.refuse_ring_guest(guest, &why),
                 }
-                self.remove_ring_if_over(ring);
             }
         }
     }
 
     /// Publishes what was answered, and takes what has come.
     pub(super) fn serve_rings(&mut self) {
+        self.rings.more = false;
         if self.rings.awake.is_empty() {
             return;
         }
@@ -448,8 +488,9 @@ impl Worker {
     /// Asks for kicks, as the worker is about to sleep; whether something has come for which there are none.
     pub(super) fn arm_rings(&mut self) -> bool {
         let mut awake = std::mem::take(&mut self.rings.awake);
-        self.rings.more = false;
         awake.retain(|ring| self.stays_awake(*ring));
+        // One that began just now was neither looked at nor armed.
+        self.rings.more |= !self.rings.awake.is_empty();
         awake.append(&mut self.rings.awake);
         self.rings.awake = awake;
         self.rings.more
@@ -462,17 +503,29 @@ impl Worker {
         let Some(queue) = live.queue.as_mut().filter(|_| !live.over) else {
             return;
         };
-        if queue.publish() == Interrupt::Wanted
-            && let Some(call) = &live.setup.call
-        {
-            // It can only fail when the counter is full, and then the guest has not looked yet.
-            let _ = rustix::io::write(&**call, &1u64.to_ne_bytes());
+        let wanted = queue.publish() == Interrupt::Wanted;
+        let ends = (queue.in_flight() == 0).then(|| queue.next_available());
+        let ends = ends.and_then(|next| Some((next, live.stopping.take()?)));
+        if wanted {
+            self.interrupt(ring);
         }
-        if queue.in_flight() == 0
-            && let Some(answer) = live.stopping.take()
-        {
-            let _ = answer.send(Some(queue.next_available())); // whoever waits may have gone
+        if let Some((next, answer)) = ends {
+            let _ = answer.send(Some(next)); // whoever waits may have gone
             self.end_ring(ring);
+        }
+    }
+
+    /// Has a guest look at its answers.
+    fn interrupt(&self, ring: u32) {
+        let live = self.rings.rings.get(ring as usize);
+        let Some(call) = live.and_then(|r| r.setup.call.as_ref()) else {
+            return;
+        };
+        // A counter that is full, which nobody has looked at, or that was made one that blocks, must not keep the worker.
+        let mut ready = [PollFd::new(&**call, PollFlags::OUT)];
+        let now = rustix::event::Timespec::default();
+        if rustix::event::poll(&mut ready, Some(&now)) == Ok(1) {
+            let _ = rustix::io::write(&**call, &1u64.to_ne_bytes());
         }
     }
 
@@ -549,6 +602,7 @@ impl Worker {
             length: request.length,
             fua: changes && guest.durability == Durability::ByWrite,
         };
+        guest.cached += u32::from(changes && !request.fua);
         let volume = guest.volume;
         let to = AnswerTo::Ring { ring, chain };
         let guest = Guest {
@@ -589,6 +643,10 @@ impl Worker {
         guest.requests -= 1;
         guest.bytes -= moved;
         self.shared.bytes.fetch_sub(moved, Ordering::Relaxed);
+        let changes = !matches!(request.op, GuestOp::Read | GuestOp::Flush);
+        guest.cached -= u32::from(changes && !request.fua);
+        let switches = guest.cached == 0 && !guest.switching.is_empty();
+        let owner = live.guest;
         if live.over {
             let guest = live.guest;
             buf.into_iter().for_each(|buf| self.pool.give(buf));
@@ -612,10 +670,15 @@ impl Worker {
         queue.push(chain, written);
         buf.into_iter().for_each(|buf| self.pool.give(buf));
         self.rings.wake(ring);
+        if switches {
+            self.flush_for_switch(owner);
+        }
     }
 
     /// Whether a ring is to be looked at in the next turn too. If not, its kicks are asked for.
     fn stays_awake(&mut self, ring: u32) -> bool {
+        // Something of another ring, or of a socket, may have had it answered since.
+        self.publish(ring);
         let Some(live) = self.rings.rings.get_mut(ring as usize) else {
             return false;
         };
@@ -649,6 +712,9 @@ impl Worker {
             return;
         }
         let _ = live.socket.shutdown(Shutdown::Both);
+        for answer in live.switching.drain(..) {
+            let _ = answer.send(Err(Fault::Shutdown)); // whoever waits may have gone
+        }
         for ring in live.rings.clone() {
             self.end_ring(ring);
         }
@@ -719,8 +785,8 @@ impl Worker {
 
 /// The next request that has something to do; those that do not are answered.
 fn next_request(queue: &mut Queue) -> Result<Option<(Chain, blk::Request)>, RingError> {
-    // Each of them is in the queue once.
-    for _ in 0..vring::QUEUE_SIZE_MAX {
+    // Others have their turn, too: what is left is there at the next look.
+    for _ in 0..NOTHING_MAX {
         let Some(chain) = queue.pop()? else {
             return Ok(None);
         };
