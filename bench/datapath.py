@@ -348,6 +348,18 @@ def move(dir, options):
     return {"quiet": q, "moving": m, "mib_s": speed}
 
 
+def directory(options):
+    """Where files are that are served: on a disk, or in memory."""
+    base = options.disk or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
+    return tempfile.TemporaryDirectory(dir=base, prefix="terrace-bench-")
+
+
+def keep(options, numbers):
+    if options.json:
+        with open(options.json, "w") as f:
+            json.dump(numbers, f, indent=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
@@ -360,16 +372,13 @@ def main():
     for program in ("fio", "nbdkit", "qemu-storage-daemon"):
         if not shutil.which(program):
             sys.exit(f"skipped: needs {program}")
-    base = options.disk or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
     numbers = {}
     for name in options.part or ["peers"]:
         if name not in parts:
             sys.exit(f"no part {name!r}: {', '.join(parts)}")
-        with tempfile.TemporaryDirectory(dir=base, prefix="terrace-bench-") as dir:
+        with directory(options) as dir:
             numbers[name] = parts[name](dir, options)
-    if options.json:
-        with open(options.json, "w") as f:
-            json.dump(numbers, f, indent=1)
+    keep(options, numbers)
 
 
 if __name__ == "__main__":

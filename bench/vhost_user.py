@@ -12,7 +12,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 
 import datapath
 from datapath import SIZE_MIB, Server, Terrace, qsd_version
@@ -75,8 +74,7 @@ def main():
     options = parser.parse_args()
     if not shutil.which("qemu-storage-daemon"):
         sys.exit("skipped: needs qemu-storage-daemon")
-    base = options.disk or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
-    with tempfile.TemporaryDirectory(dir=base, prefix="terrace-bench-") as dir:
+    with datapath.directory(options) as dir:
         servers = {
             "terrace": ours(dir),
             "qsd": daemon(dir, "qsd", False),
@@ -97,9 +95,7 @@ def main():
             show(job, runs)
         for _, server in servers.values():
             server.stop()
-    if options.json:
-        with open(options.json, "w") as f:
-            json.dump(numbers, f, indent=1)
+    datapath.keep(options, numbers)
 
 
 def show(job, runs):

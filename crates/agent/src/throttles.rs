@@ -8,13 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use manager::agent::Snapshot;
+use manager::limited::Limited;
 use manager::wire::Throttle;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use vmhost::{Disk, Domain, Fixed, Limits, volume_name};
 
 use crate::machines::{AllLimits, Hypervisor};
-use crate::moves::{boot, remove_durably, save_durably};
+use crate::moves::{boot, read_kept, remove_durably, save_durably};
 
 /// Ends the names of the files.
 pub(crate) const ENDING: &str = ".throttle.json";
@@ -36,10 +37,9 @@ struct Lent {
     before: Limits,
     /// What may be set, the newest last.
     set: Vec<Limits>,
-    iops: Option<u64>,
-    bandwidth_bytes_per_s: Option<u64>,
     /// By the host's clock since it was started.
-    until_ns: u64,
+    #[serde(flatten)]
+    limited: Limited,
 }
 
 /// A disk of a domain, whatever they are called now.
@@ -68,7 +68,8 @@ impl Throttles {
             let path = entry.map_err(|e| format!("{}: {e}", dir.display()))?.path();
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if name.ends_with(ENDING) {
-                let found = read(&path)?;
+                let so = "it says what a disk was limited to, which could not be given back";
+                let found: Lent = read_kept(&path, FORM, so)?;
                 lent.insert(found.key(), found);
             }
         }
@@ -97,12 +98,7 @@ impl Throttles {
         for v in &mut snapshot.volumes {
             let key = self.named.get(&v.name).filter(|k| self.seen.contains(*k));
             let lent = key.and_then(|k| self.lent.get(k));
-            let lent = lent.filter(|l| l.until_ns > now_ns);
-            v.throttle = lent.map(|l| Throttle {
-                iops: l.iops,
-                bandwidth_bytes_per_s: l.bandwidth_bytes_per_s,
-                lasting_ns: l.until_ns - now_ns,
-            });
+            v.throttle = lent.and_then(|l| l.limited.left(now_ns));
         }
     }
 
@@ -117,10 +113,10 @@ impl Throttles {
         volume: &str,
         to: Throttle,
     ) -> Result<(), String> {
-        match disk.fixed(domain) {
-            Some(why @ Fixed::Platform(_)) => return Err(why.to_string()),
-            _ if disk.stays.is_some() => return Err(disk.stays.clone().unwrap_or_default()),
-            _ => {}
+        let platform = disk.fixed(domain);
+        let platform = platform.filter(|why| matches!(why, Fixed::Platform(_)));
+        if let Some(why) = platform.map(|p| p.to_string()).or(disk.stays.clone()) {
+            return Err(why);
         }
         let life = domain.id.filter(|id| *id != 0);
         let life = life.ok_or("its process cannot be seen from here")?;
@@ -147,9 +143,7 @@ impl Throttles {
             boot: self.boot.clone(),
             before,
             set: all,
-            iops: to.iops,
-            bandwidth_bytes_per_s: to.bandwidth_bytes_per_s,
-            until_ns: now_ns().saturating_add(to.lasting_ns),
+            limited: Limited::of(to, now_ns()),
         };
         self.seen.remove(&key);
         self.save(&lent)?;
@@ -166,7 +160,7 @@ impl Throttles {
             }
             (limited, now) => {
                 // What was refused, or is not known to have come about, is not said to be in force; and given back at the next look.
-                lent.until_ns = 0;
+                lent.limited.until_ns = 0;
                 lent.life = now.unwrap_or(life);
                 self.save(&lent)?;
                 limited?;
@@ -190,14 +184,14 @@ impl Throttles {
         let Some(mut lent) = lent.cloned() else {
             return Ok(());
         };
-        lent.until_ns = 0;
+        lent.limited.until_ns = 0;
         self.save(&lent)
     }
 
     /// Has all given back.
     pub(crate) fn end_all(&mut self) {
         for lent in self.lent.values_mut() {
-            lent.until_ns = 0;
+            lent.limited.until_ns = 0;
         }
     }
 
@@ -212,8 +206,8 @@ impl Throttles {
         self.named.clear();
         for (key, lent) in self.lent.clone() {
             let domain = domains.iter().find(|d| d.uuid == lent.uuid);
-            let over = lent.until_ns <= now_ns;
-            let old = lent.until_ns.saturating_add(FORGOTTEN_NS) <= now_ns;
+            let over = lent.limited.until_ns <= now_ns;
+            let old = lent.limited.until_ns.saturating_add(FORGOTTEN_NS) <= now_ns;
             let life = domain.map(|d| d.id.filter(|id| *id != 0));
             let result = match (domain, life) {
                 _ if lent.boot != self.boot => self.forget(&lent),
@@ -315,23 +309,6 @@ fn of<'a>(limits: &'a AllLimits, target: &str) -> Result<&'a Limits, String> {
     let limits = limits.get(target);
     let limits = limits.ok_or("its hypervisor does not say what it is limited to")?;
     limits.as_ref().map_err(Clone::clone)
-}
-
-fn read(path: &Path) -> Result<Lent, String> {
-    let said = |e: &dyn std::fmt::Display| {
-        format!(
-            "{}: {e}; it says what a disk was limited to, which could not be given back",
-            path.display()
-        )
-    };
-    let text = fs::read_to_string(path).map_err(|e| said(&e))?;
-    let lent: Lent = serde_json::from_str(&text).map_err(|e| said(&e))?;
-    match lent.form {
-        FORM => Ok(lent),
-        other => Err(said(&format!(
-            "it has form {other}, and this program reads {FORM}"
-        ))),
-    }
 }
 
 /// Time since the host was started, that in which it slept included.

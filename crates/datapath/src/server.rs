@@ -325,7 +325,7 @@ impl Server {
 
     /// Where guests of a volume connect by vhost-user, if they can.
     pub fn vhost_user_socket(&self, volume: &str) -> Option<PathBuf> {
-        self.vhost.as_ref()?.path(volume).ok()
+        self.vhost.as_ref()?.open(volume)
     }
 
     /// Offers a volume to guests.

@@ -135,7 +135,6 @@ impl Serving {
     pub fn tick(&mut self) -> bool {
         let now = Instant::now();
         let passed = now.duration_since(self.shared_at).as_secs_f64();
-        self.desk.end_limits();
         self.desk.share_tiers(passed);
         self.shared_at = now;
         let server = self.desk.server().expect("it is served");

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod controller;
 pub mod export;
+pub mod limited;
 mod load;
 pub mod managed;
 pub mod planned;

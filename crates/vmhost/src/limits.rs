@@ -20,13 +20,8 @@ pub struct Limit {
     burst_seconds: u64,
 }
 
-/// Limits of one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ByDirection {
-    all: Limit,
-    reads: Limit,
-    writes: Limit,
-}
+/// Limits of one kind: of all, of reads, of writes.
+type ByDirection = [Limit; 3];
 
 /// What a disk is limited to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,34 +45,26 @@ const NAMES: [[&str; 2]; 6] = [
     ["write_iops_sec", "iops_wr"],
 ];
 
-impl ByDirection {
-    /// At most so much, whatever it was before.
-    fn lowered(self, most: u64) -> Self {
-        let least = |limit: Limit, most: u64| Limit {
-            rate: match limit.rate {
-                0 => most,
-                rate => rate.min(most),
-            },
-            ..Limit::default()
-        };
-        let by_direction = self.reads.rate > 0 || self.writes.rate > 0;
-        let kept = match by_direction {
-            true => self.reads.rate > 0 && self.writes.rate > 0,
-            false => self.all.rate > 0,
-        };
-        let sum = self.all.rate + self.reads.rate + self.writes.rate;
-        match by_direction {
-            _ if kept && sum <= most => self,
-            true => Self {
-                all: Limit::default(),
-                reads: least(self.reads, (most / 2).max(1)),
-                writes: least(self.writes, (most / 2).max(1)),
-            },
-            false => Self {
-                all: least(self.all, most),
-                ..Self::default()
-            },
-        }
+/// At most so much, whatever it was before.
+fn lowered(before: ByDirection, most: u64) -> ByDirection {
+    let [all, reads, writes] = before;
+    let least = |limit: Limit, most: u64| Limit {
+        rate: match limit.rate {
+            0 => most,
+            rate => rate.min(most),
+        },
+        ..Limit::default()
+    };
+    let by_direction = reads.rate > 0 || writes.rate > 0;
+    let kept = match by_direction {
+        true => reads.rate > 0 && writes.rate > 0,
+        false => all.rate > 0,
+    };
+    let half = (most / 2).max(1);
+    match by_direction {
+        _ if kept && all.rate + reads.rate + writes.rate <= most => before,
+        true => [Limit::default(), least(reads, half), least(writes, half)],
+        false => [least(all, most), Limit::default(), Limit::default()],
     }
 }
 
@@ -139,33 +126,18 @@ impl Limits {
         Ok(found)
     }
 
-    fn all_mut(&mut self) -> [&mut Limit; 6] {
-        let (bytes, requests) = (&mut self.bytes, &mut self.requests);
-        [
-            &mut bytes.all,
-            &mut bytes.reads,
-            &mut bytes.writes,
-            &mut requests.all,
-            &mut requests.reads,
-            &mut requests.writes,
-        ]
+    /// All, in the order of [`NAMES`].
+    fn all(&self) -> impl Iterator<Item = Limit> {
+        self.bytes.into_iter().chain(self.requests)
     }
 
-    fn all(&self) -> [Limit; 6] {
-        let (bytes, requests) = (self.bytes, self.requests);
-        [
-            bytes.all,
-            bytes.reads,
-            bytes.writes,
-            requests.all,
-            requests.reads,
-            requests.writes,
-        ]
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Limit> {
+        self.bytes.iter_mut().chain(&mut self.requests)
     }
 
     /// Whether anything is limited.
     pub fn is_any(&self) -> bool {
-        self.all().iter().any(|limit| limit.rate > 0)
+        self.all().any(|limit| limit.rate > 0)
     }
 
     /// Whether two disks share a group: what one is limited to, the other is.
@@ -181,19 +153,20 @@ impl Limits {
             (rate, 0) => (rate, 0, 0),
             (rate, burst) => (rate, burst, l.burst_seconds.max(1)),
         };
-        self.all().map(plain) == other.all().map(plain) && self.request_bytes == other.request_bytes
+        self.all().map(plain).eq(other.all().map(plain))
+            && self.request_bytes == other.request_bytes
     }
 
     /// These, and no more than so many requests and bytes a second.
     #[must_use]
     pub fn lowered(&self, requests: Option<u64>, bytes: Option<u64>) -> Self {
-        let lowered = |of: ByDirection, most: Option<u64>| match most {
-            Some(most) => of.lowered(most),
+        let at_most = |of: ByDirection, most: Option<u64>| match most {
+            Some(most) => lowered(of, most),
             None => of,
         };
         Self {
-            bytes: lowered(self.bytes, bytes),
-            requests: lowered(self.requests, requests),
+            bytes: at_most(self.bytes, bytes),
+            requests: at_most(self.requests, requests),
             ..self.clone()
         }
     }
@@ -270,9 +243,9 @@ read_iops_sec_max_length: 3
     #[test]
     fn what_libvirt_says_is_what_it_is_told() {
         let limits = Limits::of_virsh(SAID).unwrap();
-        assert_eq!(limits.bytes.writes, limit(20_000_000));
+        assert_eq!(limits.bytes[2], limit(20_000_000));
         assert_eq!(
-            limits.requests.reads,
+            limits.requests[1],
             Limit {
                 rate: 1000,
                 burst: 2000,
@@ -309,11 +282,7 @@ read_iops_sec_max_length: 3
 
     #[test]
     fn lower_limits_hold_whatever_there_was() {
-        let of = |all, reads, writes| ByDirection {
-            all: limit(all),
-            reads: limit(reads),
-            writes: limit(writes),
-        };
+        let of = |all, reads, writes| [all, reads, writes].map(limit);
         for (before, after) in [
             (of(0, 0, 0), of(100, 0, 0)),
             (of(500, 0, 0), of(100, 0, 0)),
@@ -323,24 +292,24 @@ read_iops_sec_max_length: 3
             (of(0, 30, 500), of(0, 30, 50)),
             (of(0, 30, 70), of(0, 30, 70)),
         ] {
-            assert_eq!(before.lowered(100), after, "{before:?}");
+            assert_eq!(lowered(before, 100), after, "{before:?}");
         }
         // A burst would go above; of what is low enough as it is it may.
-        let bursts = |rate| ByDirection {
-            all: Limit {
+        let bursts = |rate| {
+            let all = Limit {
                 rate,
                 burst: 900,
                 burst_seconds: 5,
-            },
-            ..ByDirection::default()
+            };
+            [all, limit(0), limit(0)]
         };
-        assert_eq!(bursts(200).lowered(100), of(100, 0, 0));
-        assert_eq!(bursts(100).lowered(100), bursts(100));
+        assert_eq!(lowered(bursts(200), 100), of(100, 0, 0));
+        assert_eq!(lowered(bursts(100), 100), bursts(100));
         let limits = Limits::of_virsh(SAID).unwrap();
         assert_eq!(limits.lowered(None, None), limits);
-        let lowered = limits.lowered(Some(10), None);
-        assert_eq!((lowered.bytes, lowered.request_bytes), (limits.bytes, 4096));
-        assert_eq!(lowered.requests, of(0, 5, 5));
+        let low = limits.lowered(Some(10), None);
+        assert_eq!((low.bytes, low.request_bytes), (limits.bytes, 4096));
+        assert_eq!(low.requests, of(0, 5, 5));
     }
 
     #[test]
@@ -348,10 +317,10 @@ read_iops_sec_max_length: 3
         let limits = Limits::of_virsh(SAID).unwrap();
         let mut other = limits.clone();
         other.group = None;
-        other.bytes.writes.burst_seconds = 1;
-        other.bytes.reads.burst_seconds = 1;
+        other.bytes[2].burst_seconds = 1;
+        other.bytes[1].burst_seconds = 1;
         assert!(limits.is_as(&other) && limits.is_any());
-        other.requests.writes.rate = 1;
+        other.requests[2].rate = 1;
         assert!(!limits.is_as(&other));
         assert!(!Limits::default().is_any());
         assert!(limits.is_shared_with(&limits) && !Limits::default().is_shared_with(&limits));

@@ -354,11 +354,7 @@ impl Hypervisor for Libvirt {
     }
 
     fn life(&mut self, domain: &Domain) -> Option<u32> {
-        let running = Domain {
-            id: Some(1),
-            ..domain.clone()
-        };
-        self.running.with_life(running).id
+        self.running.life(&domain.uuid)
     }
 
     fn limit(&mut self, domain: &Domain, target: &str, to: &Limits) -> Result<(), String> {

@@ -61,18 +61,21 @@ impl Running {
         })
     }
 
-    /// A domain that runs, with the number of its process's life; none of one whose process cannot be seen.
-    pub(super) fn with_life(&self, domain: Domain) -> Domain {
+    /// The number of a domain's life: that of its process; none of one whose process cannot be seen.
+    pub(super) fn life(&self, uuid: &str) -> Option<u32> {
         static BOOT: OnceLock<u32> = OnceLock::new();
         let boot = *BOOT.get_or_init(|| {
             let boot = moves::boot().unwrap_or_default();
             let bytes = boot.bytes();
             bytes.fold(0, |n, b| n.wrapping_mul(31).wrapping_add(b.into()))
         });
-        let life = domain.id.and_then(|_| {
-            let pid = self.process(&domain.uuid).ok()?;
-            Some((Life::of(pid)?.number() ^ boot).max(1))
-        });
+        let pid = self.process(uuid).ok()?;
+        Some((Life::of(pid)?.number() ^ boot).max(1))
+    }
+
+    /// A domain with the number of its life in place of libvirt's, if it runs.
+    pub(super) fn with_life(&self, domain: Domain) -> Domain {
+        let life = domain.id.and_then(|_| self.life(&domain.uuid));
         Domain { id: life, ..domain }
     }
 

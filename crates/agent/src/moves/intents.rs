@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use vmhost::moving::{INTENT_FORM, Intent};
 
 use crate::virsh::Orders;
@@ -57,7 +58,8 @@ impl Intents {
             let path = entry.map_err(|e| said(&e))?.path();
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if let Some(name) = name.strip_suffix(ENDING) {
-                found.push((name.to_owned(), read(&path)?));
+                let so = "it says what became of a disk, so nothing is moved until it can be read";
+                found.push((name.to_owned(), read_kept(&path, INTENT_FORM, so)?));
             } else if is_ours(name) {
                 rest.push(path);
             }
@@ -128,21 +130,28 @@ fn is_ours(name: &str) -> bool {
         || order.is_some_and(|(pid, n)| number(pid) && number(n))
 }
 
-fn read(path: &Path) -> Result<Intent, String> {
-    let said = |e: &dyn std::fmt::Display| {
-        format!(
-            "{}: {e}; it says what became of a disk, so nothing is moved until it can be read",
-            path.display()
-        )
-    };
-    let text = fs::read_to_string(path).map_err(|e| said(&e))?;
-    let intent: Intent = serde_json::from_str(&text).map_err(|e| said(&e))?;
-    match intent.form {
-        INTENT_FORM => Ok(intent),
-        other => Err(said(&format!(
-            "it has form {other}, and this program reads {INTENT_FORM}"
-        ))),
+/// Reads what was written so, of the form that this program knows; `so` says what follows where it cannot.
+///
+/// # Errors
+/// What is wrong, and what follows.
+pub(crate) fn read_kept<T: DeserializeOwned>(
+    path: &Path,
+    form: u32,
+    so: &str,
+) -> Result<T, String> {
+    #[derive(Deserialize)]
+    struct Form {
+        form: u32,
     }
+    let said = |e: &dyn std::fmt::Display| format!("{}: {e}; {so}", path.display());
+    let text = fs::read_to_string(path).map_err(|e| said(&e))?;
+    let written: Form = serde_json::from_str(&text).map_err(|e| said(&e))?;
+    if written.form != form {
+        let other = written.form;
+        let why = format!("it has form {other}, and this program reads {form}");
+        return Err(said(&why));
+    }
+    serde_json::from_str(&text).map_err(|e| said(&e))
 }
 
 /// Writes a value to a file, durably: it has the one before or this one, whatever happens.

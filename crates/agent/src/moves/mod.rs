@@ -28,7 +28,7 @@ use carry::{begin_prepared, held};
 pub(crate) use files::{boot, id_of, may_be_there, rename_durably};
 pub(crate) use hands::{Hands, Refusal, Rest, Sight};
 use intents::Intents;
-pub(crate) use intents::{TEXT, remove_durably, save_durably};
+pub(crate) use intents::{TEXT, read_kept, remove_durably, save_durably};
 use one::{Move, now_s};
 
 /// What is left free on a target is at least what a copy makes in so many seconds.

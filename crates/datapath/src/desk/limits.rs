@@ -127,8 +127,8 @@ impl Desk {
             .collect()
     }
 
-    /// Ends limits whose time is over. To be called about ten times a second.
-    pub fn end_limits(&self) {
+    /// Ends limits whose time is over.
+    fn end_limits(&self) {
         let now_ns = clock::now_ns();
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         for limits in volumes.values_mut() {
@@ -150,8 +150,9 @@ impl Desk {
         done(format!("volumes of {name} share its limits by weight"))
     }
 
-    /// Divides what limited tiers may do among their volumes. To be called about ten times a second.
+    /// Divides what limited tiers may do among their volumes, and ends limits whose time is over. To be called about ten times a second.
     pub fn share_tiers(&self, seconds: f64) {
+        self.end_limits();
         let tiers = self
             .tiers
             .lock()

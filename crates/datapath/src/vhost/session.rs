@@ -155,6 +155,14 @@ impl Session {
         so.or_else(refused)
     }
 
+    /// The same, where it was said before: until a ring is served it need not be.
+    fn tell_durability_again(&mut self) -> Result<()> {
+        match self.durability {
+            Some(_) => self.tell_durability(),
+            None => Ok(()),
+        }
+    }
+
     /// Has a ring served, if all is known that is needed.
     fn start(&mut self, index: u32) -> Result<()> {
         let ready = {
@@ -246,10 +254,7 @@ impl VhostUserBackendReqHandlerMut for Session {
             return Err(Error::InvalidParam);
         }
         self.features = features;
-        match self.durability {
-            Some(_) => self.tell_durability(),
-            None => Ok(()),
-        }
+        self.tell_durability_again()
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
@@ -386,10 +391,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         if let Some(kept) = &self.kept {
             kept.ledger.note_writes_through(!self.cached);
         }
-        match self.durability {
-            Some(_) => self.tell_durability(),
-            None => Ok(()),
-        }
+        self.tell_durability_again()
     }
 
     fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {

@@ -87,11 +87,13 @@ impl Sockets {
         })
     }
 
-    /// Where guests of a volume connect.
-    ///
-    /// # Errors
-    /// When its name is none for a file.
-    pub fn path(&self, volume: &str) -> Result<PathBuf, ListenError> {
+    /// Where guests of a volume connect, if they can.
+    pub fn open(&self, volume: &str) -> Option<PathBuf> {
+        let path = self.path(volume).ok()?;
+        self.paths().contains(&path).then_some(path)
+    }
+
+    fn path(&self, volume: &str) -> Result<PathBuf, ListenError> {
         match volume.contains('/') {
             true => Err(ListenError::NoFileName(volume.into())),
             false => Ok(self.dir.join(format!("{volume}.sock"))),

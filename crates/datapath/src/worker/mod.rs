@@ -267,9 +267,6 @@ impl Worker {
         let until_ns = time.map_or(u64::MAX, |t| began_ns.saturating_add(t.as_nanos() as u64));
         // What comes in crowds is done with less effort when more of it has come.
         let lone = std::mem::take(&mut self.arrived) <= LONE_MAX;
-        if self.rings.more {
-            return self.io.poll(done);
-        }
         let (io, rings) = (&mut self.io, &self.rings);
         let found = lone
             && self.polling.look(began_ns, until_ns, || {
@@ -283,9 +280,8 @@ impl Worker {
         if self.arm_rings() {
             return self.io.poll(done);
         }
-        let left_ns = until_ns.saturating_sub(clock::now_ns());
-        self.io
-            .wait(time.map(|_| Duration::from_nanos(left_ns)), done)?;
+        let left = |_| Duration::from_nanos(until_ns.saturating_sub(clock::now_ns()));
+        self.io.wait(time.map(left), done)?;
         if !done.is_empty() {
             let slept_ns = clock::now_ns().saturating_sub(began_ns);
             self.polling.slept(slept_ns);

@@ -74,6 +74,16 @@ fn served_by(io: IoChoice) -> Site {
     site
 }
 
+/// A guest with so many queues of so many slots, whose requests are of a block.
+fn of_blocks(queues: u16, size: u16) -> Like {
+    Like {
+        queues,
+        size,
+        data: BLOCK as u32,
+        ..Like::default()
+    }
+}
+
 fn served() -> Site {
     served_by(IoChoice::Auto)
 }
@@ -268,12 +278,7 @@ impl Load {
 #[test]
 fn a_volume_moves_while_several_queues_are_full() {
     let site = served();
-    let like = Like {
-        queues: 4,
-        size: 32,
-        data: BLOCK as u32,
-        ..Like::default()
-    };
+    let like = of_blocks(4, 32);
     let guest = site.guest("data", like);
     let mut load = Load::new(guest, 4, 32, 2000);
     for at in 0..2000 {
@@ -308,12 +313,7 @@ fn a_volume_moves_while_several_queues_are_full() {
 #[test]
 fn a_guest_that_comes_back_goes_on() {
     let site = served();
-    let like = Like {
-        queues: 2,
-        size: 32,
-        data: BLOCK as u32,
-        ..Like::default()
-    };
+    let like = of_blocks(2, 32);
     let guest = site.guest("data", like);
     let mut load = Load::new(guest, 2, 32, 600);
     for round in 0..6 {

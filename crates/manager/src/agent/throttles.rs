@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Agent, Deed, Snapshot};
-use crate::wire::{Throttle, ThrottleOrder};
+use crate::limited::Limited;
+use crate::wire::ThrottleOrder;
 
 /// Ends that differ by less are the same: messages take their time.
 const SAME_END_NS: u64 = 5_000_000_000;
@@ -16,7 +17,7 @@ const AGAIN_MAX_NS: u64 = 600_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Throttles {
     /// None until the controller has answered: what is in force may well be wanted.
-    wanted: Option<BTreeMap<String, Wanted>>,
+    wanted: Option<BTreeMap<String, Limited>>,
     /// What was last tried of a volume.
     tried: BTreeMap<String, Tried>,
     /// Volumes that were limited at any time of the window.
@@ -28,38 +29,20 @@ pub(super) struct Throttles {
 struct Tried {
     at_ns: u64,
     apart_ns: u64,
-    wanted: Option<Wanted>,
+    wanted: Option<Limited>,
     /// Why it did not, as far as that was told.
     why: Option<String>,
 }
 
-/// A limit, and when it ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Wanted {
-    throttle: Throttle,
-    until_ns: u64,
-}
-
-impl Wanted {
-    fn of(throttle: Throttle, now_ns: u64) -> Self {
-        Self {
-            throttle,
-            until_ns: now_ns.saturating_add(throttle.lasting_ns),
+/// Whether two are one, or none, as far as times that have travelled say.
+fn is_same(one: Option<&Limited>, other: Option<&Limited>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            let apart_ns = one.until_ns.abs_diff(other.until_ns);
+            one.is_to_the_same(other) && apart_ns < SAME_END_NS
         }
-    }
-
-    /// The rest of it; none if it is over.
-    fn left(&self, now_ns: u64) -> Option<Throttle> {
-        let lasting_ns = self.until_ns.checked_sub(now_ns).filter(|left| *left > 0)?;
-        Some(Throttle {
-            lasting_ns,
-            ..self.throttle
-        })
-    }
-
-    fn is(&self, other: &Wanted) -> bool {
-        let limits = |w: &Wanted| (w.throttle.iops, w.throttle.bandwidth_bytes_per_s);
-        limits(self) == limits(other) && self.until_ns.abs_diff(other.until_ns) < SAME_END_NS
+        _ => false,
     }
 }
 
@@ -67,7 +50,7 @@ impl Throttles {
     /// The controller has said which.
     pub(super) fn wanted(&mut self, now_ns: u64, orders: Vec<ThrottleOrder>) {
         let wanted = orders.into_iter();
-        let wanted = wanted.map(|o| (o.volume, Wanted::of(o.throttle, now_ns)));
+        let wanted = wanted.map(|o| (o.volume, Limited::of(o.throttle, now_ns)));
         self.wanted = Some(wanted.collect());
     }
 }
@@ -107,21 +90,12 @@ impl Agent {
         for v in &snapshot.volumes {
             let ordered = wanted.get(&v.name).copied();
             let ordered = ordered.filter(|o| o.left(now_ns).is_some());
-            let in_force = v.throttle.map(|t| Wanted::of(t, now_ns));
-            let as_ordered = match (&ordered, &in_force) {
-                (None, None) => true,
-                (Some(ordered), Some(in_force)) => ordered.is(in_force),
-                _ => false,
-            };
-            if as_ordered {
+            let in_force = v.throttle.map(|t| Limited::of(t, now_ns));
+            if is_same(ordered.as_ref(), in_force.as_ref()) {
                 tried.remove(&v.name);
                 continue;
             }
-            let same = |before: &Tried| match (&before.wanted, &ordered) {
-                (None, None) => true,
-                (Some(before), Some(ordered)) => before.is(ordered),
-                _ => false,
-            };
+            let same = |before: &Tried| is_same(before.wanted.as_ref(), ordered.as_ref());
             let before = tried.get_mut(&v.name).filter(|t| same(t));
             match before {
                 Some(before) if now_ns.saturating_sub(before.at_ns) < before.apart_ns => continue,

@@ -34,6 +34,7 @@ use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+use crate::limited::Limited;
 use crate::service::Now;
 use crate::settings::Settings;
 use crate::store::Change;
@@ -65,7 +66,7 @@ struct Operator {
     pins: BTreeMap<String, Option<String>>,
     /// By host and volume.
     #[serde(default)]
-    throttles: BTreeMap<String, throttles::Throttled>,
+    throttles: BTreeMap<String, Limited>,
 }
 
 /// Values that are counted over all restarts.

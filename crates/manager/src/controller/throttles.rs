@@ -1,9 +1,9 @@
 //! Limits that operators set on volumes for a time: kept here, carried out by agents, over when their time is.
 
-use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::{Controller, PROTOCOL, PROTOCOL_THROTTLES};
+use crate::limited::Limited;
 use crate::question::{Answer, Refusal};
 use crate::view::{EventKind, ThrottleView};
 use crate::wire::{Throttle, ThrottleOrder, VolumeWindow};
@@ -18,25 +18,6 @@ const LIMIT_MAX: u64 = 1_000_000_000_000_000;
 
 /// What is to last for longer belongs to the definition of the disk.
 const LASTING_MAX: Nanos = Nanos::from_secs(7 * 86_400);
-
-/// Limits of a volume, and when they end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Throttled {
-    iops: Option<u64>,
-    bandwidth_bytes_per_s: Option<u64>,
-    until: Nanos,
-}
-
-impl Throttled {
-    fn left(&self, now: Nanos) -> Option<Throttle> {
-        let lasting = self.until.saturating_sub(now);
-        (lasting > Nanos::ZERO).then_some(Throttle {
-            iops: self.iops,
-            bandwidth_bytes_per_s: self.bandwidth_bytes_per_s,
-            lasting_ns: lasting.0,
-        })
-    }
-}
 
 /// Why limits are not to be set.
 fn fault(to: &Throttle) -> Option<String> {
@@ -91,15 +72,11 @@ impl Controller {
         let key = format!("{host}/{volume}");
         let message = match to {
             Some(to) => {
-                let throttled = Throttled {
-                    iops: to.iops,
-                    bandwidth_bytes_per_s: to.bandwidth_bytes_per_s,
-                    until: self.now.at + Nanos(to.lasting_ns),
-                };
-                self.operator.throttles.insert(key, throttled);
+                let limited = Limited::of(to, self.now.at.0);
+                self.operator.throttles.insert(key, limited);
                 format!(
                     "{volume} does {} for {}, from its agent's next report on",
-                    in_words(&throttled),
+                    in_words(&limited),
                     Nanos(to.lasting_ns)
                 )
             }
@@ -132,7 +109,7 @@ impl Controller {
             let volume = key.strip_prefix(host)?.strip_prefix('/')?;
             Some(ThrottleOrder {
                 volume: volume.into(),
-                throttle: t.left(self.now.at)?,
+                throttle: t.left(self.now.at.0)?,
             })
         });
         of_host.collect()
@@ -140,17 +117,15 @@ impl Controller {
 
     /// Says which limits are over.
     pub(super) fn end_throttles(&mut self) {
-        let now = self.now.at;
-        let over = |t: &Throttled| t.left(now).is_none();
+        let now_ns = self.now.at.0;
+        let over = |t: &Limited| t.left(now_ns).is_none();
         if !self.operator.throttles.values().any(over) {
             return;
         }
-        let (ended, rest) = std::mem::take(&mut self.operator.throttles)
-            .into_iter()
-            .partition(|(_, t)| over(t));
-        self.operator.throttles = rest;
+        let all = std::mem::take(&mut self.operator.throttles);
+        let (ended, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, t)| over(t));
+        self.operator.throttles = rest.into_iter().collect();
         self.operator_dirty = true;
-        let ended: std::collections::BTreeMap<String, Throttled> = ended;
         for (key, t) in ended {
             let (host, volume) = key.split_once('/').unwrap_or(("", &key));
             let text = format!("{volume} did {}: the time is over", in_words(&t));
@@ -161,19 +136,19 @@ impl Controller {
     /// What a volume is limited to, or still is.
     pub(super) fn throttle_view(&self, host: &str, v: &VolumeWindow) -> Option<ThrottleView> {
         let ordered = self.operator.throttles.get(&format!("{host}/{}", v.name));
-        let ordered = ordered.and_then(|t| t.left(self.now.at));
+        let ordered = ordered.and_then(|t| t.left(self.now.at.0));
         let shown = ordered.or(v.throttle)?;
-        let limits = |t: &Throttle| (t.iops, t.bandwidth_bytes_per_s);
+        let is_so = |t: Throttle| Limited::of(t, 0).is_to_the_same(&Limited::of(shown, 0));
         Some(ThrottleView {
             iops: shown.iops,
             bandwidth_bytes_per_s: shown.bandwidth_bytes_per_s,
             left_ns: ordered.map_or(0, |t| t.lasting_ns),
-            in_force: v.throttle.as_ref().map(limits) == Some(limits(&shown)),
+            in_force: v.throttle.is_some_and(is_so),
         })
     }
 }
 
-fn in_words(t: &Throttled) -> String {
+fn in_words(t: &Limited) -> String {
     let iops = t.iops.map(|n| format!("{n} requests"));
     let bytes = t.bandwidth_bytes_per_s.map(|n| units::Bytes(n).to_string());
     let both: Vec<String> = iops.into_iter().chain(bytes).collect();

@@ -3,38 +3,23 @@
 
 use nbd::{fuzzing, *};
 use proptest::prelude::*;
+use testkit::damage::Damage;
 
 use crate::common::*;
 
-/// splitmix64: a few lines, and the same damage on every machine.
-struct Damage(u64);
-
-impl Damage {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-
-    fn apply(&mut self, bytes: &mut Vec<u8>) {
-        for _ in 0..=self.below(3) {
-            let at = self.below(bytes.len());
-            match self.below(6) {
-                0 if !bytes.is_empty() => bytes[at] = self.next() as u8,
-                1 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
-                2 if !bytes.is_empty() => drop(bytes.remove(at)),
-                3 => bytes.truncate(at),
-                4 => {
-                    let copy = bytes[at..].to_vec();
-                    bytes.extend(copy);
-                }
-                _ => drop(bytes.splice(at..at, [0xff; 4])),
+fn damage(by: &mut Damage, bytes: &mut Vec<u8>) {
+    for _ in 0..=by.below(3) {
+        let at = by.below(bytes.len());
+        match by.below(6) {
+            0 if !bytes.is_empty() => bytes[at] = by.number() as u8,
+            1 if !bytes.is_empty() => bytes[at] ^= 1 << by.below(8),
+            2 if !bytes.is_empty() => drop(bytes.remove(at)),
+            3 => bytes.truncate(at),
+            4 => {
+                let copy = bytes[at..].to_vec();
+                bytes.extend(copy);
             }
+            _ => drop(bytes.splice(at..at, [0xff; 4])),
         }
     }
 }
@@ -131,7 +116,7 @@ fn servers() -> Vec<Vec<u8>> {
 
 #[test]
 fn no_damaged_conversation_panics() {
-    let mut damage = Damage(1);
+    let mut by = Damage(1);
     for (target, corpus) in [
         (fuzzing::server as fn(&[u8]), clients()),
         (fuzzing::client, servers()),
@@ -140,7 +125,7 @@ fn no_damaged_conversation_panics() {
             target(&valid);
             for _ in 0..400 {
                 let mut bytes = valid.clone();
-                damage.apply(&mut bytes);
+                damage(&mut by, &mut bytes);
                 target(&bytes);
             }
         }

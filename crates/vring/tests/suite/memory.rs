@@ -6,7 +6,7 @@ use testkit::virtio::{Driver, Form};
 use vm_memory::{Bytes, MmapRegion, VolatileMemory};
 use vring::{Memory, Queue, QueueSetup, Region, RingError};
 
-use crate::site::{BUFFERS, SIZE, Site, USER, anonymous};
+use crate::site::{BUFFERS, SIZE, Site, USER, anonymous, setup_of};
 
 fn region(guest: u64, user: u64, length: u64, map: &Arc<MmapRegion>, at: usize) -> Region {
     Region {
@@ -27,16 +27,7 @@ fn a_buffer_may_lie_in_regions_that_follow_one_another() {
         region(BUFFERS, USER + 0x9000_0000, 0x1000, &map, 0xc_0000),
         region(0, USER, BUFFERS, &map, 0),
     ]);
-    let [descriptors, available, used] = driver.places().map(|at| USER + at);
-    let setup = QueueSetup {
-        size: SIZE,
-        descriptors,
-        available,
-        used,
-        base: 0,
-        event_index: false,
-        indirect: false,
-    };
+    let setup = setup_of(&driver, false, false);
     let mut queue = Queue::new(Arc::new(memory.unwrap()), setup, None).unwrap();
     driver.add(&[], &[(BUFFERS - 100, 200)], Form::Direct);
     driver.expose();

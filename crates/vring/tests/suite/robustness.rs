@@ -2,23 +2,8 @@
 //! the one that the fuzz target calls.
 
 use proptest::prelude::*;
+use testkit::damage::Damage;
 use vring::fuzzing;
-
-/// splitmix64: a few lines, and the same damage on every machine.
-struct Damage(u64);
-
-impl Damage {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
 
 /// Memory of a guest with 16 requests of all types, each of three descriptors in a table of its own, all of them handed in.
 fn good() -> Vec<u8> {
@@ -62,7 +47,7 @@ fn no_damaged_memory_panics() {
         for _ in 0..damage.below(6) {
             let at = damage.below(0x2000);
             match damage.below(3) {
-                0 => bytes[at] = damage.next() as u8,
+                0 => bytes[at] = damage.number() as u8,
                 1 => bytes[at] ^= 1 << damage.below(8),
                 _ => bytes[at..at + 2].fill(0xff),
             }
@@ -71,12 +56,12 @@ fn no_damaged_memory_panics() {
         let choices = [
             damage.below(16) as u8 & if seed % 4 == 0 { 0xf } else { 0xb },
             if seed % 8 == 7 {
-                damage.next() as u8
+                damage.number() as u8
             } else {
                 0
             },
-            damage.next() as u8,
-            damage.next() as u8,
+            damage.number() as u8,
+            damage.number() as u8,
         ];
         fuzzing::queue(&[&choices[..], &bytes].concat());
     }

@@ -15,6 +15,20 @@ pub const USER: u64 = 0x7f00_0000_0000;
 /// Buffers begin here.
 pub const BUFFERS: u64 = 512 << 10;
 
+/// A queue where a driver has it, in the memory of the process that runs the guest.
+pub fn setup_of(driver: &Driver, event_index: bool, indirect: bool) -> QueueSetup {
+    let [descriptors, available, used] = driver.places().map(|at| USER + at);
+    QueueSetup {
+        size: SIZE,
+        descriptors,
+        available,
+        used,
+        base: 0,
+        event_index,
+        indirect,
+    }
+}
+
 pub struct Site {
     pub map: Arc<MmapRegion>,
     pub driver: Driver,
@@ -32,16 +46,7 @@ impl Site {
         let memory = memory_of(&map);
         let ledger_map = Arc::new(MmapRegion::new(Ledger::bytes(2, SIZE)).unwrap());
         let ledger = Ledger::new(ledger_map.clone(), 0, 2, SIZE).unwrap();
-        let [descriptors, available, used] = driver.places().map(|at| USER + at);
-        let setup = QueueSetup {
-            size: SIZE,
-            descriptors,
-            available,
-            used,
-            base: 0,
-            event_index,
-            indirect: true,
-        };
+        let setup = setup_of(&driver, event_index, true);
         Self {
             map,
             driver,

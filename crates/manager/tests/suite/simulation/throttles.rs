@@ -3,25 +3,20 @@
 use std::collections::BTreeMap;
 
 use manager::agent::Snapshot;
+use manager::limited::Limited;
 use manager::wire::Throttle;
 
 #[derive(Debug, Default)]
 pub struct Throttles {
-    /// With the time when each ends.
-    in_force: BTreeMap<String, (Throttle, u64)>,
+    in_force: BTreeMap<String, Limited>,
 }
 
 impl Throttles {
     pub fn tell(&mut self, now_ns: u64, snapshot: &mut Snapshot) {
-        self.in_force.retain(|_, (_, until)| *until > now_ns);
+        self.in_force.retain(|_, limited| limited.until_ns > now_ns);
         for v in &mut snapshot.volumes {
-            v.throttle = self
-                .in_force
-                .get(&v.name)
-                .map(|(throttle, until)| Throttle {
-                    lasting_ns: until - now_ns,
-                    ..*throttle
-                });
+            let limited = self.in_force.get(&v.name);
+            v.throttle = limited.and_then(|l| l.left(now_ns));
         }
     }
 
@@ -29,8 +24,8 @@ impl Throttles {
         match to {
             Some(to) => {
                 assert!(to.lasting_ns > 0, "it is over before it begins");
-                let until = now_ns + to.lasting_ns;
-                self.in_force.insert(volume.into(), (to, until));
+                let limited = Limited::of(to, now_ns);
+                self.in_force.insert(volume.into(), limited);
             }
             None => {
                 self.in_force.remove(volume);
