@@ -195,42 +195,17 @@ impl Throttles {
         }
     }
 
-    /// Gives back what is over. A domain that is not among those that run is left for later. News for operators, and what does not go as it should.
+    /// Gives back what is over. News for operators, and what does not go as it should.
     pub(crate) fn beat(
         &mut self,
         hypervisor: &mut dyn Hypervisor,
         domains: &[Domain],
     ) -> (Vec<String>, Vec<String>) {
-        let now_ns = now_ns();
         let (mut news, mut faults) = (vec![], vec![]);
         self.named.clear();
-        for (key, lent) in self.lent.clone() {
+        for lent in self.lent.values().cloned().collect::<Vec<_>>() {
             let domain = domains.iter().find(|d| d.uuid == lent.uuid);
-            let over = lent.limited.until_ns <= now_ns;
-            let old = lent.limited.until_ns.saturating_add(FORGOTTEN_NS) <= now_ns;
-            let life = domain.map(|d| d.id.filter(|id| *id != 0));
-            let result = match (domain, life) {
-                _ if lent.boot != self.boot => self.forget(&lent),
-                // It has ended, as far as anybody knows: what is seen next is looked at anew.
-                (None, _) | (_, None) => {
-                    self.seen.remove(&key);
-                    match over && old {
-                        true => self.forget(&lent),
-                        false => Ok(()),
-                    }
-                }
-                (Some(_), Some(None)) => match over {
-                    true => Err("its process cannot be seen from here".into()),
-                    false => Ok(()),
-                },
-                (Some(_), Some(Some(life))) if life != lent.life => self.forget(&lent),
-                (Some(domain), _) => {
-                    let volume = volume_name(&domain.name, &lent.target);
-                    self.named.insert(volume, key.clone());
-                    self.look_after(hypervisor, domain, &lent, over, &mut news)
-                }
-            };
-            if let Err(why) = result {
+            if let Err(why) = self.look_after(hypervisor, domain, &lent, &mut news) {
                 let volume = &lent.volume;
                 faults.push(format!("the limits of {volume} are not given back: {why}"));
             }
@@ -242,11 +217,31 @@ impl Throttles {
     fn look_after(
         &mut self,
         hypervisor: &mut dyn Hypervisor,
-        domain: &Domain,
+        domain: Option<&Domain>,
         lent: &Lent,
-        over: bool,
         news: &mut Vec<String>,
     ) -> Result<(), String> {
+        let now_ns = now_ns();
+        let over = lent.limited.until_ns <= now_ns;
+        if lent.boot != self.boot {
+            return self.forget(lent);
+        }
+        let Some(domain) = domain else {
+            // It has ended, as far as anybody knows: what is seen next is looked at anew.
+            self.seen.remove(&lent.key());
+            return match lent.limited.until_ns.saturating_add(FORGOTTEN_NS) <= now_ns {
+                true => self.forget(lent),
+                false => Ok(()),
+            };
+        };
+        match domain.id.filter(|id| *id != 0) {
+            None if over => return Err("its process cannot be seen from here".into()),
+            None => return Ok(()),
+            Some(life) if life != lent.life => return self.forget(lent),
+            Some(_) => {}
+        }
+        let volume = volume_name(&domain.name, &lent.target);
+        self.named.insert(volume, lent.key());
         if over {
             news.extend(give_back(hypervisor, domain, lent)?);
             return self.forget(lent);

@@ -53,9 +53,7 @@ impl Throttles {
         let wanted = wanted.map(|o| (o.volume, Limited::of(o.throttle, now_ns)));
         self.wanted = Some(wanted.collect());
     }
-}
 
-impl Throttles {
     /// A window is over: volumes that were limited in a part of it.
     pub(super) fn end_window(&mut self, snapshot: &Snapshot) -> BTreeSet<String> {
         let mut partly = std::mem::take(&mut self.in_window);

@@ -252,11 +252,7 @@ impl Controller {
     /// Hands a plan to the executor, and keeps it by names.
     fn propose(&mut self, host: &mut Host, facts: &Facts, plan: Plan, report: model::Report) {
         let now = self.now.at;
-        let missing = &host.kept.missing;
-        let waiting = |j: &&Job| {
-            let comes_back = j.state == JobState::Proposed && missing.contains(&j.id.0);
-            j.state == JobState::Waiting || comes_back
-        };
+        let waiting = |j: &&Job| j.state == JobState::Waiting;
         let by_person = |j: &&Job| !host.kept.by_mode.contains(&j.id.0);
         let jobs = host.executor.jobs().iter();
         let waited: Vec<Move> = jobs

@@ -510,7 +510,6 @@ impl Controller {
 
     /// All that is to be going on at a host.
     fn orders(&mut self, name: &str, session: u64, seq: u64) -> Orders {
-        self.end_throttles();
         let objectives = self.objectives();
         let lease_ns = self.settings.words.window.0 * LEASE_WINDOWS;
         let (at, detail) = (self.now.at, self.detail());

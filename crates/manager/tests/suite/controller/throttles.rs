@@ -75,6 +75,7 @@ fn limits_are_ordered_for_a_time_and_outlast_restarts() {
         .throttle = None;
     host.windows(1);
     assert_eq!(shown(&mut host).throttle, None);
+    host.tick();
     let Ok(Answer::Events(events)) = host.ask(Question::Events {
         after: None,
         limit: 100,
