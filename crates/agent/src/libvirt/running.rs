@@ -143,10 +143,16 @@ mod tests {
 
     impl Like {
         fn domain(uuid: &str) -> Self {
-            let mut sleep = Command::new("sh");
-            // The shell waits for what it started, with these words.
-            let child = sleep.args(["-c", "sleep 60; true", "-uuid", uuid]).spawn();
-            Self(child.unwrap())
+            let mut shell = Command::new("sh");
+            // The shell waits for a line itself: a process that it made would have the same words for a moment.
+            shell.args(["-c", "read line", "-uuid", uuid]);
+            let child = shell.stdin(Stdio::piped()).spawn().unwrap();
+            // A process is there a little before its words are.
+            let pid = i32::try_from(child.id()).unwrap();
+            while uuid_of(pid).is_none() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            Self(child)
         }
     }
 
