@@ -3,13 +3,13 @@
 //! A field is a little-endian number; a text is its length in bytes as a `u16` and then UTF-8; an optional text is one
 //! byte, 0 or 1, and the text if that is 1.
 
-use model::ExtentRanges;
+use model::{DirectIo, ExtentRanges};
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 
 use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
 use crate::record::{DeviceKind, DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::MOVE_RANGES_MAX;
-use crate::tables::{Key, RANGES_VERSION, RECORD_VERSION, Table, seal, unseal};
+use crate::tables::{DIRECT_VERSION, Key, RANGES_VERSION, RECORD_VERSION, Table, seal, unseal};
 use crate::{ArrayError, ArrayId};
 
 /// A record of a table: a value that knows its key.
@@ -151,11 +151,18 @@ impl Record for TierRecord {
 impl Record for DeviceRecord {
     type Id = u16;
     const TABLE: Table = Table::Devices;
+    const NEWEST: u8 = DIRECT_VERSION;
     fn key(id: u16) -> Key {
         Key::Short(id)
     }
     fn id(&self) -> u16 {
         self.id.0
+    }
+    fn version(&self) -> u8 {
+        match self.direct {
+            DirectIo::Off => RECORD_VERSION,
+            DirectIo::On | DirectIo::Auto => DIRECT_VERSION,
+        }
     }
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.tier.0.to_le_bytes());
@@ -177,6 +184,11 @@ impl Record for DeviceRecord {
                 let json = serde_json::to_string(spec).expect("a spec is plain data");
                 put_text(out, &json);
             }
+        }
+        match self.direct {
+            DirectIo::Off => {}
+            DirectIo::On => out.push(1),
+            DirectIo::Auto => out.push(2),
         }
     }
     fn read(id: u16, fields: &mut Fields<'_>) -> Result<Self, String> {
@@ -200,6 +212,14 @@ impl Record for DeviceRecord {
             }
             other => return Err(format!("field emulate begins with {other}, must be 0 or 1")),
         };
+        let direct = match fields.version {
+            RECORD_VERSION => DirectIo::Off,
+            _ => match fields.u8("direct")? {
+                1 => DirectIo::On,
+                2 => DirectIo::Auto,
+                other => return Err(format!("field direct is {other}, must be 1 or 2")),
+            },
+        };
         Ok(Self {
             id: DeviceId(id),
             tier,
@@ -209,6 +229,7 @@ impl Record for DeviceRecord {
             slots,
             high_water,
             emulate,
+            direct,
         })
     }
 }

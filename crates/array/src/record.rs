@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::{DeviceSpec, ExtentRanges};
+use model::{DeviceSpec, DirectIo, ExtentRanges};
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::{Location, MoveOrder};
 
@@ -80,6 +80,8 @@ pub struct DeviceRecord {
     pub high_water: u32,
     /// The device that this one is to behave like, if it is not to be as fast as it is.
     pub emulate: Option<DeviceSpec>,
+    /// Whether I/O on it passes the page cache by; of a file or block device.
+    pub direct: DirectIo,
 }
 
 /// Whether the map knows everything about a volume.

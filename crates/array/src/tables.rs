@@ -27,6 +27,9 @@ pub(crate) const RECORD_VERSION: u8 = 1;
 /// whole volume.
 pub(crate) const RANGES_VERSION: u8 = 2;
 
+/// Version of the record of a device that says something of direct I/O. A program that does not know it would go through the page cache.
+pub(crate) const DIRECT_VERSION: u8 = 2;
+
 pub(crate) type Bytes = &'static [u8];
 pub(crate) type ExtentBytes = &'static [u8; EXTENT_VALUE_BYTES];
 

@@ -13,6 +13,7 @@ use array::{
     Array, ArrayError, ArrayId, Change, CommitError, Copies, CopyId, DeviceKind, DeviceRecord,
     FilePlace, Health, Membership, Slots, Stamp, TierRecord, VolumeRecord,
 };
+use model::DirectIo;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
@@ -66,6 +67,7 @@ fn filled(dir: &Path, extents: u32) -> Result<Array, ArrayError> {
         slots,
         high_water: slots,
         emulate: None,
+        direct: DirectIo::Off,
     };
     let volume = VolumeRecord {
         id: VOLUME,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use datapath::desk::{Ask, Desk, NewDevice, NewSource, Told};
 use datapath::{Client, Listen, Reach, ServerConfig, Serving, add_device};
+use model::DirectIo;
 use units::Bytes;
 
 use crate::Done;
@@ -26,6 +27,7 @@ pub(crate) fn main(args: &[String]) -> Done {
         source: NewSource::Dir(dir.path().into()),
         size: Some(Bytes::gib(8)),
         emulate: None,
+        direct: DirectIo::Off,
     };
     add_device(&array, None, new).expect("a device");
     let serving = Serving::start(&array, ServerConfig::default()).expect("a server");

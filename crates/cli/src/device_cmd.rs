@@ -51,6 +51,8 @@ pub enum DeviceCommand {
     Replace(device_live::Replace),
     /// Take a device back that is there and is not taken by itself, as it is
     Accept(device_live::Accept),
+    /// Say whether I/O on a device is to pass the host's page cache by
+    Direct(device_live::Direct),
 }
 
 /// Form of a calibration.
@@ -92,6 +94,7 @@ pub fn run(command: DeviceCommand) -> anyhow::Result<ExitCode> {
         DeviceCommand::Remove(what) => return device_live::remove(&what),
         DeviceCommand::Replace(what) => return device_live::replace(what),
         DeviceCommand::Accept(what) => return device_live::accept(&what),
+        DeviceCommand::Direct(what) => return device_live::direct(&what),
     };
     // Better now than after the work.
     let chart = chart

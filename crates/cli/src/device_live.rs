@@ -1,9 +1,10 @@
-//! `terrace device remove`, `replace` and `accept`: devices of an array that leave it, are lost, or come back.
+//! `terrace device remove`, `replace`, `accept` and `direct`: devices of an array that leave it, are lost, or come back, and how they are used.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use datapath::desk::Ask;
+use model::DirectIo;
 
 use crate::live::{AcceptLossArg, ArrayArg};
 use crate::tier_cmd::DeviceArgs;
@@ -47,6 +48,16 @@ pub struct Accept {
     accept: AcceptLossArg,
 }
 
+/// `terrace device direct`
+#[derive(Debug, Args)]
+pub struct Direct {
+    #[command(flatten)]
+    which: Which,
+    /// auto: as is measured to be better, at each start of the server
+    #[arg(value_name = "auto|on|off")]
+    direct: DirectIo,
+}
+
 /// Runs `terrace device remove`.
 pub fn remove(what: &Remove) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
@@ -78,5 +89,15 @@ pub fn accept(what: &Accept) -> anyhow::Result<ExitCode> {
         device: device.clone(),
     };
     array.order_accepting(ask, &what.accept)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `terrace device direct`.
+pub fn direct(what: &Direct) -> anyhow::Result<ExitCode> {
+    let Which { array, device } = &what.which;
+    array.order(Ask::SetDirect {
+        device: device.clone(),
+        direct: what.direct,
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -115,6 +115,10 @@ pub fn tiers(all: &Tiers) -> String {
         ]);
         for device in &tier.devices {
             let emulated = if device.emulated { " (emulated)" } else { "" };
+            let direct = match &device.direct_now {
+                Some((true, _)) => " (direct)",
+                Some((false, _)) | None => "",
+            };
             let is_lost = if device.lost.is_some() { " (lost)" } else { "" };
             if let Some(why) = &device.lost {
                 let name = &device.name;
@@ -131,7 +135,7 @@ pub fn tiers(all: &Tiers) -> String {
                 String::new(),
                 String::new(),
                 String::new(),
-                format!("{}{emulated}{is_lost}", device.path),
+                format!("{}{emulated}{direct}{is_lost}", device.path),
             ]);
         }
     }
@@ -424,6 +428,7 @@ pub fn injected(i: &Injected) -> String {
 #[cfg(test)]
 mod tests {
     use datapath::desk::DeviceInfo;
+    use model::DirectIo;
 
     use super::*;
 
@@ -434,6 +439,8 @@ mod tests {
             used: Bytes::mib(32),
             size: Bytes::mib(256),
             emulated: false,
+            direct: DirectIo::Off,
+            direct_now: None,
             lost: lost.map(Into::into),
         }
     }

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use datapath::desk::{Ask, NewDevice, NewSource, Told};
-use model::DevicePreset;
-use model::TierState;
+use model::{DevicePreset, DirectIo, TierState};
 use units::{Bytes, BytesPerSec, Iops};
 
 use crate::asking::Asking;
@@ -99,6 +98,10 @@ pub struct DeviceArgs {
     /// Let it behave like a device of `terrace sim presets`
     #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
     emulate: Option<&'static DevicePreset>,
+    /// Whether I/O passes the host's page cache by; auto: as is measured to be better, at each start; of a file or block
+    /// device
+    #[arg(long, value_name = "auto|on|off", default_value = "auto")]
+    direct: DirectIo,
 }
 
 impl DeviceArgs {
@@ -109,6 +112,7 @@ impl DeviceArgs {
             source: self.source.wanted()?,
             size: self.size,
             emulate: self.emulate.map(DevicePreset::spec),
+            direct: self.direct,
         })
     }
 }

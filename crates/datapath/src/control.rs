@@ -523,6 +523,7 @@ mod tests {
             source: crate::desk::NewSource::Dir("/x".into()),
             size: Some(units::Bytes(12345)),
             emulate: model::preset("pm953").map(|p| p.spec()),
+            direct: model::DirectIo::Auto,
         };
         let to = |device: Option<&str>| Ask::Move {
             volume: "v".into(),

@@ -6,23 +6,26 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use array::{ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Stamp, Superblock};
-use model::Op;
+use model::{DirectIo, Op};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
 use crate::hand::Hand;
 use crate::stages::DeviceStages;
 use crate::{client, clock};
+use direct::Settled;
 use lock::lock;
 use space::{Late, ZERO_HANGS};
 
+mod direct;
 mod lock;
 mod space;
 
+pub use direct::DirectFile;
 pub(crate) use space::STAMP_TIME;
 pub use space::{SlotSpace, Space, ZeroError, Zeroed};
 
@@ -91,6 +94,11 @@ impl Backing {
     fn of(file: &File) -> Self {
         /// Filesystem types of tmpfs and ramfs.
         const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+        // The nodes of block devices lie in memory, and what they stand for does not.
+        let is_block = |m: std::fs::Metadata| m.file_type().is_block_device();
+        if file.metadata().is_ok_and(is_block) {
+            return Backing::Storage;
+        }
         match rustix::fs::fstatfs(file) {
             Ok(stat) if IN_MEMORY.contains(&(stat.f_type as u64)) => Backing::Memory,
             _ => Backing::Storage,
@@ -109,6 +117,10 @@ pub struct Device {
     pub medium: Medium,
     /// The file with this process's lock on it.
     locked: Option<Arc<File>>,
+    /// What is wanted of direct I/O.
+    wanted: DirectIo,
+    /// What came of it.
+    settled: OnceLock<Settled>,
     /// The stages that I/O on it passes.
     pub(crate) stages: DeviceStages,
     since_ns: u64,
@@ -289,6 +301,7 @@ impl Device {
         };
         Ok(Self {
             locked,
+            wanted: record.direct,
             stages: DeviceStages::new(record),
             ..Self::with(record.id, record.name.clone(), medium)
         })
@@ -310,6 +323,8 @@ impl Device {
             name,
             medium,
             locked: None,
+            wanted: DirectIo::Off,
+            settled: OnceLock::new(),
             stages: DeviceStages::default(),
             since_ns: clock::now_ns(),
             done: Done::default(),
@@ -454,4 +469,25 @@ pub fn file_bytes(mut file: &File) -> io::Result<u64> {
         return file.seek(SeekFrom::End(0));
     }
     Ok(meta.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_device_is_no_memory_though_its_node_is() {
+        let of = |path: &str| File::open(path).ok().map(|file| Backing::of(&file));
+        let disks = fs_blocks().filter_map(|name| of(&format!("/dev/{name}")));
+        let disks: Vec<Backing> = disks.collect();
+        if disks.is_empty() {
+            return testkit::needs::skipped("a block device that may be read");
+        }
+        assert!(disks.iter().all(|b| *b == Backing::Storage));
+    }
+
+    fn fs_blocks() -> impl Iterator<Item = String> {
+        let entries = std::fs::read_dir("/sys/block").into_iter().flatten();
+        entries.flatten().filter_map(|e| e.file_name().into_string().ok())
+    }
 }

@@ -5,6 +5,7 @@ pub mod control;
 mod counts;
 pub mod desk;
 pub mod device;
+pub mod direct;
 pub mod engine;
 mod filter;
 mod hand;

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 use volume::SlackBoard;
 
 use crate::device::Device;
@@ -218,6 +218,7 @@ impl Server {
             .map_err(ServerError::Worker)?;
         if let Some(mut keeper) = keeper {
             keeper.workers = server.workers.clone();
+            settle_direct(&keeper);
             for device in keeper.devices.values() {
                 for worker in &server.workers {
                     worker.send(Message::Device(device.clone()));
@@ -410,6 +411,23 @@ impl Server {
         }
         for socket in &self.sockets {
             let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+/// Decides of all devices how they are used, before they are.
+fn settle_direct(keeper: &Keeper) {
+    std::thread::scope(|threads| {
+        for device in keeper.devices.values() {
+            threads.spawn(|| device.settle_direct());
+        }
+    });
+    for device in keeper.devices.values() {
+        let name = &device.name;
+        if let Some(why) = device.direct_refused() {
+            warn!(device = name, why, "it goes through the page cache, though direct I/O was asked for");
+        } else if let Some((direct, why)) = device.direct_why() {
+            debug!(device = name, direct, why, "how it is used");
         }
     }
 }

@@ -171,6 +171,7 @@ pub(crate) fn one_volume(dir: &Path) -> (Serving, Listen) {
         source: crate::desk::NewSource::Dir(dir.into()),
         size: Some(units::Bytes::mib(8)),
         emulate: None,
+        direct: model::DirectIo::Off,
     };
     let array = dir.join("array");
     crate::reach::add_device(&array, None, new).unwrap();

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use datapath::desk::{Ask, NewDevice, NewSource};
 use datapath::{Client, Reach, add_device, explain};
+use model::DirectIo;
 use units::Bytes;
 
 use crate::loads::{DemoTier, LOADS, TIERS};
@@ -41,6 +42,7 @@ pub(crate) fn add(dir: &Path, tier: &DemoTier, first: bool) -> Result<(), String
         source: NewSource::Dir(backing),
         size: Some(Bytes::mib(tier.mib)),
         emulate: Some(tier.spec()),
+        direct: DirectIo::Off,
     };
     add_device(dir, first.then_some(EXTENT), device).map(|_| ())
 }

@@ -2,6 +2,42 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Whether I/O on a file or block device passes the host's page cache by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DirectIo {
+    /// As is measured to be better when the device is opened.
+    Auto,
+    /// It does.
+    On,
+    /// It goes through the page cache.
+    #[default]
+    Off,
+}
+
+impl std::fmt::Display for DirectIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DirectIo::Auto => "auto",
+            DirectIo::On => "on",
+            DirectIo::Off => "off",
+        })
+    }
+}
+
+impl std::str::FromStr for DirectIo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(DirectIo::Auto),
+            "on" => Ok(DirectIo::On),
+            "off" => Ok(DirectIo::Off),
+            _ => Err(format!("{text:?} is none of auto, on and off")),
+        }
+    }
+}
+
 /// The kind of one I/O request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

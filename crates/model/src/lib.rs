@@ -34,7 +34,7 @@ pub use extent_ranges::{ExtentRanges, ExtentRangesError};
 pub use facts::{
     CalibrationWindow, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove, VolumeFacts,
 };
-pub use io::Op;
+pub use io::{DirectIo, Op};
 pub use job::{IoFailure, JobStatus};
 pub use mode::{Mode, TierState};
 pub use plan::{Goal, MoveLimits, Plan};

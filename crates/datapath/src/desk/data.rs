@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model::{ClassObjective, DeviceSpec, ExtentRanges};
+use model::{ClassObjective, DeviceSpec, DirectIo, ExtentRanges};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -60,6 +60,13 @@ pub enum Ask {
     AcceptDevice {
         /// Its name.
         device: String,
+    },
+    /// Whether I/O on a device is to pass the page cache by, from the next start of a server on.
+    SetDirect {
+        /// Its name.
+        device: String,
+        /// Whether.
+        direct: DirectIo,
     },
     /// A tier that is empty leaves the array, with its devices.
     RemoveTier {
@@ -194,6 +201,9 @@ pub struct NewDevice {
     pub size: Option<Bytes>,
     /// The device to behave like.
     pub emulate: Option<DeviceSpec>,
+    /// Whether I/O on it passes the page cache by. Servers from before do not know it.
+    #[serde(default)]
+    pub direct: DirectIo,
 }
 
 /// Where a new device's bytes are.
@@ -241,6 +251,12 @@ pub struct DeviceInfo {
     pub size: Bytes,
     /// Whether it behaves like another device.
     pub emulated: bool,
+    /// What is wanted of direct I/O.
+    #[serde(default)]
+    pub direct: DirectIo,
+    /// Whether I/O passes the page cache by, and why; of a file or block device that is served.
+    #[serde(default)]
+    pub direct_now: Option<(bool, String)>,
     /// Why it cannot be used, if it cannot.
     #[serde(default)]
     pub lost: Option<String>,

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use array::{Change, DeviceKind, DeviceRecord, TierRecord};
+use model::DirectIo;
 use units::{Bytes, DeviceId, TierId};
 
+use super::losses::device_named;
 use super::underway::{Claim, Taken};
 use super::{
     Desk, DeviceInfo, NewDevice, NewSource, Result, TierInfo, Told, done, policy, refused, text,
@@ -36,6 +38,11 @@ impl Desk {
                         used: Bytes(u64::from(slots - keeper.slots.free(d.id)) * extent),
                         size: Bytes(u64::from(slots) * extent),
                         emulated: d.emulate.is_some(),
+                        direct: d.direct,
+                        direct_now: keeper.devices.get(&d.id).and_then(|device| {
+                            let (direct, why) = device.direct_why()?;
+                            Some((direct, why.to_owned()))
+                        }),
                         lost: keeper.lost.get(&d.id).map(|l| l.why.clone()),
                     }
                 });
@@ -81,6 +88,14 @@ impl Desk {
             }
             text(error)
         })?;
+        opened.settle_direct();
+        if let Some(why) = opened.direct_refused() {
+            let why = format!("direct I/O is not possible: {why}");
+            return Err(match opened.disown(&record) {
+                Ok(()) => why,
+                Err(error) => format!("{why}; and it cannot be wiped: {}", text(error)),
+            });
+        }
         let (wanted, tier) = (record.clone(), new.tier.clone());
         let joined = self.with_keeper(move |keeper| take_in(keeper, wanted, tier, opened))?;
         match joined {
@@ -97,6 +112,30 @@ impl Desk {
         Ok(format!(
             "device {} of {size} is in tier {}",
             record.name, new.tier
+        ))
+    }
+}
+
+impl Desk {
+    /// What was asked for earlier is in flight: so it is from the next start on.
+    pub(super) fn set_direct(&self, name: &str, direct: DirectIo) -> Result<Told> {
+        let wanted = name.to_owned();
+        self.with_keeper(move |keeper| {
+            may_change(keeper)?;
+            let mut record = device_named(keeper, &wanted)?;
+            if record.kind.is_remote() {
+                return Err(format!(
+                    "device {wanted:?} is an export of another server: whether that one goes through a page cache is its own affair"
+                ));
+            }
+            record.direct = direct;
+            let change = Change::SetDevice(record.clone());
+            keeper.commit(&[change]).map_err(refused)?;
+            keeper.records.insert(record.id, record);
+            Ok(())
+        })??;
+        done(format!(
+            "direct I/O of device {name}: {direct}, from the next start of its server on"
         ))
     }
 }
@@ -166,6 +205,15 @@ impl Known {
             return Err(format!("{path} is a device of this array already"));
         }
         claim.place(&path)?;
+        let direct = match (new.direct, kind.is_remote()) {
+            (DirectIo::On, true) => {
+                return Err(format!(
+                    "{path} is an export of another server: whether that one goes through a page cache is its own affair"
+                ));
+            }
+            (_, true) => DirectIo::Off,
+            (direct, false) => direct,
+        };
         Ok(DeviceRecord {
             id: claim.id,
             tier: TierId(0),
@@ -175,6 +223,7 @@ impl Known {
             slots,
             high_water: if kind.begins_as_zeroes() { 0 } else { slots },
             emulate: new.emulate.clone(),
+            direct,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use array::{Change, DeviceKind, DeviceRecord, Extent, Superblock};
+use model::DirectIo;
 use units::{Bytes, DeviceId};
 
 use super::underway::Taken;
@@ -76,6 +77,7 @@ impl Desk {
         })??;
         // Not by the keeper: it may take long.
         let opened = open_one(extent, &record).map_err(|not| not.why)?;
+        opened.0.settle_direct();
         self.with_keeper(move |keeper| accept(keeper, &record, opened))??;
         done(format!("device {name} is in use again, as it is"))
     }
@@ -204,7 +206,7 @@ fn home_of_volumes(keeper: &Keeper, tier: units::TierId) -> Option<String> {
     })
 }
 
-fn device_named(keeper: &Keeper, name: &str) -> Result<DeviceRecord> {
+pub(super) fn device_named(keeper: &Keeper, name: &str) -> Result<DeviceRecord> {
     let all = keeper
         .records
         .values()
@@ -313,6 +315,7 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String,
         path: format!("given-up:{}", id.0),
         high_water: record.slots,
         emulate: None,
+        direct: DirectIo::Off,
         ..record
     };
     let moving = keeper.map.moves().map_err(text)?;

@@ -292,6 +292,7 @@ impl Desk {
                 accept_loss,
             } => self.replace_device(&device, new, accept_loss),
             Ask::AcceptDevice { device } => self.accept_device(&device),
+            Ask::SetDirect { device, direct } => self.set_direct(&device, direct),
             Ask::RemoveTier { tier } => self.remove_tier(&tier),
             Ask::Copies => self.copies(),
             Ask::SetSecondCopy { dir } => self.set_second_copy(dir),

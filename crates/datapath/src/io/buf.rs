@@ -17,16 +17,24 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// A buffer begins at a multiple of this, as direct I/O may demand.
+pub const BUF_ALIGNMENT: u32 = 4096;
+
+/// A piece of memory that begins there.
+#[repr(C, align(4096))]
+struct Page([UnsafeCell<u8>; BUF_ALIGNMENT as usize]);
+
 /// Bytes for I/O.
 pub struct Buf {
-    bytes: Box<[UnsafeCell<u8>]>,
+    pages: Box<[Page]>,
+    len: usize,
     /// A [`State`].
     state: AtomicU64,
     /// Ranges that are being filled, while the state is [`State::Several`]; changed, and that state left, under the lock.
     several: Mutex<Vec<Range<usize>>>,
 }
 
-// SAFETY: bytes are only reached through claims (`Looking`, `Held`), and claims that are there at the same time either all read,
+// SAFETY: bytes are only reached through a `Claim`, and claims that are there at the same time either all read,
 // or are of ranges that do not overlap.
 #[allow(unsafe_code)]
 unsafe impl Sync for Buf {}
@@ -75,7 +83,7 @@ impl State {
 
 impl std::fmt::Debug for Buf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buf({} B)", self.bytes.len())
+        write!(f, "Buf({} B)", self.len)
     }
 }
 
@@ -83,9 +91,11 @@ impl Buf {
     /// `len` bytes of zeroes.
     pub fn new(len: usize) -> Arc<Self> {
         assert!(len as u64 <= State::MASK, "a buffer is below 2 GiB");
-        let bytes = std::iter::repeat_with(|| UnsafeCell::new(0)).take(len);
+        let page = || Page([const { UnsafeCell::new(0) }; BUF_ALIGNMENT as usize]);
+        let pages = std::iter::repeat_with(page).take(len.div_ceil(BUF_ALIGNMENT as usize));
         Arc::new(Self {
-            bytes: bytes.collect(),
+            pages: pages.collect(),
+            len,
             state: AtomicU64::new(State::FREE),
             several: Mutex::default(),
         })
@@ -93,12 +103,12 @@ impl Buf {
 
     /// Number of bytes.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.len
     }
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len == 0
     }
 
     /// Looks at a range. Panics while anything fills the buffer.
@@ -255,7 +265,8 @@ impl<B: Deref<Target = Buf>, const FILLS: bool> Claim<B, FILLS> {
     /// Its first byte. Valid for as long as the claim is there, to be written only if it fills.
     #[inline]
     fn start(&self) -> *mut u8 {
-        UnsafeCell::raw_get(self.buf.bytes[self.range.clone()].as_ptr())
+        let first: *const UnsafeCell<u8> = self.buf.pages.as_ptr().cast();
+        UnsafeCell::raw_get(first.wrapping_add(self.range.start))
     }
 }
 

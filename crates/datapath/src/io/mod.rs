@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use buf::{Buf, Pool, Reading, Source, Target};
+pub use buf::{BUF_ALIGNMENT, Buf, Pool, Reading, Source, Target};
 use ring::Ring;
 use rustix::fs::FallocateFlags;
 use threads::Threads;

@@ -10,6 +10,7 @@ use array::{
 };
 use crashdisk::CrashDisk;
 use tempfile::TempDir;
+use model::DirectIo;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
@@ -176,6 +177,7 @@ impl Bench {
                 slots: 8,
                 high_water: if kind.begins_as_zeroes() { 0 } else { 8 },
                 emulate: None,
+                direct: DirectIo::Off,
             }));
         }
         let volume = VolumeRecord {

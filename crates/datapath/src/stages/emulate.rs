@@ -83,6 +83,7 @@ mod tests {
             slots: 1,
             high_water: 0,
             emulate,
+            direct: model::DirectIo::Off,
         };
         let real = Emulate::new(&record(None));
         assert_eq!(real.over_at(1_000, Op::Read, 4096), 0);

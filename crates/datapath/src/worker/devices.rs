@@ -10,6 +10,7 @@ use units::DeviceId;
 
 use crate::clock;
 use crate::device::{Backing, Device, Medium};
+use crate::direct::Step;
 use crate::engine::{DataRef, DeviceRequest, Effect, Failure, Fault, GuestRequest, IoKind, Zeroes};
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency, close_elsewhere};
 use crate::keeper::ToKeeper;
@@ -17,7 +18,7 @@ use crate::keeper::ToKeeper;
 use super::guests::{Guest, HEAD};
 use super::timers::Due;
 use super::volumes::LiveIo;
-use super::zeroes::{Zeroing, takes_turns};
+use super::zeroes::Zeroing;
 use super::{Token, Worker};
 
 /// A copy for a guest that is longer than this is done in slices, and others are answered in between.
@@ -168,11 +169,11 @@ impl Worker {
             not_before_ns: handle.stages.over_at(self.now_ns, counted_as(kind), length),
             zeroing: Zeroing::Asked,
             turn: None,
+            by_buffer: None,
             result: Ok(()),
         }) as u32;
         match &handle.medium {
-            Medium::File(..) if takes_turns(kind) => self.start_in_turn(id),
-            Medium::File(..) => self.start_file(id),
+            Medium::File(..) => self.start_in_order(id),
             Medium::Nbd(..) => self.start_remote(id),
             Medium::Lost => self.start_lost(id),
         }
@@ -180,7 +181,7 @@ impl Worker {
 
     /// Nothing that was acknowledged is left to be flushed on a device that is lost (its losses are told by the engine), and a trim
     /// need not do anything. All else fails.
-    fn start_lost(&mut self, id: u32) {
+    pub(super) fn start_lost(&mut self, id: u32) {
         let live = &mut self.ios[id as usize];
         if !matches!(live.kind, IoKind::Flush | IoKind::Discard) {
             live.result = Err(Fault::of(DeviceId(live.device), live.kind, Errno::NODEV));
@@ -206,18 +207,23 @@ impl Worker {
             let outcome = copy_memory(file, live, SLICE_BYTES);
             return self.at_once.push((id, outcome));
         }
-        let file = file.clone();
-        let at = DATA_START + live.at + live.done;
-        if live.zeroing == Zeroing::Written {
-            return self.write_next_zeroes(id, file, at);
-        }
-        let urgency = if live.background {
-            Urgency::Background
-        } else {
-            Urgency::Guest
+        let moves_data = moves_data(live);
+        let (file, length) = match device.direct().filter(|_| moves_data) {
+            None => (file.clone(), live.left()),
+            Some(direct) => match direct.alignment.step(
+                live.kind != IoKind::Read,
+                live.place(),
+                live.left(),
+                live.in_memory(),
+            ) {
+                Step::Plain(length) => (direct.file.clone(), length),
+                Step::Through(step) => return self.begin_by_buffer(id, step),
+            },
         };
+        let (at, length) = (live.place(), length as usize);
+        let urgency = live.urgency();
+        let range = live.in_memory()..live.in_memory() + length;
         let buf = || live.buf.as_ref().expect("reads and writes have a buffer");
-        let range = live.from + live.done as usize..live.from + live.length as usize;
         let op = match live.kind {
             IoKind::Read => Op::Read {
                 file,
@@ -225,12 +231,19 @@ impl Worker {
                 to: buf().target(range),
                 urgency,
             },
-            IoKind::Write { durable } => Op::Write {
+            IoKind::Write { .. } => Op::Write {
                 file,
                 at,
                 from: buf().source(range),
-                durable,
+                durable: live.is_durable(),
                 urgency,
+            },
+            _ if moves_data => Op::Write {
+                file,
+                at,
+                from: buf().source(range),
+                durable: false,
+                urgency: Urgency::Background,
             },
             IoKind::Flush => Op::Sync { file },
             IoKind::Zero | IoKind::Discard => Op::Allocate {
@@ -290,8 +303,11 @@ impl Worker {
 
     pub(super) fn device_done(&mut self, id: u32, outcome: Outcome) {
         let live = &mut self.ios[id as usize];
+        if live.by_buffer.is_some() {
+            return self.by_buffer_done(id, outcome);
+        }
         let written = live.zeroing == Zeroing::Written;
-        let moves_data = matches!(live.kind, IoKind::Read | IoKind::Write { .. }) || written;
+        let moves_data = moves_data(live);
         let result = match (outcome, live.kind) {
             // The file ends before its slots do.
             (Ok(0), _) if moves_data && live.length > 0 => Err(self.failed(id, Errno::IO)),
@@ -352,8 +368,11 @@ impl Worker {
     /// Tells the engine.
     pub(super) fn device_over(&mut self, id: u32) {
         let live = self.ios.remove(id as usize);
-        if let Some(opening) = live.turn {
-            self.end_turn(live.device, opening);
+        if let Some((turn, opening)) = live.turn {
+            self.end_turn(live.device, turn, opening);
+        }
+        for next in self.order.over(id) {
+            self.start_when_ordered(next);
         }
         if live.result.is_ok() {
             let device = self.devices[usize::from(live.device)].as_ref();
@@ -381,6 +400,12 @@ impl Worker {
         of.engine.io_done(self.now_ns, live.io, live.result, zeroes);
         self.carry_out(volume);
     }
+}
+
+/// Whether bytes go between its buffer and the file.
+fn moves_data(live: &LiveIo) -> bool {
+    let written = live.zeroing == Zeroing::Written;
+    matches!(live.kind, IoKind::Read | IoKind::Write { .. }) || written
 }
 
 /// What a device's stages and its counters take an I/O for.

@@ -40,8 +40,8 @@ const SMALL_BYTES: u64 = 256 << 10;
 /// A handshake must end within this time. Protects the connection limit from clients that only connect.
 const HANDSHAKE_NS: u64 = 10_000_000_000;
 
-/// Room before the data of a read for the header of its answer; keeps the data aligned.
-pub(super) const HEAD: usize = 64;
+/// Room before the data of a read for the header of its answer; keeps the data aligned as direct I/O on nearly all devices needs it.
+pub(super) const HEAD: usize = 512;
 
 /// Descriptors listed in one answer to a block status request.
 const STATUS_MAX: usize = 1024;

@@ -13,6 +13,7 @@
 
 mod answers;
 mod devices;
+mod direct;
 mod guests;
 mod messages;
 mod polling;
@@ -21,6 +22,7 @@ mod rings;
 mod samples;
 mod slack;
 mod timers;
+mod turns;
 mod volumes;
 mod zeroes;
 
@@ -35,6 +37,7 @@ use volume::{Slack, SlackBoard};
 
 use crate::clock;
 use crate::device::Device;
+use crate::direct::Order;
 use crate::engine::Effect;
 use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
@@ -51,8 +54,8 @@ pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
 pub use samples::{LiveSample, WorkerSamples};
 pub use slack::SLACK_OLD_NS;
 use timers::Timers;
+use turns::Turns;
 use volumes::{LiveIo, LiveVolume};
-use zeroes::Turns;
 
 /// Before a timer the worker stops sleeping and spins for at most this long, so that it is not late. Bounds the processor
 /// time that a held answer costs.
@@ -170,8 +173,10 @@ pub struct Worker {
     lost: Vec<u32>,
     /// Long copies, done slice by slice.
     large: VecDeque<u32>,
-    /// Zeroes and trims, by device.
+    /// What takes turns, by device.
     turns: Vec<Turns>,
+    /// Changes by direct I/O that are under way, and that wait for those.
+    order: Order,
     /// What is written where the system cannot zero; made when it is first needed.
     zeroes: Option<Arc<Buf>>,
     /// What its volumes use of their objectives, by device.
@@ -215,6 +220,7 @@ impl Worker {
             lost: vec![],
             large: VecDeque::new(),
             turns: vec![],
+            order: Order::default(),
             zeroes: None,
             slack: vec![],
             stopping: false,

@@ -7,12 +7,14 @@ use units::VolumeId;
 use volume::Slack;
 
 use crate::engine::{Engine, IoKind};
-use crate::io::Buf;
+use crate::io::{Buf, Urgency};
 use crate::objective::SharedObjective;
 use crate::stages::Stages;
 
+use super::direct::ByBuffer;
 use super::guests::Guest;
-use super::zeroes::Zeroing;
+use super::turns::Turn;
+use super::zeroes::{WRITTEN_AT_ONCE, Zeroing};
 
 /// One volume.
 pub(super) struct LiveVolume {
@@ -47,9 +49,46 @@ pub(super) struct LiveIo {
     pub(super) done: u64,
     pub(super) background: bool,
     pub(super) zeroing: Zeroing,
-    /// It has its turn, of this opening of its device.
-    pub(super) turn: Option<u32>,
+    /// It has a turn, of this opening of its device.
+    pub(super) turn: Option<(Turn, u32)>,
+    /// A part of it goes through a buffer.
+    pub(super) by_buffer: Option<Box<ByBuffer>>,
     /// A stage of the device lets it be over no earlier.
     pub(super) not_before_ns: u64,
     pub(super) result: Result<(), crate::engine::Fault>,
+}
+
+impl LiveIo {
+    /// Where on its file the next byte is.
+    pub(super) fn place(&self) -> u64 {
+        array::DATA_START + self.at + self.done
+    }
+
+    /// Bytes that are not done; of zeroes that are written, those of one buffer.
+    pub(super) fn left(&self) -> u64 {
+        let left = self.length - self.done;
+        match self.zeroing {
+            Zeroing::Asked => left,
+            Zeroing::Written => left.min(WRITTEN_AT_ONCE),
+        }
+    }
+
+    /// Where in its buffer the next byte is: one of zeroes is used again and again.
+    pub(super) fn in_memory(&self) -> usize {
+        match self.zeroing {
+            Zeroing::Asked => self.from + self.done as usize,
+            Zeroing::Written => 0,
+        }
+    }
+
+    pub(super) fn urgency(&self) -> Urgency {
+        match self.background || self.zeroing == Zeroing::Written {
+            true => Urgency::Background,
+            false => Urgency::Guest,
+        }
+    }
+
+    pub(super) fn is_durable(&self) -> bool {
+        self.kind == IoKind::Write { durable: true }
+    }
 }

@@ -47,6 +47,7 @@ fn of_dir(tier: &str, dir: &Path) -> NewDevice {
         source: NewSource::Dir(dir.into()),
         size: Some(Bytes::mib(64)),
         emulate: None,
+        direct: model::DirectIo::Off,
     }
 }
 
@@ -56,6 +57,7 @@ fn of_gate(tier: &str, gate: &Path) -> NewDevice {
         source: NewSource::Nbd(format!("nbd+unix:///?socket={}", gate.display())),
         size: None,
         emulate: None,
+        direct: model::DirectIo::Off,
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use datapath::desk::{Ask, NewDevice, NewSource, TroubleKind};
 use datapath::{LastMove, add_device};
-use model::IoFailure;
+use model::{DirectIo, IoFailure};
 use testkit::needs;
 use units::BytesPerSec;
 
@@ -32,6 +32,7 @@ fn a_move_that_its_target_fails_says_on_which_device_and_how() {
         source: NewSource::Nbd(format!("nbd+unix:///?socket={}", socket.display())),
         size: None,
         emulate: None,
+        direct: DirectIo::Off,
     };
     add_device(&site.path("array"), None, far).unwrap();
     site.serve(&[]);

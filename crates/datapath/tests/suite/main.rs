@@ -2,6 +2,7 @@
 
 mod crash;
 mod devices;
+mod direct;
 mod evidence;
 mod guards;
 mod objectives;

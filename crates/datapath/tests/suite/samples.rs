@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use datapath::desk::{Ask, DeviceSample, NewDevice, NewSource, Samples, Told, VolumeSample};
 use datapath::stages::{inject, measure};
 use datapath::{Counts, LastMove, Reach, add_device};
-use model::ExtentRanges;
+use model::{DirectIo, ExtentRanges};
 use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::support::{MIB, PATIENCE, Site};
@@ -374,6 +374,7 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
         source: NewSource::Nbd(uri),
         size: None,
         emulate: None,
+        direct: DirectIo::Off,
     };
     add_device(&site.path("array"), None, new).unwrap();
     let connected = |s: &Samples| device(s, "far-0").connected;

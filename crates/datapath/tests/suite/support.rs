@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use datapath::desk::{Ask, NewDevice, NewSource, Samples, Told};
 use datapath::{Client, ClientError, Listen, Reach, ServerConfig, Serving, add_device};
-use model::DeviceSpec;
+use model::{DeviceSpec, DirectIo};
 use tempfile::TempDir;
 use units::Bytes;
 
@@ -37,6 +37,7 @@ impl Site {
             source: NewSource::Dir(source),
             size: Some(Bytes::mib(mib)),
             emulate,
+            direct: DirectIo::Off,
         };
         add_device(&self.path("array"), None, new).unwrap();
     }

@@ -7,6 +7,7 @@ use array::{
     Array, ArrayError, ArrayId, Change, DeviceKind, DeviceRecord, Health, MoveRecord, TierRecord,
     VolumeRecord,
 };
+use model::DirectIo;
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::Location;
 
@@ -196,6 +197,7 @@ pub fn device(id: u16, tier: u16) -> DeviceRecord {
         slots,
         high_water: if kind == DeviceKind::File { 0 } else { slots },
         emulate: (id % 2 == 1).then(|| model::preset("pm953").unwrap().spec()),
+        direct: [DirectIo::Off, DirectIo::On, DirectIo::Auto][usize::from(id % 3)],
     }
 }
 

@@ -6,7 +6,7 @@ use datapath::control::CONTROL_SOCKET;
 
 use datapath::desk::{Ask, NewDevice, NewSource, Told};
 use datapath::{Client, EngineLimits, Listen, ServerConfig, Serving, add_device};
-use model::{DeviceSpec, LoadCurve, Topology};
+use model::{DeviceSpec, DirectIo, LoadCurve, Topology};
 use sim::Model;
 use tempfile::TempDir;
 use units::{Bytes, BytesPerSec, Nanos};
@@ -50,6 +50,7 @@ impl Site {
                 source: NewSource::Dir(source),
                 size: Some(spec.capacity),
                 emulate: Some(spec.clone()),
+                direct: DirectIo::Off,
             };
             let extent = (i == 0).then_some(model.extent);
             add_device(&array, extent, new).unwrap();

@@ -8,6 +8,7 @@ use crashdisk::CrashDisk;
 use datapath::AcceptLoss;
 use datapath::device::superblock_of;
 use datapath::engine::{GuestOp, GuestRequest};
+use model::DirectIo;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::Tally;
@@ -372,6 +373,7 @@ fn device_record(i: u16, device: &super::plan::DevicePlan) -> DeviceRecord {
             device.slots
         },
         emulate: None,
+        direct: DirectIo::Off,
     }
 }
 

@@ -1,0 +1,285 @@
+//! Whether I/O on a device passes the page cache by: what its file system says, and what is measured.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use array::{DATA_START, SUPERBLOCKS_BYTES};
+use model::DirectIo;
+use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags, fadvise, statx};
+use rustix::io::ReadWriteFlags;
+
+use super::{Backing, Device, Medium};
+use crate::direct::Alignment;
+use crate::hand::{Outcome, Wanted};
+use crate::io::{BUF_ALIGNMENT, Buf};
+
+/// What is asked and measured of a device before it is used takes this long at most; one that takes longer is used through the page cache.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+
+/// Measuring takes this long at most, but for what is under way then.
+const MEASURE_TIME: Duration = Duration::from_millis(150);
+
+/// Pairs of one write and one read, either way: as many at most, and at least.
+const PAIRS: (usize, usize) = (48, 5);
+
+/// Bytes of each of them.
+const BYTES: usize = 4096;
+
+/// Direct I/O is taken unless it takes this many times as long: it keeps guests' data out of the host's memory, and what is measured of the
+/// device is the device.
+const WORTH: f64 = 1.25;
+
+/// A file or block device, open past the page cache.
+#[derive(Debug, Clone)]
+pub struct DirectFile {
+    /// It.
+    pub file: Arc<File>,
+    /// What it demands.
+    pub alignment: Alignment,
+}
+
+/// How a device is used, and why.
+#[derive(Debug, Clone)]
+pub(super) struct Settled {
+    direct: Option<DirectFile>,
+    why: String,
+    /// It was to be direct, and is not.
+    refused: bool,
+}
+
+impl Device {
+    /// How it is used past the page cache, if it is.
+    #[inline]
+    pub fn direct(&self) -> Option<&DirectFile> {
+        self.settled.get()?.direct.as_ref()
+    }
+
+    /// Whether I/O on it is direct, and why, in words; `None` where nobody has asked, or there is nothing to choose.
+    pub fn direct_why(&self) -> Option<(bool, &str)> {
+        let settled = self.settled.get()?;
+        Some((settled.direct.is_some(), &settled.why))
+    }
+
+    /// Why it is used through the page cache though that was not wanted.
+    pub fn direct_refused(&self) -> Option<&str> {
+        let settled = self.settled.get()?;
+        settled.refused.then_some(&settled.why)
+    }
+
+    /// Decides, once and before it is used, whether I/O on it passes the page cache by. Only of a device that is the array's: what is measured
+    /// is written to it, though not where anything is.
+    pub fn settle_direct(&self) {
+        let Medium::File(file, backing) = &self.medium else {
+            return;
+        };
+        if self.settled.get().is_some() {
+            return;
+        }
+        let (file, backing, wanted) = (file.clone(), *backing, self.wanted);
+        let settle = move |_: &Wanted| settle(&file, backing, wanted);
+        let settled = match self.holder.within(SETTLE_TIME, settle) {
+            Outcome::Done(settled) => settled,
+            Outcome::Late(_) | Outcome::NotBegun => Settled {
+                direct: None,
+                why: format!("it did not answer within {} s", SETTLE_TIME.as_secs()),
+                refused: wanted == DirectIo::On,
+            },
+        };
+        let _ = self.settled.set(settled);
+    }
+}
+
+fn settle(file: &File, backing: Backing, wanted: DirectIo) -> Settled {
+    let cached = |why: String| Settled {
+        direct: None,
+        refused: wanted == DirectIo::On,
+        why,
+    };
+    if wanted == DirectIo::Off {
+        return cached("as it was set".into());
+    }
+    if backing == Backing::Memory {
+        return cached("it is memory".into());
+    }
+    let direct = match open_direct(file) {
+        Ok(direct) => direct,
+        Err(why) => return cached(why),
+    };
+    if wanted == DirectIo::On {
+        return Settled {
+            direct: Some(direct),
+            why: "as it was set".into(),
+            refused: false,
+        };
+    }
+    match measure(file, &direct) {
+        Ok(measured) => Settled {
+            why: measured.to_string(),
+            direct: measured.is_worth_it().then_some(direct),
+            refused: false,
+        },
+        Err(error) => cached(format!("direct I/O cannot be measured: {error}")),
+    }
+}
+
+/// Opens what is open a second time, past the page cache.
+fn open_direct(file: &File) -> Result<DirectFile, String> {
+    let asked = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let asked = asked.map_err(|e| format!("its alignment cannot be asked for: {e}"))?;
+    if asked.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return Err("the kernel does not say how direct I/O is aligned: that needs Linux 6.1 or newer, and a file system that does".into());
+    }
+    let alignment = Alignment {
+        memory: asked.stx_dio_mem_align,
+        block: asked.stx_dio_offset_align,
+    };
+    let fits = |n: u32| n.is_power_of_two() && n <= BUF_ALIGNMENT;
+    match alignment {
+        Alignment { block: 0, .. } => return Err("its file system has no direct I/O".into()),
+        Alignment { memory, block } if !fits(memory) || !fits(block) => {
+            return Err(format!(
+                "direct I/O on it needs memory at multiples of {memory} bytes and blocks of {block}: {BUF_ALIGNMENT} at most are supported"
+            ));
+        }
+        Alignment { .. } => {}
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::DIRECT.bits() as i32)
+        .open(path);
+    let direct = DirectFile {
+        file: Arc::new(opened.map_err(|e| format!("it cannot be opened for direct I/O: {e}"))?),
+        alignment,
+    };
+    // What is said is tried.
+    let mut head = Buf::new(SUPERBLOCKS_BYTES).target(0..SUPERBLOCKS_BYTES);
+    match direct.file.read_at(&mut head, 0) {
+        Ok(SUPERBLOCKS_BYTES) => Ok(direct),
+        Ok(n) => Err(format!("a direct read of it has {n} bytes of {SUPERBLOCKS_BYTES}")),
+        Err(error) => Err(format!("a direct read of it fails: {error}")),
+    }
+}
+
+/// Medians of single requests, one at a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Times {
+    write: Duration,
+    read: Duration,
+}
+
+impl Times {
+    fn of(mut writes: Vec<Duration>, mut reads: Vec<Duration>) -> Self {
+        let median = |times: &mut Vec<Duration>| {
+            times.sort_unstable();
+            times[times.len() / 2]
+        };
+        Self {
+            write: median(&mut writes),
+            read: median(&mut reads),
+        }
+    }
+
+    fn both(self) -> f64 {
+        (self.write + self.read).as_secs_f64()
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    direct: Times,
+    cached: Times,
+}
+
+impl Measured {
+    fn is_worth_it(&self) -> bool {
+        self.direct.both() <= WORTH * self.cached.both()
+    }
+}
+
+impl std::fmt::Display for Measured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let us = |t: Duration| t.as_micros();
+        write!(
+            f,
+            "a durable write of 4 KiB takes {} µs and a read {} µs, through the page cache {} µs and {} µs",
+            us(self.direct.write),
+            us(self.direct.read),
+            us(self.cached.write),
+            us(self.cached.read)
+        )
+    }
+}
+
+/// Durable writes, and reads that the page cache does not have, of 4 KiB each, either way in turns. They are between superblocks and slots,
+/// where nothing is, and write what they find.
+fn measure(file: &File, direct: &DirectFile) -> io::Result<Measured> {
+    let places = (DATA_START as usize - SUPERBLOCKS_BYTES) / BYTES;
+    let until = Instant::now() + MEASURE_TIME;
+    let mut times = [(vec![], vec![]), (vec![], vec![])];
+    for pair in 0..PAIRS.0 {
+        if pair >= PAIRS.1 && Instant::now() >= until {
+            break;
+        }
+        for (way, (writes, reads)) in times.iter_mut().enumerate() {
+            let file = if way == 0 { &*direct.file } else { file };
+            // Far enough from one another that no read ahead has it.
+            let place = (pair * 2 + way) * 67 % places;
+            let at = (SUPERBLOCKS_BYTES + place * BYTES) as u64;
+            let mut buf = Buf::new(BYTES).target(0..BYTES);
+            file.read_exact_at(&mut buf, at)?;
+            let began = Instant::now();
+            write_durably(file, &buf, at)?;
+            writes.push(began.elapsed());
+            fadvise(file, at, std::num::NonZeroU64::new(BYTES as u64), Advice::DontNeed)?;
+            let began = Instant::now();
+            file.read_exact_at(&mut buf, at)?;
+            reads.push(began.elapsed());
+        }
+    }
+    let [direct, cached] = times.map(|(writes, reads)| Times::of(writes, reads));
+    Ok(Measured { direct, cached })
+}
+
+fn write_durably(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    let bytes = [io::IoSlice::new(bytes)];
+    let written = rustix::io::pwritev2(file, &bytes, at, ReadWriteFlags::DSYNC)?;
+    match written == BYTES {
+        true => Ok(()),
+        false => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(write: u64, read: u64) -> Times {
+        Times {
+            write: Duration::from_micros(write),
+            read: Duration::from_micros(read),
+        }
+    }
+
+    #[test]
+    fn what_is_much_slower_is_not_taken() {
+        let cached = times(100, 80);
+        let is = |direct| Measured { direct, cached }.is_worth_it();
+        assert!(is(times(90, 80)));
+        assert!(is(times(120, 100)));
+        assert!(!is(times(150, 90)));
+    }
+
+    #[test]
+    fn one_that_was_slow_once_is_no_slow_one() {
+        let us = Duration::from_micros;
+        let times = Times::of(vec![us(9), us(5_000), us(8)], vec![us(3)]);
+        assert_eq!((times.write, times.read), (us(9), us(3)));
+    }
+}

@@ -1,0 +1,200 @@
+use algo::Rng;
+
+use super::*;
+
+const SECTOR_IN_PAGE: Alignment = Alignment {
+    memory: 512,
+    block: 4096,
+};
+
+/// All steps of an I/O.
+fn steps(alignment: Alignment, writes: bool, at: u64, length: u64, from: usize) -> Vec<(u64, Step)> {
+    let mut all = vec![];
+    let mut done = 0;
+    while done < length {
+        let step = alignment.step(writes, at + done, length - done, from + done as usize);
+        all.push((at + done, step));
+        done += match step {
+            Step::Plain(bytes) => bytes,
+            Step::Through(through) => through.bytes,
+        };
+    }
+    assert_eq!(done, length);
+    all
+}
+
+fn through(at: u64, length: u64, skip: u64, bytes: u64) -> Step {
+    Step::Through(Through {
+        at,
+        length,
+        skip,
+        bytes,
+    })
+}
+
+#[test]
+fn what_fits_is_done_as_it_is() {
+    let all = steps(SECTOR_IN_PAGE, true, 8192, 1 << 20, 512);
+    assert_eq!(all, [(8192, Step::Plain(1 << 20))]);
+}
+
+#[test]
+fn memory_that_does_not_fit_takes_a_buffer_and_no_read() {
+    let all = steps(SECTOR_IN_PAGE, true, 8192, 300 << 10, 7);
+    let first = through(8192, 256 << 10, 0, 256 << 10);
+    let second = through(8192 + (256 << 10), 44 << 10, 0, 44 << 10);
+    assert_eq!(all, [(8192, first), (8192 + (256 << 10), second)]);
+    assert!(all.iter().all(|s| !matches!(s.1, Step::Through(t) if t.merges())));
+}
+
+#[test]
+fn a_short_write_of_parts_of_blocks_is_one_step() {
+    let all = steps(SECTOR_IN_PAGE, true, 4096 + 512, 8192, 512);
+    assert_eq!(all, [(4608, through(4096, 12288, 512, 8192))]);
+}
+
+#[test]
+fn of_a_long_one_only_the_ends_go_through_a_buffer() {
+    let length = 1 << 20;
+    let all = steps(SECTOR_IN_PAGE, true, 512, length, 512);
+    let middle = length - (4096 - 512) - 512;
+    assert_eq!(
+        all,
+        [
+            (512, through(0, 4096, 512, 3584)),
+            (4096, Step::Plain(middle)),
+            (4096 + middle, through(4096 + middle, 4096, 0, 512)),
+        ]
+    );
+}
+
+/// Any I/O, with any alignments, byte by byte, beside one without any.
+#[test]
+fn steps_do_what_was_asked_and_keep_to_the_alignment() {
+    let mut rng = Rng::new(7, 0xd1);
+    for _ in 0..20_000 {
+        let alignment = Alignment {
+            memory: 1 << rng.below(13),
+            block: 512 << rng.below(4),
+        };
+        let unit = [1, 512, u64::from(alignment.block)][rng.below(3) as usize];
+        let longest = 1 << rng.below(20);
+        let length = (1 + rng.below(longest) / unit) * unit;
+        let at = rng.below(1 << 20) / unit * unit;
+        let from = rng.below(8192) as usize;
+        let writes = rng.below(2) == 0;
+        let mut through_bytes = 0;
+        for (at, step) in steps(alignment, writes, at, length, from) {
+            match step {
+                Step::Plain(bytes) => assert!(alignment.is_whole(at, bytes) && bytes > 0),
+                Step::Through(t) => {
+                    assert!(alignment.is_whole(t.at, t.length) && t.length <= THROUGH_BYTES);
+                    assert_eq!(t.at + t.skip, at);
+                    assert!(t.bytes > 0 && t.skip + t.bytes <= t.length);
+                    // A write reads no more than it has to.
+                    assert!(!(writes && t.merges()) || t.length <= MERGED_AT_ONCE);
+                    through_bytes += t.length;
+                }
+            }
+        }
+        let slack = 2 * u64::from(alignment.block);
+        assert!(through_bytes <= length + slack + MERGED_AT_ONCE);
+    }
+}
+
+/// A write, under way or waiting.
+struct Write {
+    number: u32,
+    /// When it began, too.
+    value: u32,
+    begun: bool,
+    range: Range<u64>,
+    seen: Option<Vec<u32>>,
+}
+
+/// Writes of any kind on one device, done in any order that is allowed, by the rules of a device: what was asked for last of two that are not
+/// at the same time is there in the end, byte by byte.
+#[test]
+fn no_write_brings_back_what_was_written_beside_it() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed, 0x0d);
+        let alignment = Alignment {
+            memory: 1,
+            block: 16,
+        };
+        const BYTES: u64 = 160;
+        let mut order = Order::default();
+        let mut device = vec![0_u32; BYTES as usize];
+        // What may be at each byte, and when that was written, if it has been: what was over before another one began is gone when that is
+        // over, and of two at the same time either may be there.
+        let mut possible: Vec<Vec<(u32, Option<u32>)>> = vec![vec![(0, Some(0))]; BYTES as usize];
+        let mut live: Vec<Write> = vec![];
+        let mut free: Vec<u32> = (0..8).collect();
+        for now in 1..400 {
+            if let Some(number) = free.pop() {
+                let at = rng.below(BYTES - 1);
+                let length = 1 + rng.below((BYTES - at).min(40));
+                let range = at..at + length;
+                for byte in range.clone() {
+                    possible[byte as usize].push((now, None));
+                }
+                let blocks = alignment.blocks(at, length);
+                let merges = !alignment.is_whole(at, length);
+                live.push(Write {
+                    number,
+                    value: now,
+                    begun: order.begin(number, 0, blocks, merges),
+                    range,
+                    seen: None,
+                });
+            }
+            // One that has begun goes a step further.
+            let begun: Vec<usize> = (0..live.len()).filter(|i| live[*i].begun).collect();
+            let index = begun[rng.below(begun.len() as u64) as usize];
+            let range = live[index].range.clone();
+            let blocks = alignment.blocks(range.start, range.end - range.start);
+            let all = blocks.start as usize..blocks.end as usize;
+            match live[index].seen.take() {
+                None => live[index].seen = Some(device[all].to_vec()),
+                Some(mut seen) => {
+                    let write = live.remove(index);
+                    for byte in range.clone() {
+                        seen[(byte - blocks.start) as usize] = write.value;
+                    }
+                    device[all].copy_from_slice(&seen);
+                    for byte in range {
+                        let possible = &mut possible[byte as usize];
+                        possible.retain(|p| p.1.is_none_or(|over| over >= write.value));
+                        let own = possible.iter_mut().find(|p| p.0 == write.value);
+                        own.unwrap().1 = Some(now);
+                    }
+                    for next in order.over(write.number) {
+                        live.iter_mut().find(|l| l.number == next).unwrap().begun = true;
+                    }
+                    free.push(write.number);
+                }
+            }
+            for (byte, value) in device.iter().enumerate() {
+                let known = possible[byte].iter().any(|p| p.0 == *value);
+                assert!(known, "seed {seed}, byte {byte}: {value} of {:?}", possible[byte]);
+            }
+        }
+    }
+}
+
+#[test]
+fn whole_blocks_wait_for_nobody_but_those_that_read_first() {
+    let mut order = Order::default();
+    assert!(order.begin(0, 0, 0..4096, false));
+    assert!(order.begin(1, 0, 0..4096, false), "both are guests' own affair");
+    assert!(!order.begin(2, 0, 0..4096, true));
+    assert!(!order.begin(3, 0, 0..8192, false));
+    assert!(order.begin(4, 1, 0..8192, false), "another device");
+    assert!(order.begin(5, 0, 4096..8192, false), "other blocks");
+    assert!(order.over(0).is_empty());
+    assert_eq!(order.over(1), [2]);
+    assert!(order.over(5).is_empty());
+    assert_eq!(order.over(2), [3]);
+    assert!(order.over(3).is_empty());
+    assert!(order.over(9).is_empty(), "never told of");
+}

@@ -1,0 +1,170 @@
+//! Direct I/O on files and block devices: what is done as it is, what goes through a buffer, and what waits for what ([`crate::direct`]).
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::device::Medium;
+use crate::direct::Through;
+use crate::engine::IoKind;
+use crate::io::{Buf, Op, Outcome};
+
+use super::turns::Turn;
+use super::zeroes::takes_turns;
+use super::{Token, Worker};
+
+/// A part of an I/O that goes through a buffer.
+#[derive(Debug)]
+pub(super) struct ByBuffer {
+    step: Through,
+    buf: Arc<Buf>,
+    /// The buffer is being written; else it is being read.
+    writing: bool,
+    /// Bytes of the buffer that are.
+    moved: u64,
+}
+
+impl Worker {
+    /// Begins an I/O on a file when what it could undo is over.
+    pub(super) fn start_in_order(&mut self, id: u32) {
+        let live = &self.ios[id as usize];
+        let device = self.devices[usize::from(live.device)].as_ref();
+        let changes = !matches!(live.kind, IoKind::Read | IoKind::Flush);
+        if let Some(direct) = device.and_then(|d| d.direct()).filter(|_| changes) {
+            let blocks = direct.alignment.blocks(live.place(), live.length);
+            let merges = !direct.alignment.is_whole(live.place(), live.length);
+            if !self.order.begin(id, live.device, blocks, merges) {
+                return;
+            }
+        }
+        self.start_when_ordered(id);
+    }
+
+    /// Begins an I/O on a file when it has its turn, if it needs one.
+    pub(super) fn start_when_ordered(&mut self, id: u32) {
+        let live = &self.ios[id as usize];
+        if takes_turns(live.kind) {
+            return self.start_in_turn(id, Turn::Zeroes);
+        }
+        let device = self.devices[usize::from(live.device)].as_ref();
+        let direct = device.and_then(|d| d.direct());
+        let fits = direct.is_none_or(|d| {
+            let memory = (live.from as u64).is_multiple_of(d.alignment.memory.into());
+            memory && d.alignment.is_whole(live.place(), live.length)
+        });
+        match fits || live.kind == IoKind::Flush {
+            true => self.start_file(id),
+            false => self.start_in_turn(id, Turn::Buffers),
+        }
+    }
+
+    /// Begins a part that goes through a buffer.
+    pub(super) fn begin_by_buffer(&mut self, id: u32, step: Through) {
+        let buf = self.pool.take(step.length as usize);
+        let live = &mut self.ios[id as usize];
+        let reads = live.kind == IoKind::Read || step.merges();
+        let mut part = ByBuffer {
+            step,
+            buf,
+            writing: false,
+            moved: 0,
+        };
+        if !reads {
+            part.fill(live);
+        }
+        live.by_buffer = Some(Box::new(part));
+        self.go_by_buffer(id);
+    }
+
+    /// Reads or writes what is left of a buffer.
+    fn go_by_buffer(&mut self, id: u32) {
+        let live = &self.ios[id as usize];
+        let part = live.by_buffer.as_ref().expect("it has a buffer");
+        let device = self.devices[usize::from(live.device)].as_ref();
+        let device = device.expect("in use");
+        // It may have come anew since, and not be used past the page cache any more: that takes any range.
+        let file = match (&device.medium, device.direct()) {
+            (_, Some(direct)) => direct.file.clone(),
+            (Medium::File(file, _), None) => file.clone(),
+            _ => return self.start_lost(id),
+        };
+        let at = part.step.at + part.moved;
+        let range = part.moved as usize..part.step.length as usize;
+        let urgency = live.urgency();
+        let op = match part.writing {
+            false => Op::Read {
+                file,
+                at,
+                to: part.buf.target(range),
+                urgency,
+            },
+            true => Op::Write {
+                file,
+                at,
+                from: part.buf.source(range),
+                durable: live.is_durable(),
+                urgency,
+            },
+        };
+        self.io.start(Token::Device(id).pack(), op);
+    }
+
+    /// The file has done what it was asked for with a buffer, or some of it.
+    pub(super) fn by_buffer_done(&mut self, id: u32, outcome: Outcome) {
+        let live = &mut self.ios[id as usize];
+        let part = live.by_buffer.as_mut().expect("it has a buffer");
+        let failed = match outcome {
+            // The file ends before its slots do.
+            Ok(0) => Some(Errno::IO),
+            Ok(n) => {
+                part.moved += u64::from(n);
+                None
+            }
+            Err(Errno::INTR | Errno::AGAIN) => None,
+            Err(errno) => Some(errno),
+        };
+        let all = part.moved >= part.step.length;
+        if failed.is_none() && !all {
+            return self.go_by_buffer(id);
+        }
+        let mut part = live.by_buffer.take().expect("as above");
+        if let Some(errno) = failed {
+            self.pool.give(part.buf);
+            let result = Err(self.failed(id, errno));
+            self.ios[id as usize].result = result;
+            return self.device_settled(id);
+        }
+        if !part.writing && live.kind != IoKind::Read {
+            part.fill(live);
+            live.by_buffer = Some(part);
+            return self.go_by_buffer(id);
+        }
+        if live.kind == IoKind::Read {
+            let to = live.in_memory()..live.in_memory() + part.step.bytes as usize;
+            let into = live.buf.as_ref().expect("a read has a buffer");
+            part.buf.with(part.step.own(), |from| {
+                into.fill(to, |to| to.copy_from_slice(from));
+            });
+        }
+        live.done += part.step.bytes;
+        let over = live.done >= live.length;
+        self.pool.give(part.buf);
+        match over {
+            true => self.device_settled(id),
+            false => self.start_file(id),
+        }
+    }
+}
+
+impl ByBuffer {
+    /// What is to be written comes into the buffer, which is written from here on.
+    fn fill(&mut self, live: &super::volumes::LiveIo) {
+        let own = live.in_memory()..live.in_memory() + self.step.bytes as usize;
+        let from = live.buf.as_ref().expect("a write has a buffer");
+        from.with(own, |from| {
+            self.buf
+                .fill(self.step.own(), |to| to.copy_from_slice(from));
+        });
+        (self.writing, self.moved) = (true, 0);
+    }
+}
