@@ -43,6 +43,9 @@ fn no_crash_loses_what_was_promised() {
         (tally.copies_missing, 50),
         (tally.copies_anew, 80),
         (tally.proposals_by_both, 3),
+        (tally.by_buffer, 5_000),
+        (tally.merged, 2_000),
+        (tally.in_order, 500),
     ] {
         assert!(part >= least, "{tally:#?}");
     }

@@ -1,11 +1,12 @@
 //! I/O of the engines on simulated devices: executed in pieces, at any time; delivered at any later time.
 
+use datapath::direct::{Step, Through};
 use datapath::engine::{DataRef, DeviceRequest, Failure, Fault, IoKind, Zeroes};
 use units::DeviceId;
 
 use std::sync::atomic::Ordering;
 
-use super::life::{Event, Life, SimIo};
+use super::life::{ByBuffer, Event, Life, SimIo};
 use super::oracle::{SECTOR, fill};
 use super::plan::TIMEOUT_NS;
 
@@ -45,26 +46,13 @@ impl Life<'_> {
                 asked,
                 bytes,
                 pieces: vec![],
+                done: 0,
+                by_buffer: None,
+                ordered: None,
                 result: if harmless { Ok(()) } else { Err(Fault::Io) },
             };
             self.ios.insert(io, live);
             return;
-        }
-        let mut pieces = vec![(0, length, false)];
-        let sectors = length / SECTOR as u64;
-        if sectors > 1 && self.rng.below(3) == 0 {
-            let first = (1 + self.rng.below(sectors - 1)) * SECTOR as u64;
-            pieces = vec![(0, first, false), (first, length - first, false)];
-        }
-        for piece in 0..pieces.len() {
-            let hangs = self.chance(self.faults.hang);
-            let wait_ns = match request.kind {
-                _ if hangs => TIMEOUT_NS,
-                IoKind::Flush => self.plan.flush_ns,
-                _ => self.plan.io_ns,
-            };
-            let wait_ns = self.some(wait_ns);
-            self.after(wait_ns, Event::Execute(io, piece));
         }
         self.ios.insert(
             io,
@@ -74,10 +62,108 @@ impl Life<'_> {
                 device,
                 asked,
                 bytes,
-                pieces,
+                pieces: vec![],
+                done: 0,
+                by_buffer: None,
+                ordered: None,
                 result: Ok(()),
             },
         );
+        if self.may_begin(io) {
+            self.begin_step(io);
+        }
+    }
+
+    /// Whether nothing has to be over before an I/O; else it begins when that is.
+    fn may_begin(&mut self, io: u32) -> bool {
+        let live = self.ios.get_mut(&io).expect("it was started");
+        let request = live.request;
+        let direct = self.plan.devices[request.device.index()].direct;
+        let changes = !matches!(request.kind, IoKind::Read | IoKind::Flush);
+        let Some(direct) = direct.filter(|_| changes) else {
+            return true;
+        };
+        let free = self.numbers.iter().position(Option::is_none);
+        let number = free.unwrap_or_else(|| {
+            self.numbers.push(None);
+            self.numbers.len() - 1
+        });
+        self.numbers[number] = Some(io);
+        live.ordered = Some(number as u32);
+        let blocks = direct.blocks(request.at, request.length);
+        let merges = !direct.is_whole(request.at, request.length);
+        let may = self
+            .order
+            .begin(number as u32, request.device.0, blocks, merges);
+        self.tally.in_order += u64::from(!may);
+        may
+    }
+
+    /// The next step of an I/O is on its way to its device.
+    fn begin_step(&mut self, io: u32) {
+        let live = self.ios.get_mut(&io).expect("it was started");
+        let request = live.request;
+        let direct = self.plan.devices[request.device.index()].direct;
+        let moves_data = matches!(request.kind, IoKind::Read | IoKind::Write { .. });
+        let left = match request.kind {
+            IoKind::Flush => 0,
+            _ => request.length - live.done,
+        };
+        // A guest's data begins behind a sector of its buffer.
+        let memory = live.done as usize
+            + match request.data {
+                DataRef::Guest { from, .. } => SECTOR + from as usize,
+                _ => 0,
+            };
+        let step = direct.filter(|_| moves_data).map(|d| {
+            let writes = request.kind != IoKind::Read;
+            d.step(writes, request.at + live.done, left, memory)
+        });
+        let length = match step {
+            Some(Step::Through(step)) => {
+                let mut part = ByBuffer {
+                    step,
+                    bytes: vec![0; step.length as usize],
+                    writing: false,
+                    to_write: false,
+                };
+                if request.kind != IoKind::Read && !step.merges() {
+                    part.fill(&live.bytes, live.done);
+                }
+                live.by_buffer = Some(part);
+                self.tally.by_buffer += 1;
+                step.bytes
+            }
+            Some(Step::Plain(length)) => length,
+            None => left,
+        };
+        live.pieces = vec![(live.done, length, false)];
+        let by_buffer = live.by_buffer.is_some();
+        // What is executed in pieces keeps to blocks.
+        let unit = direct.map_or(SECTOR as u64, |d| d.block.into());
+        let units = length / unit;
+        if units > 1 && !by_buffer && self.rng.below(3) == 0 {
+            let first = (1 + self.rng.below(units - 1)) * unit;
+            let live = self.ios.get_mut(&io).expect("as above");
+            live.pieces = vec![
+                (live.done, first, false),
+                (live.done + first, length - first, false),
+            ];
+        }
+        for piece in 0..self.ios[&io].pieces.len() {
+            self.send_piece(io, piece);
+        }
+    }
+
+    fn send_piece(&mut self, io: u32, piece: usize) {
+        let hangs = self.chance(self.faults.hang);
+        let wait_ns = match self.ios[&io].request.kind {
+            _ if hangs => TIMEOUT_NS,
+            IoKind::Flush => self.plan.flush_ns,
+            _ => self.plan.io_ns,
+        };
+        let wait_ns = self.some(wait_ns);
+        self.after(wait_ns, Event::Execute(io, piece));
     }
 
     /// A piece reaches its device.
@@ -101,7 +187,6 @@ impl Life<'_> {
         } else {
             Ok(())
         };
-        live.pieces[piece].2 = true;
         let mut lost = result.is_err();
         if fails && live.request.kind == (IoKind::Write { durable: true }) {
             device.lose();
@@ -111,14 +196,29 @@ impl Life<'_> {
             live.result = Err(Fault::Io);
             self.tally.errors += 1;
         }
+        let failed = live.result.is_err();
+        // What was read to be changed is there: it is written next.
+        let changes = live.by_buffer.as_mut().filter(|_| !failed);
+        let changes = changes.is_some_and(|part| std::mem::take(&mut part.to_write));
+        live.pieces[piece].2 = !changes;
         let over = live.pieces.iter().all(|p| p.2);
+        if over {
+            live.done += live.pieces.iter().map(|p| p.1).sum::<u64>();
+            live.by_buffer = None;
+        }
+        let more = over && !failed && live.done < live.request.length;
         let (kind, at, volume) = (live.request.kind, live.request.device, live.volume);
         self.look_at_disks();
         let flushes = matches!(kind, IoKind::Flush | IoKind::Write { durable: true });
         if lost && flushes && !self.crashed {
             self.lost(at, volume);
         }
-        if over {
+        if changes {
+            self.tally.merged += 1;
+            self.send_piece(io, piece);
+        } else if more && kind != IoKind::Flush {
+            self.begin_step(io);
+        } else if over {
             let hangs = self.chance(self.faults.hang);
             let wait_ns = if hangs { TIMEOUT_NS } else { self.plan.hear_ns };
             let wait_ns = self.some(wait_ns);
@@ -138,6 +238,13 @@ impl Life<'_> {
 
     pub(super) fn deliver(&mut self, io: u32) -> Result<(), String> {
         let live = self.ios.remove(&io).expect("it was started");
+        if let Some(number) = live.ordered {
+            self.numbers[number as usize] = None;
+            for next in self.order.over(number) {
+                let io = self.numbers[next as usize].expect("it waits");
+                self.begin_step(io);
+            }
+        }
         let volume = live.volume;
         let mut zeroes = Zeroes::No;
         if live.request.kind == IoKind::Read && live.result.is_ok() {
@@ -165,12 +272,20 @@ impl Life<'_> {
                 if live.pieces[piece].2 || self.rng.below(3) == 0 {
                     continue;
                 }
-                let sectors = live.pieces[piece].1 / SECTOR as u64;
+                let length = match &live.by_buffer {
+                    Some(part) if !part.writing => continue,
+                    Some(part) => part.step.length,
+                    None => live.pieces[piece].1,
+                };
+                let sectors = length / SECTOR as u64;
                 let some = self.rng.below(2 * sectors + 2).min(sectors);
                 live.pieces[piece].1 = some * SECTOR as u64;
                 let i = live.request.device.index();
                 let device = live.device.clone().expect("it has pieces");
-                if live.request.kind != IoKind::Flush {
+                if let Some(part) = &live.by_buffer {
+                    let begun = &part.bytes[..some as usize * SECTOR];
+                    let _ = device.disk.write(part.step.at, begun);
+                } else if live.request.kind != IoKind::Flush {
                     let _ = execute(&mut live, piece, &device, &self.plan.devices[i]);
                 }
             }
@@ -185,6 +300,9 @@ fn execute(
     device: &super::device::SimDevice,
     plan: &super::plan::DevicePlan,
 ) -> Result<(), String> {
+    if live.by_buffer.is_some() {
+        return execute_by_buffer(live, device);
+    }
     let (from, length, _) = live.pieces[piece];
     let at = live.request.at + from;
     let range = from as usize..(from + length) as usize;
@@ -194,18 +312,56 @@ fn execute(
         IoKind::Read => disk.read(at, &mut live.bytes[range]).map_err(text),
         IoKind::Write { durable } => {
             disk.write(at, &live.bytes[range]).map_err(text)?;
-            if !durable {
-                return Ok(());
+            match durable {
+                true => sync(device, at, length),
+                false => Ok(()),
             }
-            if device.loss_pending.swap(false, Ordering::Relaxed) {
-                return Err("simulated: data was lost".into());
-            }
-            disk.sync_range(at, length).map_err(text)
         }
         IoKind::Discard if plan.ignores_discards => Ok(()),
         IoKind::Zero | IoKind::ZeroAllocated | IoKind::Discard => {
             disk.zero(at, length).map_err(text)
         }
         IoKind::Flush => device.flush(),
+    }
+}
+
+/// Reads or writes the buffer of a step.
+fn execute_by_buffer(live: &mut SimIo, device: &super::device::SimDevice) -> Result<(), String> {
+    let text = |e: std::io::Error| e.to_string();
+    let part = live.by_buffer.as_mut().expect("it has one");
+    let Through { at, length, .. } = part.step;
+    if part.writing {
+        device.disk.write(at, &part.bytes).map_err(text)?;
+        return match live.request.kind {
+            IoKind::Write { durable: true } => sync(device, at, length),
+            _ => Ok(()),
+        };
+    }
+    device.disk.read(at, &mut part.bytes).map_err(text)?;
+    if live.request.kind == IoKind::Read {
+        let done = live.done as usize;
+        let own = &part.bytes[part.step.own()];
+        live.bytes[done..done + own.len()].copy_from_slice(own);
+        return Ok(());
+    }
+    part.fill(&live.bytes, live.done);
+    part.to_write = true;
+    Ok(())
+}
+
+fn sync(device: &super::device::SimDevice, at: u64, length: u64) -> Result<(), String> {
+    if device.loss_pending.swap(false, Ordering::Relaxed) {
+        return Err("simulated: data was lost".into());
+    }
+    let synced = device.disk.sync_range(at, length);
+    synced.map_err(|e| e.to_string())
+}
+
+impl ByBuffer {
+    /// What is to be written comes into the buffer.
+    fn fill(&mut self, bytes: &[u8], done: u64) {
+        let (done, own) = (done as usize, self.step.own());
+        self.bytes[own.clone()].copy_from_slice(&bytes[done..done + own.len()]);
+        self.writing = true;
     }
 }

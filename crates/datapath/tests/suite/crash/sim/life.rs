@@ -14,6 +14,7 @@ use algo::Rng;
 use array::{Change, CopyHealth, CopyId, CopyPlace, MoveRecord};
 use crashdisk::CrashDisk;
 use datapath::device::SlotSpace;
+use datapath::direct::{Order, Through};
 use datapath::engine::{
     DeviceRequest, Effect, Engine, Failure, Fault, MoveOrder, StoreReply, StoreRequest,
 };
@@ -67,7 +68,24 @@ pub struct SimIo {
     pub(super) bytes: Vec<u8>,
     /// Ranges of it that are executed one by one, and whether they have been.
     pub(super) pieces: Vec<(u64, u64, bool)>,
+    /// Bytes of earlier steps: those of direct I/O come one after the other.
+    pub(super) done: u64,
+    /// The step goes through a buffer.
+    pub(super) by_buffer: Option<ByBuffer>,
+    /// Its number in the order of changes.
+    pub(super) ordered: Option<u32>,
     pub(super) result: Result<(), Fault>,
+}
+
+/// The buffer of a step of direct I/O.
+#[derive(Debug)]
+pub struct ByBuffer {
+    pub(super) step: Through,
+    pub(super) bytes: Vec<u8>,
+    /// It holds what is to be written; else it is to be read.
+    pub(super) writing: bool,
+    /// It has been read, changed, and is to be written next.
+    pub(super) to_write: bool,
 }
 
 /// Why a process did not start.
@@ -105,6 +123,10 @@ pub struct Life<'a> {
     pub(super) next_event: u64,
     pub(super) ios: BTreeMap<u32, SimIo>,
     pub(super) next_io: u32,
+    /// In which order direct I/O changes what.
+    pub(super) order: Order,
+    /// I/Os by their numbers there.
+    pub(super) numbers: Vec<Option<u32>>,
     pub(super) asked: BTreeMap<u64, Asked>,
     pub(super) next_op: &'a mut u64,
     /// Guest requests that are still to come.
@@ -292,6 +314,8 @@ impl<'a> Life<'a> {
             next_event: 0,
             ios: BTreeMap::new(),
             next_io: 0,
+            order: Order::default(),
+            numbers: vec![],
             asked: BTreeMap::new(),
             next_op,
             to_come: plan.requests,

@@ -56,6 +56,12 @@ pub struct Tally {
     pub stopped: u64,
     /// I/O errors.
     pub errors: u64,
+    /// Steps of direct I/O that went through a buffer.
+    pub by_buffer: u64,
+    /// Of these, writes that read first.
+    pub merged: u64,
+    /// Changes that waited for others.
+    pub in_order: u64,
     /// Failed flushes.
     pub losses: u64,
     /// Disks of the map that failed once.

@@ -3,6 +3,7 @@
 use algo::Rng;
 use array::DeviceKind;
 use datapath::EngineLimits;
+use datapath::direct::Alignment;
 use units::Bytes;
 
 /// Size of an extent: the least that an array may have, so that many fit in memory.
@@ -57,6 +58,8 @@ pub struct DevicePlan {
     pub kind: DeviceKind,
     /// Discards do nothing.
     pub ignores_discards: bool,
+    /// I/O passes the page cache by, in blocks that are larger than guests'.
+    pub direct: Option<Alignment>,
 }
 
 /// The world of a seed.
@@ -124,8 +127,9 @@ impl Plan {
                 _ => DeviceKind::File,
             },
             ignores_discards: rng.below(4) == 0,
+            direct: None,
         });
-        let devices = devices.collect();
+        let mut devices: Vec<DevicePlan> = devices.collect();
         let mut often = |out_of: u64, most: u64| match rng.below(out_of) {
             0 => 1 + rng.below(most),
             _ => 0,
@@ -151,6 +155,12 @@ impl Plan {
         let closes = often(3, 400);
         let alternates = second && rng.below(3) == 0;
         let io_ns = 20_000 << rng.below(7);
+        for device in &mut devices {
+            device.direct = (rng.below(3) == 0).then(|| Alignment {
+                memory: 512 << (3 * rng.below(2)),
+                block: 1024 << rng.below(3),
+            });
+        }
         Self {
             volumes,
             devices,
