@@ -46,6 +46,7 @@ fn no_crash_loses_what_was_promised() {
         (tally.by_buffer, 5_000),
         (tally.merged, 2_000),
         (tally.in_order, 500),
+        (tally.again, 100),
     ] {
         assert!(part >= least, "{tally:#?}");
     }

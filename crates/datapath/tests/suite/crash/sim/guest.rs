@@ -17,7 +17,7 @@ pub struct Asked {
     /// What a read has returned so far.
     pub(super) bytes: Vec<u8>,
     /// When it began, for the oracle.
-    began: u64,
+    pub(super) began: u64,
 }
 
 impl Life<'_> {
@@ -37,7 +37,12 @@ impl Life<'_> {
     }
 
     /// A guest asks for this.
-    pub(super) fn send(&mut self, volume: usize, request: GuestRequest) -> Result<(), String> {
+    pub(super) fn send(&mut self, volume: usize, mut request: GuestRequest) -> Result<(), String> {
+        if let Some(guest) = &self.rings[volume] {
+            // It has no other way to say that something has to be durable.
+            let changes = !matches!(request.op, GuestOp::Read | GuestOp::Flush);
+            request.fua = changes && guest.through;
+        }
         *self.next_op += 1;
         let op = *self.next_op;
         let oracle = &mut self.oracles[volume];
@@ -67,6 +72,9 @@ impl Life<'_> {
         self.tally.requests += 1;
         if self.tally.trace {
             eprintln!("{:>12}   volume {volume}: asks {op}: {request:?}", "");
+        }
+        if self.by_ring(volume, op, request) {
+            return Ok(());
         }
         self.engines[volume].submit(self.now_ns, op, request);
         self.settle(volume)

@@ -29,6 +29,7 @@ use super::device::SimDevice;
 use super::guest::Asked;
 use super::oracle::Oracle;
 use super::plan::{DEVICES, Faults, Plan, TIMEOUT_NS};
+use super::rings::{LiveRing, RingGuest};
 use super::stays::Stays;
 
 /// Something that happens at a time.
@@ -50,6 +51,12 @@ pub enum Event {
     Tick,
     /// The keeper is idle.
     Idle,
+    /// What has come into a ring is taken.
+    Take(usize),
+    /// The guest of a ring may see its answers.
+    Publish(usize),
+    /// It looks at them.
+    Look(usize),
     /// An operator has an order.
     Order(usize),
     /// A device that was missing at the start is there again.
@@ -119,6 +126,9 @@ pub struct Life<'a> {
     pub(super) taken: Vec<bool>,
     pub(super) engines: Vec<Engine<u64>>,
     pub(super) oracles: &'a mut Vec<Oracle>,
+    /// Guests that have rings, by volume.
+    pub(super) rings: &'a mut Vec<Option<RingGuest>>,
+    pub(super) live_rings: Vec<Option<LiveRing>>,
     pub(super) events: BTreeMap<(u64, u64), Event>,
     pub(super) next_event: u64,
     pub(super) ios: BTreeMap<u32, SimIo>,
@@ -165,6 +175,7 @@ impl<'a> Life<'a> {
         boot: u128,
         accept: &AcceptLoss,
         oracles: &'a mut Vec<Oracle>,
+        rings: &'a mut Vec<Option<RingGuest>>,
         next_op: &'a mut u64,
         tally: &'a mut Tally,
     ) -> Result<Self, NotStarted> {
@@ -310,6 +321,8 @@ impl<'a> Life<'a> {
             right,
             engines,
             oracles,
+            live_rings: rings.iter().map(|_| None).collect(),
+            rings,
             events: BTreeMap::new(),
             next_event: 0,
             ios: BTreeMap::new(),
@@ -379,6 +392,7 @@ impl<'a> Life<'a> {
 
     /// Sets the guests and the operator going.
     pub fn open_for_guests(&mut self) {
+        self.begin_rings();
         for volume in 0..self.engines.len() {
             self.after(1, Event::Guest(volume));
             let order_ns = self.some(self.plan.order_ns);
@@ -468,6 +482,9 @@ impl<'a> Life<'a> {
                 let idle_ns = self.some(20_000_000);
                 self.after(idle_ns, Event::Idle);
             }
+            Event::Take(volume) => self.take(volume)?,
+            Event::Publish(volume) => self.publish(volume),
+            Event::Look(volume) => self.look(volume)?,
             Event::Order(volume) => self.order(volume)?,
             Event::Back(device) => self.come_back(device)?,
         }
@@ -496,7 +513,11 @@ impl<'a> Life<'a> {
                         result,
                         gaps,
                         ..
-                    } => self.answered(volume, guest, result, &gaps)?,
+                    } => {
+                        if !self.answer_ring(volume, guest, result, &gaps) {
+                            self.answered(volume, guest, result, &gaps)?;
+                        }
+                    }
                     Effect::Store(request) => {
                         let answers =
                             !matches!(request, StoreRequest::Free { .. } | StoreRequest::MoveOver);

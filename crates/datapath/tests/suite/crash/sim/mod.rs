@@ -16,6 +16,7 @@ mod io;
 mod life;
 mod oracle;
 mod plan;
+mod rings;
 mod stays;
 mod world;
 
@@ -100,6 +101,8 @@ pub struct Tally {
     pub first_alone: u64,
     /// Starts with the second copy alone.
     pub second_alone: u64,
+    /// Requests in rings that were in flight when a process was killed, and are done again.
+    pub again: u64,
     /// Answers that waited for a commit in doubt.
     pub settled: u64,
 }

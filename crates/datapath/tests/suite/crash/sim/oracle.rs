@@ -278,12 +278,14 @@ impl Oracle {
         }
     }
 
-    /// The volume as it is found after a crash. Of what is on devices that are missing nothing is known yet.
+    /// The volume as it is found after a crash. Of what is on devices that are missing nothing is known yet. Some requests may be in flight
+    /// all the same: those of a guest that outlived the process.
     pub fn crashed(
         &mut self,
         crash: Crash,
         bytes: &[u8],
         whereabouts: &dyn Fn(usize) -> Whereabouts,
+        goes_on: &dyn Fn(u64) -> bool,
     ) -> Result<(), String> {
         let now = self.now();
         self.reads.clear();
@@ -304,7 +306,7 @@ impl Oracle {
                         lossy,
                     };
                     self.absent.insert(at, absence);
-                    for v in &mut self.sectors[at] {
+                    for v in self.sectors[at].iter_mut().filter(|v| !goes_on(v.op)) {
                         v.answered.get_or_insert(now);
                     }
                     continue;
@@ -336,7 +338,16 @@ impl Oracle {
             let suspect = lossy
                 || back.is_some_and(|a| a.lossy)
                 || versions.iter().filter(same).any(|v| v.suspect);
+            let in_flight: Vec<Version> = versions.extract_if(.., |v| goes_on(v.op)).collect();
+            // A guest that outlived the process flushes what it was told before, and it was this.
+            let mut told = versions.iter().filter(|v| v.value == value && possible(v));
+            let told = told.next().filter(|v| v.acknowledged && told.next().is_none());
+            let since = told.and_then(|v| Some((v.began, v.answered?)));
             found_cached(versions, value, suspect, now);
+            if let (Some((began, answered)), Some(found)) = (since, versions.last_mut()) {
+                (found.began, found.answered) = (began, Some(answered));
+            }
+            versions.extend(in_flight);
         }
         self.clock += 2;
         Ok(())

@@ -67,6 +67,8 @@ pub struct DevicePlan {
 pub struct Plan {
     /// Sizes of the volumes.
     pub volumes: Vec<u64>,
+    /// Which of them have guests with rings, and whether those have their write cache off.
+    pub rings: Vec<Option<bool>>,
     /// Devices, high end first.
     pub devices: Vec<DevicePlan>,
     /// Limits of the engines.
@@ -161,8 +163,11 @@ impl Plan {
                 block: 1024 << rng.below(3),
             });
         }
+        let rings = volumes.iter();
+        let rings = rings.map(|_| (rng.below(3) == 0).then(|| rng.below(3) == 0)).collect();
         Self {
             volumes,
+            rings,
             devices,
             limits: EngineLimits {
                 timeout_ns: TIMEOUT_NS,

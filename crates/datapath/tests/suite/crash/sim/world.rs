@@ -16,6 +16,7 @@ use super::copies::SimPlace;
 use super::life::{Life, NotStarted};
 use super::oracle::{Crash, Oracle, SECTOR, Whereabouts, fill};
 use super::plan::{EXTENT, Faults, Plan, Tampering};
+use super::rings::RingGuest;
 use super::stays;
 
 /// Steps of a life at rest, at most: a second of them is thousands.
@@ -32,6 +33,8 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         .zip(&plan.volumes)
         .map(|(v, s)| Oracle::new(v, *s))
         .collect();
+    let rings = || plan.rings.iter().map(|through| through.map(RingGuest::new));
+    let mut guests: Vec<Option<RingGuest>> = rings().collect();
     let mut next_op = 0;
     let first = CrashDisk::default();
     create(&plan, &first).map_err(|e| format!("create: {e}"))?;
@@ -102,6 +105,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                 boot,
                 &accept,
                 &mut oracles,
+                &mut guests,
                 &mut next_op,
                 tally,
             );
@@ -190,6 +194,9 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             break;
         }
         let end = life.end();
+        if end != Crash::Power {
+            life.keep_rings().map_err(|e| format!("life {round}, a guest looks: {e}"))?;
+        }
         if life.tally.trace {
             eprintln!("{end:?}");
         }
@@ -223,6 +230,9 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         }
         boot += u128::from(power);
         drop(life); // closing its files writes, which nobody who is killed does
+        if power {
+            guests = rings().collect();
+        }
     }
     Ok(())
 }
@@ -417,7 +427,9 @@ impl Life<'_> {
                     None => Whereabouts::There(place),
                 }
             };
-            oracle.crashed(crash, bytes, &whereabouts)?;
+            let in_flight = self.rings[v].as_ref().map(|guest| &guest.kept);
+            let goes_on = |op: u64| in_flight.is_some_and(|kept| kept.contains_key(&op));
+            oracle.crashed(crash, bytes, &whereabouts, &goes_on)?;
         }
         self.space_adds_up()
     }
