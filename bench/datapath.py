@@ -88,12 +88,12 @@ class Server:
 
 
 class Terrace(Server):
-    def __init__(self, dir, tiers=("fast",), more=()):
+    def __init__(self, dir, tiers=("fast",), more=(), direct="auto"):
         self.env = dict(os.environ, TERRACE_ARRAY=os.path.join(dir, "array"), NO_COLOR="1")
         for tier in tiers:
             path = os.path.join(dir, tier)
             os.mkdir(path)
-            self.run("tier", "add", tier, "--dir", path, "--size", f"{2 * SIZE_MIB} MiB")
+            self.run("tier", "add", tier, "--dir", path, "--size", f"{2 * SIZE_MIB} MiB", "--direct", direct)
         self.run("volume", "create", "v", "--size", f"{SIZE_MIB} MiB", "--tier", tiers[0])
         sock = os.path.join(dir, "t.sock")
         args = [TERRACE, "volume", "export", "--listen", f"unix:{sock}", *more]
@@ -112,13 +112,13 @@ def nbdkit(name, dir, plugin, *more):
     return Server(name, args, sock, f"nbd+unix:///?socket={sock}")
 
 
-def qsd(dir):
+def qsd(dir, cache=""):
     sock, image = os.path.join(dir, "qsd.sock"), os.path.join(dir, "qsd.img")
     with open(image, "wb") as f:
         f.truncate(SIZE_MIB << 20)
     args = [
         "qemu-storage-daemon",
-        "--blockdev", f"file,node-name=f,filename={image},aio=io_uring",
+        "--blockdev", f"file,node-name=f,filename={image},aio=io_uring{cache}",
         "--nbd-server", f"addr.type=unix,addr.path={sock},max-connections=0",
         "--export", "nbd,id=e,node-name=f,name=v,writable=on",
     ]
@@ -269,6 +269,41 @@ def poll(dir, options):
     return out
 
 
+def direct(dir, options):
+    """Files on a disk past the page cache and through it, beside QEMU's storage daemon either way, in turn; ratios of single runs."""
+    servers = []
+    for name in ("direct", "cached"):
+        os.mkdir(os.path.join(dir, name))
+        on = "on" if name == "direct" else "off"
+        server = Terrace(os.path.join(dir, name), direct=on)
+        server.name = f"terrace {name}"
+        servers.append(server)
+        cache = "cache.direct=on" if name == "direct" else "cache.direct=off"
+        peer = qsd(os.path.join(dir, name), f",{cache}")
+        peer.name = f"qsd {name}"
+        servers.append(peer)
+    for server in servers:
+        fill(server.uri)
+    out = {}
+    for job, args in JOBS.items():
+        key, unit = ("mib_s", "MiB/s") if job.startswith("1M") else ("iops", "IOPS")
+        runs = {s.name: [] for s in servers}
+        for _ in range(options.runs):
+            for server in servers:
+                runs[server.name].append(measure(server, args, options.seconds))
+        print(f"\n{job:16} {unit:>9} {'mean us':>9} {'p99 us':>9} {'CPU us/req':>11} {'of qsd: worst':>14} {'median':>8}")
+        for name, results in runs.items():
+            row = medians(results)
+            ratios = [a[key] / b[key] for a, b in zip(results, runs[name.replace("terrace", "qsd")])]
+            row["worst"], row["median"] = min(ratios), statistics.median(ratios)
+            out.setdefault(job, {})[name] = row
+            told = f"{row['worst']:13.2f}x {row['median']:7.2f}x" if name.startswith("terrace") else ""
+            print(f"  {name:14} {row[key]:9.0f} {row['mean_us']:9.1f} {row['p99_us']:9.1f} {row['cpu_us']:11.2f} {told}", flush=True)
+    for server in servers:
+        server.stop()
+    return out
+
+
 def filters(dir, options):
     """What the filters cost while they have nothing to do: the same load with them off and on, in turn."""
     server = Terrace(dir)
@@ -348,9 +383,9 @@ def move(dir, options):
     return {"quiet": q, "moving": m, "mib_s": speed}
 
 
-def directory(options):
+def directory(options, on_disk=False):
     """Where files are that are served: on a disk, or in memory."""
-    base = options.disk or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
+    base = options.disk or (os.path.abspath("target") if on_disk else "/dev/shm" if os.path.isdir("/dev/shm") else None)
     return tempfile.TemporaryDirectory(dir=base, prefix="terrace-bench-")
 
 
@@ -366,9 +401,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--disk", metavar="DIR", help="files on a disk instead of in memory")
     parser.add_argument("--json", metavar="FILE", help="keep the numbers")
-    parser.add_argument("part", nargs="*", help="peers, poll, filters, inject, move")
+    parser.add_argument("part", nargs="*", help="peers, poll, direct, filters, inject, move")
     options = parser.parse_args()
-    parts = {"peers": peers, "poll": poll, "filters": filters, "inject": inject, "move": move}
+    parts = {"peers": peers, "poll": poll, "direct": direct, "filters": filters, "inject": inject, "move": move}
     for program in ("fio", "nbdkit", "qemu-storage-daemon"):
         if not shutil.which(program):
             sys.exit(f"skipped: needs {program}")
@@ -376,7 +411,7 @@ def main():
     for name in options.part or ["peers"]:
         if name not in parts:
             sys.exit(f"no part {name!r}: {', '.join(parts)}")
-        with directory(options) as dir:
+        with directory(options, on_disk=name == "direct") as dir:
             numbers[name] = parts[name](dir, options)
     keep(options, numbers)
 

@@ -56,6 +56,55 @@ def ours(dir):
     return os.path.join(sockets, "v.sock"), server
 
 
+def pin(pid, core):
+    """All threads of a process, on one core."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), {core})
+
+
+def beside_nbd(dir, options):
+    """The same server and volume by vhost-user and by NBD, in turn: the server on one core, the client on another, which the guest has
+    for itself."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        sys.exit("skipped: needs two cores")
+    socket, server = ours(dir)
+    client(socket, "fill")
+    pin(server.process.pid, cores[0])
+    os.sched_setaffinity(0, {cores[1]})
+    ways = {
+        "vhost-user": lambda *job: ["vhost-client", socket, *job],
+        "NBD": lambda *job: ["nbd-client", os.path.join(dir, "t.sock"), "v", *job],
+    }
+    numbers = {}
+    for job, words in JOBS.items():
+        if options.jobs not in job:
+            continue
+        runs = {name: [] for name in ways}
+        for _ in range(options.runs):
+            for name, way in ways.items():
+                before = server.cpu_s()
+                words_of = [str(w) for w in way(*words[:2], options.seconds, words[2])]
+                done = subprocess.run([BENCH, *words_of], capture_output=True, text=True)
+                if done.returncode != 0:
+                    sys.exit(f"the client failed: {done.stderr}")
+                result = json.loads(done.stdout)
+                result["cpu_us"] = (server.cpu_s() - before) * 1e6 / max(result["requests"], 1)
+                runs[name].append(result)
+        numbers[job] = runs
+        print(f"\n{job:22} {'IOPS':>9} {'mean us':>9} {'CPU us/req':>11}")
+        for name, results in runs.items():
+            row = datapath.medians(results)
+            print(f"  {name:20} {row['iops']:9.0f} {row['mean_us']:9.1f} {row['cpu_us']:11.2f}")
+        speed = [v["iops"] / n["iops"] for v, n in zip(runs["vhost-user"], runs["NBD"])]
+        wanted = {1: 1.5, 32: 2.0}[words[1]]
+        met = statistics.median(speed) >= wanted
+        print(f"  {'met ' if met else 'MISS'} {statistics.median(speed):.2f}x the IOPS of NBD (worst {min(speed):.2f}x, wanted {wanted}x)", flush=True)
+    server.stop()
+    os.sched_setaffinity(0, cores)
+    return numbers
+
+
 def measure(socket, server, job, seconds):
     op, depth, wait = JOBS[job]
     before = server.cpu_s()
@@ -71,7 +120,11 @@ def main():
     parser.add_argument("--disk", metavar="DIR", help="files on a disk instead of in memory")
     parser.add_argument("--json", metavar="FILE", help="keep the numbers")
     parser.add_argument("--jobs", metavar="TEXT", default="", help="only those whose name has this")
+    parser.add_argument("part", nargs="?", default="daemon", choices=("daemon", "nbd"), help="whom to measure beside")
     options = parser.parse_args()
+    if options.part == "nbd":
+        with datapath.directory(options) as dir:
+            return datapath.keep(options, beside_nbd(dir, options))
     if not shutil.which("qemu-storage-daemon"):
         sys.exit("skipped: needs qemu-storage-daemon")
     with datapath.directory(options) as dir:

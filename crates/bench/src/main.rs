@@ -22,6 +22,7 @@ mod mrc_corrections;
 mod mrc_native;
 mod mrc_speed;
 mod native_read;
+mod nbd_client;
 mod passive_sensitivity;
 mod plan_speed;
 mod replay_speed;
@@ -88,6 +89,11 @@ const BENCHES: &[Bench] = &[
         "native-read",
         "[RECORDS [RUNS [DIRECTORY [json]]]]",
         native_read::main,
+    ),
+    Bench(
+        "nbd-client",
+        "SOCKET EXPORT read|write DEPTH SECONDS sleep|spin",
+        nbd_client::main,
     ),
     Bench("passive-sensitivity", "[--json]", passive_sensitivity::main),
     Bench("plan-speed", "[VOLUMES [TIERS [RUNS]]]", plan_speed::main),

@@ -1,7 +1,8 @@
 //! Tiers, volumes and measurements for people.
 
-use datapath::desk::{TierInfo, VolumeInfo};
+use datapath::desk::{DeviceInfo, TierInfo, VolumeInfo};
 use datapath::{Injected, LastMove, Latency, Measured};
+use model::DirectIo;
 use report::{number, table, words};
 use serde::Serialize;
 use units::{Bytes, BytesPerSec};
@@ -83,6 +84,11 @@ fn times(part: Bytes, whole: Bytes) -> String {
     }
 }
 
+/// Whether there is something to say of how a device is used.
+fn wanted(device: &DeviceInfo) -> bool {
+    device.direct != DirectIo::Off
+}
+
 /// `terrace tier list`
 pub fn tiers(all: &Tiers) -> String {
     let columns = [
@@ -97,7 +103,7 @@ pub fn tiers(all: &Tiers) -> String {
         number("limit MiB/s", ""),
         words("where"),
     ];
-    let (mut rows, mut lost) = (vec![], String::new());
+    let (mut rows, mut used, mut lost) = (vec![], String::new(), String::new());
     for tier in &all.tiers {
         let iops = tier.iops.map_or(NONE.into(), |i| fixed(i.0, 0));
         let bandwidth = tier.bandwidth.map(|b| fixed(b.as_f64() / MIB, 1));
@@ -119,6 +125,14 @@ pub fn tiers(all: &Tiers) -> String {
                 Some((true, _)) => " (direct)",
                 Some((false, _)) | None => "",
             };
+            if let Some((direct, why)) = device.direct_now.as_ref().filter(|_| wanted(device)) {
+                let way = match direct {
+                    true => "direct I/O",
+                    false => "through the page cache",
+                };
+                let line = format!("device {}: {way}: {why}", device.name);
+                used += &format!("{}\n", report::printable(&line));
+            }
             let is_lost = if device.lost.is_some() { " (lost)" } else { "" };
             if let Some(why) = &device.lost {
                 let name = &device.name;
@@ -155,7 +169,7 @@ pub fn tiers(all: &Tiers) -> String {
         String::new(),
         bound.unwrap_or_default(),
     ]);
-    below(table(&columns, rows), &lost)
+    below(table(&columns, rows), &format!("{used}{lost}"))
 }
 
 /// A table, and lines below it, if there are any.
@@ -427,8 +441,6 @@ pub fn injected(i: &Injected) -> String {
 
 #[cfg(test)]
 mod tests {
-    use datapath::desk::DeviceInfo;
-    use model::DirectIo;
 
     use super::*;
 
@@ -474,6 +486,26 @@ mod tests {
             },
             incomplete: incomplete.map(Into::into),
         }
+    }
+
+    #[test]
+    fn how_a_device_is_used_is_said_with_the_reason_where_there_is_a_choice() {
+        let mut all = tier("fast", None);
+        all.devices[0].direct_now = Some((false, "as it was set".into()));
+        let text = |tier: &TierInfo| tiers(&Tiers::of(vec![tier.clone()], None));
+        assert!(
+            !text(&all).contains("page cache"),
+            "nobody asked for another way"
+        );
+        all.devices[0].direct = DirectIo::Auto;
+        let why = "a durable write of 4 KiB takes 92 µs";
+        all.devices[0].direct_now = Some((true, why.into()));
+        let said = text(&all);
+        assert!(said.contains("fast-0 (direct)"), "{said}");
+        assert!(
+            said.contains(&format!("device fast-0: direct I/O: {why}")),
+            "{said}"
+        );
     }
 
     #[test]

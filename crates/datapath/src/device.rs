@@ -488,6 +488,8 @@ mod tests {
 
     fn fs_blocks() -> impl Iterator<Item = String> {
         let entries = std::fs::read_dir("/sys/block").into_iter().flatten();
-        entries.flatten().filter_map(|e| e.file_name().into_string().ok())
+        entries
+            .flatten()
+            .filter_map(|e| e.file_name().into_string().ok())
     }
 }

@@ -98,7 +98,11 @@ impl Alignment {
             };
         }
         let all = self.blocks(at, left);
-        let at_once = if writes { MERGED_AT_ONCE } else { THROUGH_BYTES };
+        let at_once = if writes {
+            MERGED_AT_ONCE
+        } else {
+            THROUGH_BYTES
+        };
         if all.end - all.start <= at_once {
             return through(left);
         }

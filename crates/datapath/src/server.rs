@@ -425,7 +425,10 @@ fn settle_direct(keeper: &Keeper) {
     for device in keeper.devices.values() {
         let name = &device.name;
         if let Some(why) = device.direct_refused() {
-            warn!(device = name, why, "it goes through the page cache, though direct I/O was asked for");
+            warn!(
+                device = name,
+                why, "it goes through the page cache, though direct I/O was asked for"
+            );
         } else if let Some((direct, why)) = device.direct_why() {
             debug!(device = name, direct, why, "how it is used");
         }

@@ -659,3 +659,71 @@ fn a_volume_served_by_vhost_user_is_one_too() {
     site.stop();
     assert!(!site.path("vhost/db.sock").exists());
 }
+
+#[test]
+fn a_device_passes_the_page_cache_by_where_that_is_wanted_and_possible() {
+    let mut site = Site::empty();
+    let add = |site: &Site, tier: &str, dir: &std::path::Path, direct: &str| {
+        let dir = dir.to_str().unwrap();
+        site.run(&[
+            "tier", "add", tier, "--dir", dir, "--size", "8M", "--direct", direct,
+        ])
+    };
+    let said = |out: std::process::Output| String::from_utf8(out.stderr).unwrap();
+    let memory = site.path("memory");
+    std::fs::create_dir(&memory).unwrap();
+    let is_memory = datapath::device::is_in_memory(&memory);
+    if is_memory {
+        let said = said(add(&site, "fast", &memory, "on"));
+        assert!(
+            said.contains("direct I/O is not possible: it is memory"),
+            "{said}"
+        );
+        assert_eq!(
+            std::fs::read_dir(&memory).unwrap().count(),
+            0,
+            "nothing is left"
+        );
+    }
+    let disk = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    if datapath::device::is_in_memory(disk.path()) {
+        return testkit::needs::skipped("a build directory on a disk");
+    }
+    assert!(add(&site, "memory", &memory, "auto").status.success());
+    assert!(add(&site, "fast", disk.path(), "on").status.success());
+    assert!(add(&site, "slow", disk.path(), "auto").status.success());
+    let wrong = said(add(&site, "other", disk.path(), "maybe"));
+    assert!(wrong.contains("is none of auto, on and off"), "{wrong}");
+    site.serve(&[]);
+    let list = site.ok(&["tier", "list"]);
+    let line = |device: &str| {
+        let line = list
+            .lines()
+            .find(|l| l.starts_with(&format!("device {device}:")));
+        line.unwrap_or_else(|| panic!("{device}: {list}"))
+    };
+    assert!(!is_memory || line("memory-0").ends_with("through the page cache: it is memory"));
+    assert!(line("fast-0").ends_with("direct I/O: as it was set"));
+    assert!(line("slow-0").contains("a durable write of 4 KiB takes"));
+    let done = said(site.run(&["device", "direct", "fast-0", "off"]));
+    assert!(
+        done.contains("from the next start of its server on"),
+        "{done}"
+    );
+    let fast = |site: &Site| {
+        let all = site.json(&["tier", "list"]);
+        let all = all["tiers"].as_array().unwrap();
+        let fast = all.iter().find(|t| t["name"] == "fast").unwrap();
+        let device = &fast["devices"][0];
+        (device["direct"].clone(), device["direct_now"][0].clone())
+    };
+    assert_eq!(
+        fast(&site),
+        (json!("off"), json!(true)),
+        "until the next start"
+    );
+    site.stop();
+    site.serve(&[]);
+    assert_eq!(fast(&site), (json!("off"), json!(false)));
+    site.stop();
+}

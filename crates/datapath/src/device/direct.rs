@@ -161,7 +161,9 @@ fn open_direct(file: &File) -> Result<DirectFile, String> {
     let mut head = Buf::new(SUPERBLOCKS_BYTES).target(0..SUPERBLOCKS_BYTES);
     match direct.file.read_at(&mut head, 0) {
         Ok(SUPERBLOCKS_BYTES) => Ok(direct),
-        Ok(n) => Err(format!("a direct read of it has {n} bytes of {SUPERBLOCKS_BYTES}")),
+        Ok(n) => Err(format!(
+            "a direct read of it has {n} bytes of {SUPERBLOCKS_BYTES}"
+        )),
         Err(error) => Err(format!("a direct read of it fails: {error}")),
     }
 }
@@ -237,7 +239,12 @@ fn measure(file: &File, direct: &DirectFile) -> io::Result<Measured> {
             let began = Instant::now();
             write_durably(file, &buf, at)?;
             writes.push(began.elapsed());
-            fadvise(file, at, std::num::NonZeroU64::new(BYTES as u64), Advice::DontNeed)?;
+            fadvise(
+                file,
+                at,
+                std::num::NonZeroU64::new(BYTES as u64),
+                Advice::DontNeed,
+            )?;
             let began = Instant::now();
             file.read_exact_at(&mut buf, at)?;
             reads.push(began.elapsed());

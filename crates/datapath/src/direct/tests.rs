@@ -8,7 +8,13 @@ const SECTOR_IN_PAGE: Alignment = Alignment {
 };
 
 /// All steps of an I/O.
-fn steps(alignment: Alignment, writes: bool, at: u64, length: u64, from: usize) -> Vec<(u64, Step)> {
+fn steps(
+    alignment: Alignment,
+    writes: bool,
+    at: u64,
+    length: u64,
+    from: usize,
+) -> Vec<(u64, Step)> {
     let mut all = vec![];
     let mut done = 0;
     while done < length {
@@ -44,7 +50,10 @@ fn memory_that_does_not_fit_takes_a_buffer_and_no_read() {
     let first = through(8192, 256 << 10, 0, 256 << 10);
     let second = through(8192 + (256 << 10), 44 << 10, 0, 44 << 10);
     assert_eq!(all, [(8192, first), (8192 + (256 << 10), second)]);
-    assert!(all.iter().all(|s| !matches!(s.1, Step::Through(t) if t.merges())));
+    assert!(
+        all.iter()
+            .all(|s| !matches!(s.1, Step::Through(t) if t.merges()))
+    );
 }
 
 #[test]
@@ -176,7 +185,11 @@ fn no_write_brings_back_what_was_written_beside_it() {
             }
             for (byte, value) in device.iter().enumerate() {
                 let known = possible[byte].iter().any(|p| p.0 == *value);
-                assert!(known, "seed {seed}, byte {byte}: {value} of {:?}", possible[byte]);
+                assert!(
+                    known,
+                    "seed {seed}, byte {byte}: {value} of {:?}",
+                    possible[byte]
+                );
             }
         }
     }
@@ -186,7 +199,10 @@ fn no_write_brings_back_what_was_written_beside_it() {
 fn whole_blocks_wait_for_nobody_but_those_that_read_first() {
     let mut order = Order::default();
     assert!(order.begin(0, 0, 0..4096, false));
-    assert!(order.begin(1, 0, 0..4096, false), "both are guests' own affair");
+    assert!(
+        order.begin(1, 0, 0..4096, false),
+        "both are guests' own affair"
+    );
     assert!(!order.begin(2, 0, 0..4096, true));
     assert!(!order.begin(3, 0, 0..8192, false));
     assert!(order.begin(4, 1, 0..8192, false), "another device");

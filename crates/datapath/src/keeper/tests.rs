@@ -9,8 +9,8 @@ use array::{
     FilePlace, Fresh, Health, Superblock, TierRecord, VolumeRecord,
 };
 use crashdisk::CrashDisk;
-use tempfile::TempDir;
 use model::DirectIo;
+use tempfile::TempDir;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 

@@ -22,13 +22,20 @@ struct Loop(PathBuf);
 
 impl Loop {
     fn over(file: &Path) -> Self {
-        std::fs::File::create(file).unwrap().set_len(32 << 20).unwrap();
+        std::fs::File::create(file)
+            .unwrap()
+            .set_len(32 << 20)
+            .unwrap();
         let made = Command::new("losetup")
             .args(["--find", "--show", "--sector-size", "4096"])
             .arg(file)
             .output()
             .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         Self(String::from_utf8(made.stdout).unwrap().trim().into())
     }
 }
@@ -98,7 +105,10 @@ fn guest(mut client: Client, number: u64, guests: u64, stop: &AtomicBool) -> Vec
             5 => client.flush().unwrap(),
             _ => {
                 let found = client.read(at, length as u32).unwrap();
-                assert!(found == bytes[range], "guest {number}, {length} bytes at {at}");
+                assert!(
+                    found == bytes[range],
+                    "guest {number}, {length} bytes at {at}"
+                );
             }
         }
     }
@@ -156,7 +166,9 @@ fn side_by_side(io: IoChoice, devices: [NewDevice; 2], must: [bool; 2]) {
 }
 
 fn moving(site: &Site) -> bool {
-    match site.ask(Ask::Show { volume: "data".into() }) {
+    match site.ask(Ask::Show {
+        volume: "data".into(),
+    }) {
         Ok(Told::Volumes { volumes }) => volumes[0].moving_to.is_some(),
         other => panic!("{other:?}"),
     }
@@ -193,9 +205,8 @@ fn guests_of_one_block_never_undo_one_another_on_block_devices_of_large_blocks()
     let Some(dir) = on_disk() else { return };
     let disks = ["fast", "slow"].map(|name| Loop::over(&dir.path().join(name)));
     for io in [IoChoice::Auto, IoChoice::Threads] {
-        let devices = [("fast", &disks[0]), ("slow", &disks[1])].map(|(tier, disk)| {
-            device(tier, NewSource::Block(disk.0.clone()), DirectIo::On)
-        });
+        let devices = [("fast", &disks[0]), ("slow", &disks[1])]
+            .map(|(tier, disk)| device(tier, NewSource::Block(disk.0.clone()), DirectIo::On));
         side_by_side(io, devices, [true, true]);
     }
 }

@@ -341,7 +341,9 @@ impl Oracle {
             let in_flight: Vec<Version> = versions.extract_if(.., |v| goes_on(v.op)).collect();
             // A guest that outlived the process flushes what it was told before, and it was this.
             let mut told = versions.iter().filter(|v| v.value == value && possible(v));
-            let told = told.next().filter(|v| v.acknowledged && told.next().is_none());
+            let told = told
+                .next()
+                .filter(|v| v.acknowledged && told.next().is_none());
             let since = told.and_then(|v| Some((v.began, v.answered?)));
             found_cached(versions, value, suspect, now);
             if let (Some((began, answered)), Some(found)) = (since, versions.last_mut()) {

@@ -164,7 +164,9 @@ impl Plan {
             });
         }
         let rings = volumes.iter();
-        let rings = rings.map(|_| (rng.below(3) == 0).then(|| rng.below(3) == 0)).collect();
+        let rings = rings
+            .map(|_| (rng.below(3) == 0).then(|| rng.below(3) == 0))
+            .collect();
         Self {
             volumes,
             rings,

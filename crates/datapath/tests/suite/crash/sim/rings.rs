@@ -76,7 +76,9 @@ impl RingGuest {
             },
             through,
             heads: BTreeMap::new(),
-            free: (0..u64::from(SIZE)).map(|n| HEADS + n * HEAD_BYTES).collect(),
+            free: (0..u64::from(SIZE))
+                .map(|n| HEADS + n * HEAD_BYTES)
+                .collect(),
             kept: BTreeMap::new(),
         }
     }
@@ -128,7 +130,10 @@ impl RingGuest {
             let (op, at) = self.heads.remove(&head).expect("it was handed in");
             let mut status = [0];
             self.driver.get(at + STATUS_AT, &mut status);
-            assert!(status[0] < 2, "request {op} is answered, and says {status:?}");
+            assert!(
+                status[0] < 2,
+                "request {op} is answered, and says {status:?}"
+            );
             self.free.push(at);
             all.push((op, status[0] == 0));
         }

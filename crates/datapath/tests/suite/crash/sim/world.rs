@@ -195,7 +195,8 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         }
         let end = life.end();
         if end != Crash::Power {
-            life.keep_rings().map_err(|e| format!("life {round}, a guest looks: {e}"))?;
+            life.keep_rings()
+                .map_err(|e| format!("life {round}, a guest looks: {e}"))?;
         }
         if life.tally.trace {
             eprintln!("{end:?}");
