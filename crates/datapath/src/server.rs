@@ -20,7 +20,7 @@ use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::registry::{Access, Home, Registry};
-use crate::vhost::{Allowed, Sockets};
+use crate::vhost::{Allowed, DESCRIPTORS_EACH, Sockets};
 use crate::worker::{Inbox, Lookers, Message, SLACK_OLD_NS, Shared, TICK, Worker};
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
@@ -168,6 +168,8 @@ pub struct Server {
     threads: Vec<JoinHandle<std::io::Result<()>>>,
     keeper: Option<(Sender<ToKeeper>, JoinHandle<()>)>,
     sockets: Vec<PathBuf>,
+    /// Descriptors for connections.
+    descriptors: usize,
     /// For guests whose memory is mapped.
     vhost: Option<Sockets>,
     next: Arc<AtomicUsize>,
@@ -197,6 +199,7 @@ impl Server {
             threads: vec![],
             keeper: None,
             sockets: vec![],
+            descriptors,
             vhost: None,
             next: Arc::new(AtomicUsize::new(0)),
         };
@@ -312,6 +315,7 @@ impl Server {
         let allowed = Allowed {
             open: self.shared.connections.clone(),
             most: self.config.connections_max,
+            guests_most: (self.descriptors / 2 / DESCRIPTORS_EACH).max(1),
         };
         let sockets = Sockets::start(dir, self.workers.clone(), allowed)?;
         for (export, home) in self.shared.registry.all() {

@@ -48,6 +48,9 @@ const PROTOCOL: u64 = 1 << 30;
 /// The byte of the configuration that says whether there is a write cache.
 const WRITE_CACHE_AT: u32 = 32;
 
+/// Bytes of the configuration that are of use.
+const CONFIG_BYTES: u32 = 60;
+
 /// What a guest is like.
 #[derive(Debug, Clone, Copy)]
 pub struct Like {
@@ -126,6 +129,8 @@ pub struct Guest {
     queues: Vec<GuestQueue>,
     kept: Option<(VhostUserInflight, File)>,
     features: u64,
+    /// It was connected before.
+    started: bool,
     connection: Option<Frontend>,
 }
 
@@ -157,6 +162,7 @@ impl Guest {
             queues: vec![],
             kept: None,
             features: 0,
+            started: false,
             connection: None,
         };
         let event = || EventFd::new(NONBLOCK).expect("an event counter");
@@ -200,6 +206,13 @@ impl Guest {
         front.set_protocol_features(wanted).map_err(text)?;
         front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         front.set_features(self.features).map_err(text)?;
+        if !std::mem::replace(&mut self.started, true) {
+            // Who runs a guest asks when it starts it, and never again.
+            let room = [0; CONFIG_BYTES as usize];
+            let flags = VhostUserConfigFlags::WRITABLE;
+            let told = front.get_config(0, CONFIG_BYTES, flags, &room);
+            told.map_err(text)?;
+        }
         if self.like.keeps {
             if self.kept.is_none() {
                 let asked = VhostUserInflight::new(0, 0, self.like.queues, self.like.size);
@@ -261,6 +274,20 @@ impl Guest {
             front.set_vring_enable(n, true).map_err(text)?;
         }
         Ok(())
+    }
+
+    /// The guest is reset while nobody serves it: what was in flight is nobody's, and its queues are new. What it was told of its disk stays.
+    pub fn reset(&mut self) {
+        self.disconnect();
+        self.kept = None;
+        for queue in &mut self.queues {
+            let at = queue.driver.places()[0] as usize;
+            let (size, indexed) = (self.like.size, self.like.without & EVENT_INDEX == 0);
+            let zeroes = vec![0; Driver::bytes(size)];
+            queue.driver.put(at as u64, &zeroes);
+            queue.driver = Driver::new(self.map.clone(), at, size, indexed);
+            queue.free = (0..size).rev().collect();
+        }
     }
 
     /// Leaves the server, with whatever is in flight.

@@ -26,4 +26,4 @@ mod memory;
 mod session;
 mod sockets;
 
-pub use sockets::{Allowed, Sockets};
+pub use sockets::{Allowed, DESCRIPTORS_EACH, Sockets};

@@ -10,7 +10,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::warn;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
@@ -28,6 +30,9 @@ use super::memory::{Kept, event, guest_memory, known_ledger, new_ledger};
 use crate::text::explain;
 use crate::worker::{Durability, Inbox, Message, RingGuestSetup, RingOrder, RingSetup};
 
+/// A connection that says nothing for so long after it was made is closed.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+
 /// What is served to whom.
 pub struct Served {
     pub name: String,
@@ -39,6 +44,9 @@ pub struct Served {
 /// Converses until the connection ends.
 pub fn converse(socket: UnixStream, served: Served) {
     let name = served.name.clone();
+    if !says_something(&socket) {
+        return;
+    }
     let worker = served.worker.clone();
     let Some(session) = Session::begin(&socket, served) else {
         return; // it is not served any more
@@ -58,6 +66,16 @@ pub fn converse(socket: UnixStream, served: Served) {
         }
     }
     worker.send(Message::Ring(RingOrder::Gone(guest)));
+}
+
+/// Whether whoever has connected says something in time. A guest that runs may have nothing to say for days, but not at first.
+fn says_something(socket: &UnixStream) -> bool {
+    let time = Timespec {
+        tv_sec: FIRST_WORD.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&time)), Ok(1..))
 }
 
 /// A ring as far as it is known.
@@ -80,8 +98,10 @@ struct Session {
     memory: Option<Arc<Memory>>,
     kept: Option<Kept>,
     rings: Vec<RingState>,
-    /// Whether the guest left its write cache on.
-    cached: bool,
+    /// Whether the guest has its write cache on, as far as is known. Who runs it asks when it starts the guest, and is told that it has; later
+    /// the guest says it, or what is kept does. A guest that was started anew while nobody served it may be told something else by who
+    /// runs it: then it is not known, and each write is durable before it is answered.
+    cached: Option<bool>,
     /// As the worker has it.
     durability: Option<Durability>,
 }
@@ -115,7 +135,7 @@ impl Session {
             memory: None,
             kept: None,
             rings,
-            cached: true,
+            cached: None,
             durability: None,
         })
     }
@@ -143,7 +163,8 @@ impl Session {
 
     /// Says when writes are answered, if that has changed.
     fn tell_durability(&mut self) -> Result<()> {
-        let durability = match blk::flushes(self.features, self.cached) {
+        let cached = self.cached == Some(true);
+        let durability = match blk::flushes(self.features, cached) {
             true => Durability::ByFlush,
             false => Durability::ByWrite,
         };
@@ -377,7 +398,12 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        let config = blk::config(self.served.bytes, QUEUES_MAX, self.cached);
+        let known = self.cached.is_some();
+        let cached = *self.cached.get_or_insert(true);
+        if !known {
+            self.tell_durability_again()?;
+        }
+        let config = blk::config(self.served.bytes, QUEUES_MAX, cached);
         let end = offset.checked_add(size).ok_or(Error::InvalidParam)?;
         let asked = config.get(offset as usize..end as usize);
         asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)
@@ -387,23 +413,23 @@ impl VhostUserBackendReqHandlerMut for Session {
         let (blk::WRITE_CACHE_AT, [cached]) = (offset, bytes) else {
             return Err(Error::InvalidParam);
         };
-        self.cached = *cached != 0;
+        self.cached = Some(*cached != 0);
         if let Some(kept) = &self.kept {
-            kept.ledger.note_writes_through(!self.cached);
+            kept.ledger.note_writes_through(*cached == 0);
         }
         self.tell_durability_again()
     }
 
     fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         let (told, file, kept) = new_ledger(asked.num_queues, asked.queue_size).or_else(refused)?;
-        kept.ledger.note_writes_through(!self.cached);
+        kept.ledger.note_writes_through(self.cached != Some(true));
         self.kept = Some(kept);
         Ok((told, file))
     }
 
     fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
         let kept = known_ledger(told, file).or_else(refused)?;
-        self.cached &= !kept.ledger.writes_through();
+        self.cached = Some(self.cached != Some(false) && !kept.ledger.writes_through());
         self.kept = Some(kept);
         Ok(())
     }

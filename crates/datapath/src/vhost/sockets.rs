@@ -43,7 +43,15 @@ struct Listening {
     bytes: u64,
     home: Home,
     listener: UnixListener,
+    /// Its connections.
+    open: Arc<AtomicUsize>,
 }
+
+/// Connections to one volume. A guest needs one; a few more are those that were left and have not ended.
+const OF_VOLUME_MAX: usize = 8;
+
+/// Descriptors that a connection may have: kicks, interrupts and errors of its queues, its memory, what is in flight.
+pub const DESCRIPTORS_EACH: usize = 3 * vring::QUEUES_MAX as usize + 16;
 
 /// What connections are counted in, and how many there may be.
 #[derive(Debug, Clone)]
@@ -52,6 +60,8 @@ pub struct Allowed {
     pub open: Arc<AtomicUsize>,
     /// At most.
     pub most: usize,
+    /// Of these, by vhost-user.
+    pub guests_most: usize,
 }
 
 impl Sockets {
@@ -74,6 +84,7 @@ impl Sockets {
             listening: vec![],
             workers,
             allowed,
+            guests: Arc::default(),
         };
         std::thread::Builder::new()
             .name("terrace-vhost".into())
@@ -120,6 +131,7 @@ impl Sockets {
             bytes,
             home,
             listener,
+            open: Arc::default(),
         }));
         Ok(())
     }
@@ -165,6 +177,8 @@ struct Waiter {
     listening: Vec<Listening>,
     workers: Vec<Inbox>,
     allowed: Allowed,
+    /// Connections.
+    guests: Arc<AtomicUsize>,
 }
 
 impl Waiter {
@@ -181,9 +195,11 @@ impl Waiter {
             for (listening, _) in self.listening.iter().zip(&ready[1..]).filter(|(_, r)| **r) {
                 match listening.listener.accept() {
                     Ok((socket, _)) => {
-                        if !self.welcome(listening, socket) && seldom(&mut too_many) {
-                            let most = self.allowed.most;
-                            warn!(most, "a connection was refused: there are too many");
+                        if let Err(TooMany { most, of }) = self.welcome(listening, socket)
+                            && seldom(&mut too_many)
+                        {
+                            let volume = &listening.volume;
+                            warn!(volume, most, of, "a connection was refused: there are too many");
                         }
                     }
                     Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -214,12 +230,21 @@ impl Waiter {
         }
     }
 
-    /// Lets a connection have its thread; whether there may be another one.
-    fn welcome(&self, listening: &Listening, socket: UnixStream) -> bool {
-        let open = self.allowed.open.clone();
-        if open.fetch_add(1, Ordering::AcqRel) >= self.allowed.most {
-            open.fetch_sub(1, Ordering::AcqRel);
-            return false;
+    /// Lets a connection have its thread; how many there may be, if there are as many.
+    fn welcome(&self, listening: &Listening, socket: UnixStream) -> Result<(), TooMany> {
+        let counts = [
+            (&listening.open, OF_VOLUME_MAX, "to this volume"),
+            (&self.guests, self.allowed.guests_most, "by vhost-user"),
+            (&self.allowed.open, self.allowed.most, "of all kinds"),
+        ];
+        // Those that were taken go back with what is dropped here.
+        let mut counted = vec![];
+        for (open, most, of) in counts {
+            let before = open.fetch_add(1, Ordering::AcqRel);
+            counted.push(Counted(open.clone()));
+            if before >= most {
+                return Err(TooMany { most, of });
+            }
         }
         let served = Served {
             name: listening.volume.clone(),
@@ -227,7 +252,6 @@ impl Waiter {
             home: listening.home,
             worker: self.workers[listening.home.worker].clone(),
         };
-        let counted = Counted(open);
         let spawned = std::thread::Builder::new()
             .name("terrace-guest".into())
             .spawn(move || {
@@ -238,8 +262,14 @@ impl Waiter {
         if let Err(why) = spawned {
             warn!(%why, "a connection was refused: there is no thread for it");
         }
-        true
+        Ok(())
     }
+}
+
+/// Connections of a kind are as many as there may be.
+struct TooMany {
+    most: usize,
+    of: &'static str,
 }
 
 /// A connection that counts until this is gone.

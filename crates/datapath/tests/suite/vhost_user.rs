@@ -376,6 +376,13 @@ fn a_guest_that_never_flushes_is_answered_when_it_is_durable() {
     assert_eq!(wrote(&mut guest, 2), 1);
     guest.set_cached(true).unwrap();
     assert_eq!(wrote(&mut guest, 3), 2);
+    // A guest that is started anew while nobody serves it is told of the cache by who runs it, and the server cannot know what.
+    guest.set_cached(false).unwrap();
+    guest.reset();
+    guest.connect(&site.socket("data")).unwrap();
+    assert_eq!(wrote(&mut guest, 3), 1, "a write that is durable");
+    guest.set_cached(true).unwrap();
+    assert_eq!(wrote(&mut guest, 3), 2);
     drop(guest);
     // One that did not agree on flushes never sends one.
     let mut guest = site.guest(
@@ -671,4 +678,30 @@ fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
     // Longer than the last of them had to wait.
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(guest.read(0, 2048).unwrap(), [2; 2048]);
+}
+
+/// Connections that say nothing are not many, and not there for long.
+#[test]
+fn who_only_connects_to_a_volume_keeps_no_guest_of_another_one_out() {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    let site = served();
+    site.create("other", 8, "fast");
+    let mut silent: Vec<UnixStream> = (0..40)
+        .map(|_| UnixStream::connect(site.socket("data")).unwrap())
+        .collect();
+    let mut guest = site.guest("other", Like::default());
+    guest.write(0, &[1; 512]).unwrap();
+    let mut closed_within = |which: usize, seconds| {
+        let time = Duration::from_secs(seconds);
+        silent[which].set_read_timeout(Some(time)).unwrap();
+        assert_eq!(silent[which].read(&mut [0]).unwrap(), 0, "it is closed");
+    };
+    closed_within(39, 5);
+    // The first ones are when they have had time to say something.
+    (0..39).for_each(|which| closed_within(which, 30));
+    wait_for("nobody is counted that is gone", || site.connections() == 1);
+    let mut guest = site.guest("data", Like::default());
+    guest.write(0, &[1; 512]).unwrap();
 }
