@@ -390,6 +390,11 @@ impl Guest {
     /// # Panics
     /// When there is no room.
     pub fn hand_in(&mut self, queue: usize, slot: u16, ask: Ask) {
+        assert!(self.try_hand_in(queue, slot, ask), "there is room for it");
+    }
+
+    /// Likewise, if there is room for it; whether there is.
+    pub fn try_hand_in(&mut self, queue: usize, slot: u16, ask: Ask) -> bool {
         let at = self.slot_at(queue, slot);
         let (kind, offset, given, wanted) = match ask {
             Ask::Read(offset, length) => (0, offset, 0, length),
@@ -431,8 +436,9 @@ impl Guest {
         } else {
             of.driver.add(&[head], &[status], form)
         };
-        let head = added.expect("there is room for the chain");
+        let Some(head) = added else { return false };
         of.slot_of[usize::from(head)] = slot;
+        true
     }
 
     /// Lets the server see what was handed in.

@@ -199,7 +199,10 @@ impl Waiter {
                             && seldom(&mut too_many)
                         {
                             let volume = &listening.volume;
-                            warn!(volume, most, of, "a connection was refused: there are too many");
+                            warn!(
+                                volume,
+                                most, of, "a connection was refused: there are too many"
+                            );
                         }
                     }
                     Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {}

@@ -1,0 +1,222 @@
+//! Guests by vhost-user that do whatever they like to one volume, for a while, beside guests of another volume on the same worker.
+//!
+//! `TERRACE_SECONDS=3600 cargo test --release -p datapath hostile -- --nocapture` goes on for an hour.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use algo::Rng;
+use datapath::ServerConfig;
+use testkit::vhost_user::{Ask, Guest, Like};
+use testkit::virtio::Form;
+
+use crate::support::{MIB, Site, wait_for};
+
+/// For how long, with the other tests.
+const BOUNDED: u64 = 4;
+
+/// Hostile ones at a time.
+const HOSTILE: u64 = 3;
+
+/// Memory that may be in use afterwards beyond what was in use before.
+const GROWTH_BYTES: u64 = 96 << 20;
+
+#[expect(clippy::disallowed_methods, reason = "how long is for whoever runs it")]
+fn seconds() -> Duration {
+    let said = std::env::var("TERRACE_SECONDS").ok();
+    let seconds = said.map(|s| s.parse().expect("TERRACE_SECONDS is a number"));
+    Duration::from_secs(seconds.unwrap_or(BOUNDED))
+}
+
+/// Memory of this process, which is server and guests.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn like(rng: &mut Rng) -> Like {
+    Like {
+        queues: 1 + rng.below(4) as u16,
+        size: 1 << rng.below(9),
+        data: 4096 << rng.below(5),
+        without: rng.next_u64() & rng.next_u64() & rng.next_u64() & 0x3fff_ffff,
+        keeps: rng.below(4) > 0,
+        form: [Form::Direct, Form::Indirect][rng.below(2) as usize],
+    }
+}
+
+/// Requests that may be some.
+fn ask(rng: &mut Rng, data: u32) -> Ask {
+    let at = match rng.below(4) {
+        0 => rng.next_u64(),
+        _ => rng.below(8 * MIB),
+    };
+    let length = match rng.below(4) {
+        0 => rng.below(u64::from(data) + 1) as u32,
+        _ => 512 * (1 + rng.below(u64::from(data / 512))) as u32,
+    };
+    match rng.below(8) {
+        0 | 1 => Ask::Read(at, length),
+        2 | 3 => Ask::Write(at, length),
+        4 => Ask::Flush,
+        5 => Ask::Discard(at, length),
+        6 => Ask::ZeroUnmapped(at, length),
+        _ => Ask::Other(rng.next_u64() as u32),
+    }
+}
+
+/// One guest that does harm, to its end or for a while.
+fn harm(socket: &PathBuf, rng: &mut Rng) {
+    if rng.below(6) == 0 {
+        let Ok(mut raw) = UnixStream::connect(socket) else {
+            return;
+        };
+        let bytes: Vec<u8> = (0..rng.below(400)).map(|_| rng.next_u64() as u8).collect();
+        let _ = raw.write_all(&bytes);
+        return;
+    }
+    let like = like(rng);
+    let mut guest = Guest::new(like);
+    if guest.connect(socket).is_err() {
+        return;
+    }
+    for _ in 0..rng.below(200) {
+        let queue = rng.below(like.queues.into()) as usize;
+        let [table, available, used] = guest.driver(queue).places();
+        match rng.below(16) {
+            0..8 => {
+                if let Some(slot) = guest.slot(queue) {
+                    let ask = ask(rng, like.data);
+                    guest.try_hand_in(queue, slot, ask);
+                }
+            }
+            // Anything at all, anywhere in what describes its requests.
+            8 | 9 => {
+                let at = table + rng.below(used - table + 8);
+                let bytes = rng.next_u64().to_le_bytes();
+                guest
+                    .driver(queue)
+                    .put(at, &bytes[..1 + rng.below(8) as usize]);
+            }
+            // A descriptor that leads anywhere.
+            10 => {
+                let (index, next) = (rng.below(like.size.into()), rng.below(like.size.into()));
+                let address = [0, rng.next_u64(), u64::MAX - 7][rng.below(3) as usize];
+                let length = [0, 16, u32::MAX][rng.below(3) as usize];
+                let flags = rng.below(8) as u16;
+                let driver = guest.driver(queue);
+                driver.describe(table, index as u16, (address, length), flags, next as u16);
+            }
+            11 => {
+                let index = rng.next_u64() as u16;
+                guest.driver(queue).put(available + 2, &index.to_le_bytes());
+            }
+            12 => {
+                let head = rng.below(like.size.into()) as u16;
+                guest.driver(queue).offer(head);
+            }
+            // A buffer that changes while it is written.
+            13 => {
+                if let Some(slot) = guest.slot(queue) {
+                    guest.try_hand_in(queue, slot, Ask::Write(0, like.data));
+                    guest.kick(queue);
+                    guest.fill(queue, slot, &vec![rng.next_u64() as u8; like.data as usize]);
+                }
+            }
+            14 if rng.below(4) == 0 => {
+                let _ = guest
+                    .stop_queue(queue)
+                    .and_then(|_| guest.start_queue(queue));
+            }
+            14 => drop(guest.set_cached(rng.below(2) == 0)),
+            _ => {
+                if rng.below(8) == 0 {
+                    guest.disconnect();
+                    if guest.connect(socket).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        guest.kick(queue);
+    }
+}
+
+#[test]
+fn guests_that_do_harm_for_a_while_harm_nobody_else() {
+    let mut site = Site::empty();
+    site.add("fast", "fast", 64, None);
+    site.serve_as(ServerConfig {
+        workers: 1,
+        ..ServerConfig::default()
+    });
+    site.serving()
+        .listen_vhost_user(&site.path("vhost"))
+        .unwrap();
+    site.create("good", 8, "fast");
+    site.create("bad", 8, "fast");
+    let socket = |volume: &str| site.path(&format!("vhost/{volume}.sock"));
+    let mut guest = Guest::new(Like::default());
+    guest.connect(&socket("good")).unwrap();
+    let mut nbd = site.connect("good").unwrap();
+    let (stop, tried) = (AtomicBool::new(false), AtomicU64::new(0));
+    let until = Instant::now() + seconds();
+    let (mut before, mut longest, mut rounds) = (None, Duration::ZERO, 0_u64);
+    std::thread::scope(|threads| {
+        for number in 0..HOSTILE {
+            let (socket, stop, tried) = (socket("bad"), &stop, &tried);
+            threads.spawn(move || {
+                let mut rng = Rng::new(number, 0x4a);
+                while !stop.load(Ordering::Relaxed) {
+                    harm(&socket, &mut rng);
+                    tried.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut rng = Rng::new(9, 9);
+        while Instant::now() < until {
+            rounds += 1;
+            let block = rng.below(1024) * 4096;
+            let bytes = [rng.next_u64() as u8; 4096];
+            let began = Instant::now();
+            guest.write(block, &bytes).unwrap();
+            assert!(nbd.read(block, 4096).unwrap() == bytes, "round {rounds}");
+            let other = 4 * MIB + block;
+            nbd.write(other, &bytes).unwrap();
+            assert!(guest.read(other, 4096).unwrap() == bytes, "round {rounds}");
+            longest = longest.max(began.elapsed());
+            if rounds == 200 {
+                before = Some(resident_bytes());
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let connections = || {
+        let volumes = site.samples().volumes;
+        volumes.iter().map(|v| v.connections).sum::<usize>()
+    };
+    wait_for("they are gone", || connections() == 2);
+    let after = resident_bytes();
+    let tried = tried.into_inner();
+    println!(
+        "{tried} guests that did harm, {rounds} rounds of those that did not, the longest {longest:?}; memory {before:?}, then {after}; {} descriptors",
+        descriptors()
+    );
+    let before = before.expect("200 rounds");
+    assert!(
+        after < before + GROWTH_BYTES,
+        "{before} bytes, then {after}"
+    );
+    assert!(descriptors() < 100, "{} descriptors", descriptors());
+    assert!(tried > 10, "{tried}");
+    guest.flush().unwrap();
+    site.stop();
+}
