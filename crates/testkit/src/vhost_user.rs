@@ -66,6 +66,8 @@ pub struct Like {
     pub keeps: bool,
     /// How chains are handed in.
     pub form: Form,
+    /// Its rings are said to be where it has no memory.
+    pub astray: bool,
 }
 
 impl Default for Like {
@@ -77,6 +79,7 @@ impl Default for Like {
             without: 0,
             keeps: true,
             form: Form::Indirect,
+            astray: false,
         }
     }
 }
@@ -251,12 +254,31 @@ impl Guest {
         self.hand_memory_over(self.connection()?)
     }
 
+    /// Hands only the memory of slots over, without that of rings.
+    ///
+    /// # Errors
+    /// What the server refuses.
+    pub fn hand_slots_over(&self) -> Result<()> {
+        let queues = u64::from(self.like.queues);
+        let rings = queues * page(Driver::bytes(self.like.size) as u64);
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: rings,
+            memory_size: self.map.size() as u64 - rings,
+            userspace_addr: self.map.as_ptr() as u64 + rings,
+            mmap_offset: rings,
+            mmap_handle: self.file.as_raw_fd(),
+        };
+        let told = self.connection()?.set_mem_table(&[region]);
+        told.map(drop).map_err(text)
+    }
+
     fn hand_queue_over(&self, front: &mut Frontend, n: usize) -> Result<()> {
         let queue = &self.queues[n];
         front.set_vring_num(n, self.like.size).map_err(text)?;
         let base = queue.driver.used_index();
         front.set_vring_base(n, base).map_err(text)?;
-        let start = self.map.as_ptr() as u64;
+        let away = if self.like.astray { 1 << 40 } else { 0 };
+        let start = self.map.as_ptr() as u64 + away;
         let [descriptors, available, used] = queue.driver.places().map(|at| start + at);
         let places = VringConfigData {
             queue_max_size: self.like.size,
@@ -383,6 +405,20 @@ impl Guest {
         let at = self.data_at(queue, slot);
         self.queues[queue].driver.get(at, &mut data);
         data
+    }
+
+    /// Forgets the interrupts of a queue, as if they had never come.
+    pub fn forget_interrupts(&mut self, queue: usize) {
+        let _ = self.queues[queue].call.read(); // there may be none
+    }
+
+    /// Whether there is an interrupt within a time, whatever is in the queue.
+    ///
+    /// # Panics
+    /// When it cannot be waited for.
+    pub fn is_interrupted(&mut self, queue: usize, within: Duration) -> bool {
+        let called = self.queues[queue].called.wait_timeout(within);
+        called.expect("it can be waited for").iter().next().is_some()
     }
 
     /// Hands a request in, which is seen after [`Guest::kick`].

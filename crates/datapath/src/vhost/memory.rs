@@ -206,6 +206,9 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_cannot_be_cut_short() {
+        for (queues, size) in [(0, 128), (65, 128), (u16::MAX, 1 << 15), (1, 100), (1, u16::MAX)] {
+            assert!(new_ledger(queues, size).is_err(), "{queues} of {size}");
+        }
         let (told, file, kept) = new_ledger(2, 128).unwrap();
         assert!(file.set_len(4096).is_err());
         kept.ledger.note_writes_through(true);

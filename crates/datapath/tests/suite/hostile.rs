@@ -50,6 +50,7 @@ fn like(rng: &mut Rng) -> Like {
         without: rng.next_u64() & rng.next_u64() & rng.next_u64() & 0x3fff_ffff,
         keeps: rng.below(4) > 0,
         form: [Form::Direct, Form::Indirect][rng.below(2) as usize],
+        astray: rng.below(20) == 0,
     }
 }
 

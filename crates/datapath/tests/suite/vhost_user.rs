@@ -705,3 +705,97 @@ fn who_only_connects_to_a_volume_keeps_no_guest_of_another_one_out() {
     let mut guest = site.guest("data", Like::default());
     guest.write(0, &[1; 512]).unwrap();
 }
+
+impl Site {
+    fn outstanding(&self) -> u32 {
+        let volumes = self.samples().volumes;
+        volumes[0].stages.measure.counts.as_ref().unwrap().outstanding
+    }
+}
+
+/// Rings that wait for a connection which is over may both be none: the first one that is found to be ends its guest, and the other one with it.
+#[test]
+fn rings_that_waited_and_are_none_end_their_guest_only() {
+    let site = served();
+    let mut first = site.guest("data", Like::default());
+    site.inject(Duration::from_millis(300), Duration::from_secs(60));
+    let slot = first.slot(0).unwrap();
+    first.hand_in(0, slot, Request::Read(0, 512));
+    first.kick(0);
+    wait_for("it is in flight", || site.outstanding() == 1);
+    first.disconnect();
+    let astray = Like {
+        queues: 3,
+        astray: true,
+        ..Like::default()
+    };
+    let mut second = Guest::new(astray);
+    second.connect(&site.socket("data")).unwrap();
+    wait_for("both are left", || site.connections() == 0);
+    site.inject(Duration::ZERO, Duration::ZERO);
+    let mut guest = site.guest("data", Like::default());
+    guest.write(0, &[1; 512]).unwrap();
+}
+
+#[test]
+fn memory_without_the_rings_that_are_served_ends_the_connection() {
+    let site = served();
+    let mut guest = site.guest("data", of_blocks(2, 8));
+    guest.write(0, &[1; 512]).unwrap();
+    // The answer may be that it is over already.
+    let _ = guest.hand_slots_over();
+    wait_for("it is left", || site.connections() == 0);
+    let mut guest = site.guest("data", Like::default());
+    assert_eq!(guest.read(0, 512).unwrap(), [1; 512]);
+}
+
+/// What was taken before the cache was switched off was not made durable; it is, before that is said to be so.
+#[test]
+fn a_cache_is_off_when_what_was_in_flight_is_durable() {
+    let site = served();
+    let mut guest = site.guest("data", Like::default());
+    guest.write(0, &[1; 4096]).unwrap(); // it has a place
+    guest.flush().unwrap();
+    site.inject(Duration::from_millis(300), Duration::from_secs(60));
+    let before = site.device_writes();
+    let slot = guest.slot(0).unwrap();
+    guest.fill(0, slot, &[2; 4096]);
+    guest.hand_in(0, slot, Request::Write(0, 4096));
+    guest.kick(0);
+    wait_for("it is in flight", || site.outstanding() == 1);
+    guest.set_cached(false).unwrap();
+    assert_eq!(guest.next(0), Some(Answer { slot, status: 0 }));
+    assert_eq!(site.device_writes() - before, 2, "the write, and a flush");
+}
+
+/// A server that is killed between an answer and its interrupt leaves a guest that sleeps: the next one interrupts it.
+#[test]
+fn a_guest_is_interrupted_for_what_was_answered_before() {
+    let site = served();
+    let mut guest = site.guest("data", Like::default());
+    let slot = guest.slot(0).unwrap();
+    guest.hand_in(0, slot, Request::Read(0, 512));
+    guest.kick(0);
+    assert!(guest.is_interrupted(0, Duration::from_secs(60)));
+    guest.disconnect();
+    guest.forget_interrupts(0);
+    assert!(!guest.is_interrupted(0, Duration::ZERO));
+    guest.connect(&site.socket("data")).unwrap();
+    assert!(guest.is_interrupted(0, Duration::from_secs(60)));
+    assert_eq!(guest.next(0), Some(Answer { slot, status: 0 }));
+}
+
+/// Requests that ask for nothing of the disk are not in flight, and however many come at once are answered.
+#[test]
+fn more_names_than_may_be_in_flight_are_told() {
+    let site = served();
+    let mut guest = site.guest("data", of_blocks(1, 1024));
+    for _ in 0..1000 {
+        let slot = guest.slot(0).unwrap();
+        guest.hand_in(0, slot, Request::Name);
+    }
+    guest.kick(0);
+    for _ in 0..1000 {
+        assert_eq!(guest.wait(0).unwrap().status, 0);
+    }
+}
