@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 25] = [
+const PRINT_NOTHING: [(&str, &str); 28] = [
     ("agent", "runs until it is stopped, and prints messages"),
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),
@@ -13,6 +13,7 @@ const PRINT_NOTHING: [(&str, &str); 25] = [
     ("bench figures", "prints Markdown, for README.md"),
     ("config schema", "prints a schema, which is JSON"),
     ("device accept", "says what was done, on standard error"),
+    ("device direct", "says what was done, on standard error"),
     ("device remove", "says what was done, on standard error"),
     ("device replace", "says what was done, on standard error"),
     ("export facts", "prints a scenario, for terrace sim"),
@@ -29,6 +30,8 @@ const PRINT_NOTHING: [(&str, &str); 25] = [
     ("volume create", "says what was done, on standard error"),
     ("volume delete", "says what was done, on standard error"),
     ("volume move", "says what was done, on standard error"),
+    ("volume rename", "says what was done, on standard error"),
+    ("volume resize", "says what was done, on standard error"),
     ("volume set", "says what was done, on standard error"),
     ("volume xml", "prints XML, for a libvirt domain"),
 ];

@@ -72,6 +72,22 @@ pub enum VolumeCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Make a volume larger while it is in use; guests see it when they connect again
+    Resize {
+        #[command(flatten)]
+        which: Which,
+        /// Its new size, such as 200G; not less than it has
+        #[arg(long, value_name = "SIZE")]
+        size: Bytes,
+    },
+    /// Give a volume another name; who is connected stays
+    Rename {
+        #[command(flatten)]
+        which: Which,
+        /// The new name
+        #[arg(value_name = "NAME")]
+        to: String,
+    },
     /// Serve volumes over NBD, and by vhost-user, until told to stop
     Export(export_cmd::Export),
     /// Print a volume as a disk for libvirt: `virsh attach-device DOMAIN FILE`, or in a domain's definition
@@ -218,6 +234,14 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Delete { which, force, .. } => which.array.order(Ask::Delete {
             volume: which.volume,
             force,
+        })?,
+        VolumeCommand::Resize { which, size } => which.array.order(Ask::Resize {
+            volume: which.volume,
+            size,
+        })?,
+        VolumeCommand::Rename { which, to } => which.array.order(Ask::Rename {
+            volume: which.volume,
+            to,
         })?,
         VolumeCommand::Heat(heat) => heat_cmd::run(&heat)?,
         VolumeCommand::Mrc(mrc) => reuse_cmd::run(&mrc)?,

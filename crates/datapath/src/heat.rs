@@ -110,6 +110,11 @@ impl HeatMap {
         })
     }
 
+    /// When its counters began, in nanoseconds.
+    pub fn since_ns(&self) -> u64 {
+        self.since_ns
+    }
+
     /// A guest's request.
     #[inline]
     pub fn count(&mut self, now_ns: u64, request: &GuestRequest) {

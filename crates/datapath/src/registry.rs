@@ -82,6 +82,15 @@ impl Registry {
         exports.remove(name)
     }
 
+    /// Changes what is said of an export to those who connect from now on.
+    pub fn change(&self, name: &str, change: impl FnOnce(&mut Export)) {
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some((mut export, home)) = exports.remove(name) {
+            change(&mut export);
+            exports.insert(export.name.clone(), (export, home));
+        }
+    }
+
     /// Undoes [`Registry::remove`].
     pub fn restore(&self, name: &str, entry: Option<(Export, Home)>) {
         let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);

@@ -11,8 +11,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nbd::Exports as _;
 use thiserror::Error;
 use tracing::{debug, error, info, warn};
+use units::Bytes;
 use volume::SlackBoard;
 
 use crate::device::Device;
@@ -343,6 +345,29 @@ impl Server {
         match &self.vhost {
             Some(sockets) => sockets.add(volume, bytes, home),
             None => Ok(()),
+        }
+    }
+
+    /// A volume is larger for those who connect from now on.
+    pub(crate) fn resized(&self, volume: &str, size: Bytes) {
+        self.shared.registry.change(volume, |e| e.size = size.0);
+        if let Some(sockets) = &self.vhost {
+            sockets.resize(volume, size.0);
+        }
+    }
+
+    /// A volume has another name for those who connect from now on.
+    ///
+    /// # Errors
+    /// When there can be no socket of that name, where each volume has one.
+    pub(crate) fn renamed(&self, from: &str, to: &str) -> Result<(), ListenError> {
+        self.withdraw(from);
+        let registry = &self.shared.registry;
+        registry.change(from, |e| to.clone_into(&mut e.name));
+        let found = registry.find(to).zip(registry.home(to));
+        match (&self.vhost, found) {
+            (Some(sockets), Some((export, home))) => sockets.add(to, export.size, home),
+            _ => Ok(()),
         }
     }
 

@@ -418,7 +418,11 @@ impl Guest {
     /// When it cannot be waited for.
     pub fn is_interrupted(&mut self, queue: usize, within: Duration) -> bool {
         let called = self.queues[queue].called.wait_timeout(within);
-        called.expect("it can be waited for").iter().next().is_some()
+        called
+            .expect("it can be waited for")
+            .iter()
+            .next()
+            .is_some()
     }
 
     /// Hands a request in, which is seen after [`Guest::kick`].

@@ -178,6 +178,18 @@ impl VolumeMap {
         }
     }
 
+    /// Makes the volume larger; what is new has no place yet, and reads as zeroes. Requests in flight go on: what they were about is where it was.
+    ///
+    /// # Panics
+    /// When it would be smaller, or while it moves.
+    pub fn grow(&mut self, size: Bytes) {
+        assert!(size.0 >= self.size, "a volume only grows");
+        assert!(self.relocation.is_none(), "a move is of one size");
+        let extents = size.0.div_ceil(self.extent_bytes) as usize;
+        self.extents.resize(extents, HOLE);
+        self.size = size.0;
+    }
+
     /// Size of the volume.
     pub fn size(&self) -> Bytes {
         Bytes(self.size)

@@ -121,6 +121,20 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
+    /// It is larger from now on, for guests that connect from now on.
+    Resize {
+        /// Its name.
+        volume: String,
+        /// Its size, which is not less than before.
+        size: Bytes,
+    },
+    /// It has another name from now on.
+    Rename {
+        /// Its name.
+        volume: String,
+        /// The other one.
+        to: String,
+    },
     /// What may be made from now on, until the server ends: a live manager says it.
     Policy {
         /// The service classes that there are; any is taken if left out.

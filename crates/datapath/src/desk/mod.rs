@@ -314,6 +314,8 @@ impl Desk {
                 let guests = if force { OfGuests::All } else { OfGuests::None };
                 self.delete(&volume, guests)
             }
+            Ask::Resize { volume, size } => self.resize(&volume, size),
+            Ask::Rename { volume, to } => self.rename(&volume, to),
             Ask::Policy {
                 classes,
                 overcommit_max,

@@ -59,7 +59,7 @@ impl Allowed {
     }
 
     /// Refuses a volume with which more would be promised to guests than is bounded.
-    pub(super) fn room(&self, keeper: &Keeper, name: &str, size: Bytes) -> Result<()> {
+    pub(super) fn room(&self, keeper: &Keeper, what: &str, size: Bytes) -> Result<()> {
         let Some(most) = self.overcommit_max else {
             return Ok(());
         };
@@ -73,7 +73,7 @@ impl Allowed {
         // Whole MiB are exact enough to be read.
         let bound = Bytes::mib(bound as u64 >> 20);
         Err(format!(
-            "cannot create volume {name:?} of {size}: volumes of {promised} are provisioned on an array of {all}, {with} with it, and policy.overcommit_max allows {most} times the array's size ({bound})"
+            "cannot {what}: volumes of {promised} are provisioned on an array of {all}, {with} with it, and policy.overcommit_max allows {most} times the array's size ({bound})"
         ))
     }
 }

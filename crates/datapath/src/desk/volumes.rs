@@ -53,21 +53,15 @@ impl Desk {
         let allowed = self.allowed();
         let class = class.unwrap_or_else(|| NO_CLASS.into());
         allowed.class(&class)?;
-        if size.0 == 0 || size.0 > i64::MAX as u64 {
-            return Err(format!("a volume has between 1 byte and 8 EiB, not {size}"));
-        }
-        if !size.0.is_multiple_of(SECTOR_BYTES) {
-            return Err(format!(
-                "the size of a volume is a multiple of {SECTOR_BYTES} bytes, {size} is not"
-            ));
-        }
+        can_be(size)?;
         let told = name.clone();
         self.with_keeper(move |keeper| -> Result<()> {
             if keeper.volumes.values().any(|v| v.name == name) {
                 return Err(format!("there is a volume {name:?} already"));
             }
             let home = tier_named(keeper, &tier)?;
-            allowed.room(keeper, &name, size)?;
+            let what = format!("create volume {name:?} of {size}");
+            allowed.room(keeper, &what, size)?;
             let id = keeper.volumes.keys().last().map_or(0, |v| v.0 + 1);
             let record = VolumeRecord {
                 id: VolumeId(id),
@@ -190,6 +184,109 @@ impl Desk {
             Ok(())
         })??;
         done(told)
+    }
+}
+
+impl Desk {
+    /// Makes a volume larger. Its worker knows first, and guests last: nobody writes where the map has nothing yet.
+    pub(super) fn resize(&self, name: &str, size: Bytes) -> Result<Told> {
+        can_be(size)?;
+        let id = self.volume(name)?.id;
+        let allowed = self.allowed();
+        let now = self.with_keeper(move |keeper| -> Result<Bytes> {
+            let record = record_of(keeper, id)?;
+            let more = size.0.checked_sub(record.size.0);
+            let more = more.ok_or_else(|| {
+                format!(
+                    "volume {:?} has {}: it can only become larger, and {size} is less",
+                    record.name, record.size
+                )
+            })?;
+            if record.health == Health::Damaged {
+                return Err(format!("volume {:?} is damaged", record.name));
+            }
+            let moves = keeper.map.moves().map_err(text)?;
+            if moves.iter().any(|m| m.volume == id) {
+                let name = &record.name;
+                return Err(format!(
+                    "volume {name:?} is being moved: wait, or `terrace volume cancel {name}` first"
+                ));
+            }
+            let what = format!("make volume {:?} as large as {size}", record.name);
+            allowed.room(keeper, &what, Bytes(more))?;
+            Ok(record.size)
+        })??;
+        if now == size {
+            return done(format!("volume {name} has {size} already"));
+        }
+        if self.server.is_some() {
+            let grown = self.ask_worker(id, Question::Grow(size));
+            grown.map_err(|why| format!("volume {name:?}: {why}"))?;
+        }
+        self.with_keeper(move |keeper| -> Result<()> {
+            let before = record_of(keeper, id)?;
+            if before.size > size {
+                return Err(format!(
+                    "it was made larger meanwhile: it has {}",
+                    before.size
+                ));
+            }
+            let record = VolumeRecord { size, ..before };
+            let change = Change::SetVolume(record.clone());
+            keeper.commit(&[change]).map_err(refused)?;
+            keeper.volumes.insert(id, record);
+            Ok(())
+        })??;
+        if let Some(server) = &self.server {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            server.resized(name, size);
+        }
+        done(format!(
+            "volume {name} has {size}: guests see it when they connect again"
+        ))
+    }
+
+    /// Gives a volume another name. Connections stay; whoever connects from now on has to know the new one.
+    pub(super) fn rename(&self, name: &str, to: String) -> Result<Told> {
+        let id = self.volume(name)?.id;
+        let wanted = to.clone();
+        self.with_keeper(move |keeper| -> Result<()> {
+            if keeper.volumes.values().any(|v| v.name == wanted) {
+                return Err(format!("there is a volume {wanted:?} already"));
+            }
+            let record = VolumeRecord {
+                name: wanted,
+                ..record_of(keeper, id)?
+            };
+            let change = Change::SetVolume(record.clone());
+            keeper.commit(&[change]).map_err(refused)?;
+            keeper.volumes.insert(id, record);
+            Ok(())
+        })??;
+        let mut told = format!("volume {name} is called {to} now");
+        if let Some(server) = &self.server {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(why) = server.renamed(name, &to) {
+                told += &format!("; guests by vhost-user cannot connect to it: {}", text(why));
+            }
+            drop(server);
+            // For the log only.
+            let _ = self.ask_worker(id, Question::Rename(to));
+        }
+        done(told)
+    }
+}
+
+/// Whether a volume can have this size.
+fn can_be(size: Bytes) -> Result<()> {
+    if size.0 == 0 || size.0 > i64::MAX as u64 {
+        return Err(format!("a volume has between 1 byte and 8 EiB, not {size}"));
+    }
+    match size.0.is_multiple_of(SECTOR_BYTES) {
+        true => Ok(()),
+        false => Err(format!(
+            "the size of a volume is a multiple of {SECTOR_BYTES} bytes, {size} is not"
+        )),
     }
 }
 

@@ -216,6 +216,18 @@ impl<G> Engine<G> {
         engine
     }
 
+    /// Makes the volume larger, unless it has that size already, or is being moved. Whether it has it now.
+    pub fn grow(&mut self, size: Bytes) -> bool {
+        if self.map.size().0 >= size.0 {
+            return true;
+        }
+        let still = self.mover.is_none() && !self.map.relocating();
+        if still {
+            self.map.grow(size);
+        }
+        still
+    }
+
     /// The map, to look at.
     pub fn map(&self) -> &VolumeMap {
         &self.map

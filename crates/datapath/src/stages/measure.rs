@@ -126,6 +126,15 @@ impl Stage for Measure {
         }
     }
 
+    /// Counters of extents begin anew, since there are more of them.
+    fn grew(&mut self, map: &VolumeMap, now_ns: u64) {
+        if let Some(measured) = &mut self.0 {
+            let before = measured.heat.as_ref().map_or(0, HeatMap::since_ns);
+            let anew_ns = now_ns.max(before + 1);
+            measured.heat = HeatMap::new(anew_ns, map.extents(), map.extent_bytes().0);
+        }
+    }
+
     fn status(&self, now_ns: u64) -> Status {
         Status {
             measured: self.0.as_ref().map(|m| m.read(now_ns)),

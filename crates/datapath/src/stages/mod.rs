@@ -85,6 +85,11 @@ pub trait Stage: Sized {
         let _ = (request, how);
     }
 
+    /// The volume is larger from now on.
+    fn grew(&mut self, map: &VolumeMap, now_ns: u64) {
+        let _ = (map, now_ns);
+    }
+
     /// Some time has passed, some hundred milliseconds at most.
     fn tick(&mut self, now_ns: u64) {
         let _ = now_ns;
@@ -238,6 +243,11 @@ macro_rules! stages {
             #[inline]
             pub fn answered(&mut self, request: &GuestRequest, how: &Answered) {
                 $($(#[$only])* self.$stage.answered(request, how);)*
+            }
+
+            /// The volume is larger from now on.
+            pub fn grew(&mut self, map: &VolumeMap, now_ns: u64) {
+                $($(#[$only])* self.$stage.grew(map, now_ns);)*
             }
 
             /// Some time has passed.

@@ -206,7 +206,13 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_cannot_be_cut_short() {
-        for (queues, size) in [(0, 128), (65, 128), (u16::MAX, 1 << 15), (1, 100), (1, u16::MAX)] {
+        for (queues, size) in [
+            (0, 128),
+            (65, 128),
+            (u16::MAX, 1 << 15),
+            (1, 100),
+            (1, u16::MAX),
+        ] {
             assert!(new_ledger(queues, size).is_err(), "{queues} of {size}");
         }
         let (told, file, kept) = new_ledger(2, 128).unwrap();

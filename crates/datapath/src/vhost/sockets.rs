@@ -33,6 +33,7 @@ pub struct Sockets {
 #[derive(Debug)]
 enum Change {
     Add(Listening),
+    Resize(String, u64),
     Remove(String),
 }
 
@@ -136,6 +137,11 @@ impl Sockets {
         Ok(())
     }
 
+    /// A volume has another size for those who connect from now on.
+    pub fn resize(&self, volume: &str, bytes: u64) {
+        self.tell(Change::Resize(volume.into(), bytes));
+    }
+
     /// No guest can connect to a volume any more.
     pub fn remove(&self, volume: &str) {
         if let Ok(path) = self.path(volume)
@@ -227,6 +233,10 @@ impl Waiter {
         loop {
             match self.told.try_recv() {
                 Ok(Change::Add(listening)) => self.listening.push(listening),
+                Ok(Change::Resize(volume, bytes)) => {
+                    let of = self.listening.iter_mut().filter(|l| l.volume == volume);
+                    of.for_each(|l| l.bytes = bytes);
+                }
                 Ok(Change::Remove(volume)) => self.listening.retain(|l| l.volume != volume),
                 Err(why) => return why == std::sync::mpsc::TryRecvError::Empty,
             }

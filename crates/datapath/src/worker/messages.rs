@@ -123,6 +123,10 @@ pub enum Question {
     Move(MoveOrder),
     /// Give its move up.
     CancelMove,
+    /// It is larger from now on, for guests that are told so.
+    Grow(Bytes),
+    /// It has another name from now on.
+    Rename(String),
 }
 
 /// An answer.
@@ -404,6 +408,17 @@ impl Worker {
                     return Err("it is not being moved".into());
                 }
                 self.carry_out(volume.0);
+                Ok(Answer::Done)
+            }
+            Question::Rename(name) => {
+                live.name = name;
+                Ok(Answer::Done)
+            }
+            Question::Grow(size) => {
+                if !live.engine.grow(size) {
+                    return Err("it is being moved: its size is changed when that is over".into());
+                }
+                live.stages.grew(live.engine.map(), now_ns);
                 Ok(Answer::Done)
             }
         }

@@ -47,6 +47,7 @@ fn no_crash_loses_what_was_promised() {
         (tally.merged, 2_000),
         (tally.in_order, 500),
         (tally.again, 100),
+        (tally.grown, 200),
     ] {
         assert!(part >= least, "{tally:#?}");
     }

@@ -254,3 +254,74 @@ fn a_remote_device_that_is_silent_or_another_one_is_named() {
     let mut guest = site.connect("data").unwrap();
     assert_eq!(guest.read(0, 4096).unwrap(), [7; 4096]);
 }
+
+/// A volume grows while its guest writes: what is new reads as zeroes and takes writes of who connects from then on, also after a restart.
+#[test]
+fn a_volume_grows_and_is_renamed_under_its_guest() {
+    let mut site = Site::empty();
+    site.add("fast", "fast", 64, None);
+    site.add("slow", "slow", 64, None);
+    site.serve(&[]);
+    site.serving()
+        .listen_vhost_user(&site.path("vhost"))
+        .unwrap();
+    let resize = |site: &Site, bytes: u64| {
+        let (volume, size) = ("data".into(), Bytes(bytes));
+        site.ask(Ask::Resize { volume, size })
+    };
+    site.create("data", 1, "fast");
+    let mut guest = site.connect("data").unwrap();
+    guest.write(0, &[7; 4096]).unwrap();
+    // Its only extent is whole now; another size ends in the middle of one.
+    for (bytes, before) in [(3 * MIB + 512, MIB), (5 * MIB, 3 * MIB + 512)] {
+        resize(&site, bytes).unwrap();
+        let mut newer = site.connect("data").unwrap();
+        assert_eq!((guest.size(), newer.size()), (MIB, bytes));
+        assert!(guest.read(MIB, 512).is_err(), "it was told another size");
+        guest.write(512, &[8; 512]).unwrap();
+        assert!(newer.read(before, 512).unwrap() == [0; 512], "what is new");
+        newer.write(bytes - 512, &[9; 512]).unwrap();
+        assert_eq!(newer.read(512, 512).unwrap(), [8; 512]);
+        newer.write(before, &[6; 512]).unwrap();
+    }
+    let refused = resize(&site, MIB).unwrap_err();
+    assert!(refused.contains("it can only become larger"), "{refused}");
+    assert!(
+        resize(&site, 5 * MIB + 1)
+            .unwrap_err()
+            .contains("multiple of 512")
+    );
+    assert!(resize(&site, 5 * MIB).is_ok(), "as it is");
+    site.done(Ask::Move {
+        volume: "data".into(),
+        to: "slow".into(),
+        device: None,
+        bandwidth: units::BytesPerSec(1 << 20),
+        extents: None,
+    });
+    let refused = resize(&site, 6 * MIB).unwrap_err();
+    assert!(refused.contains("is being moved"), "{refused}");
+    site.done(Ask::CancelMove {
+        volume: "data".into(),
+    });
+    site.create("other", 1, "fast");
+    let rename = |to: &str| {
+        let (volume, to) = ("data".into(), to.into());
+        site.ask(Ask::Rename { volume, to })
+    };
+    assert!(rename("other").unwrap_err().contains("already"));
+    rename("database").unwrap();
+    guest.write(1024, &[5; 512]).unwrap();
+    assert!(site.connect("data").is_err());
+    assert_eq!(site.connect("database").unwrap().size(), 5 * MIB);
+    let socket = |name: &str| site.path(&format!("vhost/{name}.sock"));
+    assert!(socket("database").exists() && !socket("data").exists());
+    drop(guest);
+    site.stop();
+    site.serve(&["database"]);
+    let mut guest = site.connect("database").unwrap();
+    assert_eq!(guest.size(), 5 * MIB);
+    assert_eq!(guest.read(5 * MIB - 512, 512).unwrap(), [9; 512]);
+    assert_eq!(guest.read(1024, 512).unwrap(), [5; 512]);
+    assert_eq!(guest.read(3 * MIB + 512, 512).unwrap(), [6; 512]);
+}

@@ -709,7 +709,13 @@ fn who_only_connects_to_a_volume_keeps_no_guest_of_another_one_out() {
 impl Site {
     fn outstanding(&self) -> u32 {
         let volumes = self.samples().volumes;
-        volumes[0].stages.measure.counts.as_ref().unwrap().outstanding
+        volumes[0]
+            .stages
+            .measure
+            .counts
+            .as_ref()
+            .unwrap()
+            .outstanding
     }
 }
 

@@ -2,6 +2,8 @@
 
 use datapath::engine::{Fault, GuestOp, GuestRequest};
 
+use units::VolumeId;
+
 use super::life::{Event, Life};
 use super::oracle::SECTOR;
 use super::plan::EXTENT;
@@ -81,6 +83,7 @@ impl Life<'_> {
     }
 
     fn draw(&mut self, volume: usize) -> GuestRequest {
+        let size = self.keeper.volumes[&VolumeId(volume as u32)].size; // as it was told
         let rng = &mut self.rng;
         let op = match rng.below(100) {
             0..25 => GuestOp::Read,
@@ -90,7 +93,7 @@ impl Life<'_> {
             85..88 => GuestOp::ZeroAllocated,
             _ => GuestOp::Flush,
         };
-        let sectors = self.plan.volumes[volume] / SECTOR as u64;
+        let sectors = size.0 / SECTOR as u64;
         let of_extent = EXTENT / SECTOR as u64;
         let whole = matches!(op, GuestOp::Trim | GuestOp::Zero) && rng.below(4) > 0;
         let (first, count) = if whole {

@@ -32,6 +32,9 @@ use super::plan::{DEVICES, Faults, Plan, TIMEOUT_NS};
 use super::rings::{LiveRing, RingGuest};
 use super::stays::Stays;
 
+/// A volume is made larger by about so much at most, in all lives together.
+const GROWTH: u64 = 12 * super::plan::EXTENT;
+
 /// Something that happens at a time.
 #[derive(Debug)]
 pub enum Event {
@@ -275,7 +278,9 @@ impl<'a> Life<'a> {
             (0..plan.devices.len() as u16).map(|i| keeper.devices.get(&DeviceId(i)).cloned());
         let devices: Vec<Option<Arc<SimDevice>>> = devices.collect();
         let mut engines = vec![];
-        for (i, size) in plan.volumes.iter().enumerate() {
+        for i in 0..plan.volumes.len() {
+            // It may have grown since.
+            let size = &keeper.volumes[&VolumeId(i as u32)].size.0;
             let map = match keeper.map.places(VolumeId(i as u32)) {
                 Ok(at) => VolumeMap::at(units::Bytes(*size), keeper.map.extent(), at),
                 // The disk has stopped, and so has the process.
@@ -689,6 +694,11 @@ impl<'a> Life<'a> {
             }
             return Ok(());
         }
+        let size = self.engines[volume].map().size().0;
+        let room = self.plan.volumes[volume] + GROWTH > size;
+        if room && self.rng.below(6) == 0 {
+            return self.grow(volume);
+        }
         let to = DeviceId(self.rng.below(DEVICES as u64) as u16);
         let order = MoveOrder {
             to,
@@ -723,12 +733,33 @@ impl<'a> Life<'a> {
         self.settle(volume)
     }
 
+    /// A volume is made larger: its engine knows first, then the map, then its guest.
+    fn grow(&mut self, volume: usize) -> Result<(), String> {
+        let id = VolumeId(volume as u32);
+        let mut record = self.keeper.volumes[&id].clone();
+        record.size.0 += (1 + self.rng.below(200)) * super::oracle::SECTOR as u64;
+        self.oracles[volume].grow(record.size.0);
+        if !self.engines[volume].grow(record.size) {
+            return Err("a volume that does not move cannot grow".into());
+        }
+        let durable = self.keeper.commit(&[Change::SetVolume(record.clone())]);
+        self.look_at_disks();
+        self.tell_failures();
+        if durable.is_ok() && !self.crashed {
+            self.tally.grown += 1;
+            self.keeper.volumes.insert(id, record);
+        }
+        self.settle(volume)
+    }
+
     /// All extents of a volume, or some of them.
     fn some_extents(&mut self, volume: usize) -> Option<ExtentRanges> {
         if self.rng.below(2) == 0 {
             return None;
         }
-        let count = self.engines[volume].map().extents() as u64;
+        // An engine may know of more, where the map could not be told.
+        let record = &self.keeper.volumes[&VolumeId(volume as u32)];
+        let count = record.extents(self.keeper.map.extent());
         let (of, one) = (1 + self.rng.below(8), self.rng.below(count));
         let chosen: Vec<u32> = (0..count)
             .filter(|e| self.rng.below(of) == 0 || *e == one)

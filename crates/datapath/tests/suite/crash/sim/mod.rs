@@ -55,6 +55,8 @@ pub struct Tally {
     pub done: u64,
     /// Moves that stopped early.
     pub stopped: u64,
+    /// Volumes that were made larger.
+    pub grown: u64,
     /// I/O errors.
     pub errors: u64,
     /// Steps of direct I/O that went through a buffer.

@@ -158,6 +158,13 @@ impl Oracle {
         }
     }
 
+    /// It has more sectors from now on, never written.
+    pub fn grow(&mut self, size: u64) {
+        let sectors = (size as usize / SECTOR).max(self.sectors.len());
+        let empty = || vec![Version::settled(0, 0, true)];
+        self.sectors.resize_with(sectors, empty);
+    }
+
     fn now(&mut self) -> u64 {
         self.clock += 1;
         self.clock

@@ -580,7 +580,7 @@ impl Life<'_> {
                 }
             }
             self.tally.failed = failed;
-            let size = self.plan.volumes[volume];
+            let size = self.engines[volume].map().size().0;
             let mut lost = 0;
             for offset in (0..size).step_by(EXTENT as usize) {
                 // What is lost must fail, and nothing else.
