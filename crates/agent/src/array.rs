@@ -309,6 +309,7 @@ mod tests {
             TroubleKind::DeviceErrors,
             TroubleKind::NoSpace,
             TroubleKind::NearlyFull,
+            TroubleKind::DeviceNotDirect,
         ] {
             assert_ne!(Known::of_array(&kind_name(kind)), Known::Other, "{kind:?}");
         }

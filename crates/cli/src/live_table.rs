@@ -86,7 +86,7 @@ fn times(part: Bytes, whole: Bytes) -> String {
 
 /// Whether there is something to say of how a device is used.
 fn wanted(device: &DeviceInfo) -> bool {
-    device.direct != DirectIo::Off
+    device.direct != DirectIo::Off || device.direct_next
 }
 
 /// `terrace tier list`
@@ -130,7 +130,11 @@ pub fn tiers(all: &Tiers) -> String {
                     true => "direct I/O",
                     false => "through the page cache",
                 };
-                let line = format!("device {}: {way}: {why}", device.name);
+                let next = match device.direct_next {
+                    true => format!("; from the next start on: {}", device.direct),
+                    false => String::new(),
+                };
+                let line = format!("device {}: {way}: {why}{next}", device.name);
                 used += &format!("{}\n", report::printable(&line));
             }
             let is_lost = if device.lost.is_some() { " (lost)" } else { "" };
@@ -452,6 +456,7 @@ mod tests {
             size: Bytes::mib(256),
             emulated: false,
             direct: DirectIo::Off,
+            direct_next: false,
             direct_now: None,
             lost: lost.map(Into::into),
         }

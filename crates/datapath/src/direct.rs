@@ -9,12 +9,13 @@
 //! ```
 //!
 //! A write that reads first would bring back what others wrote to the rest of its blocks meanwhile. So whatever changes those blocks waits
-//! for what came before it ([`Order`]): what a guest was answered is never undone by a neighbour's write.
+//! for what came before it ([`Order`]): what a guest was answered is never undone by a neighbour's write. What is read is only written to the
+//! opening of the device that it was read from.
 //!
 //! Sans-io: workers use it on files and block devices, the crash tests on simulated disks.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
 
 /// Bytes of a buffer that a step goes through, at most.
 pub const THROUGH_BYTES: u64 = 256 << 10;
@@ -72,6 +73,29 @@ impl Alignment {
         at - at % block..(at + length).next_multiple_of(block)
     }
 
+    /// What a change of a range changes, directly.
+    pub fn changes(&self, at: u64, length: u64) -> Changes {
+        let block = u64::from(self.block);
+        let blocks = self.blocks(at, length);
+        let first = if blocks.start < at { block } else { 0 };
+        let last = if at + length < blocks.end { block } else { 0 };
+        Changes {
+            edges: [
+                blocks.start..blocks.start + first,
+                blocks.end - last..blocks.end,
+            ],
+            blocks,
+        }
+    }
+
+    /// What a change of a range through the page cache changes: it reads nothing first, and none waits for another one.
+    pub fn changes_cached(&self, at: u64, length: u64) -> Changes {
+        Changes {
+            blocks: self.blocks(at, length),
+            edges: [0..0, 0..0],
+        }
+    }
+
     /// Whether a range is of whole blocks.
     pub fn is_whole(&self, at: u64, length: u64) -> bool {
         (at | length).is_multiple_of(u64::from(self.block))
@@ -120,51 +144,69 @@ impl Alignment {
 pub struct Order {
     /// By number.
     live: Vec<Option<Change>>,
-    /// Of these, how many read first.
-    merging: usize,
-    /// Numbers of those that wait, the first that came first.
-    waiting: VecDeque<u32>,
+    /// Numbers by device and slot, in the order in which they came: looking at one slot costs what is under way there.
+    slots: BTreeMap<(u16, u64), Vec<u32>>,
 }
 
-/// An I/O that changes blocks of a device.
+/// What an I/O changes.
+#[derive(Debug, Clone)]
+pub struct Changes {
+    /// Whole blocks.
+    blocks: Range<u64>,
+    /// Those at its ends that it covers in part, and reads first; empty ones are none.
+    edges: [Range<u64>; 2],
+}
+
+/// An I/O that changes blocks.
 #[derive(Debug, Clone)]
 struct Change {
     device: u16,
-    blocks: Range<u64>,
-    merges: bool,
+    /// Slots that it touches: parts of a request in slots that follow one another are one I/O.
+    slots: RangeInclusive<u64>,
+    changes: Changes,
     /// Those that came before it and have to be over first.
     before: u32,
 }
 
 impl Change {
-    /// Whether the later one of two has to wait.
+    /// Whether the later one of two has to wait: one of them could bring back what the other one wrote beside it.
     fn conflicts(&self, other: &Self) -> bool {
-        (self.merges || other.merges)
-            && self.device == other.device
-            && self.blocks.start < other.blocks.end
-            && other.blocks.start < self.blocks.end
+        let meet = |a: &Range<u64>, b: &Range<u64>| a.start.max(b.start) < a.end.min(b.end);
+        let over = |a: &Changes, b: &Changes| a.edges.iter().any(|edge| meet(edge, &b.blocks));
+        over(&self.changes, &other.changes) || over(&other.changes, &self.changes)
+    }
+
+    fn places(&self) -> impl Iterator<Item = (u16, u64)> + use<> {
+        let device = self.device;
+        self.slots.clone().map(move |slot| (device, slot))
     }
 }
 
 impl Order {
-    /// An I/O that changes these blocks, whole ones, and reads some of them first or not. Whether it may begin; else [`Order::over`] says when.
-    pub fn begin(&mut self, io: u32, device: u16, blocks: Range<u64>, merges: bool) -> bool {
+    /// An I/O that changes something in some slots of a device, as [`Alignment::changes`] has it. Whether it may begin; else [`Order::over`]
+    /// says when.
+    pub fn begin(
+        &mut self,
+        io: u32,
+        device: u16,
+        slots: RangeInclusive<u64>,
+        changes: Changes,
+    ) -> bool {
         let mut change = Change {
             device,
-            blocks,
-            merges,
+            slots,
+            changes,
             before: 0,
         };
-        // Nearly always nothing merges, and nobody needs to look.
-        if merges || self.merging > 0 {
-            let others = self.live.iter().flatten();
-            change.before = others.filter(|o| o.conflicts(&change)).count() as u32;
+        let mut earlier = vec![];
+        for place in change.places() {
+            let others = self.slots.entry(place).or_default();
+            let live = |io: &u32| self.live[*io as usize].as_ref().expect("it is listed");
+            earlier.extend(others.iter().filter(|other| live(other).conflicts(&change)));
+            others.push(io);
         }
+        change.before = once(&mut earlier).len() as u32;
         let may_begin = change.before == 0;
-        if !may_begin {
-            self.waiting.push_back(io);
-        }
-        self.merging += usize::from(merges);
         let index = io as usize;
         if self.live.len() <= index {
             self.live.resize(index + 1, None);
@@ -174,29 +216,59 @@ impl Order {
         may_begin
     }
 
-    /// An I/O that has begun is over; those that may begin now, in their order. Nothing if it was never told of.
+    /// An I/O that has begun is over; those that may begin now. Nothing if it was never told of.
     pub fn over(&mut self, io: u32) -> Vec<u32> {
         let change = self.live.get_mut(io as usize).and_then(Option::take);
         let Some(change) = change else {
             return vec![];
         };
         assert!(change.before == 0, "what waits is not over");
-        self.merging -= usize::from(change.merges);
-        // Whoever waits for it came later: else it would have waited itself.
-        let mut may_begin = vec![];
-        let live = &mut self.live;
-        self.waiting.retain(|waits| {
-            let other = live[*waits as usize].as_mut().expect("it waits");
-            if other.conflicts(&change) {
-                other.before -= 1;
+        let mut waiting = vec![];
+        for place in change.places() {
+            let others = self.slots.get_mut(&place).expect("it is listed");
+            others.retain(|other| *other != io);
+            // Whoever waits for it came later: else it would have waited itself.
+            waiting.extend(others.iter().filter(|other| {
+                let other = self.live[**other as usize].as_ref();
+                other.is_some_and(|o| o.before > 0 && o.conflicts(&change))
+            }));
+            if others.is_empty() {
+                self.slots.remove(&place);
             }
-            if other.before == 0 {
-                may_begin.push(*waits);
-            }
-            other.before > 0
+        }
+        once(&mut waiting);
+        waiting.retain(|waits| {
+            let other = self.live[*waits as usize].as_mut().expect("it waits");
+            other.before -= 1;
+            other.before == 0
         });
-        may_begin
+        waiting
     }
+
+    /// A device is used anew, or not any more: those that wait there are never to begin, and are forgotten. Those that have begun stay: nobody
+    /// knows what they will do yet.
+    pub fn give_up(&mut self, device: u16) -> Vec<u32> {
+        let mut given_up = vec![];
+        let places = (device, 0)..=(device, u64::MAX);
+        for (_, ios) in self.slots.range_mut(places) {
+            let waits = |io: &u32| {
+                let change = self.live[*io as usize].as_ref();
+                change.is_none_or(|change| change.before > 0)
+            };
+            given_up.extend(ios.extract_if(.., |io| waits(io)));
+        }
+        for io in &*once(&mut given_up) {
+            self.live[*io as usize] = None;
+        }
+        given_up
+    }
+}
+
+/// Each number once.
+fn once(numbers: &mut Vec<u32>) -> &mut Vec<u32> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
 }
 
 #[cfg(test)]

@@ -411,8 +411,8 @@ mod second;
 mod trouble;
 mod watch;
 
-pub(crate) use open::open_one;
 pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
+pub(crate) use open::{open_one, settle_direct};
 pub use second::HINT_FILE;
 pub(crate) use trouble::errno_name;
 

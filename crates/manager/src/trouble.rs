@@ -39,6 +39,8 @@ pub enum TroubleKind {
     ObjectiveMissed,
     /// A tier, a device or the disk of a map copy has little room left.
     NearlyFull,
+    /// A device goes through the page cache, though direct I/O was asked for.
+    DeviceNotDirect,
     /// What is known of a host is old.
     HostLate,
     /// Nothing is decided about a host, and it is not because its agent is silent.
@@ -80,6 +82,7 @@ impl TroubleKind {
             TroubleKind::HostLost => "host-lost",
             TroubleKind::ObjectiveMissed => "objective-missed",
             TroubleKind::NearlyFull => "nearly-full",
+            TroubleKind::DeviceNotDirect => "device-not-direct",
             TroubleKind::HostLate => "host-late",
             TroubleKind::NoDecision => "no-decision",
             TroubleKind::Overcommitted => "overcommitted",
@@ -107,6 +110,7 @@ impl TroubleKind {
             TroubleKind::DeviceErrors,
             TroubleKind::NoSpace,
             TroubleKind::NearlyFull,
+            TroubleKind::DeviceNotDirect,
             TroubleKind::Overcommitted,
             TroubleKind::MoveStuck,
             TroubleKind::FileLeftBehind,

@@ -212,6 +212,12 @@ impl VolumeMap {
         Bytes(self.extent_bytes.min(self.size - begin))
     }
 
+    /// Bytes between a byte and the end of its extent, or of the volume; none at the beginning of an extent.
+    pub fn rest_of_extent(&self, at: Bytes) -> Bytes {
+        let end = at.0.next_multiple_of(self.extent_bytes).min(self.size);
+        Bytes(end.saturating_sub(at.0))
+    }
+
     /// Where an extent is (its source, while it is being moved); `None` for a hole.
     pub fn location(&self, extent: usize) -> Option<Location> {
         let location = self.extents[extent];

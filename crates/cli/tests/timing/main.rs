@@ -1,6 +1,7 @@
 //! Tests that compare times, or that need most of the machine: a program of their own, so that no other test runs beside them.
 
 mod agreement;
+mod hostile;
 mod kill;
 mod limits;
 mod machines;

@@ -268,6 +268,9 @@ pub struct DeviceInfo {
     /// What is wanted of direct I/O.
     #[serde(default)]
     pub direct: DirectIo,
+    /// Whether it is from the next start on that it is used as wanted.
+    #[serde(default)]
+    pub direct_next: bool,
     /// Whether I/O passes the page cache by, and why; of a file or block device that is served.
     #[serde(default)]
     pub direct_now: Option<(bool, String)>,

@@ -39,6 +39,9 @@ impl Desk {
                         size: Bytes(u64::from(slots) * extent),
                         emulated: d.emulate.is_some(),
                         direct: d.direct,
+                        direct_next: keeper.devices.get(&d.id).is_some_and(|device| {
+                            device.direct_why().is_some() && device.direct_wanted() != d.direct
+                        }),
                         direct_now: keeper.devices.get(&d.id).and_then(|device| {
                             let (direct, why) = device.direct_why()?;
                             Some((direct, why.to_owned()))
@@ -127,6 +130,11 @@ impl Desk {
                 return Err(format!(
                     "device {wanted:?} is an export of another server: whether that one goes through a page cache is its own affair"
                 ));
+            }
+            let open = keeper.devices.get(&record.id);
+            let cannot = open.and_then(|d| d.direct_impossible());
+            if let (DirectIo::On, Some(why)) = (direct, cannot) {
+                return Err(format!("direct I/O is not possible: {why}"));
             }
             record.direct = direct;
             let change = Change::SetDevice(record.clone());

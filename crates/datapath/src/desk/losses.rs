@@ -11,7 +11,7 @@ use units::{Bytes, DeviceId};
 use super::underway::Taken;
 use super::{Desk, NewDevice, NewSource, Result, Told, done, refused, text, tier_named};
 use crate::device::Device;
-use crate::keeper::{Keeper, open_one};
+use crate::keeper::{Keeper, open_one, settle_direct};
 use crate::text::unknown;
 use crate::worker::Message;
 
@@ -68,16 +68,16 @@ impl Desk {
 
     pub(super) fn accept_device(&self, name: &str) -> Result<Told> {
         let wanted = name.to_owned();
-        let (record, extent) = self.with_keeper(move |keeper| {
+        let (record, array, extent) = self.with_keeper(move |keeper| {
             let record = device_named(keeper, &wanted)?;
             match keeper.devices.contains_key(&record.id) {
                 true => Err(format!("device {wanted:?} is in use already")),
-                false => Ok((record, keeper.map.extent())),
+                false => Ok((record, keeper.map.id(), keeper.map.extent())),
             }
         })??;
         // Not by the keeper: it may take long.
         let opened = open_one(extent, &record).map_err(|not| not.why)?;
-        opened.0.settle_direct();
+        settle_direct(array, extent, &record, &opened);
         self.with_keeper(move |keeper| accept(keeper, &record, opened))??;
         done(format!("device {name} is in use again, as it is"))
     }

@@ -72,6 +72,8 @@ pub enum TroubleKind {
     NoSpace,
     /// A device, or the disk of a map copy, has little room left.
     NearlyFull,
+    /// A device goes through the page cache, though direct I/O was asked for.
+    DeviceNotDirect,
 }
 
 /// A device as it is. Its counters are of the I/Os that the server has completed on it without an error, for guests and

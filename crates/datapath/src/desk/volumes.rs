@@ -219,13 +219,30 @@ impl Desk {
         if now == size {
             return done(format!("volume {name} has {size} already"));
         }
+        let of = |why: String| format!("volume {name:?}: {why}");
         if self.server.is_some() {
-            let grown = self.ask_worker(id, Question::Grow(size));
-            grown.map_err(|why| format!("volume {name:?}: {why}"))?;
+            let (zeroed, told) = channel();
+            let (from, to) = (now, size);
+            let grow = Question::Grow { from, to, zeroed };
+            self.ask_worker(id, grow).map_err(of)?;
+            let told = told.recv().map_err(|_| of("its worker has ended".into()))?;
+            told.map_err(|why| {
+                of(format!(
+                    "what is new of its last extent cannot be zeroed: {why}"
+                ))
+            })?;
+        } else if !now
+            .0
+            .is_multiple_of(self.with_keeper(|keeper| keeper.map.extent())?.0)
+        {
+            return Err(of(
+                "its last extent is not a whole one, and what is new of it has to be zeroed: make it larger while it is served"
+                    .into(),
+            ));
         }
         self.with_keeper(move |keeper| -> Result<()> {
             let before = record_of(keeper, id)?;
-            if before.size > size {
+            if before.size != now {
                 return Err(format!(
                     "it was made larger meanwhile: it has {}",
                     before.size

@@ -42,6 +42,8 @@ pub struct DirectFile {
     pub alignment: Alignment,
 }
 
+const MEMORY: &str = "it is memory";
+
 /// How a device is used, and why.
 #[derive(Debug, Clone)]
 pub(super) struct Settled {
@@ -70,6 +72,20 @@ impl Device {
         settled.refused.then_some(&settled.why)
     }
 
+    /// Why it can only be used through the page cache, if so.
+    pub fn direct_impossible(&self) -> Option<String> {
+        match &self.medium {
+            Medium::File(_, Backing::Memory) => Some(MEMORY.into()),
+            Medium::File(file, Backing::Storage) => alignment_of(file).err(),
+            Medium::Nbd(..) | Medium::Lost => None,
+        }
+    }
+
+    /// What was wanted when it was opened.
+    pub fn direct_wanted(&self) -> DirectIo {
+        self.wanted
+    }
+
     /// Decides, once and before it is used, whether I/O on it passes the page cache by. Only of a device that is the array's: what is measured
     /// is written to it, though not where anything is.
     pub fn settle_direct(&self) {
@@ -80,7 +96,7 @@ impl Device {
             return;
         }
         let (file, backing, wanted) = (file.clone(), *backing, self.wanted);
-        let settle = move |_: &Wanted| settle(&file, backing, wanted);
+        let settle = move |still: &Wanted| settle(&file, backing, wanted, still);
         let settled = match self.holder.within(SETTLE_TIME, settle) {
             Outcome::Done(settled) => settled,
             Outcome::Late(_) | Outcome::NotBegun => Settled {
@@ -93,7 +109,7 @@ impl Device {
     }
 }
 
-fn settle(file: &File, backing: Backing, wanted: DirectIo) -> Settled {
+fn settle(file: &File, backing: Backing, wanted: DirectIo, still: &Wanted) -> Settled {
     let cached = |why: String| Settled {
         direct: None,
         refused: wanted == DirectIo::On,
@@ -103,7 +119,7 @@ fn settle(file: &File, backing: Backing, wanted: DirectIo) -> Settled {
         return cached("as it was set".into());
     }
     if backing == Backing::Memory {
-        return cached("it is memory".into());
+        return cached(MEMORY.into());
     }
     let direct = match open_direct(file) {
         Ok(direct) => direct,
@@ -116,7 +132,7 @@ fn settle(file: &File, backing: Backing, wanted: DirectIo) -> Settled {
             refused: false,
         };
     }
-    match measure(file, &direct) {
+    match measure(file, &direct, still) {
         Ok(measured) => Settled {
             why: measured.to_string(),
             direct: measured.is_worth_it().then_some(direct),
@@ -126,8 +142,8 @@ fn settle(file: &File, backing: Backing, wanted: DirectIo) -> Settled {
     }
 }
 
-/// Opens what is open a second time, past the page cache.
-fn open_direct(file: &File) -> Result<DirectFile, String> {
+/// What direct I/O on a file demands, if it can be done.
+fn alignment_of(file: &File) -> Result<Alignment, String> {
     let asked = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     let asked = asked.map_err(|e| format!("its alignment cannot be asked for: {e}"))?;
     if asked.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
@@ -139,14 +155,17 @@ fn open_direct(file: &File) -> Result<DirectFile, String> {
     };
     let fits = |n: u32| n.is_power_of_two() && n <= BUF_ALIGNMENT;
     match alignment {
-        Alignment { block: 0, .. } => return Err("its file system has no direct I/O".into()),
-        Alignment { memory, block } if !fits(memory) || !fits(block) => {
-            return Err(format!(
-                "direct I/O on it needs memory at multiples of {memory} bytes and blocks of {block}: {BUF_ALIGNMENT} at most are supported"
-            ));
-        }
-        Alignment { .. } => {}
+        Alignment { block: 0, .. } => Err("its file system has no direct I/O".into()),
+        Alignment { memory, block } if !fits(memory) || !fits(block) => Err(format!(
+            "direct I/O on it needs memory at multiples of {memory} bytes and blocks of {block}: {BUF_ALIGNMENT} at most are supported"
+        )),
+        Alignment { .. } => Ok(alignment),
     }
+}
+
+/// Opens what is open a second time, past the page cache.
+fn open_direct(file: &File) -> Result<DirectFile, String> {
+    let alignment = alignment_of(file)?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened = OpenOptions::new()
         .read(true)
@@ -221,7 +240,7 @@ impl std::fmt::Display for Measured {
 
 /// Durable writes, and reads that the page cache does not have, of 4 KiB each, either way in turns. They are between superblocks and slots,
 /// where nothing is, and write what they find.
-fn measure(file: &File, direct: &DirectFile) -> io::Result<Measured> {
+fn measure(file: &File, direct: &DirectFile, still: &Wanted) -> io::Result<Measured> {
     let places = (DATA_START as usize - SUPERBLOCKS_BYTES) / BYTES;
     let until = Instant::now() + MEASURE_TIME;
     let mut times = [(vec![], vec![]), (vec![], vec![])];
@@ -236,6 +255,9 @@ fn measure(file: &File, direct: &DirectFile) -> io::Result<Measured> {
             let at = (SUPERBLOCKS_BYTES + place * BYTES) as u64;
             let mut buf = Buf::new(BYTES).target(0..BYTES);
             file.read_exact_at(&mut buf, at)?;
+            if !still.still() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             let began = Instant::now();
             write_durably(file, &buf, at)?;
             writes.push(began.elapsed());

@@ -147,12 +147,10 @@ fn no_write_brings_back_what_was_written_beside_it() {
                 for byte in range.clone() {
                     possible[byte as usize].push((now, None));
                 }
-                let blocks = alignment.blocks(at, length);
-                let merges = !alignment.is_whole(at, length);
                 live.push(Write {
                     number,
                     value: now,
-                    begun: order.begin(number, 0, blocks, merges),
+                    begun: order.begin(number, 0, 0..=0, alignment.changes(at, length)),
                     range,
                     seen: None,
                 });
@@ -198,19 +196,80 @@ fn no_write_brings_back_what_was_written_beside_it() {
 #[test]
 fn whole_blocks_wait_for_nobody_but_those_that_read_first() {
     let mut order = Order::default();
-    assert!(order.begin(0, 0, 0..4096, false));
-    assert!(
-        order.begin(1, 0, 0..4096, false),
-        "both are guests' own affair"
-    );
-    assert!(!order.begin(2, 0, 0..4096, true));
-    assert!(!order.begin(3, 0, 0..8192, false));
-    assert!(order.begin(4, 1, 0..8192, false), "another device");
-    assert!(order.begin(5, 0, 4096..8192, false), "other blocks");
+    let mut begin = |io, (device, slot), at, length| {
+        order.begin(io, device, slot..=slot, SECTOR_IN_PAGE.changes(at, length))
+    };
+    assert!(begin(0, (0, 7), 0, 4096));
+    assert!(begin(1, (0, 7), 0, 4096), "both are guests' own affair");
+    assert!(!begin(2, (0, 7), 512, 512));
+    assert!(!begin(3, (0, 7), 0, 8192));
+    assert!(begin(4, (1, 7), 0, 8192), "another device");
+    assert!(begin(5, (0, 7), 4096, 4096), "other blocks");
     assert!(order.over(0).is_empty());
     assert_eq!(order.over(1), [2]);
     assert!(order.over(5).is_empty());
     assert_eq!(order.over(2), [3]);
     assert!(order.over(3).is_empty());
     assert!(order.over(9).is_empty(), "never told of");
+    assert_eq!(order.slots.len(), 1, "what is over leaves nothing");
+}
+
+#[test]
+fn what_goes_through_the_page_cache_waits_for_what_reads_first_and_for_nothing_else() {
+    let mut order = Order::default();
+    let cached = |at| SECTOR_IN_PAGE.changes_cached(at, 512);
+    assert!(order.begin(0, 0, 0..=0, cached(0)));
+    assert!(order.begin(1, 0, 0..=0, cached(512)), "of the same block");
+    assert!(!order.begin(2, 0, 0..=0, SECTOR_IN_PAGE.changes(1024, 512)));
+    assert!(!order.begin(3, 0, 0..=0, cached(1536)));
+    assert!(order.over(0).is_empty());
+    assert_eq!(order.over(1), [2]);
+    assert_eq!(order.over(2), [3]);
+}
+
+#[test]
+fn of_a_long_change_only_the_ends_make_others_wait() {
+    let mut order = Order::default();
+    let mut begin = |io, at, length| order.begin(io, 0, 0..=0, SECTOR_IN_PAGE.changes(at, length));
+    assert!(begin(0, 512, 1 << 20));
+    assert!(begin(1, 8192, 4096), "a whole block in the middle");
+    assert!(
+        !begin(2, 16384 + 512, 512),
+        "it would bring back the rest of the block"
+    );
+    assert!(!begin(3, 0, 4096));
+    assert!(!begin(4, 1 << 20, 4096));
+    assert_eq!(order.over(0), [2, 3, 4]);
+}
+
+#[test]
+fn what_waits_at_a_device_that_is_lost_is_given_up_and_what_has_begun_is_waited_for() {
+    let mut order = Order::default();
+    let mut begin = |io, (device, slot), at| {
+        order.begin(io, device, slot..=slot, SECTOR_IN_PAGE.changes(at, 512))
+    };
+    assert!(begin(0, (3, 0), 0));
+    assert!(!begin(1, (3, 0), 512));
+    assert!(begin(2, (3, 9), 0));
+    assert!(!begin(3, (3, 9), 1024));
+    assert!(begin(4, (4, 0), 0));
+    assert!(!begin(5, (4, 0), 512));
+    assert_eq!(order.give_up(3), [1, 3]);
+    // Newer ones wait for those that may still write.
+    assert!(!order.begin(1, 3, 0..=0, SECTOR_IN_PAGE.changes(0, 4096)));
+    assert_eq!(order.over(0), [1]);
+    assert_eq!(order.over(4), [5]);
+}
+
+#[test]
+fn what_lies_in_several_slots_is_found_in_each_and_counts_once() {
+    let mut order = Order::default();
+    let changes = |at, length| SECTOR_IN_PAGE.changes(at, length);
+    // Two slots of 64 KiB that follow one another.
+    assert!(order.begin(0, 0, 2..=3, changes(128 << 10, 65536 + 512)));
+    assert!(!order.begin(1, 0, 3..=3, changes((192 << 10) + 512, 512)));
+    assert!(!order.begin(2, 0, 2..=3, changes(128 << 10, 128 << 10)));
+    assert_eq!(order.over(0), [1]);
+    assert_eq!(order.over(1), [2]);
+    assert!(order.over(2).is_empty() && order.slots.is_empty());
 }

@@ -136,6 +136,19 @@ pub(crate) fn open_one(extent: Bytes, record: &DeviceRecord) -> Opened<Device> {
     with_superblock(record, device)
 }
 
+/// Decides how an opened device is used, if it is the array's.
+pub(crate) fn settle_direct(
+    array: array::ArrayId,
+    extent: Bytes,
+    record: &DeviceRecord,
+    opened: &(Device, Option<Superblock>),
+) {
+    let (device, superblock) = opened;
+    if superblock.is_some_and(|s| s.is_of(array, record.id, extent, record.slots)) {
+        device.settle_direct();
+    }
+}
+
 impl<D: SlotSpace> Keeper<D> {
     /// Chooses the map among the copies that were found, and opens its devices in some way.
     ///

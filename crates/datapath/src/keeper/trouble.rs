@@ -87,8 +87,14 @@ impl Keeper {
             );
             say(TroubleKind::DeviceErrors, &self.records[id].name, what);
         }
-        for id in self.devices.keys() {
+        for (id, device) in &self.devices {
             let name = &self.records[id].name;
+            if let Some(why) = device.direct_refused() {
+                let what = format!(
+                    "it goes through the page cache, though direct I/O was asked for: {why}. `terrace device direct {name} auto` takes it as it is"
+                );
+                say(TroubleKind::DeviceNotDirect, name, what);
+            }
             match self.looked_at(*id) {
                 None => {}
                 Some(Wrong::NoAnswer(why)) => {

@@ -128,7 +128,7 @@ impl Keeper {
 
     /// Tries devices that are lost, and those that have failed since they were last tried.
     fn try_devices(&mut self) {
-        let extent = self.map.extent();
+        let (array, extent) = (self.map.id(), self.map.extent());
         let lost = self.lost.iter().filter(|(_, l)| !l.in_use);
         let lost = lost.map(|(id, _)| self.records[id].clone());
         let lost: Vec<DeviceRecord> = lost.filter(|r| r.kind != DeviceKind::Gone).collect();
@@ -145,6 +145,7 @@ impl Keeper {
             let tried = move || {
                 let back = open_one(extent, &record).map_err(|not| not.why)?;
                 works(&back.0).map_err(|e| format!("it fails: {e}"))?;
+                super::settle_direct(array, extent, &record, &back);
                 Ok(Tried::Back(Box::new(back)))
             };
             self.try_device(id, move || tried().unwrap_or_else(Tried::Away));

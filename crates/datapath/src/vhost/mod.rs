@@ -26,4 +26,4 @@ mod memory;
 mod session;
 mod sockets;
 
-pub use sockets::{Allowed, DESCRIPTORS_EACH, Sockets};
+pub use sockets::{Allowed, Counted, DESCRIPTORS_EACH, Sockets};

@@ -8,12 +8,11 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::warn;
+use tracing::{info, warn};
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -27,11 +26,9 @@ use vring::blk::{self, feature};
 use vring::{Memory, QUEUES_MAX, QueueSetup};
 
 use super::memory::{Kept, event, guest_memory, known_ledger, new_ledger};
+use super::sockets::Counted;
 use crate::text::explain;
 use crate::worker::{Durability, Inbox, Message, RingGuestSetup, RingOrder, RingSetup};
-
-/// A connection that says nothing for so long after it was made is closed.
-const FIRST_WORD: Duration = Duration::from_secs(10);
 
 /// What is served to whom.
 pub struct Served {
@@ -39,14 +36,15 @@ pub struct Served {
     pub bytes: u64,
     pub home: crate::registry::Home,
     pub worker: Inbox,
+    /// What it is counted in, until the worker has let go of all that it handed over.
+    pub counted: Vec<Counted>,
+    /// Whether whoever has connected has begun to speak the protocol.
+    pub speaks: Arc<AtomicBool>,
 }
 
 /// Converses until the connection ends.
 pub fn converse(socket: UnixStream, served: Served) {
     let name = served.name.clone();
-    if !says_something(&socket) {
-        return;
-    }
     let worker = served.worker.clone();
     let Some(session) = Session::begin(&socket, served) else {
         return; // it is not served any more
@@ -66,16 +64,6 @@ pub fn converse(socket: UnixStream, served: Served) {
         }
     }
     worker.send(Message::Ring(RingOrder::Gone(guest)));
-}
-
-/// Whether whoever has connected says something in time. A guest that runs may have nothing to say for days, but not at first.
-fn says_something(socket: &UnixStream) -> bool {
-    let time = Timespec {
-        tv_sec: FIRST_WORD.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    matches!(poll(&mut fds, Some(&time)), Ok(1..))
 }
 
 /// A ring as far as it is known.
@@ -116,13 +104,14 @@ fn over() -> Error {
 }
 
 impl Session {
-    fn begin(socket: &UnixStream, served: Served) -> Option<Self> {
+    fn begin(socket: &UnixStream, mut served: Served) -> Option<Self> {
         let (answer, answered) = channel();
         served
             .worker
             .send(Message::Ring(RingOrder::Connect(RingGuestSetup {
                 volume: served.home.volume,
                 socket: socket.try_clone().ok()?,
+                counted: std::mem::take(&mut served.counted),
                 answer,
             })));
         let guest = answered.recv().ok()??;
@@ -195,6 +184,13 @@ impl Session {
         };
         let kept = self.kept.as_ref().map(|k| (k.ledger.clone(), k.id));
         let (event_index, indirect) = (self.has(feature::EVENT_INDEX), self.has(feature::INDIRECT));
+        if self.cached.is_none() && self.durability.is_none() && self.has(feature::CONFIG_WCE) {
+            let volume = &self.served.name;
+            info!(
+                volume,
+                "it is not known whether a guest's write cache is on: each of its writes is durable before it is answered"
+            );
+        }
         self.tell_durability()?;
         let guest = self.guest;
         let ring = self.ring(index)?;
@@ -255,6 +251,7 @@ fn offered() -> VhostUserProtocolFeatures {
 
 impl VhostUserBackendReqHandlerMut for Session {
     fn set_owner(&mut self) -> Result<()> {
+        self.served.speaks.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -398,15 +395,15 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        let known = self.cached.is_some();
-        let cached = *self.cached.get_or_insert(true);
-        if !known {
+        let end = offset.checked_add(size).ok_or(Error::InvalidParam)?;
+        let config = blk::config(self.served.bytes, QUEUES_MAX, self.cached != Some(false));
+        let asked = config.get(offset as usize..end as usize);
+        let told = asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)?;
+        if self.cached.is_none() && (offset..end).contains(&blk::WRITE_CACHE_AT) {
+            self.cached = Some(true);
             self.tell_durability_again()?;
         }
-        let config = blk::config(self.served.bytes, QUEUES_MAX, cached);
-        let end = offset.checked_add(size).ok_or(Error::InvalidParam)?;
-        let asked = config.get(offset as usize..end as usize);
-        asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)
+        Ok(told)
     }
 
     fn set_config(&mut self, offset: u32, bytes: &[u8], _: VhostUserConfigFlags) -> Result<()> {

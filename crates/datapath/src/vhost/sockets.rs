@@ -1,15 +1,16 @@
 //! A socket for each volume, in one directory, and one thread that waits for connections to all of them.
 
 use std::collections::BTreeSet;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::warn;
 
 use super::session::{Served, converse};
@@ -48,6 +49,9 @@ struct Listening {
     open: Arc<AtomicUsize>,
 }
 
+/// A connection that does not begin to speak the protocol within this time is closed.
+const FIRST_WORDS: Duration = Duration::from_secs(10);
+
 /// Connections to one volume. A guest needs one; a few more are those that were left and have not ended.
 const OF_VOLUME_MAX: usize = 8;
 
@@ -61,7 +65,7 @@ pub struct Allowed {
     pub open: Arc<AtomicUsize>,
     /// At most.
     pub most: usize,
-    /// Of these, by vhost-user.
+    /// Of these, by vhost-user, besides the first one of each volume.
     pub guests_most: usize,
 }
 
@@ -86,6 +90,7 @@ impl Sockets {
             workers,
             allowed,
             guests: Arc::default(),
+            new: vec![],
         };
         std::thread::Builder::new()
             .name("terrace-vhost".into())
@@ -185,6 +190,8 @@ struct Waiter {
     allowed: Allowed,
     /// Connections.
     guests: Arc<AtomicUsize>,
+    /// Those that were made just now.
+    new: Vec<New>,
 }
 
 impl Waiter {
@@ -194,17 +201,23 @@ impl Waiter {
             let mut fds = vec![PollFd::new(&*self.event, PollFlags::IN)];
             let all = self.listening.iter().map(|l| l.listener.as_fd());
             fds.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            if poll(&mut fds, None).is_err() {
+            let soon = Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            let time = (!self.new.is_empty()).then_some(&soon);
+            if poll(&mut fds, time).is_err() {
                 continue; // a signal
             }
             let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
-            for (listening, _) in self.listening.iter().zip(&ready[1..]).filter(|(_, r)| **r) {
-                match listening.listener.accept() {
+            self.end_silent();
+            for index in (0..self.listening.len()).filter(|i| ready[i + 1]) {
+                match self.listening[index].listener.accept() {
                     Ok((socket, _)) => {
-                        if let Err(TooMany { most, of }) = self.welcome(listening, socket)
+                        if let Err(TooMany { most, of }) = self.welcome(index, socket)
                             && seldom(&mut too_many)
                         {
-                            let volume = &listening.volume;
+                            let volume = &self.listening[index].volume;
                             warn!(
                                 volume,
                                 most, of, "a connection was refused: there are too many"
@@ -243,11 +256,19 @@ impl Waiter {
         }
     }
 
-    /// Lets a connection have its thread; how many there may be, if there are as many.
-    fn welcome(&self, listening: &Listening, socket: UnixStream) -> Result<(), TooMany> {
+    /// Lets a connection have its thread; how many there may be, if there are as many. The first one of a volume is always welcome: nobody
+    /// who connects to other volumes keeps its guest out.
+    fn welcome(&mut self, index: usize, socket: UnixStream) -> Result<(), TooMany> {
+        let listening = &self.listening[index];
+        let first = listening.open.load(Ordering::Acquire) == 0;
+        let guests_most = if first {
+            usize::MAX
+        } else {
+            self.allowed.guests_most
+        };
         let counts = [
             (&listening.open, OF_VOLUME_MAX, "to this volume"),
-            (&self.guests, self.allowed.guests_most, "by vhost-user"),
+            (&self.guests, guests_most, "by vhost-user"),
             (&self.allowed.open, self.allowed.most, "of all kinds"),
         ];
         // Those that were taken go back with what is dropped here.
@@ -259,16 +280,26 @@ impl Waiter {
                 return Err(TooMany { most, of });
             }
         }
+        let speaks = Arc::new(AtomicBool::new(false));
         let served = Served {
             name: listening.volume.clone(),
             bytes: listening.bytes,
             home: listening.home,
             worker: self.workers[listening.home.worker].clone(),
+            counted,
+            speaks: speaks.clone(),
         };
+        if let Ok(socket) = socket.try_clone() {
+            let until = Instant::now() + FIRST_WORDS;
+            self.new.push(New {
+                socket,
+                until,
+                speaks,
+            });
+        }
         let spawned = std::thread::Builder::new()
             .name("terrace-guest".into())
             .spawn(move || {
-                let _counted = counted;
                 let _ = socket.set_nonblocking(false);
                 converse(socket, served);
             });
@@ -277,6 +308,25 @@ impl Waiter {
         }
         Ok(())
     }
+
+    /// Ends connections that have not begun to speak the protocol in time.
+    fn end_silent(&mut self) {
+        let now = Instant::now();
+        self.new.retain(|new| {
+            let speaks = new.speaks.load(Ordering::Acquire);
+            if !speaks && now >= new.until {
+                let _ = new.socket.shutdown(Shutdown::Both);
+            }
+            !speaks && now < new.until
+        });
+    }
+}
+
+/// A connection that was made just now.
+struct New {
+    socket: UnixStream,
+    until: Instant,
+    speaks: Arc<AtomicBool>,
 }
 
 /// Connections of a kind are as many as there may be.
@@ -286,7 +336,8 @@ struct TooMany {
 }
 
 /// A connection that counts until this is gone.
-struct Counted(Arc<AtomicUsize>);
+#[derive(Debug)]
+pub struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
     fn drop(&mut self) {

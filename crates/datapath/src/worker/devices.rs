@@ -152,6 +152,7 @@ impl Worker {
             DataRef::None => (None, 0),
         };
         let background = data == DataRef::Copy;
+        let opening = self.opening_of(device.0);
         let handle = self.devices[device.index()]
             .clone()
             .expect("places are on known devices");
@@ -168,6 +169,7 @@ impl Worker {
             background,
             not_before_ns: handle.stages.over_at(self.now_ns, counted_as(kind), length),
             zeroing: Zeroing::Asked,
+            opening,
             turn: None,
             by_buffer: None,
             result: Ok(()),
@@ -200,6 +202,9 @@ impl Worker {
             // It was lost between two pieces of this I/O.
             return self.start_lost(id);
         };
+        if self.is_past(live) {
+            return self.start_lost(id);
+        }
         if *backing == Backing::Memory && copies_memory(live) {
             if live.background || live.length > SLICE_BYTES {
                 return self.large.push_back(id);
@@ -368,8 +373,8 @@ impl Worker {
     /// Tells the engine.
     pub(super) fn device_over(&mut self, id: u32) {
         let live = self.ios.remove(id as usize);
-        if let Some((turn, opening)) = live.turn {
-            self.end_turn(live.device, turn, opening);
+        if let Some(turn) = live.turn {
+            self.end_turn(live.device, turn, live.opening);
         }
         for next in self.order.over(id) {
             self.start_when_ordered(next);

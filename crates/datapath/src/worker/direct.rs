@@ -4,14 +4,20 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::device::Medium;
-use crate::direct::Through;
+use crate::device::{Backing, Medium};
+use crate::direct::{Alignment, Through};
 use crate::engine::IoKind;
-use crate::io::{Buf, Op, Outcome};
+use crate::io::{BUF_ALIGNMENT, Buf, Op, Outcome};
 
 use super::turns::Turn;
 use super::zeroes::takes_turns;
 use super::{Token, Worker};
+
+/// What goes through the page cache is done byte by byte, and no larger blocks are ever demanded than these.
+const WHOLE: Alignment = Alignment {
+    memory: 1,
+    block: BUF_ALIGNMENT,
+};
 
 /// A part of an I/O that goes through a buffer.
 #[derive(Debug)]
@@ -25,15 +31,24 @@ pub(super) struct ByBuffer {
 }
 
 impl Worker {
-    /// Begins an I/O on a file when what it could undo is over.
+    /// Begins an I/O on a file when what it could undo is over. What goes through the page cache is told of, too: the device may be used past it
+    /// from its next opening on, while this may still be written.
     pub(super) fn start_in_order(&mut self, id: u32) {
         let live = &self.ios[id as usize];
         let device = self.devices[usize::from(live.device)].as_ref();
+        let device = device.expect("in use");
         let changes = !matches!(live.kind, IoKind::Read | IoKind::Flush);
-        if let Some(direct) = device.and_then(|d| d.direct()).filter(|_| changes) {
-            let blocks = direct.alignment.blocks(live.place(), live.length);
-            let merges = !direct.alignment.is_whole(live.place(), live.length);
-            if !self.order.begin(id, live.device, blocks, merges) {
+        let stored = matches!(device.medium, Medium::File(_, Backing::Storage));
+        if changes && stored {
+            let map = self.volumes[live.volume as usize].as_ref();
+            let extent = map.expect("it has an engine").engine.map().extent_bytes();
+            let slots = live.at / extent.0..=(live.at + live.length - 1) / extent.0;
+            let (at, length) = (live.place(), live.length);
+            let changes = match device.direct() {
+                Some(direct) => direct.alignment.changes(at, length),
+                None => WHOLE.changes_cached(at, length),
+            };
+            if !self.order.begin(id, live.device, slots, changes) {
                 return;
             }
         }
@@ -43,6 +58,9 @@ impl Worker {
     /// Begins an I/O on a file when it has its turn, if it needs one.
     pub(super) fn start_when_ordered(&mut self, id: u32) {
         let live = &self.ios[id as usize];
+        if self.is_past(live) {
+            return self.start_lost(id);
+        }
         if takes_turns(live.kind) {
             return self.start_in_turn(id, Turn::Zeroes);
         }
@@ -82,10 +100,9 @@ impl Worker {
         let part = live.by_buffer.as_ref().expect("it has a buffer");
         let device = self.devices[usize::from(live.device)].as_ref();
         let device = device.expect("in use");
-        // It may have come anew since, and not be used past the page cache any more: that takes any range.
-        let file = match (&device.medium, device.direct()) {
-            (_, Some(direct)) => direct.file.clone(),
-            (Medium::File(file, _), None) => file.clone(),
+        // What was read from an earlier opening may be old by now: it is not written to this one.
+        let file = match device.direct() {
+            Some(direct) if !self.is_past(live) => direct.file.clone(),
             _ => return self.start_lost(id),
         };
         let at = part.step.at + part.moved;

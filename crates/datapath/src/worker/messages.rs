@@ -13,7 +13,9 @@ use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::{Others, Slack, VolumeMap};
 
 use crate::device::Device;
-use crate::engine::{Engine, EngineLimits, Failure, MoveEnd, MoveOrder, MoveStatus, StoreReply};
+use crate::engine::{
+    Engine, EngineLimits, Failure, Fault, MoveEnd, MoveOrder, MoveStatus, StoreReply,
+};
 use crate::keeper::errno_name;
 use crate::objective::SharedObjective;
 use crate::stages::{Call, Served, Stages, StagesSetup, StagesStatus};
@@ -123,8 +125,16 @@ pub enum Question {
     Move(MoveOrder),
     /// Give its move up.
     CancelMove,
-    /// It is larger from now on, for guests that are told so.
-    Grow(Bytes),
+    /// It is larger from now on, for guests that are told so; that is when what is new of its last extent is durably zero, which is told: what
+    /// a slot has behind the end of its volume is anything.
+    Grow {
+        /// The size that guests know.
+        from: Bytes,
+        /// Its size.
+        to: Bytes,
+        /// What becomes of the zeroes.
+        zeroed: Sender<Result<(), Fault>>,
+    },
     /// It has another name from now on.
     Rename(String),
 }
@@ -414,11 +424,16 @@ impl Worker {
                 live.name = name;
                 Ok(Answer::Done)
             }
-            Question::Grow(size) => {
-                if !live.engine.grow(size) {
+            Question::Grow { from, to, zeroed } => {
+                if !live.engine.grow(to) {
                     return Err("it is being moved: its size is changed when that is over".into());
                 }
                 live.stages.grew(live.engine.map(), now_ns);
+                let rest = live.engine.map().rest_of_extent(from);
+                match rest.0 {
+                    0 => drop(zeroed.send(Ok(()))),
+                    length => self.zero_for(volume.0, from.0, length, zeroed),
+                }
                 Ok(Answer::Done)
             }
         }

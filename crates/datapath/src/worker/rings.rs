@@ -30,6 +30,7 @@ use units::VolumeId;
 use vring::{Chain, Ledger, Memory, Queue, QueueSetup, blk};
 
 use crate::engine::Fault;
+use crate::vhost::Counted;
 
 /// When a guest is told that something is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct RingGuestSetup {
     pub volume: VolumeId,
     /// Its socket, to end the conversation.
     pub socket: UnixStream,
+    /// What it is counted in.
+    pub counted: Vec<Counted>,
     /// Told its number, or nothing if the volume is not served.
     pub answer: Sender<Option<u32>>,
 }
@@ -94,6 +97,8 @@ pub enum RingOrder {
 struct RingGuest {
     volume: u32,
     socket: UnixStream,
+    /// It counts until all that it handed over is let go of.
+    counted: Vec<Counted>,
     rings: Vec<u32>,
     /// All that it ever was in, for as long as something may be in flight there.
     memories: Vec<Arc<Memory>>,

@@ -14,14 +14,12 @@ pub(super) enum Turn {
 }
 
 impl Turn {
-    const ALL: [Turn; 2] = [Turn::Zeroes, Turn::Buffers];
-
     /// On one device and worker.
     fn at_a_time(self) -> u32 {
         match self {
             // Protects flushes, reads and writes of other devices.
             Turn::Zeroes => 2,
-            // Bounds memory.
+            // Bounds memory: 256 KiB each.
             Turn::Buffers => 32,
         }
     }
@@ -57,8 +55,7 @@ impl Worker {
     fn begin_turn(&mut self, id: u32, turn: Turn) {
         let turns = self.turns_of(self.ios[id as usize].device);
         turns.kinds[turn as usize].under_way += 1;
-        let opening = turns.opening;
-        self.ios[id as usize].turn = Some((turn, opening));
+        self.ios[id as usize].turn = Some(turn);
         self.start_file(id);
     }
 
@@ -75,16 +72,28 @@ impl Worker {
         }
     }
 
-    /// A device is lost, or comes anew: those that wait need not wait for what may hang there.
+    /// A device is lost, or comes anew: those that wait need not wait for what may hang there, and are not for the one that comes.
     pub(super) fn renew_turns(&mut self, device: u16) {
         let turns = self.turns_of(device);
         turns.opening += 1;
         let before = std::mem::take(&mut turns.kinds);
-        for (turn, kind) in Turn::ALL.into_iter().zip(before) {
-            for id in kind.waiting {
-                self.start_in_turn(id, turn);
-            }
+        for id in before.into_iter().flat_map(|kind| kind.waiting) {
+            self.start_lost(id);
         }
+        for id in self.order.give_up(device) {
+            self.start_lost(id);
+        }
+    }
+
+    /// Which opening of a device is used now.
+    pub(super) fn opening_of(&mut self, device: u16) -> u32 {
+        self.turns_of(device).opening
+    }
+
+    /// Whether an I/O is for an earlier opening of its device than the one that is used now.
+    pub(super) fn is_past(&self, live: &super::volumes::LiveIo) -> bool {
+        let turns = self.turns.get(usize::from(live.device));
+        turns.is_some_and(|turns| turns.opening != live.opening)
     }
 
     fn turns_of(&mut self, device: u16) -> &mut Turns {

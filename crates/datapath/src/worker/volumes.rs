@@ -49,8 +49,10 @@ pub(super) struct LiveIo {
     pub(super) done: u64,
     pub(super) background: bool,
     pub(super) zeroing: Zeroing,
-    /// It has a turn, of this opening of its device.
-    pub(super) turn: Option<(Turn, u32)>,
+    /// The opening of its device that it is for: it does not go on with another one.
+    pub(super) opening: u32,
+    /// It has a turn.
+    pub(super) turn: Option<Turn>,
     /// A part of it goes through a buffer.
     pub(super) by_buffer: Option<Box<ByBuffer>>,
     /// A stage of the device lets it be over no earlier.

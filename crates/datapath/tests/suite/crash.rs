@@ -45,7 +45,7 @@ fn no_crash_loses_what_was_promised() {
         (tally.proposals_by_both, 3),
         (tally.by_buffer, 5_000),
         (tally.merged, 2_000),
-        (tally.in_order, 500),
+        (tally.in_order, 200),
         (tally.again, 100),
         (tally.grown, 200),
     ] {

@@ -63,7 +63,7 @@ fn on_disk() -> Option<TempDir> {
     match datapath::device::is_in_memory(dir.path()) {
         false => Some(dir),
         true => {
-            eprintln!("skipped: needs a build directory on a disk");
+            needs::skipped("a build directory on a disk");
             None
         }
     }

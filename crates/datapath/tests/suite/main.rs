@@ -5,7 +5,6 @@ mod devices;
 mod direct;
 mod evidence;
 mod guards;
-mod hostile;
 mod objectives;
 mod samples;
 mod support;

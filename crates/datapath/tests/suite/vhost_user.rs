@@ -691,12 +691,19 @@ fn who_only_connects_to_a_volume_keeps_no_guest_of_another_one_out() {
     let mut silent: Vec<UnixStream> = (0..40)
         .map(|_| UnixStream::connect(site.socket("data")).unwrap())
         .collect();
+    // Half a word is none.
+    silent
+        .iter_mut()
+        .for_each(|s| drop(std::io::Write::write(s, &[1])));
     let mut guest = site.guest("other", Like::default());
     guest.write(0, &[1; 512]).unwrap();
     let mut closed_within = |which: usize, seconds| {
         let time = Duration::from_secs(seconds);
         silent[which].set_read_timeout(Some(time)).unwrap();
-        assert_eq!(silent[which].read(&mut [0]).unwrap(), 0, "it is closed");
+        // What it said may not have been read.
+        let read = silent[which].read(&mut [0]);
+        let reset = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(read.map_or_else(reset, |n| n == 0), "it is closed");
     };
     closed_within(39, 5);
     // The first ones are when they have had time to say something.

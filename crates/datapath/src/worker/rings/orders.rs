@@ -59,6 +59,7 @@ impl Worker {
                 switching: vec![],
                 volume: setup.volume.0,
                 socket: setup.socket,
+                counted: setup.counted,
                 rings: vec![],
                 memories: vec![],
                 ledger: None,
@@ -213,19 +214,40 @@ impl Worker {
     }
 
     fn flush_for(&mut self, volume: u32, answer: Sender<Result<(), Fault>>) {
-        let waiter = self.rings.waiters.insert(answer) as u32;
-        let guest = Guest {
-            to: AnswerTo::Waiter(waiter),
-            buf: None,
-            arrival_ns: self.now_ns,
-        };
         let flush = GuestRequest {
             op: GuestOp::Flush,
             offset: 0,
             length: 0,
             fua: false,
         };
-        self.arrive(volume, guest, flush);
+        self.ask_for(volume, flush, answer);
+    }
+
+    /// Has a range of a volume be zero, durably, for a thread that waits for it.
+    pub(in crate::worker) fn zero_for(
+        &mut self,
+        volume: u32,
+        offset: u64,
+        length: u64,
+        answer: Sender<Result<(), Fault>>,
+    ) {
+        let zero = GuestRequest {
+            op: GuestOp::Zero,
+            offset,
+            length,
+            fua: true,
+        };
+        self.ask_for(volume, zero, answer);
+    }
+
+    fn ask_for(&mut self, volume: u32, request: GuestRequest, answer: Sender<Result<(), Fault>>) {
+        let waiter = self.rings.waiters.insert(answer) as u32;
+        let guest = Guest {
+            to: AnswerTo::Waiter(waiter),
+            buf: None,
+            arrival_ns: self.now_ns,
+        };
+        self.arrive(volume, guest, request);
     }
 
     /// Tells the thread of a connection how something ended that it waits for.
@@ -333,9 +355,7 @@ impl Worker {
         };
         if live.over && live.gone && live.requests == 0 && live.rings.is_empty() {
             let live = self.rings.guests.remove(guest as usize);
-            if !live.memories.is_empty() {
-                close_elsewhere(live.memories);
-            }
+            close_elsewhere((live.memories, live.counted));
         }
     }
 

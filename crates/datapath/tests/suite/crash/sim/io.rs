@@ -1,6 +1,6 @@
 //! I/O of the engines on simulated devices: executed in pieces, at any time; delivered at any later time.
 
-use datapath::direct::{Step, Through};
+use datapath::direct::{Alignment, Step, Through};
 use datapath::engine::{DataRef, DeviceRequest, Failure, Fault, IoKind, Zeroes};
 use units::DeviceId;
 
@@ -10,7 +10,25 @@ use super::life::{ByBuffer, Event, Life, SimIo};
 use super::oracle::{SECTOR, fill};
 use super::plan::TIMEOUT_NS;
 
+/// What goes through the page cache is told in these.
+const WHOLE: Alignment = Alignment {
+    memory: 1,
+    block: 4096,
+};
+
 impl Life<'_> {
+    /// A device is lost, or there again: what waits for something there is not for what comes.
+    pub(super) fn reopen(&mut self, device: usize) {
+        self.openings[device] += 1;
+        for number in self.order.give_up(device as u16) {
+            let io = self.numbers[number as usize].expect("it waits");
+            self.begin_step(io); // which ends it
+        }
+        let wanted = self.plan.devices[device].direct;
+        // As it was measured this time.
+        self.direct[device] = wanted.filter(|_| self.rng.below(3) > 0);
+    }
+
     pub(super) fn start_io(&mut self, volume: usize, request: DeviceRequest) {
         let io = self.next_io;
         self.next_io += 1;
@@ -47,6 +65,7 @@ impl Life<'_> {
                 bytes,
                 pieces: vec![],
                 done: 0,
+                opening: self.openings[request.device.index()],
                 by_buffer: None,
                 ordered: None,
                 result: if harmless { Ok(()) } else { Err(Fault::Io) },
@@ -64,6 +83,7 @@ impl Life<'_> {
                 bytes,
                 pieces: vec![],
                 done: 0,
+                opening: self.openings[request.device.index()],
                 by_buffer: None,
                 ordered: None,
                 result: Ok(()),
@@ -78,11 +98,10 @@ impl Life<'_> {
     fn may_begin(&mut self, io: u32) -> bool {
         let live = self.ios.get_mut(&io).expect("it was started");
         let request = live.request;
-        let direct = self.plan.devices[request.device.index()].direct;
-        let changes = !matches!(request.kind, IoKind::Read | IoKind::Flush);
-        let Some(direct) = direct.filter(|_| changes) else {
+        let direct = self.direct[request.device.index()];
+        if matches!(request.kind, IoKind::Read | IoKind::Flush) {
             return true;
-        };
+        }
         let free = self.numbers.iter().position(Option::is_none);
         let number = free.unwrap_or_else(|| {
             self.numbers.push(None);
@@ -90,11 +109,15 @@ impl Life<'_> {
         });
         self.numbers[number] = Some(io);
         live.ordered = Some(number as u32);
-        let blocks = direct.blocks(request.at, request.length);
-        let merges = !direct.is_whole(request.at, request.length);
+        let extent = super::plan::EXTENT;
+        let slots = request.at / extent..=(request.at + request.length - 1) / extent;
+        let changes = match direct {
+            Some(direct) => direct.changes(request.at, request.length),
+            None => WHOLE.changes_cached(request.at, request.length),
+        };
         let may = self
             .order
-            .begin(number as u32, request.device.0, blocks, merges);
+            .begin(number as u32, request.device.0, slots, changes);
         self.tally.in_order += u64::from(!may);
         may
     }
@@ -103,7 +126,13 @@ impl Life<'_> {
     fn begin_step(&mut self, io: u32) {
         let live = self.ios.get_mut(&io).expect("it was started");
         let request = live.request;
-        let direct = self.plan.devices[request.device.index()].direct;
+        if live.opening != self.openings[request.device.index()] {
+            // What was read from an earlier opening is not written to this one.
+            live.result = Err(Fault::Io);
+            let wait_ns = self.some(1_000);
+            return self.after(wait_ns, Event::Deliver(io));
+        }
+        let direct = self.direct[request.device.index()];
         let moves_data = matches!(request.kind, IoKind::Read | IoKind::Write { .. });
         let left = match request.kind {
             IoKind::Flush => 0,
@@ -213,7 +242,10 @@ impl Life<'_> {
         if lost && flushes && !self.crashed {
             self.lost(at, volume);
         }
-        if changes {
+        let live = &self.ios[&io];
+        if changes && live.opening != self.openings[at.index()] {
+            self.begin_step(io); // which ends it
+        } else if changes {
             self.tally.merged += 1;
             self.send_piece(io, piece);
         } else if more && kind != IoKind::Flush {

@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use algo::Rng;
-use array::{Change, CopyHealth, CopyId, CopyPlace, MoveRecord};
+use array::{Change, CopyHealth, CopyId, CopyPlace, MoveRecord, VolumeRecord};
 use crashdisk::CrashDisk;
 use datapath::device::SlotSpace;
-use datapath::direct::{Order, Through};
+use datapath::direct::{Alignment, Order, Through};
 use datapath::engine::{
-    DeviceRequest, Effect, Engine, Failure, Fault, MoveOrder, StoreReply, StoreRequest,
+    DeviceRequest, Effect, Engine, Failure, Fault, GuestOp, GuestRequest, MoveOrder, StoreReply,
+    StoreRequest,
 };
 use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, with_superblock};
 use model::ExtentRanges;
-use units::{BytesPerSec, DeviceId, TierId, VolumeId};
+use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::{Others, VolumeMap};
 
 use super::Tally;
@@ -31,6 +32,9 @@ use super::oracle::Oracle;
 use super::plan::{DEVICES, Faults, Plan, TIMEOUT_NS};
 use super::rings::{LiveRing, RingGuest};
 use super::stays::Stays;
+
+/// The number of the zeroes that a growing volume needs, among requests of its guest.
+const GROWING: u64 = u64::MAX;
 
 /// A volume is made larger by about so much at most, in all lives together.
 const GROWTH: u64 = 12 * super::plan::EXTENT;
@@ -80,6 +84,8 @@ pub struct SimIo {
     pub(super) pieces: Vec<(u64, u64, bool)>,
     /// Bytes of earlier steps: those of direct I/O come one after the other.
     pub(super) done: u64,
+    /// The opening of its device that it is for.
+    pub(super) opening: u32,
     /// The step goes through a buffer.
     pub(super) by_buffer: Option<ByBuffer>,
     /// Its number in the order of changes.
@@ -136,8 +142,13 @@ pub struct Life<'a> {
     pub(super) next_event: u64,
     pub(super) ios: BTreeMap<u32, SimIo>,
     pub(super) next_io: u32,
+    /// How devices are used, and which opening of them.
+    pub(super) direct: Vec<Option<Alignment>>,
+    pub(super) openings: Vec<u32>,
     /// In which order direct I/O changes what.
     pub(super) order: Order,
+    /// Volumes that are being made larger: sizes before and after.
+    growing: Vec<Option<(Bytes, Bytes)>>,
     /// I/Os by their numbers there.
     pub(super) numbers: Vec<Option<u32>>,
     pub(super) asked: BTreeMap<u64, Asked>,
@@ -332,6 +343,9 @@ impl<'a> Life<'a> {
             next_event: 0,
             ios: BTreeMap::new(),
             next_io: 0,
+            direct: plan.devices.iter().map(|d| d.direct).collect(),
+            openings: vec![0; plan.devices.len()],
+            growing: vec![None; n],
             order: Order::default(),
             numbers: vec![],
             asked: BTreeMap::new(),
@@ -352,6 +366,9 @@ impl<'a> Life<'a> {
         if crashed {
             life.tally.in_start += 1;
             return Ok(life);
+        }
+        for device in 0..plan.devices.len() {
+            life.reopen(device);
         }
         life.after(TIMEOUT_NS / 3, Event::Tick);
         for record in moves {
@@ -519,7 +536,9 @@ impl<'a> Life<'a> {
                         gaps,
                         ..
                     } => {
-                        if !self.answer_ring(volume, guest, result, &gaps) {
+                        if guest == GROWING {
+                            self.grown(volume, result)?;
+                        } else if !self.answer_ring(volume, guest, result, &gaps) {
                             self.answered(volume, guest, result, &gaps)?;
                         }
                     }
@@ -626,6 +645,7 @@ impl<'a> Life<'a> {
         let device = self.keeper.devices.get(&id).cloned();
         let Some(device) = device else { return Ok(()) };
         self.devices[i] = Some(device.clone());
+        self.reopen(i);
         let extent = super::plan::EXTENT;
         for (engine, oracle) in self.engines.iter_mut().zip(self.oracles.iter_mut()) {
             engine.device_back(id);
@@ -675,6 +695,7 @@ impl<'a> Life<'a> {
         for device in std::mem::take(&mut self.keeper.newly_lost) {
             self.tally.lost += 1;
             let gone = self.devices[device.index()].take();
+            self.reopen(device.index());
             self.lossy |= gone.is_some_and(|d| d.lossy.load(Ordering::Relaxed));
             for engine in &mut self.engines {
                 engine.device_lost(device, true);
@@ -733,15 +754,43 @@ impl<'a> Life<'a> {
         self.settle(volume)
     }
 
-    /// A volume is made larger: its engine knows first, then the map, then its guest.
+    /// A volume is to be made larger: its engine knows first, what is new of its last extent becomes zero, then the map knows, and then its guest.
     fn grow(&mut self, volume: usize) -> Result<(), String> {
         let id = VolumeId(volume as u32);
-        let mut record = self.keeper.volumes[&id].clone();
-        record.size.0 += (1 + self.rng.below(200)) * super::oracle::SECTOR as u64;
-        self.oracles[volume].grow(record.size.0);
-        if !self.engines[volume].grow(record.size) {
+        let from = self.keeper.volumes[&id].size;
+        let to = Bytes(from.0 + (1 + self.rng.below(200)) * super::oracle::SECTOR as u64);
+        if self.growing[volume].is_some() {
+            return Ok(());
+        }
+        self.oracles[volume].grow(to.0);
+        if !self.engines[volume].grow(to) {
             return Err("a volume that does not move cannot grow".into());
         }
+        self.growing[volume] = Some((from, to));
+        let rest = self.engines[volume].map().rest_of_extent(from);
+        if rest.0 == 0 {
+            return self.grown(volume, Ok(()));
+        }
+        let zero = GuestRequest {
+            op: GuestOp::Zero,
+            offset: from.0,
+            length: rest.0,
+            fua: true,
+        };
+        self.engines[volume].submit(self.now_ns, GROWING, zero);
+        self.settle(volume)
+    }
+
+    fn grown(&mut self, volume: usize, zeroed: Result<(), Fault>) -> Result<(), String> {
+        let id = VolumeId(volume as u32);
+        let Some((from, to)) = self.growing[volume].take() else {
+            return Err("what grew was not to".into());
+        };
+        let before = self.keeper.volumes[&id].clone();
+        if zeroed.is_err() || before.size != from {
+            return Ok(());
+        }
+        let record = VolumeRecord { size: to, ..before };
         let durable = self.keeper.commit(&[Change::SetVolume(record.clone())]);
         self.look_at_disks();
         self.tell_failures();
@@ -749,7 +798,7 @@ impl<'a> Life<'a> {
             self.tally.grown += 1;
             self.keeper.volumes.insert(id, record);
         }
-        self.settle(volume)
+        Ok(())
     }
 
     /// All extents of a volume, or some of them.

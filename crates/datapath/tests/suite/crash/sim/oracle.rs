@@ -347,11 +347,15 @@ impl Oracle {
                 || versions.iter().filter(same).any(|v| v.suspect);
             let in_flight: Vec<Version> = versions.extract_if(.., |v| goes_on(v.op)).collect();
             // A guest that outlived the process flushes what it was told before, and it was this.
-            let mut told = versions.iter().filter(|v| v.value == value && possible(v));
-            let told = told
-                .next()
-                .filter(|v| v.acknowledged && told.next().is_none());
-            let since = told.and_then(|v| Some((v.began, v.answered?)));
+            // Which of several of one value it was nobody knows: it was the last one at the latest.
+            let told = || {
+                let same = |v: &&Version| v.value == value && possible(v);
+                versions.iter().filter(same)
+            };
+            let known = told().all(|v| v.answered.is_some()) && told().any(|v| v.acknowledged);
+            let last = |of: fn(&Version) -> Option<u64>| told().filter_map(of).max();
+            let since = last(|v| Some(v.began)).zip(last(|v| v.answered));
+            let since = since.filter(|_| known);
             found_cached(versions, value, suspect, now);
             if let (Some((began, answered)), Some(found)) = (since, versions.last_mut()) {
                 (found.began, found.answered) = (began, Some(answered));
