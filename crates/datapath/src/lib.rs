@@ -19,6 +19,7 @@ mod server;
 mod serving;
 pub mod stages;
 mod text;
+mod tls;
 mod vhost;
 mod worker;
 
@@ -36,4 +37,5 @@ pub use stages::inject::Injected;
 pub use stages::measure::{Direction, Latency, Measured};
 pub use stages::record::Recorded;
 pub use text::{explain, unknown};
+pub use tls::{Credentials, TlsError};
 pub use worker::{LastMove, Moving, VolumeStatus};

@@ -16,7 +16,7 @@ mod devices;
 mod guests;
 mod messages;
 mod polling;
-pub mod remote;
+mod remote;
 mod rings;
 mod samples;
 mod slack;
@@ -157,6 +157,8 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections with something to send.
     unsent: Vec<u32>,
+    /// Short answers that are encrypted together.
+    gathered: Vec<u8>,
     rings: Rings,
     volumes: Vec<Option<LiveVolume>>,
     devices: Vec<Option<Arc<Device>>>,
@@ -204,6 +206,7 @@ impl Worker {
             peers: vec![],
             connections: Slab::new(),
             unsent: vec![],
+            gathered: vec![],
             rings: Rings::default(),
             volumes: vec![],
             devices: vec![],
