@@ -269,6 +269,73 @@ def poll(dir, options):
     return out
 
 
+def certificates(dir):
+    """A CA, a server for localhost and a client, in the files that both programs read."""
+    def openssl(*args):
+        subprocess.run(["openssl", *args], cwd=dir, check=True, capture_output=True)
+
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl("req", "-x509", *new, "-days", "2", "-subj", "/CN=bench", "-keyout", "ca-key.pem", "-out", "ca-cert.pem")
+    for whose, extensions in (("server", "subjectAltName=DNS:localhost"), ("client", "extendedKeyUsage=clientAuth")):
+        openssl("req", *new, "-subj", f"/CN={whose}", "-keyout", f"{whose}-key.pem", "-out", "new.csr")
+        with open(os.path.join(dir, "new.ext"), "w") as f:
+            f.write(extensions + "\n")
+        openssl("x509", "-req", "-in", "new.csr", "-CA", "ca-cert.pem", "-CAkey", "ca-key.pem", "-CAcreateserial",
+                "-days", "2", "-extfile", "new.ext", "-out", f"{whose}-cert.pem")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for_port(port, server):
+    for _ in range(1000):
+        if server.process.poll() is not None:
+            sys.exit(f"a server ended at once: {server.process.args}")
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.01)
+    sys.exit(f"nobody listens on port {port}")
+
+
+def tls(dir, options):
+    """Both with TLS and certificates over loopback TCP, in turn; ratios of single runs."""
+    certificates(dir)
+    ports = {name: free_port() for name in ("terrace", "nbdkit tls")}
+    uri = "nbds://localhost:{}/{}?tls-certificates=" + dir
+    ours = Terrace(dir, more=("--tls-certificates", dir, "--listen", f"tcp:127.0.0.1:{ports['terrace']}"))
+    ours.uri = uri.format(ports["terrace"], "v")
+    args = ["nbdkit", "-f", "-i", "127.0.0.1", "-p", str(ports["nbdkit tls"]), "--tls=require", "--tls-verify-peer",
+            f"--tls-certificates={dir}", "memory", f"{SIZE_MIB}M"]
+    peer = Server("nbdkit tls", args, None, uri.format(ports["nbdkit tls"], ""))
+    servers = [ours, peer]
+    for server in servers:
+        wait_for_port(ports[server.name], server)
+        fill(server.uri)
+    out = {}
+    for job, args in JOBS.items():
+        runs = {s.name: [] for s in servers}
+        for _ in range(options.runs):
+            for server in servers:
+                runs[server.name].append(measure(server, args, options.seconds))
+        key, unit = ("mib_s", "MiB/s") if job.startswith("1M") else ("iops", "IOPS")
+        print(f"\n{job:16} {unit:>9} {'p99 us':>9} {'CPU us/req':>11} {'of nbdkit tls: worst':>24} {'median':>8}")
+        for name, results in runs.items():
+            row = medians(results)
+            ratios = [ours[key] / its[key] for ours, its in zip(results, runs[peer.name])]
+            row["worst"], row["median"] = min(ratios), statistics.median(ratios)
+            out.setdefault(job, {})[name] = row
+            print(f"  {name:14} {row[key]:9.0f} {row['p99_us']:9.1f} {row['cpu_us']:11.2f} "
+                  f"{row['worst']:23.2f}x {row['median']:7.2f}x", flush=True)
+    for server in servers:
+        server.stop()
+    return out
+
+
 def filters(dir, options):
     """What the filters cost while they have nothing to do: the same load with them off and on, in turn."""
     server = Terrace(dir)
@@ -366,9 +433,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--disk", metavar="DIR", help="files on a disk instead of in memory")
     parser.add_argument("--json", metavar="FILE", help="keep the numbers")
-    parser.add_argument("part", nargs="*", help="peers, poll, filters, inject, move")
+    parser.add_argument("part", nargs="*", help="peers, poll, tls, filters, inject, move")
     options = parser.parse_args()
-    parts = {"peers": peers, "poll": poll, "filters": filters, "inject": inject, "move": move}
+    parts = {"peers": peers, "poll": poll, "tls": tls, "filters": filters, "inject": inject, "move": move}
     for program in ("fio", "nbdkit", "qemu-storage-daemon"):
         if not shutil.which(program):
             sys.exit(f"skipped: needs {program}")

@@ -12,7 +12,9 @@ use manager::settings::POLL_MAX;
 use serde::Serialize;
 use units::Nanos;
 
-use crate::live::{AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected};
+use crate::live::{
+    AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected, wrong_usage,
+};
 use crate::logging::LogArg;
 
 /// What tiers' volumes share is divided this often.
@@ -59,13 +61,18 @@ pub struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// Whether there is TLS; said before anything is opened if guests may not come where they are to.
-    pub fn credentials(&self, listens: &[Listen]) -> anyhow::Result<Option<Credentials>> {
+    /// What they named, if anything.
+    ///
+    /// # Errors
+    /// The exit code, when guests are to come where they may not without TLS.
+    pub fn credentials(&self, listens: &[Listen]) -> Result<Option<Credentials>, ExitCode> {
+        let wrong = |why: String| wrong_usage(&why);
         let given = Credentials::of(self.tls_certificates.clone(), self.tls_psk.clone());
-        let given = given.map_err(|why| anyhow!(why))?;
+        let given = given.map_err(wrong)?;
         if given.is_none() {
             for listen in listens {
-                listen.allowed_in_the_clear().map_err(explained)?;
+                let allowed = listen.allowed_in_the_clear();
+                allowed.map_err(|e| wrong(e.to_string()))?;
             }
         }
         Ok(given)
@@ -177,11 +184,14 @@ pub fn reachable(listen: Listen) -> Listen {
 
 /// Runs `terrace volume export`.
 pub fn run(export: Export) -> anyhow::Result<ExitCode> {
+    let tls = match export.tls.credentials(&export.listen) {
+        Ok(tls) => tls,
+        Err(wrong) => return Ok(wrong),
+    };
     let stop = Stop::listen()?;
     let _logging = export.serving.log.begin();
     let config = export.serving.config();
     let accept = export.accept.words();
-    let tls = export.tls.credentials(&export.listen)?;
     let mut serving =
         Serving::start_accepting(&export.array.array, config, &accept).map_err(explained)?;
     let ended = secure(&serving, tls).and_then(|()| serve(export, &mut serving, &stop));

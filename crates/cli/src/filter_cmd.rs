@@ -50,6 +50,10 @@ pub struct FilterArgs {
 
 /// Runs `terrace filter`.
 pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
+    let tls = match args.tls.credentials(&args.listen) {
+        Ok(tls) => tls,
+        Err(wrong) => return Ok(wrong),
+    };
     let record = args.record.as_deref().map(trace_record::target);
     let record = record.transpose()?;
     let stop = Stop::listen()?;
@@ -62,7 +66,6 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
         delays: [args.inject_read, args.inject_write],
         record,
     };
-    let tls = args.tls.credentials(&args.listen)?;
     let mut filter = Filter::start(&args.remote, options).map_err(explained)?;
     if let Some(credentials) = tls {
         filter.server.require_tls(credentials).map_err(explained)?;

@@ -403,15 +403,8 @@ impl Server {
         };
         let door = Door::new(tls, inside);
         accept_each(
-            move || {
-                let (socket, address) = listener.accept()?;
-                door::prepare(&socket)?;
-                Ok((socket, address))
-            },
-            move |(socket, address), _| {
-                door.knock(socket, address);
-                ControlFlow::Continue(())
-            },
+            move || listener.accept(),
+            move |(socket, address), _| door.knock(socket, address),
         );
     }
 

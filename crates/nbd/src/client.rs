@@ -157,7 +157,10 @@ impl ClientHandshake {
                 match kind {
                     rep::ACK => self.phase = Phase::Tls,
                     kind if kind & rep::ERROR != 0 => {
-                        let message = words(&data);
+                        let message = match words(&data) {
+                            none if none.is_empty() => "it does not say why".into(),
+                            message => message,
+                        };
                         return Err(WireError::NoTls { message });
                     }
                     _ => return Err(unexpected(option, kind, &data)),

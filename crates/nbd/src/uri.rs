@@ -53,7 +53,7 @@ pub struct TlsWords {
     pub certificates: Option<PathBuf>,
     /// The file of pre-shared keys.
     pub psk_file: Option<PathBuf>,
-    /// Whose key of that file it is; the user's own name if left out.
+    /// Whose key of that file it is; the only one in it if left out.
     pub username: Option<String>,
     /// The name in the server's certificate; the host's if left out.
     pub hostname: Option<String>,

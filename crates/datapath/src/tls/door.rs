@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,9 @@ pub(crate) const OPEN_MAX: usize = SHAKING_MAX + WAITING_MAX;
 
 /// From accepting a client until it has proved who it is, all in all. Protects the above from clients that only connect, or dawdle.
 const PROOF_TIME: Duration = Duration::from_secs(10);
+
+/// How little of a processor that somebody else wants such a thread takes.
+const NICE: i32 = 19;
 
 /// A client's host that says nothing for so long is asked whether it is there, and is gone if it does not answer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -118,6 +122,8 @@ pub(crate) struct Door {
     tls: Arc<ServerTls>,
     inside: Inside,
     queue: Mutex<Queue>,
+    /// There is nothing behind it any more.
+    over: AtomicBool,
     said: Mutex<Option<Instant>>,
 }
 
@@ -127,6 +133,7 @@ impl Door {
             tls,
             inside,
             queue: Mutex::default(),
+            over: AtomicBool::new(false),
             said: Mutex::default(),
         })
     }
@@ -144,7 +151,21 @@ impl Door {
     }
 
     /// Somebody has connected.
-    pub(crate) fn knock(self: &Arc<Self>, socket: TcpStream, address: SocketAddr) {
+    pub(crate) fn knock(
+        self: &Arc<Self>,
+        socket: TcpStream,
+        address: SocketAddr,
+    ) -> ControlFlow<()> {
+        if self.over.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
+        }
+        if prepare(&socket).is_ok() {
+            self.queue_up(socket, address);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn queue_up(self: &Arc<Self>, socket: TcpStream, address: SocketAddr) {
         let now = Instant::now();
         let mut queue = self.queue();
         queue.waiting.retain(|w| w.until > now);
@@ -176,6 +197,8 @@ impl Door {
 
     /// Lets in whoever is next, until nobody is.
     fn work(&self) {
+        // Guests come first, however many knock.
+        let _ = rustix::process::nice(NICE);
         loop {
             let mut queue = self.queue();
             let Some(next) = queue.next(Instant::now()) else {
@@ -218,8 +241,11 @@ impl Door {
             handshake: Box::new(handshake),
             tls: Box::new(tls),
         };
-        if ready.is_err() || !inside.workers[worker].send(message) {
+        if ready.is_err() {
             inside.open.fetch_sub(1, Ordering::AcqRel);
+        } else if !inside.workers[worker].send(message) {
+            inside.open.fetch_sub(1, Ordering::AcqRel);
+            self.over.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -238,8 +264,8 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Makes a socket ready that was accepted; it waits for its turn with as little of the kernel's memory as that allows.
-pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
+/// Makes a socket ready that was accepted.
+fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     rustix::net::sockopt::set_socket_keepalive(socket, true)?;
     rustix::net::sockopt::set_tcp_keepidle(socket, KEEPALIVE)?;

@@ -16,6 +16,7 @@
 //! nothing older than TLS 1.2.
 
 pub(crate) mod door;
+pub mod fuzzing;
 #[cfg(feature = "psk")]
 mod psk;
 mod x509;
@@ -513,7 +514,6 @@ impl Channel {
     }
 
     /// Bytes that it holds.
-    #[cfg(test)]
     fn kept_bytes(&self) -> usize {
         INPUT_BYTES + self.plain.capacity() + self.out.capacity()
     }

@@ -119,8 +119,8 @@ pub(super) fn accept(config: &Arc<ServerConfig>) -> Result<Session, TlsError> {
     Ok(Session::Server(connection.into()))
 }
 
-/// A session with the server of this name; with a certificate of our own where there is one.
-pub(super) fn connect(dir: &Path, name: &str) -> Result<Session, TlsError> {
+/// A client's side, of the files in a directory; with a certificate of its own where there is one.
+pub(super) fn client(dir: &Path) -> Result<ClientConfig, TlsError> {
     let Trust { roots, crls } = trust(dir)?;
     let servers = WebPkiServerVerifier::builder_with_provider(roots, provider())
         .with_crls(crls)
@@ -141,6 +141,15 @@ pub(super) fn connect(dir: &Path, name: &str) -> Result<Session, TlsError> {
         }
     };
     config.resumption = rustls::client::Resumption::disabled();
+    Ok(config)
+}
+
+/// A session with the server of this name.
+pub(super) fn connect(dir: &Path, name: &str) -> Result<Session, TlsError> {
+    begin(client(dir)?, name)
+}
+
+pub(super) fn begin(config: ClientConfig, name: &str) -> Result<Session, TlsError> {
     let name = ServerName::try_from(name.to_owned())
         .map_err(|_| TlsError::Peer(format!("{name:?} is no name that a certificate can have")))?;
     let connection = UnbufferedClientConnection::new(config.into(), name).map_err(peer)?;

@@ -224,6 +224,9 @@ impl Worker {
     pub(super) fn received(&mut self, connection: u32, outcome: Outcome) {
         let c = &mut self.connections[connection as usize];
         c.receiving = false;
+        if matches!(c.stage, Stage::Closing) {
+            return self.remove_if_over(connection); // what came meanwhile is of no use
+        }
         let n = match outcome {
             Ok(0) | Err(_) => return self.close(connection),
             Ok(n) => n as usize,

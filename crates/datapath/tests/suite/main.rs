@@ -7,5 +7,6 @@ mod guards;
 mod objectives;
 mod samples;
 mod support;
+mod tls;
 mod vhost_user;
 mod zeroes;
