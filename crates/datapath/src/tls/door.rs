@@ -356,3 +356,56 @@ pub(crate) fn prove(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who knocks from here, at this time.
+    fn from(address: &str, at: Instant, socket: &TcpStream) -> Waiting {
+        Waiting {
+            socket: socket.try_clone().unwrap(),
+            address: address.parse().unwrap(),
+            until: at + PROOF_TIME,
+        }
+    }
+
+    #[test]
+    fn a_peer_leaves_turns_for_others_and_nobody_waits_for_ever() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let many = [
+            "[2001:db8::1]:1",
+            "[2001:db8::2:2]:2",
+            "[::ffff:10.0.0.1]:3",
+        ];
+        for n in 0..60 {
+            let address = many[n % 2];
+            queue.waiting.push_back(from(address, now, &socket));
+        }
+        queue.waiting.push_back(from(many[2], now, &socket));
+        queue.waiting.push_back(from("10.0.0.1:4", now, &socket));
+        // One network of IPv6 is one peer, and so is one address of IPv4 however it is written.
+        assert_eq!(queue.waiting_of(Peer::of(&many[0].parse().unwrap())), 60);
+        assert_eq!(queue.waiting_of(Peer::of(&many[2].parse().unwrap())), 2);
+        let mut next = |queue: &mut Queue, at| queue.next(at).map(|w| w.address.port());
+        for n in 0..SHAKING_OF_ONE_MAX {
+            assert_eq!(next(&mut queue, now), Some(n as u16 % 2 + 1));
+        }
+        assert_eq!(next(&mut queue, now), Some(3), "others pass by");
+        assert_eq!(next(&mut queue, now), Some(4));
+        assert_eq!(next(&mut queue, now), None, "all wait for their own");
+        queue.over(Peer::of(&many[1].parse().unwrap()));
+        assert_eq!(next(&mut queue, now), Some(1));
+        for _ in 0..SHAKING_OF_ONE_MAX {
+            queue.over(Peer::of(&many[0].parse().unwrap()));
+        }
+        assert_eq!(
+            next(&mut queue, now + PROOF_TIME),
+            None,
+            "they have waited too long"
+        );
+        assert!(queue.waiting.is_empty());
+    }
+}

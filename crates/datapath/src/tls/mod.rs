@@ -389,6 +389,10 @@ impl Channel {
 
     /// Decrypts one record; false when there is none.
     fn decrypt(&mut self) -> Result<bool, TlsError> {
+        // Answers are never so many: these are the session's own, to somebody who makes it talk and does not listen.
+        if self.unsent().len() > 2 * OUT_BYTES {
+            return Err(TlsError::Peer("it asks and does not listen".into()));
+        }
         loop {
             let (used, next) = with_input(&self.input, self.start..self.end, |input| {
                 let wish = Wish::Read(&mut self.plain);
