@@ -122,6 +122,7 @@ fn libnbd_and_qemu_come_in_with_a_certificate() {
 import nbd, sys
 h = nbd.NBD()
 h.set_strict_mode(0)
+h.set_uri_allow_local_file(True)
 h.connect_uri(sys.argv[1])
 data = bytes(range(256)) * (80 << 10)
 h.pwrite(data, 1 << 20)

@@ -2,6 +2,7 @@
 
 use testkit::certificates::{Authority, Holds};
 use testkit::damage::Damage;
+use testkit::seeds;
 
 use super::fuzzing::{self, Parties};
 
@@ -77,11 +78,14 @@ fn no_damaged_conversation_panics_or_costs_more_than_it_may() {
     authority.server(&server, &["localhost"], Holds::Long);
     authority.client(&client, Holds::Long, 1);
     let parties = Parties::load(&server, &client);
-    let mut by = Damage(1);
-    for valid in conversations() {
-        fuzzing::client(&parties, &valid);
-        for _ in 0..20 {
-            let mut bytes = valid.clone();
+    let valid = conversations();
+    valid
+        .iter()
+        .for_each(|bytes| fuzzing::client(&parties, bytes));
+    seeds::run(0..20, |seed| {
+        let mut by = Damage(seed);
+        for bytes in &valid {
+            let mut bytes = bytes.clone();
             for _ in 0..=by.below(3) {
                 let at = by.below(bytes.len());
                 match by.below(5) {
@@ -97,5 +101,6 @@ fn no_damaged_conversation_panics_or_costs_more_than_it_may() {
             }
             fuzzing::client(&parties, &bytes);
         }
-    }
+        Ok(())
+    });
 }

@@ -1,14 +1,17 @@
 //! NBD inside TLS: who is let in and who is not, what is in the clear before it, and what those who are not let in can do to those who are.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use datapath::desk::{Ask, NewDevice, NewSource};
 use datapath::{Client, Credentials, Listen, ServerConfig, Serving, explain};
 use testkit::certificates::{Authority, Holds};
+use testkit::damage::Damage;
+use testkit::seeds;
 
 use crate::support::{MIB, Site, wait_for};
 
@@ -433,6 +436,152 @@ fn a_remote_tier_is_reached_by_tls_and_reached_again() {
     guest.flush().unwrap();
     move_to(&site, "near");
     assert!(guest.read(MIB, MIB as u32).unwrap() == other);
+}
+
+/// Passes on what both sides say, until it damages what the client says: turns a bit, leaves something out, says it twice, or stops.
+fn damaging(to: SocketAddr, mut by: Damage) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let Ok((mut client, _)) = listener.accept() else {
+            return;
+        };
+        let Ok(mut server) = TcpStream::connect(to) else {
+            return;
+        };
+        let (mut back_to, mut back_from) =
+            (client.try_clone().unwrap(), server.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+        let mut bytes = vec![0; 1 << by.below(17)];
+        let mut whole = by.below(40);
+        while let Ok(n @ 1..) = client.read(&mut bytes) {
+            let mut piece = bytes[..n].to_vec();
+            if whole == 0 {
+                let at = by.below(n);
+                match by.below(4) {
+                    0 => piece[at] ^= 1 << by.below(8),
+                    1 => drop(piece.drain(at / 2..at)),
+                    2 => piece.extend(bytes[at..n].to_vec()),
+                    _ => piece.truncate(at),
+                }
+            }
+            if server.write_all(&piece).is_err() || whole == 0 {
+                break;
+            }
+            whole -= 1;
+        }
+        // What came of it is not waited for.
+        std::thread::sleep(Duration::from_millis(20));
+        let _ = server.shutdown(std::net::Shutdown::Both);
+        let _ = client.shutdown(std::net::Shutdown::Both);
+    });
+    port
+}
+
+/// Somebody who means harm, once.
+fn harm(secured: &Secured, client: &Path, by: &mut Damage) {
+    let noise =
+        |by: &mut Damage, n: usize| -> Vec<u8> { (0..n).map(|_| by.number() as u8).collect() };
+    let kind = by.below(4);
+    if kind < 3 {
+        let Ok(mut socket) = TcpStream::connect(secured.address) else {
+            return;
+        };
+        let n = by.below(3000);
+        let mut bytes = noise(by, n);
+        if kind > 0 {
+            let _ = socket.write_all(&[&FLAGS[..], &option(5, &[])].concat());
+            let _ = socket.read_exact(&mut [0; 38]);
+        }
+        if kind == 2 {
+            // As a message of the handshake begins.
+            bytes.splice(
+                ..0,
+                [
+                    22,
+                    3,
+                    1,
+                    by.number() as u8 & 0x3f,
+                    0,
+                    1,
+                    0,
+                    0,
+                    by.number() as u8,
+                ],
+            );
+        }
+        let _ = socket.write_all(&bytes);
+        return;
+    }
+    let port = damaging(secured.address, Damage(by.number()));
+    let client = client.display();
+    let uri = format!("nbds://localhost:{port}/data?tls-certificates={client}");
+    let Ok(mut client) = Client::connect(&uri.parse().unwrap()) else {
+        return;
+    };
+    for _ in 0..by.below(20) {
+        let (offset, n) = (by.below(20 << 20) as u64, 1 + by.below(300_000));
+        let done = match by.below(3) {
+            0 => client.write(offset, &vec![7; n]),
+            1 => client.read(offset, n as u32).map(drop),
+            _ => client.flush(),
+        };
+        if done.is_err() {
+            return;
+        }
+    }
+}
+
+fn memory_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// For an hour: `TERRACE_SEEDS=0..100000`.
+#[test]
+fn hostile_clients_disturb_no_guest_and_cost_no_memory() {
+    let secured = Secured::new();
+    let client = secured.site.path("client");
+    let uri = secured.uri("localhost", "more", "client", "");
+    let mut guest = Client::connect(&uri).unwrap();
+    let data = pattern(3, 2 * MIB as usize);
+    guest.write(3, &data).unwrap();
+    let mut settled = None;
+    seeds::run(0..24, |seed| {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let them: Vec<_> = (0..4)
+                .map(|n| {
+                    let (secured, client) = (&secured, &client);
+                    scope.spawn(move || harm(secured, client, &mut Damage(seed * 4 + n)))
+                })
+                .collect();
+            let over = &over;
+            scope.spawn(move || {
+                them.into_iter().for_each(|t| t.join().unwrap());
+                over.store(true, Ordering::Relaxed);
+            });
+            while !over.load(Ordering::Relaxed) {
+                let read = guest.read(3, data.len() as u32).map_err(|e| explain(&e))?;
+                if read != data {
+                    return Err("a guest reads something else than it wrote".into());
+                }
+            }
+            Ok(())
+        })?;
+        let now = memory_kib();
+        let before = *settled.get_or_insert(now);
+        match now > before + (192 << 10) {
+            true => Err(format!("{before} KiB have become {now} KiB")),
+            false => Ok(()),
+        }
+    });
+    // Nobody who meant harm is left.
+    wait_for("they are gone", || {
+        let samples = secured.site.samples();
+        samples.volumes.iter().map(|v| v.connections).sum::<usize>() == 1
+    });
 }
 
 #[cfg(feature = "psk")]
