@@ -8,6 +8,7 @@ servers of the same run. CPU is that of the server process with all its threads,
 import argparse
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -65,6 +66,8 @@ class Server:
 
     def __init__(self, name, args, sock, uri, env=None):
         self.name, self.uri = name, uri
+        # How fio is run against it, beside what everybody gets.
+        self.client = {}
         if sock and os.path.exists(sock):
             os.unlink(sock)
         self.process = subprocess.Popen(
@@ -125,12 +128,12 @@ def qsd(dir):
     return Server("qsd", args, sock, f"nbd+unix:///v?socket={sock}")
 
 
-def fio(uri, job, seconds, extra=()):
+def fio(uri, job, seconds, extra=(), client={}):
     args = [
         "fio", "--name=f", "--ioengine=nbd", f"--uri={uri}", *job, f"--size={SIZE_MIB}M",
         "--time_based", f"--runtime={seconds}", "--norandommap", "--output-format=json", *extra,
     ]
-    done = subprocess.run(args, capture_output=True, text=True)
+    done = subprocess.run(args, capture_output=True, text=True, **client)
     if done.returncode != 0:
         sys.exit(f"fio failed: {done.stderr}{done.stdout}")
     text = done.stdout
@@ -149,15 +152,15 @@ def fio(uri, job, seconds, extra=()):
     return result
 
 
-def fill(uri):
+def fill(uri, client={}):
     args = ["fio", "--name=f", "--ioengine=nbd", f"--uri={uri}", "--rw=write", "--bs=1M",
             "--iodepth=4", f"--size={SIZE_MIB}M"]
-    subprocess.run(args, capture_output=True, check=True)
+    subprocess.run(args, capture_output=True, check=True, **client)
 
 
 def measure(server, job, seconds):
     before = server.cpu_s()
-    result = fio(server.uri, job, seconds)
+    result = fio(server.uri, job, seconds, client=server.client)
     result["cpu_us"] = (server.cpu_s() - before) * 1e6 / max(result["requests"], 1)
     return result
 
@@ -270,7 +273,8 @@ def poll(dir, options):
 
 
 def certificates(dir):
-    """A CA, a server for localhost and a client, in the files that both programs read."""
+    """A CA, a server for localhost and a client, in the files that both programs read. How fio is run, to find the client's: it lets no URI name files, so
+    they are where libnbd looks by itself, which is a home, and root's is not looked into."""
     def openssl(*args):
         subprocess.run(["openssl", *args], cwd=dir, check=True, capture_output=True)
 
@@ -282,6 +286,19 @@ def certificates(dir):
             f.write(extensions + "\n")
         openssl("x509", "-req", "-in", "new.csr", "-CA", "ca-cert.pem", "-CAkey", "ca-key.pem", "-CAcreateserial",
                 "-days", "2", "-extfile", "new.ext", "-out", f"{whose}-cert.pem")
+    home = os.path.join(dir, "home", ".pki", "libnbd")
+    os.makedirs(home)
+    for file in ("ca-cert.pem", "client-cert.pem", "client-key.pem"):
+        shutil.copy(os.path.join(dir, file), home)
+    client = {"env": dict(os.environ, HOME=os.path.join(dir, "home")), "cwd": os.path.join(dir, "home")}
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        for place, _, files in os.walk(os.path.join(dir, "home")):
+            for path in [place, *(os.path.join(place, file) for file in files)]:
+                os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        os.chmod(dir, 0o711)
+        client.update(user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
+    return client
 
 
 def free_port():
@@ -304,9 +321,9 @@ def wait_for_port(port, server):
 
 def tls(dir, options):
     """Both with TLS and certificates over loopback TCP, in turn; ratios of single runs."""
-    certificates(dir)
+    client = certificates(dir)
     ports = {name: free_port() for name in ("terrace", "nbdkit tls")}
-    uri = "nbds://localhost:{}/{}?tls-certificates=" + dir
+    uri = "nbds://localhost:{}/{}"
     ours = Terrace(dir, more=("--tls-certificates", dir, "--listen", f"tcp:127.0.0.1:{ports['terrace']}"))
     ours.uri = uri.format(ports["terrace"], "v")
     args = ["nbdkit", "-f", "-i", "127.0.0.1", "-p", str(ports["nbdkit tls"]), "--tls=require", "--tls-verify-peer",
@@ -315,7 +332,8 @@ def tls(dir, options):
     servers = [ours, peer]
     for server in servers:
         wait_for_port(ports[server.name], server)
-        fill(server.uri)
+        server.client = client
+        fill(server.uri, client)
     out = {}
     for job, args in JOBS.items():
         runs = {s.name: [] for s in servers}

@@ -389,7 +389,7 @@ mod tests {
         // One network of IPv6 is one peer, and so is one address of IPv4 however it is written.
         assert_eq!(queue.waiting_of(Peer::of(&many[0].parse().unwrap())), 60);
         assert_eq!(queue.waiting_of(Peer::of(&many[2].parse().unwrap())), 2);
-        let mut next = |queue: &mut Queue, at| queue.next(at).map(|w| w.address.port());
+        let next = |queue: &mut Queue, at| queue.next(at).map(|w| w.address.port());
         for n in 0..SHAKING_OF_ONE_MAX {
             assert_eq!(next(&mut queue, now), Some(n as u16 % 2 + 1));
         }
