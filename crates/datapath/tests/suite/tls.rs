@@ -565,10 +565,10 @@ fn hostile_clients_disturb_no_guest_and_cost_no_memory() {
             while !over.load(Ordering::Relaxed) {
                 let read = guest.read(3, data.len() as u32).map_err(|e| explain(&e))?;
                 if read != data {
-                    return Err("a guest reads something else than it wrote".into());
+                    return Err("a guest reads something else than it wrote".to_owned());
                 }
             }
-            Ok(())
+            Ok::<(), String>(())
         })?;
         let now = memory_kib();
         let before = *settled.get_or_insert(now);
