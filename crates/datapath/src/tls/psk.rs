@@ -126,7 +126,7 @@ impl Server {
     pub(super) fn accept(&self) -> Result<Session, TlsError> {
         let mut ssl = Ssl::new(&self.0).map_err(peer)?;
         ssl.set_accept_state();
-        Stream::new(ssl)
+        Stream::session(ssl)
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn connect(path: &Path, user: Option<&str>) -> Result<Session, TlsErr
     });
     let mut ssl = made.map_err(peer)?;
     ssl.set_connect_state();
-    Stream::new(ssl)
+    Stream::session(ssl)
 }
 
 /// What OpenSSL reads from and writes to.
@@ -201,7 +201,7 @@ impl Write for Pipe {
 pub(super) struct Stream(SslStream<Pipe>);
 
 impl Stream {
-    fn new(ssl: Ssl) -> Result<Session, TlsError> {
+    fn session(ssl: Ssl) -> Result<Session, TlsError> {
         let stream = SslStream::new(ssl, Pipe::default()).map_err(peer)?;
         Ok(Session::Psk(Box::new(Stream(stream))))
     }
