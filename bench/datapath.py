@@ -8,6 +8,7 @@ servers of the same run. CPU is that of the server process with all its threads,
 import argparse
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -65,6 +66,8 @@ class Server:
 
     def __init__(self, name, args, sock, uri, env=None):
         self.name, self.uri = name, uri
+        # How fio is run against it, beside what everybody gets.
+        self.client = {}
         if sock and os.path.exists(sock):
             os.unlink(sock)
         self.process = subprocess.Popen(
@@ -125,12 +128,12 @@ def qsd(dir, cache=""):
     return Server("qsd", args, sock, f"nbd+unix:///v?socket={sock}")
 
 
-def fio(uri, job, seconds, extra=()):
+def fio(uri, job, seconds, extra=(), client={}):
     args = [
         "fio", "--name=f", "--ioengine=nbd", f"--uri={uri}", *job, f"--size={SIZE_MIB}M",
         "--time_based", f"--runtime={seconds}", "--norandommap", "--output-format=json", *extra,
     ]
-    done = subprocess.run(args, capture_output=True, text=True)
+    done = subprocess.run(args, capture_output=True, text=True, **client)
     if done.returncode != 0:
         sys.exit(f"fio failed: {done.stderr}{done.stdout}")
     text = done.stdout
@@ -149,15 +152,15 @@ def fio(uri, job, seconds, extra=()):
     return result
 
 
-def fill(uri):
+def fill(uri, client={}):
     args = ["fio", "--name=f", "--ioengine=nbd", f"--uri={uri}", "--rw=write", "--bs=1M",
             "--iodepth=4", f"--size={SIZE_MIB}M"]
-    subprocess.run(args, capture_output=True, check=True)
+    subprocess.run(args, capture_output=True, check=True, **client)
 
 
 def measure(server, job, seconds):
     before = server.cpu_s()
-    result = fio(server.uri, job, seconds)
+    result = fio(server.uri, job, seconds, client=server.client)
     result["cpu_us"] = (server.cpu_s() - before) * 1e6 / max(result["requests"], 1)
     return result
 
@@ -304,6 +307,88 @@ def direct(dir, options):
     return out
 
 
+def certificates(dir):
+    """A CA, a server for localhost and a client, in the files that both programs read. How fio is run, to find the client's: it lets no URI name files, so
+    they are where libnbd looks by itself, which is a home, and root's is not looked into."""
+    def openssl(*args):
+        subprocess.run(["openssl", *args], cwd=dir, check=True, capture_output=True)
+
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl("req", "-x509", *new, "-days", "2", "-subj", "/CN=bench", "-keyout", "ca-key.pem", "-out", "ca-cert.pem")
+    for whose, extensions in (("server", "subjectAltName=DNS:localhost"), ("client", "extendedKeyUsage=clientAuth")):
+        openssl("req", *new, "-subj", f"/CN={whose}", "-keyout", f"{whose}-key.pem", "-out", "new.csr")
+        with open(os.path.join(dir, "new.ext"), "w") as f:
+            f.write(extensions + "\n")
+        openssl("x509", "-req", "-in", "new.csr", "-CA", "ca-cert.pem", "-CAkey", "ca-key.pem", "-CAcreateserial",
+                "-days", "2", "-extfile", "new.ext", "-out", f"{whose}-cert.pem")
+    home = os.path.join(dir, "home", ".pki", "libnbd")
+    os.makedirs(home)
+    for file in ("ca-cert.pem", "client-cert.pem", "client-key.pem"):
+        shutil.copy(os.path.join(dir, file), home)
+    client = {"env": dict(os.environ, HOME=os.path.join(dir, "home")), "cwd": os.path.join(dir, "home")}
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        for place, _, files in os.walk(os.path.join(dir, "home")):
+            for path in [place, *(os.path.join(place, file) for file in files)]:
+                os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        os.chmod(dir, 0o711)
+        client.update(user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
+    return client
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for_port(port, server):
+    for _ in range(1000):
+        if server.process.poll() is not None:
+            sys.exit(f"a server ended at once: {server.process.args}")
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.01)
+    sys.exit(f"nobody listens on port {port}")
+
+
+def tls(dir, options):
+    """Both with TLS and certificates over loopback TCP, in turn; ratios of single runs."""
+    client = certificates(dir)
+    ports = {name: free_port() for name in ("terrace", "nbdkit tls")}
+    uri = "nbds://localhost:{}/{}"
+    ours = Terrace(dir, more=("--tls-certificates", dir, "--listen", f"tcp:127.0.0.1:{ports['terrace']}"))
+    ours.uri = uri.format(ports["terrace"], "v")
+    args = ["nbdkit", "-f", "-i", "127.0.0.1", "-p", str(ports["nbdkit tls"]), "--tls=require", "--tls-verify-peer",
+            f"--tls-certificates={dir}", "memory", f"{SIZE_MIB}M"]
+    peer = Server("nbdkit tls", args, None, uri.format(ports["nbdkit tls"], ""))
+    servers = [ours, peer]
+    for server in servers:
+        wait_for_port(ports[server.name], server)
+        server.client = client
+        fill(server.uri, client)
+    out = {}
+    for job, args in JOBS.items():
+        runs = {s.name: [] for s in servers}
+        for _ in range(options.runs):
+            for server in servers:
+                runs[server.name].append(measure(server, args, options.seconds))
+        key, unit = ("mib_s", "MiB/s") if job.startswith("1M") else ("iops", "IOPS")
+        print(f"\n{job:16} {unit:>9} {'p99 us':>9} {'CPU us/req':>11} {'of nbdkit tls: worst':>24} {'median':>8}")
+        for name, results in runs.items():
+            row = medians(results)
+            ratios = [ours[key] / its[key] for ours, its in zip(results, runs[peer.name])]
+            row["worst"], row["median"] = min(ratios), statistics.median(ratios)
+            out.setdefault(job, {})[name] = row
+            print(f"  {name:14} {row[key]:9.0f} {row['p99_us']:9.1f} {row['cpu_us']:11.2f} "
+                  f"{row['worst']:23.2f}x {row['median']:7.2f}x", flush=True)
+    for server in servers:
+        server.stop()
+    return out
+
+
 def filters(dir, options):
     """What the filters cost while they have nothing to do: the same load with them off and on, in turn."""
     server = Terrace(dir)
@@ -401,9 +486,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--disk", metavar="DIR", help="files on a disk instead of in memory")
     parser.add_argument("--json", metavar="FILE", help="keep the numbers")
-    parser.add_argument("part", nargs="*", help="peers, poll, direct, filters, inject, move")
+    parser.add_argument("part", nargs="*", help="peers, poll, direct, tls, filters, inject, move")
     options = parser.parse_args()
-    parts = {"peers": peers, "poll": poll, "direct": direct, "filters": filters, "inject": inject, "move": move}
+    parts = {"peers": peers, "poll": poll, "direct": direct, "tls": tls, "filters": filters, "inject": inject, "move": move}
     for program in ("fio", "nbdkit", "qemu-storage-daemon"):
         if not shutil.which(program):
             sys.exit(f"skipped: needs {program}")

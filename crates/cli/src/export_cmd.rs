@@ -7,12 +7,14 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use datapath::desk::{Ask, Told, VolumeInfo};
-use datapath::{EngineLimits, IoChoice, Listen, ServerConfig, Serving};
+use datapath::{Credentials, EngineLimits, IoChoice, Listen, ServerConfig, Serving};
 use manager::settings::POLL_MAX;
 use serde::Serialize;
 use units::Nanos;
 
-use crate::live::{AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected};
+use crate::live::{
+    AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected, wrong_usage,
+};
 use crate::logging::LogArg;
 
 /// What tiers' volumes share is divided this often.
@@ -29,10 +31,12 @@ pub struct Export {
     /// Volumes to serve; all of them, and those created later, if left out
     #[arg(value_name = "VOLUME")]
     volumes: Vec<String>,
-    /// Where guests connect: unix:PATH or tcp:127.0.0.1:PORT, may be given several times (default:
+    /// Where guests connect: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; may be given several times (default:
     /// unix:ARRAY/nbd.sock)
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Listen>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Let guests of this host connect by vhost-user too: at DIR/VOLUME.sock for each volume
     #[arg(long, value_name = "DIR")]
     vhost_user: Option<PathBuf>,
@@ -42,6 +46,37 @@ pub struct Export {
     serving: ServingArgs,
     #[command(flatten)]
     output: OutputArg,
+}
+
+/// What guests who come by TCP have to prove who they are by.
+#[derive(Debug, Args)]
+pub struct TlsArgs {
+    /// Require TLS of guests by TCP, with certificates: a directory with ca-cert.pem, server-cert.pem, server-key.pem and, if there is
+    /// one, ca-crl.pem
+    #[arg(long, value_name = "DIR", conflicts_with = "tls_psk")]
+    tls_certificates: Option<PathBuf>,
+    /// Require TLS of guests by TCP, with pre-shared keys: a file of lines USER:HEX-KEY
+    #[arg(long, value_name = "FILE")]
+    tls_psk: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// What they named, if anything.
+    ///
+    /// # Errors
+    /// The exit code, when guests are to come where they may not without TLS.
+    pub fn credentials(&self, listens: &[Listen]) -> Result<Option<Credentials>, ExitCode> {
+        let wrong = |why: String| wrong_usage(&why);
+        let given = Credentials::of(self.tls_certificates.clone(), self.tls_psk.clone());
+        let given = given.map_err(wrong)?;
+        if given.is_none() {
+            for listen in listens {
+                let allowed = listen.allowed_in_the_clear();
+                allowed.map_err(|e| wrong(e.to_string()))?;
+            }
+        }
+        Ok(given)
+    }
 }
 
 /// How to serve.
@@ -149,15 +184,26 @@ pub fn reachable(listen: Listen) -> Listen {
 
 /// Runs `terrace volume export`.
 pub fn run(export: Export) -> anyhow::Result<ExitCode> {
+    let tls = match export.tls.credentials(&export.listen) {
+        Ok(tls) => tls,
+        Err(wrong) => return Ok(wrong),
+    };
     let stop = Stop::listen()?;
     let _logging = export.serving.log.begin();
     let config = export.serving.config();
     let accept = export.accept.words();
     let mut serving =
         Serving::start_accepting(&export.array.array, config, &accept).map_err(explained)?;
-    let ended = serve(export, &mut serving, &stop);
+    let ended = secure(&serving, tls).and_then(|()| serve(export, &mut serving, &stop));
     serving.stop();
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+fn secure(serving: &Serving, tls: Option<Credentials>) -> anyhow::Result<()> {
+    match tls {
+        Some(credentials) => serving.require_tls(credentials).map_err(explained),
+        None => Ok(()),
+    }
 }
 
 fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<()> {

@@ -9,19 +9,21 @@ use clap::Args;
 use datapath::{Filter, FilterOptions, Listen};
 use units::{BytesPerSec, Iops, Nanos};
 
-use crate::export_cmd::{ServingArgs, announce, reachable};
+use crate::export_cmd::{ServingArgs, TlsArgs, announce, reachable};
 use crate::live::{Go, OutputArg, Stop, explained, parse_iops};
 use crate::{live_table, trace_record};
 
 /// `terrace filter`
 #[derive(Debug, Args)]
 pub struct FilterArgs {
-    /// The export, such as nbd://localhost/disk or nbd+unix:///disk?socket=PATH
+    /// The export, such as nbd://localhost/disk, nbd+unix:///disk?socket=PATH or nbds://HOST/disk?tls-certificates=DIR
     #[arg(value_name = "NBD-URI")]
     remote: nbd::Uri,
-    /// Where guests connect: unix:PATH or tcp:127.0.0.1:PORT, may be given several times
+    /// Where guests connect: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; may be given several times
     #[arg(long, value_name = "ADDRESS", required = true)]
     listen: Vec<Listen>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Name of the export here; the remote's if left out
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -48,6 +50,10 @@ pub struct FilterArgs {
 
 /// Runs `terrace filter`.
 pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
+    let tls = match args.tls.credentials(&args.listen) {
+        Ok(tls) => tls,
+        Err(wrong) => return Ok(wrong),
+    };
     let record = args.record.as_deref().map(trace_record::target);
     let record = record.transpose()?;
     let stop = Stop::listen()?;
@@ -61,6 +67,9 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
         record,
     };
     let mut filter = Filter::start(&args.remote, options).map_err(explained)?;
+    if let Some(credentials) = tls {
+        filter.server.require_tls(credentials).map_err(explained)?;
+    }
     let served = serve(&mut filter, args.listen, &args.output, &stop);
     let status = filter.status().map_err(explained)?;
     let recorded = filter.stop().map_err(explained)?;

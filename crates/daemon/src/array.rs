@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use datapath::desk::{Ask, Told};
-use datapath::{AcceptLoss, Listen, ServerConfig, Serving};
+use datapath::{AcceptLoss, Credentials, Listen, ServerConfig, Serving};
 use manager::settings::ArrayConfig;
 use manager::wire::ArrayPolicy;
 use tracing::warn;
@@ -43,7 +43,9 @@ impl ServedArray {
             volumes: vec![],
         };
         // The agent says it again when it is registered: no volume is to be made before that.
-        let ready = array.allow(policy).and_then(|()| array.open(words, &dir));
+        let ready = array
+            .allow(policy)
+            .and_then(|()| array.open(words, base, &dir));
         match ready {
             Ok(()) => Ok(array),
             Err(error) => {
@@ -66,7 +68,7 @@ impl ServedArray {
         Ok(())
     }
 
-    fn open(&mut self, words: &ArrayConfig, dir: &Path) -> Result<(), DaemonError> {
+    fn open(&mut self, words: &ArrayConfig, base: &Path, dir: &Path) -> Result<(), DaemonError> {
         let told = self
             .serving
             .desk()
@@ -97,6 +99,17 @@ impl ServedArray {
         }
         let default = Listen::Unix(dir.join("nbd.sock"));
         let given: Result<Vec<Listen>, _> = words.listen.iter().map(|l| l.parse()).collect();
+        let tls = Credentials::of(
+            words.tls_certificates.as_ref().map(|d| base.join(d)),
+            words.tls_psk.as_ref().map(|f| base.join(f)),
+        );
+        let both = |why| DaemonError::Config {
+            key: "array.tls_psk",
+            why: format!("and array.tls_certificates: {why}"),
+        };
+        if let Some(credentials) = tls.map_err(both)? {
+            self.serving.require_tls(credentials)?;
+        }
         let given = match given? {
             none if none.is_empty() => vec![default],
             given => given,

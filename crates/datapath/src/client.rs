@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use nbd::{
     Address, ClientHandshake, ClientProgress, ClientWishes, Command, REQUEST_BYTES, ReplyHeader,
-    ReplyReader, ReplyStep, RequestFlags, RequestHeader, Session, Uri, WireError, encode_request,
+    ReplyReader, ReplyStep, RequestFlags, RequestHeader, Session, TlsWords, Uri, WireError,
+    encode_request,
 };
 use thiserror::Error;
+
+use crate::tls::{self, Channel, OUT_BYTES, TlsError};
 
 /// A server that does not answer the handshake within this time is not there.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -43,6 +46,15 @@ pub enum ClientError {
         #[source]
         source: WireError,
     },
+    /// There is no TLS to be had.
+    #[error("{uri}: {source}")]
+    Tls {
+        /// The export.
+        uri: String,
+        /// Why.
+        #[source]
+        source: TlsError,
+    },
     /// A command failed.
     #[error("{uri}: {what} failed: {error:?}")]
     Failed {
@@ -56,9 +68,27 @@ pub enum ClientError {
 }
 
 #[derive(Debug)]
-enum Socket {
+enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+}
+
+/// A connection, and what its bytes are encrypted by, if they are.
+#[derive(Debug)]
+struct Socket {
+    stream: Stream,
+    tls: Option<Box<Channel>>,
+}
+
+/// A connection after its handshake, to be used by who does not wait for it.
+#[derive(Debug)]
+pub struct Connected {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// What its bytes are encrypted by, if they are.
+    pub tls: Option<Box<Channel>>,
+    /// What was agreed.
+    pub session: Box<Session>,
 }
 
 /// A peer that says nothing for so long, though asked, is gone.
@@ -76,13 +106,13 @@ fn connect_tcp(host: &str, port: u16) -> std::io::Result<TcpStream> {
     Err(last)
 }
 
-impl Socket {
+impl Stream {
     fn connect(address: &Address) -> std::io::Result<Self> {
         match address {
             Address::Unix(path) => {
                 let socket = UnixStream::connect(path)?;
                 socket.set_read_timeout(Some(HANDSHAKE_TIME))?;
-                Ok(Socket::Unix(socket))
+                Ok(Stream::Unix(socket))
             }
             Address::Tcp { host, port } => {
                 let socket = connect_tcp(host, *port)?;
@@ -92,22 +122,22 @@ impl Socket {
                 rustix::net::sockopt::set_tcp_user_timeout(&socket, KEEPALIVE.as_millis() as u32)?;
                 socket.set_nodelay(true)?;
                 socket.set_read_timeout(Some(HANDSHAKE_TIME))?;
-                Ok(Socket::Tcp(socket))
+                Ok(Stream::Tcp(socket))
             }
         }
     }
 
-    fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
+    fn set_timeout(&self, time: Option<Duration>) -> std::io::Result<()> {
         match self {
-            Socket::Unix(s) => s.set_read_timeout(Some(time)),
-            Socket::Tcp(s) => s.set_read_timeout(Some(time)),
+            Stream::Unix(s) => s.set_read_timeout(time),
+            Stream::Tcp(s) => s.set_read_timeout(time),
         }
     }
 
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         let n = match self {
-            Socket::Unix(s) => s.read(bytes),
-            Socket::Tcp(s) => s.read(bytes),
+            Stream::Unix(s) => s.read(bytes),
+            Stream::Tcp(s) => s.read(bytes),
         }?;
         if n == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -117,22 +147,90 @@ impl Socket {
 
     fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         match self {
-            Socket::Unix(s) => s.write_all(bytes),
-            Socket::Tcp(s) => s.write_all(bytes),
+            Stream::Unix(s) => s.write_all(bytes),
+            Stream::Tcp(s) => s.write_all(bytes),
+        }
+    }
+}
+
+impl Socket {
+    fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
+        self.stream.set_timeout(Some(time))
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return self.stream.read(bytes);
+        };
+        loop {
+            let n = tls.read(bytes).map_err(std::io::Error::other)?;
+            if n > 0 || bytes.is_empty() {
+                return Ok(n);
+            }
+            if tls.is_closed() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            tls.receive(|room| self.stream.read(room))?;
         }
     }
 
-    fn into_fd(self) -> std::io::Result<OwnedFd> {
-        Ok(match self {
-            Socket::Unix(s) => {
-                s.set_read_timeout(None)?;
-                s.into()
-            }
-            Socket::Tcp(s) => {
-                s.set_read_timeout(None)?;
-                s.into()
-            }
+    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return self.stream.write_all(bytes);
+        };
+        for bytes in bytes.chunks(OUT_BYTES) {
+            tls.seal(bytes).map_err(std::io::Error::other)?;
+            flush_tls(tls, &mut self.stream)?;
+        }
+        Ok(())
+    }
+
+    fn into_connected(self, session: Box<Session>) -> std::io::Result<Connected> {
+        let Socket { stream, tls } = self;
+        stream.set_timeout(None)?;
+        let socket = match stream {
+            Stream::Unix(s) => s.into(),
+            Stream::Tcp(s) => s.into(),
+        };
+        Ok(Connected {
+            socket,
+            tls,
+            session,
         })
+    }
+}
+
+/// Sends what a session has to say.
+fn flush_tls(tls: &mut Channel, stream: &mut Stream) -> std::io::Result<()> {
+    stream.write_all(tls.unsent())?;
+    tls.sent(tls.unsent().len());
+    Ok(())
+}
+
+/// Makes a session with the server that a URI names.
+fn secure(uri: &Uri, words: &TlsWords, stream: &mut Stream) -> Result<Channel, ClientError> {
+    let failed = |source| ClientError::Io {
+        uri: uri.to_string(),
+        source,
+    };
+    let refused = |source| ClientError::Tls {
+        uri: uri.to_string(),
+        source,
+    };
+    let host = match &uri.address {
+        Address::Tcp { host, .. } => host,
+        Address::Unix(_) => "localhost",
+    };
+    let mut tls = tls::connect(words, host).map_err(refused)?;
+    loop {
+        let shaken = tls.shake();
+        let sent = flush_tls(&mut tls, stream);
+        let over = shaken.map_err(refused)?;
+        sent.map_err(failed)?;
+        if over {
+            return Ok(tls);
+        }
+        tls.receive(|room| stream.read(room)).map_err(failed)?;
     }
 }
 
@@ -141,12 +239,23 @@ fn handshake(uri: &Uri) -> Result<(Socket, Box<Session>), ClientError> {
         uri: uri.to_string(),
         source,
     };
-    let mut socket = Socket::connect(&uri.address).map_err(failed)?;
+    if let Some(words) = &uri.tls {
+        // What is wrong with our own files is said whether anybody is there or not.
+        tls::check(words).map_err(|source| ClientError::Tls {
+            uri: uri.to_string(),
+            source,
+        })?;
+    }
+    let stream = Stream::connect(&uri.address).map_err(failed)?;
+    let mut socket = Socket { stream, tls: None };
     let wishes = ClientWishes {
         structured: true,
         allocation: false,
     };
-    let mut handshake = ClientHandshake::new(&uri.export, wishes);
+    let mut handshake = match uri.tls {
+        Some(_) => ClientHandshake::with_tls(&uri.export, wishes),
+        None => ClientHandshake::new(&uri.export, wishes),
+    };
     let mut input = [0; 4096];
     loop {
         let n = socket.read(&mut input).map_err(failed)?;
@@ -159,9 +268,17 @@ fn handshake(uri: &Uri) -> Result<(Socket, Box<Session>), ClientError> {
                     source,
                 })?;
         socket.write_all(&out).map_err(failed)?;
-        if let ClientProgress::Ready(session) = progress {
+        match (progress, &uri.tls) {
+            (ClientProgress::More, _) => {}
+            (ClientProgress::StartTls, Some(words)) => {
+                socket.tls = Some(Box::new(secure(uri, words, &mut socket.stream)?));
+                out.clear();
+                handshake.secured(&mut out);
+                socket.write_all(&out).map_err(failed)?;
+            }
+            (ClientProgress::StartTls, None) => unreachable!("it was not asked for"),
             // Nothing was asked yet, so nothing can follow the handshake.
-            return Ok((socket, session));
+            (ClientProgress::Ready(session), _) => return Ok((socket, session)),
         }
     }
 }
@@ -170,13 +287,14 @@ fn handshake(uri: &Uri) -> Result<(Socket, Box<Session>), ClientError> {
 ///
 /// # Errors
 /// [`ClientError`] when there is no server, or it refuses.
-pub fn connect(uri: &Uri) -> Result<(OwnedFd, Box<Session>), ClientError> {
+pub fn connect(uri: &Uri) -> Result<Connected, ClientError> {
     let (socket, session) = handshake(uri)?;
-    let fd = socket.into_fd().map_err(|source| ClientError::Io {
-        uri: uri.to_string(),
-        source,
-    })?;
-    Ok((fd, session))
+    socket
+        .into_connected(session)
+        .map_err(|source| ClientError::Io {
+            uri: uri.to_string(),
+            source,
+        })
 }
 
 /// Makes ranges of an export read as zeroes, durably.
@@ -234,7 +352,7 @@ pub fn connect_to(
     uri: &Uri,
     head: u32,
     is_right: impl FnOnce(&[u8]) -> bool,
-) -> Result<(OwnedFd, Box<Session>), ClientError> {
+) -> Result<Connected, ClientError> {
     if head == 0 {
         return connect(uri);
     }
@@ -248,11 +366,12 @@ pub fn connect_to(
     let Client {
         socket, session, ..
     } = client;
-    let fd = socket.into_fd().map_err(|source| ClientError::Io {
-        uri: uri.to_string(),
-        source,
-    })?;
-    Ok((fd, session))
+    socket
+        .into_connected(session)
+        .map_err(|source| ClientError::Io {
+            uri: uri.to_string(),
+            source,
+        })
 }
 
 /// A connection to an export.

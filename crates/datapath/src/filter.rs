@@ -96,8 +96,7 @@ impl Filter {
     /// # Errors
     /// [`FilterError`].
     pub fn start(uri: &Uri, options: FilterOptions) -> Result<Self, FilterError> {
-        let (_, session) = client::connect(uri)?;
-        let remote = session.export;
+        let remote = client::connect(uri)?.session.export;
         let size = Bytes(remote.size);
         if size.0 == 0 {
             let uri = uri.to_string();

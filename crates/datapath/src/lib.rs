@@ -1,4 +1,4 @@
-//! The live path of guest I/O: a server of NBD and vhost-user over tiers of files, block devices and remote exports.
+//! The live path of guest I/O: a server of NBD, with TLS or without, and of vhost-user over tiers of files, block devices and remote exports.
 mod client;
 mod clock;
 pub mod control;
@@ -20,6 +20,7 @@ mod server;
 mod serving;
 pub mod stages;
 mod text;
+mod tls;
 mod vhost;
 mod worker;
 
@@ -37,4 +38,6 @@ pub use stages::inject::Injected;
 pub use stages::measure::{Direction, Latency, Measured};
 pub use stages::record::Recorded;
 pub use text::{explain, unknown};
+pub use tls::fuzzing;
+pub use tls::{Credentials, TlsError};
 pub use worker::{LastMove, Moving, VolumeStatus};

@@ -1,6 +1,7 @@
 //! The server: workers, the keeper, listeners, and the desk that carries out what operators ask.
 
 use std::net::{SocketAddr, TcpListener};
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::registry::{Access, Home, Registry};
+use crate::tls::door::{self, Door, Inside};
+use crate::tls::{Credentials, ServerTls, TlsError};
 use crate::vhost::{Allowed, DESCRIPTORS_EACH, Sockets};
 use crate::worker::{Inbox, Lookers, Message, SLACK_OLD_NS, Shared, TICK, Worker};
 
@@ -67,8 +70,10 @@ impl Default for ServerConfig {
 pub enum Listen {
     /// A unix socket.
     Unix(PathBuf),
-    /// A loopback address.
+    /// An address; one of loopback, unless there is TLS.
     Tcp(SocketAddr),
+    /// An address where every client has to prove who it is: what [`Listen::Tcp`] is once there are [`Credentials`].
+    Tls(SocketAddr),
 }
 
 /// Why an address cannot be listened on.
@@ -79,9 +84,12 @@ pub enum ListenError {
     Unknown(String),
     /// Anybody could connect.
     #[error(
-        "{0} is not a loopback address: there is no encryption and no authentication here, so only 127.0.0.0/8 and ::1 are allowed"
+        "{0} is not a loopback address: without TLS, which --tls-certificates or --tls-psk turns on (tls_certificates or tls_psk in a configuration), only 127.0.0.0/8 and ::1 are allowed"
     )]
     NotLoopback(SocketAddr),
+    /// There is no TLS to be had.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Somebody else listens there.
     #[error("{0} is in use by a server that answers")]
     InUse(PathBuf),
@@ -122,10 +130,7 @@ impl FromStr for Listen {
         }
         let unknown = || ListenError::Unknown(text.into());
         let address = text.strip_prefix("tcp:").ok_or_else(unknown)?;
-        let address: SocketAddr = address.parse().map_err(|_| unknown())?;
-        if !address.ip().is_loopback() {
-            return Err(ListenError::NotLoopback(address));
-        }
+        let address = address.parse().map_err(|_| unknown())?;
         Ok(Listen::Tcp(address))
     }
 }
@@ -134,23 +139,42 @@ impl std::fmt::Display for Listen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Listen::Unix(path) => write!(f, "unix:{}", path.display()),
-            Listen::Tcp(address) => write!(f, "tcp:{address}"),
+            Listen::Tcp(address) | Listen::Tls(address) => write!(f, "tcp:{address}"),
         }
     }
 }
 
 impl Listen {
+    /// Whether guests may connect there, when there is no TLS.
+    ///
+    /// # Errors
+    /// [`ListenError::NotLoopback`].
+    pub fn allowed_in_the_clear(&self) -> Result<(), ListenError> {
+        match self {
+            Listen::Tcp(address) if !address.ip().is_loopback() => {
+                Err(ListenError::NotLoopback(*address))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What a client is told to connect to the export of this name.
     pub fn uri(&self, export: &str) -> String {
         let address = match self {
             Listen::Unix(path) => nbd::Address::Unix(path.clone()),
-            Listen::Tcp(address) => nbd::Address::Tcp {
+            Listen::Tcp(address) | Listen::Tls(address) => nbd::Address::Tcp {
                 host: address.ip().to_string(),
                 port: address.port(),
             },
         };
-        let export = export.to_owned();
-        nbd::Uri { address, export }.to_string()
+        let secured = matches!(self, Listen::Tls(_));
+        let uri = nbd::Uri {
+            address,
+            export: export.to_owned(),
+            // Where a client's certificates or keys are, its own host knows.
+            tls: secured.then(nbd::TlsWords::default),
+        };
+        uri.to_string()
     }
 }
 
@@ -172,6 +196,8 @@ pub struct Server {
     sockets: Vec<PathBuf>,
     /// Descriptors for connections.
     descriptors: usize,
+    /// What TCP needs, once there is something.
+    tls: Option<Arc<ServerTls>>,
     /// For guests whose memory is mapped.
     vhost: Option<Sockets>,
     next: Arc<AtomicUsize>,
@@ -202,6 +228,7 @@ impl Server {
             keeper: None,
             sockets: vec![],
             descriptors,
+            tls: None,
             vhost: None,
             next: Arc::new(AtomicUsize::new(0)),
         };
@@ -277,7 +304,16 @@ impl Server {
         Ok(())
     }
 
-    /// Lets guests connect.
+    /// Guests who connect by TCP from here on have to speak TLS and to prove who they are.
+    ///
+    /// # Errors
+    /// [`TlsError`], when certificates or keys cannot be used.
+    pub fn require_tls(&mut self, credentials: Credentials) -> Result<(), TlsError> {
+        self.tls = Some(Arc::new(ServerTls::load(credentials)?));
+        Ok(())
+    }
+
+    /// Lets guests connect. By TCP that is an address of loopback, or any one where TLS is required.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -295,9 +331,18 @@ impl Server {
                 self.accept(move || listener.accept().map(|(s, _)| OwnedFd::from(s)));
                 Ok(listen.clone())
             }
-            Listen::Tcp(address) => {
+            Listen::Tcp(address) | Listen::Tls(address) => {
+                let tls = match (&self.tls, listen) {
+                    (None, Listen::Tls(_)) => return Err(TlsError::NoTrust.into()),
+                    (None, _) => listen.allowed_in_the_clear().map(|()| None)?,
+                    (Some(tls), _) => Some(tls.clone()),
+                };
                 let listener = TcpListener::bind(address).map_err(system)?;
                 let bound = listener.local_addr().map_err(system)?;
+                if let Some(tls) = tls {
+                    self.accept_secured(listener, tls);
+                    return Ok(Listen::Tls(bound));
+                }
                 self.accept(move || {
                     let (socket, _) = listener.accept()?;
                     socket.set_nodelay(true)?;
@@ -378,37 +423,37 @@ impl Server {
         }
     }
 
-    fn accept(&self, mut accept: impl FnMut() -> std::io::Result<OwnedFd> + Send + 'static) {
+    fn accept_secured(&self, listener: TcpListener, tls: Arc<ServerTls>) {
+        let inside = Inside {
+            workers: self.workers.clone(),
+            registry: self.shared.registry.clone(),
+            open: self.shared.connections.clone(),
+            most: self.config.connections_max,
+            next: self.next.clone(),
+        };
+        let door = Door::new(tls, inside);
+        accept_each(
+            move || listener.accept(),
+            move |(socket, address), _| door.knock(socket, address),
+        );
+    }
+
+    fn accept(&self, accept: impl FnMut() -> std::io::Result<OwnedFd> + Send + 'static) {
         let (workers, next) = (self.workers.clone(), self.next.clone());
         let (open, most) = (self.shared.connections.clone(), self.config.connections_max);
-        // It ends with the process: a blocked accept cannot be woken, and holds nothing.
-        std::thread::spawn(move || {
-            let mut said = None;
-            loop {
-                let socket = match accept() {
-                    Ok(socket) => socket,
-                    Err(why) => {
-                        if seldom(&mut said) {
-                            warn!(%why, "cannot accept a connection");
-                        }
-                        // Out of descriptors, most likely: do not spin.
-                        std::thread::sleep(std::time::Duration::from_millis(10));
-                        continue;
-                    }
-                };
-                if open.fetch_add(1, Ordering::AcqRel) >= most {
-                    open.fetch_sub(1, Ordering::AcqRel);
-                    if seldom(&mut said) {
-                        warn!(most, "a connection was refused: there are too many");
-                    }
-                    continue; // dropped, which closes it
+        accept_each(accept, move |socket, said| {
+            if open.fetch_add(1, Ordering::AcqRel) >= most {
+                open.fetch_sub(1, Ordering::AcqRel);
+                if seldom(said) {
+                    warn!(most, "a connection was refused: there are too many");
                 }
-                let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
-                let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
-                let worker = next.fetch_add(1, Ordering::Relaxed) % workers.len();
-                if !workers[worker].send(Message::Accepted(socket)) {
-                    return;
-                }
+                return ControlFlow::Continue(()); // dropped, which closes it
+            }
+            widen(&socket);
+            let worker = next.fetch_add(1, Ordering::Relaxed) % workers.len();
+            match workers[worker].send(Message::Accepted(socket)) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
             }
         });
     }
@@ -464,8 +509,40 @@ fn settle_direct(keeper: &Keeper) {
     }
 }
 
-/// Descriptors for files, sockets of operators and the like, which guests' connections must leave.
-const DESCRIPTORS_KEPT: u64 = 64;
+/// Lets the kernel hold more of what goes to a guest, and comes from one.
+pub(crate) fn widen(socket: &OwnedFd) {
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, SOCKET_BYTES);
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, SOCKET_BYTES);
+}
+
+/// Does something with everybody who connects, on a thread of its own. It ends with the process: a blocked accept cannot be woken, and holds nothing.
+fn accept_each<S>(
+    mut accept: impl FnMut() -> std::io::Result<S> + Send + 'static,
+    mut accepted: impl FnMut(S, &mut Option<Instant>) -> ControlFlow<()> + Send + 'static,
+) {
+    std::thread::spawn(move || {
+        let mut said = None;
+        loop {
+            match accept() {
+                Ok(socket) => {
+                    if accepted(socket, &mut said).is_break() {
+                        return;
+                    }
+                }
+                Err(why) => {
+                    if seldom(&mut said) {
+                        warn!(%why, "cannot accept a connection");
+                    }
+                    // Out of descriptors, most likely: do not spin.
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    });
+}
+
+/// Descriptors for files, sockets of operators and the like, and for clients that have not proved who they are: guests' connections must leave them.
+const DESCRIPTORS_KEPT: u64 = 64 + door::OPEN_MAX as u64;
 
 /// Lets this process have as many descriptors as it may; how many of them are for guests' connections.
 fn raise_descriptors() -> usize {

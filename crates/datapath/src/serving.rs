@@ -11,6 +11,7 @@ use crate::desk::{Ask, Desk, Told};
 use crate::keeper::{AcceptLoss, KeeperError};
 use crate::reach::{ReachError, open_to_serve};
 use crate::server::{Listen, ListenError, Server, ServerConfig, ServerError};
+use crate::tls::Credentials;
 
 /// Requests on the control socket that are being answered when the server is to end get this long.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -78,6 +79,16 @@ impl Serving {
     /// Where to ask.
     pub fn desk(&self) -> &Desk {
         &self.desk
+    }
+
+    /// Guests who connect by TCP from here on have to speak TLS and to prove who they are.
+    ///
+    /// # Errors
+    /// [`TlsError`](crate::TlsError), when certificates or keys cannot be used.
+    pub fn require_tls(&self, credentials: Credentials) -> Result<(), ListenError> {
+        let server = self.desk.server().expect("it is served");
+        let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(server.require_tls(credentials)?)
     }
 
     /// Lets guests connect; says where, with the port that the system chose.

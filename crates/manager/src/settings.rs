@@ -139,9 +139,16 @@ pub struct ArrayConfig {
     /// Whether this process serves its volumes, or another one does.
     #[serde(default)]
     pub serve: Serve,
-    /// Where guests connect: "unix:PATH" or "tcp:127.0.0.1:PORT"; `nbd.sock` in its directory if left out.
+    /// Where guests connect: "unix:PATH", "tcp:127.0.0.1:PORT" or, with TLS, "tcp:ADDRESS:PORT"; `nbd.sock` in its directory if left out.
     #[serde(default)]
     pub listen: Vec<String>,
+    /// Guests by TCP have to speak TLS, and to prove who they are by a certificate: a directory, from the file's, with `ca-cert.pem`,
+    /// `server-cert.pem`, `server-key.pem` and, if there is one, `ca-crl.pem`; no TLS if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_certificates: Option<String>,
+    /// Likewise by pre-shared keys: a file, from the file's directory, of lines `user:key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_psk: Option<String>,
     /// A directory, from the array's, with a socket `VOLUME.sock` for each volume, where QEMU on this host connects by vhost-user; none if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<String>,

@@ -7,6 +7,8 @@
 //!     └─────────────────────────────────────────▶ EXPORT_NAME ───────────────────┘
 //! ```
 //!
+//! With TLS, `STARTTLS` comes first: once the server has granted it there must be nothing behind, and everything else is asked inside the session.
+//!
 //! A wish that the server does not grant is no error; the session says what holds. An export that it does not have is.
 
 use crate::error::WireError;
@@ -32,6 +34,8 @@ pub struct ClientWishes {
 pub enum ClientProgress {
     /// All input was taken; send what is in `out` and bring more.
     More,
+    /// Make a TLS session of the connection, say [`ClientHandshake::secured`], and go on inside it.
+    StartTls,
     /// Nothing to send; what is left of the input belongs to the transmission phase.
     Ready(Box<Session>),
 }
@@ -39,6 +43,10 @@ pub enum ClientProgress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Greeting,
+    /// Whether there is TLS is asked.
+    StartTls,
+    /// There is, and the session is being made.
+    Tls,
     Structured,
     Contexts,
     Go,
@@ -51,6 +59,7 @@ enum Phase {
 pub struct ClientHandshake {
     wishes: ClientWishes,
     phase: Phase,
+    tls: bool,
     talk: Talk,
     zeroes: bool,
     structured: bool,
@@ -67,6 +76,7 @@ impl ClientHandshake {
         Self {
             wishes: want,
             phase: Phase::Greeting,
+            tls: false,
             talk: Talk::default(),
             zeroes: true,
             structured: false,
@@ -80,6 +90,20 @@ impl ClientHandshake {
             },
             described: false,
         }
+    }
+
+    /// One that asks for nothing before there is TLS, and for nothing where there is none.
+    pub fn with_tls(export_name: &str, want: ClientWishes) -> Self {
+        Self {
+            tls: true,
+            ..Self::new(export_name, want)
+        }
+    }
+
+    /// After [`ClientProgress::StartTls`]: there is a TLS session. What is in `out` goes through it, as does all that follows.
+    pub fn secured(&mut self, out: &mut Vec<u8>) {
+        assert_eq!(self.phase, Phase::Tls, "TLS begins where it was granted");
+        self.ask_structured(out);
     }
 
     /// Takes bytes from the front of `input`, in pieces of any size, and appends what to send to `out`. Says how many were
@@ -100,6 +124,13 @@ impl ClientHandshake {
                     return Err(error);
                 }
             }
+            if self.phase == Phase::Tls {
+                if !rest.is_empty() {
+                    self.phase = Phase::Over;
+                    return Err(WireError::BeforeTls);
+                }
+                return Ok((input.len(), ClientProgress::StartTls));
+            }
             if self.phase == Phase::Over {
                 debug_assert_ne!(before, Phase::Over);
                 let session = Box::new(self.session());
@@ -116,8 +147,26 @@ impl ClientHandshake {
     /// One greeting or reply; false when there is not all of it.
     fn advance(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<bool, WireError> {
         match self.phase {
-            Phase::Over => Err(WireError::HandshakeOver),
+            Phase::Over | Phase::Tls => Err(WireError::HandshakeOver),
             Phase::Greeting => self.greeting(input, out),
+            Phase::StartTls => {
+                let option = option::STARTTLS;
+                let Some((kind, data)) = self.talk.reply(input, option)? else {
+                    return Ok(false);
+                };
+                match kind {
+                    rep::ACK => self.phase = Phase::Tls,
+                    kind if kind & rep::ERROR != 0 => {
+                        let message = match words(&data) {
+                            none if none.is_empty() => "it does not say why".into(),
+                            message => message,
+                        };
+                        return Err(WireError::NoTls { message });
+                    }
+                    _ => return Err(unexpected(option, kind, &data)),
+                }
+                Ok(true)
+            }
             Phase::ExportName => self.export_name(input),
             Phase::Structured => {
                 let option = option::STRUCTURED_REPLY;
@@ -126,6 +175,7 @@ impl ClientHandshake {
                 };
                 match kind {
                     rep::ACK => self.structured = true,
+                    rep::ERR_TLS_REQD => return Err(WireError::TlsRequired),
                     kind if kind & rep::ERROR != 0 => {}
                     _ => return Err(unexpected(option, kind, &data)),
                 }
@@ -172,15 +222,28 @@ impl ClientHandshake {
         let flags = client_flags(flags);
         self.zeroes = flags & NO_ZEROES == 0;
         out.extend_from_slice(&u32::from(flags).to_be_bytes());
+        if flags & FIXED_NEWSTYLE == 0 && self.tls {
+            let message = "it does not know of options".into();
+            return Err(WireError::NoTls { message });
+        }
         if flags & FIXED_NEWSTYLE == 0 {
             self.ask_export_name(out);
-        } else if self.wishes.structured || self.wishes.allocation {
+        } else if self.tls {
+            self.talk.ask(option::STARTTLS, &[], out);
+            self.phase = Phase::StartTls;
+        } else {
+            self.ask_structured(out);
+        }
+        Ok(true)
+    }
+
+    fn ask_structured(&mut self, out: &mut Vec<u8>) {
+        if self.wishes.structured || self.wishes.allocation {
             self.talk.ask(option::STRUCTURED_REPLY, &[], out);
             self.phase = Phase::Structured;
         } else {
             self.ask_go(out);
         }
-        Ok(true)
     }
 
     fn ask_contexts(&mut self, out: &mut Vec<u8>) {

@@ -67,6 +67,22 @@ pub enum WireError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// One side asked for something that is granted inside TLS only.
+    #[error("TLS is required there: use nbds:// with tls-certificates=DIR or tls-psk-file=FILE")]
+    TlsRequired,
+    /// The other side has no TLS.
+    #[error(
+        "there is no TLS there ({message}): use nbd:// if what goes over the network may be read and changed by others"
+    )]
+    NoTls {
+        /// Its words, cut.
+        message: String,
+    },
+    /// Bytes in the clear that would have been taken for the other side's inside TLS.
+    #[error(
+        "starttls: bytes in the clear where TLS has to begin: somebody may be between the two sides"
+    )]
+    BeforeTls,
     /// The handshake has ended already, well or not.
     #[error("handshake: it has ended")]
     HandshakeOver,

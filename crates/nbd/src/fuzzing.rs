@@ -103,6 +103,31 @@ pub fn server(bytes: &[u8]) {
     requests(&bytes[taken..], &session);
 }
 
+/// The same to a server that requires TLS, where all that comes after it goes on as if it had come through the session: one byte at a time, as
+/// nothing may be behind what asks for it.
+pub fn strict_server(bytes: &[u8]) {
+    let (mut handshake, mut out) = (ServerHandshake::requiring_tls(LIMITS), vec![]);
+    let mut secured = false;
+    for byte in bytes.chunks(1) {
+        let step = handshake.step(byte, &Shelf, &mut out);
+        assert!(handshake.kept_bytes() <= kept_max(LIMITS.max_option_bytes));
+        assert!(out.len() <= ANSWER_BYTES_MAX);
+        match step {
+            Ok((_, Progress::More)) => {}
+            Ok((_, Progress::StartTls)) => {
+                assert!(!secured, "once");
+                secured = true;
+                handshake.secured();
+            }
+            Ok((_, Progress::Ready(_))) => {
+                assert!(secured, "nobody has an export before that");
+                return;
+            }
+            Ok((_, Progress::Closed)) | Err(_) => return,
+        }
+    }
+}
+
 fn requests(mut bytes: &[u8], session: &Session) {
     while let Some((header, rest)) = bytes.split_first_chunk::<REQUEST_BYTES>() {
         bytes = rest;
@@ -134,6 +159,7 @@ fn negotiate(bytes: &[u8], size: usize, wishes: ClientWishes) -> Outcome<Box<Ses
         assert!(handshake.kept_bytes() <= kept_max(REPLY_BYTES_MAX));
         let end = match progress {
             ClientProgress::More => None,
+            ClientProgress::StartTls => unreachable!("it was not asked for"),
             ClientProgress::Ready(session) => Some(session),
         };
         Ok((n, end))
@@ -165,6 +191,27 @@ pub fn client(bytes: &[u8]) {
         if let Ok((taken, Some(session))) = whole.0 {
             replies(&bytes[taken..], &session);
         }
+    }
+    let (mut strict, mut out) = (
+        ClientHandshake::with_tls("disk", ClientWishes::default()),
+        vec![],
+    );
+    let mut secured = false;
+    for byte in bytes.chunks(1) {
+        match strict.step(byte, &mut out) {
+            Ok((_, ClientProgress::More)) => {}
+            Ok((_, ClientProgress::StartTls)) => {
+                secured = true;
+                strict.secured(&mut out);
+            }
+            Ok((_, ClientProgress::Ready(_))) => {
+                assert!(secured, "it takes nothing without TLS");
+                break;
+            }
+            Err(_) => break,
+        }
+        assert!(strict.kept_bytes() <= kept_max(REPLY_BYTES_MAX));
+        assert!(out.len() <= 512, "{} bytes of options", out.len());
     }
     // The replies alone, which a fuzzer reaches sooner.
     let session = Session {

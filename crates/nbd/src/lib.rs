@@ -31,7 +31,9 @@
 //! assert_eq!(decode_request(&encode_request(&read)), Ok(read));
 //! ```
 //!
-//! What it is not: no TLS, no oldstyle negotiation, no extended headers (64-bit lengths), no metadata context but
+//! TLS is the driver's: `STARTTLS` is negotiated here, and what is stepped after it came through the driver's session.
+//!
+//! What it is not: no oldstyle negotiation, no extended headers (64-bit lengths), no metadata context but
 //! `base:allocation`, and no memory of requests in flight: matching cookies is the driver's.
 
 mod check;
@@ -66,5 +68,5 @@ pub use request::{
     Command, REQUEST_BYTES, RequestFlags, RequestHeader, decode_request, encode_request,
 };
 pub use server::{Progress, ServerHandshake};
-pub use uri::{Address, DEFAULT_PORT, Uri, UriError};
+pub use uri::{Address, DEFAULT_PORT, TlsWords, Uri, UriError};
 pub use wire::{GREETING_BYTES, STRING_BYTES_MAX};

@@ -8,6 +8,13 @@
 //!                               ▼  │ skipped, ERR_TOO_BIG
 //!                              skipping
 //! ```
+//!
+//! Where TLS is required, nothing but `STARTTLS` and `ABORT` is granted before it, and the handshake forgets what it was told:
+//!
+//! ```text
+//!   options ── STARTTLS ──▶ waiting for TLS ── secured() ──▶ options, of which nothing is selected yet
+//!      └───── another, or bytes behind it ──▶ ERR_TLS_REQD, or an error
+//! ```
 
 use crate::error::WireError;
 use crate::export::{ALLOCATION_CONTEXT, Export, ExportFlags, Exports, Session};
@@ -26,14 +33,29 @@ pub enum Progress {
     More,
     /// Send what is in `out`; what is left of the input belongs to the transmission phase.
     Ready(Box<Session>),
+    /// Send what is in `out`, make a TLS session of the connection, say [`ServerHandshake::secured`], and go on inside it.
+    StartTls,
     /// The client gave up: send what is in `out`, then close.
     Closed,
+}
+
+/// How a server stands to TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Security {
+    /// There is none.
+    Clear,
+    /// Without it nothing is granted.
+    Required,
+    /// The handshake goes on inside a session.
+    Secured,
 }
 
 #[derive(Debug)]
 enum Phase {
     ClientFlags,
     Options,
+    /// `STARTTLS` was granted.
+    Tls,
     /// Data of an option that is too long, thrown away as it comes.
     Skipping {
         option: u32,
@@ -54,6 +76,7 @@ enum Step {
 pub struct ServerHandshake {
     limits: HandshakeLimits,
     phase: Phase,
+    security: Security,
     gathered: Gathered,
     options: u32,
     /// What is left of `max_list_reply_bytes`.
@@ -71,6 +94,7 @@ impl ServerHandshake {
         Self {
             limits,
             phase: Phase::ClientFlags,
+            security: Security::Clear,
             gathered: Gathered::default(),
             options: 0,
             list_bytes_left: limits.max_list_reply_bytes as usize,
@@ -79,6 +103,27 @@ impl ServerHandshake {
             structured: false,
             allocation_of: None,
         }
+    }
+
+    /// One that grants nothing before the client has asked for TLS, and has got it.
+    pub fn requiring_tls(limits: HandshakeLimits) -> Self {
+        Self {
+            security: Security::Required,
+            ..Self::new(limits)
+        }
+    }
+
+    /// After [`Progress::StartTls`]: there is a TLS session, and what is stepped from now on came through it. Whatever was
+    /// negotiated before is forgotten; limits go on.
+    pub fn secured(&mut self) {
+        assert!(
+            matches!(self.phase, Phase::Tls),
+            "TLS begins where it was granted"
+        );
+        self.phase = Phase::Options;
+        self.security = Security::Secured;
+        self.structured = false;
+        self.allocation_of = None;
     }
 
     /// What to send first.
@@ -103,6 +148,7 @@ impl ServerHandshake {
             let progress = match self.advance(&mut rest, exports, out) {
                 Ok(Step::Again) => continue,
                 Ok(Step::Starved) => Progress::More,
+                Ok(Step::End(Progress::StartTls)) => Progress::StartTls,
                 Ok(Step::End(progress)) => {
                     self.phase = Phase::Over;
                     progress
@@ -128,7 +174,7 @@ impl ServerHandshake {
         out: &mut Vec<u8>,
     ) -> Result<Step, WireError> {
         match self.phase {
-            Phase::Over => Err(WireError::HandshakeOver),
+            Phase::Over | Phase::Tls => Err(WireError::HandshakeOver),
             Phase::ClientFlags => self.client_flags(input),
             Phase::Skipping { option, left } => {
                 let n = input.len().min(left as usize);
@@ -138,7 +184,10 @@ impl ServerHandshake {
                     self.phase = Phase::Skipping { option, left };
                     return Ok(Step::Starved);
                 }
-                refuse(out, option, rep::ERR_TOO_BIG, "the option is too long");
+                match self.security {
+                    Security::Required => self.require_tls(option, out),
+                    _ => refuse(out, option, rep::ERR_TOO_BIG, "the option is too long"),
+                }
                 self.phase = Phase::Options;
                 Ok(Step::Again)
             }
@@ -213,6 +262,11 @@ impl ServerHandshake {
         self.options += 1;
         self.unselect_before(number);
         let whole = std::mem::take(&mut self.gathered.bytes);
+        let starts_tls = number == option::STARTTLS && self.security == Security::Required;
+        if starts_tls && !input.is_empty() {
+            // Somebody may have put them there who wants them to be taken for the client's, once it has proved who it is.
+            return Err(WireError::BeforeTls);
+        }
         let end = self.answer(number, &whole[OPTION_BYTES..], exports, out)?;
         // The allocation serves the next option.
         self.gathered.bytes = whole;
@@ -227,6 +281,11 @@ impl ServerHandshake {
         }
     }
 
+    fn require_tls(&self, number: u32, out: &mut Vec<u8>) {
+        let why = "TLS is required here: connect with nbds:// and the client's credentials";
+        refuse(out, number, rep::ERR_TLS_REQD, why);
+    }
+
     /// Answers one complete option.
     fn answer(
         &mut self,
@@ -235,6 +294,15 @@ impl ServerHandshake {
         exports: &dyn Exports,
         out: &mut Vec<u8>,
     ) -> Result<Option<Progress>, WireError> {
+        if self.security == Security::Required
+            && !matches!(number, option::STARTTLS | option::ABORT)
+        {
+            if number == option::EXPORT_NAME {
+                return Err(WireError::TlsRequired); // it has no error reply
+            }
+            self.require_tls(number, out);
+            return Ok(None);
+        }
         match number {
             option::EXPORT_NAME => {
                 let session = self.export_name(data, exports, out)?;
@@ -257,7 +325,15 @@ impl ServerHandshake {
                 refuse(out, number, rep::ERR_INVALID, "the option has no data");
             }
             option::LIST => self.list(exports, out),
-            option::STARTTLS => refuse(out, number, rep::ERR_POLICY, "there is no TLS here"),
+            option::STARTTLS => match self.security {
+                Security::Clear => refuse(out, number, rep::ERR_POLICY, "there is no TLS here"),
+                Security::Secured => refuse(out, number, rep::ERR_INVALID, "this is TLS already"),
+                Security::Required => {
+                    reply(out, number, rep::ACK, &[]);
+                    self.phase = Phase::Tls;
+                    return Ok(Some(Progress::StartTls));
+                }
+            },
             option::STRUCTURED_REPLY => {
                 self.structured = true;
                 reply(out, number, rep::ACK, &[]);

@@ -110,6 +110,9 @@ pub(crate) fn unexpected(option: u32, kind: u32, data: &[u8]) -> WireError {
     if kind & rep::ERROR == 0 {
         return malformed("option reply", "of a type that the option does not have");
     }
+    if kind == rep::ERR_TLS_REQD {
+        return WireError::TlsRequired;
+    }
     WireError::Refused {
         option,
         code: kind,

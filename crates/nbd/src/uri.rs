@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!  nbd://host[:port]/export            nbd+unix:///export?socket=/run/nbd.sock
+//!  nbds://host[:port]/export?tls-certificates=DIR
+//!  nbds+unix:///export?socket=/run/nbd.sock&tls-psk-file=FILE&tls-username=NAME
 //! ```
 //!
 //! Everything after the first `/` of the path is the export's name, percent-encoded; so `nbd://host//disk` is the export
-//! `/disk`. What would need TLS, and every parameter that means nothing here, is refused rather than ignored.
+//! `/disk`. `nbds` is TLS and nothing else, with libnbd's parameters. Every parameter that means nothing here is refused rather than ignored.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -40,17 +42,26 @@ pub struct Uri {
     pub address: Address,
     /// The export's name; empty means the server's default.
     pub export: String,
+    /// TLS, which the server must have then; none is in the clear.
+    pub tls: Option<TlsWords>,
+}
+
+/// What a URI says of TLS. With neither certificates nor a file of keys there is nothing to trust a server by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsWords {
+    /// The directory of certificates and keys.
+    pub certificates: Option<PathBuf>,
+    /// The file of pre-shared keys.
+    pub psk_file: Option<PathBuf>,
+    /// Whose key of that file it is; the only one in it if left out.
+    pub username: Option<String>,
+    /// The name in the server's certificate; the host's if left out.
+    pub hostname: Option<String>,
 }
 
 /// Why a text is no URI of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UriError {
-    /// `nbds://` and its like.
-    #[error("{scheme}: TLS is not supported")]
-    Tls {
-        /// The scheme.
-        scheme: String,
-    },
     /// Something else than NBD.
     #[error(
         "{scheme:?} is not a scheme of NBD: use nbd://host/export or nbd+unix:///export?socket=path"
@@ -94,12 +105,11 @@ impl FromStr for Uri {
         }
         let (scheme, rest) = text.split_once("://").ok_or(UriError::NoScheme)?;
         let scheme = scheme.to_ascii_lowercase();
-        let unix = match scheme.as_str() {
-            "nbd" => false,
-            "nbd+unix" => true,
-            _ if scheme == "nbds" || scheme.starts_with("nbds+") => {
-                return Err(UriError::Tls { scheme });
-            }
+        let (unix, secured) = match scheme.as_str() {
+            "nbd" => (false, false),
+            "nbd+unix" => (true, false),
+            "nbds" => (false, true),
+            "nbds+unix" => (true, true),
             _ => return Err(UriError::Scheme { scheme }),
         };
         if rest.contains('#') {
@@ -114,8 +124,28 @@ impl FromStr for Uri {
         if let Err(why) = name(export.as_bytes()) {
             return part("export", why);
         }
-        let socket = parameters(query.unwrap_or_default())?;
-        let address = match (unix, socket) {
+        let mut words = parameters(query.unwrap_or_default())?;
+        let user = authority.split_once('@');
+        let (user, authority) = user.map_or((None, authority), |(user, rest)| (Some(user), rest));
+        if let Some(user) = user {
+            let user = decode("user", user)?;
+            if !secured {
+                return part(
+                    "user",
+                    "a user name means nothing without TLS: write nbds://",
+                );
+            }
+            if words.tls.username.replace(user).is_some() {
+                return part("user", "given twice");
+            }
+        }
+        if !secured && words.tls != TlsWords::default() {
+            return part("tls", "such parameters need nbds://");
+        }
+        if words.tls.certificates.is_some() && words.tls.psk_file.is_some() {
+            return part("tls", "certificates or pre-shared keys, not both");
+        }
+        let address = match (unix, words.socket) {
             (false, Some(_)) => return part("socket", "a socket needs nbd+unix://"),
             (false, None) => tcp(authority)?,
             (true, _) if !authority.is_empty() => {
@@ -127,14 +157,15 @@ impl FromStr for Uri {
             (true, None) => return part("socket", "the parameter socket=path is missing"),
             (true, Some(path)) => Address::Unix(path.into()),
         };
-        Ok(Self { address, export })
+        Ok(Self {
+            address,
+            export,
+            tls: secured.then_some(words.tls),
+        })
     }
 }
 
 fn tcp(authority: &str) -> Result<Address, UriError> {
-    if authority.contains('@') {
-        return part("host", "a user name means nothing without TLS");
-    }
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let Some((host, port)) = rest.split_once(']') else {
             return part("host", "the bracket is not closed");
@@ -173,24 +204,56 @@ fn tcp(authority: &str) -> Result<Address, UriError> {
     })
 }
 
-/// The path of the socket; every other parameter is refused.
-fn parameters(query: &str) -> Result<Option<String>, UriError> {
-    let mut socket = None;
+/// What the parameters say.
+#[derive(Default)]
+struct Parameters {
+    socket: Option<String>,
+    tls: TlsWords,
+}
+
+/// Every parameter that is not known is refused.
+fn parameters(query: &str) -> Result<Parameters, UriError> {
+    let mut words = Parameters::default();
     for parameter in query.split('&').filter(|p| !p.is_empty()) {
         let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let key = decode("parameter", key)?;
-        if key != "socket" {
-            return Err(UriError::Parameter { name: key });
-        }
-        let path = decode("socket", value)?;
-        if path.is_empty() || path.contains('\0') {
-            return part("socket", "not the path of a file");
-        }
-        if socket.replace(path).is_some() {
-            return part("socket", "given twice");
+        let tls = &mut words.tls;
+        let (place, twice) = match key.as_str() {
+            "socket" => {
+                let path = path("socket", value)?;
+                ("socket", words.socket.replace(path).is_some())
+            }
+            place @ ("tls-certificates" | "tls-psk-file") => {
+                let (place, word) = match place {
+                    "tls-certificates" => ("tls-certificates", &mut tls.certificates),
+                    _ => ("tls-psk-file", &mut tls.psk_file),
+                };
+                let path = path(place, value)?;
+                (place, word.replace(path.into()).is_some())
+            }
+            "tls-username" => {
+                let name = decode("tls-username", value)?;
+                ("tls-username", tls.username.replace(name).is_some())
+            }
+            "tls-hostname" => {
+                let name = decode("tls-hostname", value)?;
+                ("tls-hostname", tls.hostname.replace(name).is_some())
+            }
+            _ => return Err(UriError::Parameter { name: key }),
+        };
+        if twice {
+            return part(place, "given twice");
         }
     }
-    Ok(socket)
+    Ok(words)
+}
+
+fn path(place: &'static str, value: &str) -> Result<String, UriError> {
+    let path = decode(place, value)?;
+    if path.is_empty() || path.contains('\0') {
+        return part(place, "not the path of a file");
+    }
+    Ok(path)
 }
 
 fn decode(place: &'static str, text: &str) -> Result<String, UriError> {
@@ -225,25 +288,42 @@ fn encode(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.tls.is_some() { "nbds" } else { "nbd" })?;
+        let mut between = '?';
         match &self.address {
             Address::Tcp { host, port } => {
                 if host.contains(':') {
-                    write!(f, "nbd://[{host}]")?;
+                    write!(f, "://[{host}]")?;
                 } else {
-                    write!(f, "nbd://{host}")?;
+                    write!(f, "://{host}")?;
                 }
                 if *port != DEFAULT_PORT {
                     write!(f, ":{port}")?;
                 }
                 f.write_str("/")?;
-                encode(f, &self.export)
+                encode(f, &self.export)?;
             }
             Address::Unix(path) => {
-                f.write_str("nbd+unix:///")?;
+                f.write_str("+unix:///")?;
                 encode(f, &self.export)?;
                 f.write_str("?socket=")?;
-                encode(f, &path.to_string_lossy())
+                encode(f, &path.to_string_lossy())?;
+                between = '&';
             }
         }
+        let Some(tls) = &self.tls else { return Ok(()) };
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|p| p.to_string_lossy().into_owned());
+        for (key, value) in [
+            ("tls-certificates", path(&tls.certificates)),
+            ("tls-psk-file", path(&tls.psk_file)),
+            ("tls-username", tls.username.clone()),
+            ("tls-hostname", tls.hostname.clone()),
+        ] {
+            let Some(value) = value else { continue };
+            write!(f, "{between}{key}=")?;
+            encode(f, &value)?;
+            between = '&';
+        }
+        Ok(())
     }
 }

@@ -27,5 +27,6 @@ mod ssd;
 mod suites;
 mod support;
 mod sweep;
+mod tls;
 mod trace;
 mod volume;

@@ -265,7 +265,17 @@ fn examine(new: &NewDevice, name: &str) -> Result<(DeviceKind, String, Option<u6
         }
         NewSource::Nbd(uri) => {
             let parsed: nbd::Uri = uri.parse().map_err(text)?;
-            let (_, session) = crate::client::connect(&parsed).map_err(text)?;
+            if let Some(words) = &parsed.tls {
+                // It is read again by whoever serves the array, wherever that is started.
+                let files = [&words.certificates, &words.psk_file];
+                if let Some(relative) = files.into_iter().flatten().find(|f| f.is_relative()) {
+                    return Err(format!(
+                        "{uri}: {} is not absolute, as the path of certificates or keys must be here",
+                        relative.display()
+                    ));
+                }
+            }
+            let session = crate::client::connect(&parsed).map_err(text)?.session;
             let needs = [
                 (nbd::ExportFlags::SEND_FLUSH, "flush"),
                 (nbd::ExportFlags::SEND_FUA, "forced unit access"),

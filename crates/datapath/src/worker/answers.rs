@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 
 use nbd::ErrorCode;
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::clock;
 use crate::engine::{Fault, GuestOp, GuestRequest};
 use crate::io::{Buf, Op};
 use crate::stages::Answered;
+use crate::tls::{OUT_BYTES, TlsError};
 
 use super::guests::{AnswerTo, Guest, HEAD, Stage};
 use super::timers::Due;
@@ -296,6 +297,9 @@ impl Worker {
     }
 
     pub(super) fn send_now(&mut self, connection: u32) {
+        if self.connections[connection as usize].tls.is_some() {
+            return self.send_secured(connection);
+        }
         loop {
             let c = &mut self.connections[connection as usize];
             if c.out.is_empty() || c.waiting_writable {
@@ -311,20 +315,79 @@ impl Worker {
             match sent {
                 Ok(n) => self.account_sent(connection, n),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    let c = &mut self.connections[connection as usize];
-                    c.waiting_writable = true;
-                    let socket = c.socket.clone();
-                    let token = Token::Writable(connection).pack();
-                    return self.io.start(token, Op::Writable { socket });
-                }
-                Err(_) => {
-                    self.connections[connection as usize].stage = Stage::Closing;
-                    let socket = &*self.connections[connection as usize].socket;
-                    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
-                    return;
-                }
+                Err(Errno::AGAIN) => return self.wait_writable(connection),
+                Err(_) => return self.cut(connection),
             }
+        }
+    }
+
+    fn wait_writable(&mut self, connection: u32) {
+        let c = &mut self.connections[connection as usize];
+        c.waiting_writable = true;
+        let socket = c.socket.clone();
+        let token = Token::Writable(connection).pack();
+        self.io.start(token, Op::Writable { socket });
+    }
+
+    /// Nothing goes to it any more, and nothing comes.
+    fn cut(&mut self, connection: u32) {
+        let c = &mut self.connections[connection as usize];
+        c.stage = Stage::Closing;
+        let _ = rustix::net::shutdown(&*c.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Encrypts answers and sends them: no more ahead than one send takes, so that what the socket does not take stays as it is, and is counted.
+    fn send_secured(&mut self, connection: u32) {
+        loop {
+            let c = &mut self.connections[connection as usize];
+            let tls = c.tls.as_mut().expect("it is asked before");
+            if c.waiting_writable {
+                return;
+            }
+            if !tls.unsent().is_empty() {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                match send(&*c.socket, tls.unsent(), flags) {
+                    Ok(n) => tls.sent(n),
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => return self.wait_writable(connection),
+                    Err(_) => return self.cut(connection),
+                }
+            } else if c.out.is_empty() {
+                return;
+            } else if self.seal(connection).is_err() {
+                return self.cut(connection);
+            }
+        }
+    }
+
+    /// Encrypts what is next, [`OUT_BYTES`] at most.
+    fn seal(&mut self, connection: u32) -> Result<(), TlsError> {
+        let mut left = OUT_BYTES;
+        while left > 0 {
+            let c = &mut self.connections[connection as usize];
+            let tls = c.tls.as_mut().expect("it is asked before");
+            let sealed = tls.seal_next(c.out.iter().map(view), left, &mut self.gathered)?;
+            if sealed == 0 {
+                break;
+            }
+            left -= sealed;
+            self.account_sent(connection, sealed);
+        }
+        Ok(())
+    }
+
+    /// The last that a session says, if the socket takes it.
+    pub(super) fn say_goodbye(&mut self, connection: u32) {
+        let Some(c) = self.connections.get_mut(connection as usize) else {
+            return;
+        };
+        if let Some(tls) = &mut c.tls
+            && tls.unsent().is_empty()
+            && !c.waiting_writable
+        {
+            tls.close();
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = send(&*c.socket, tls.unsent(), flags);
         }
     }
 
@@ -361,7 +424,7 @@ impl Worker {
 }
 
 /// Bytes of a segment, for as long as they are looked at.
-enum View<'a> {
+pub(super) enum View<'a> {
     Plain(&'a [u8]),
     Shared(crate::io::Reading<'a>),
 }

@@ -1,6 +1,7 @@
 //! Connections of guests: the handshake, requests in, limits on what one connection may hold.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +13,7 @@ use nbd::{
 
 use crate::engine::{GuestOp, GuestRequest};
 use crate::io::{Buf, Op, Outcome};
+use crate::tls::Channel;
 
 use super::answers::Segment;
 use super::messages::Message;
@@ -84,6 +86,8 @@ pub(super) struct Payload {
 
 pub(super) struct Connection {
     pub(super) socket: Arc<OwnedFd>,
+    /// What its bytes are encrypted by, if they are.
+    pub(super) tls: Option<Box<Channel>>,
     pub(super) stage: Stage,
     since_ns: u64,
     input: Option<Arc<Buf>>,
@@ -103,13 +107,46 @@ pub(super) struct Connection {
     pub(super) bytes: u64,
 }
 
+impl Connection {
+    /// Whether nothing is being received, and it may have more in flight.
+    #[inline]
+    fn may_receive(&self) -> bool {
+        let full = self.paused || self.requests >= REQUESTS_MAX || self.bytes >= BYTES_MAX;
+        !self.receiving && !full && !matches!(self.stage, Stage::Closing)
+    }
+
+    /// Room for what comes next, but for payloads that have a buffer of their own.
+    #[inline]
+    fn input_room(&mut self) -> (Arc<Buf>, Range<usize>) {
+        let input = self.input.get_or_insert_with(|| Buf::new(INPUT_BYTES));
+        if self.start > 0 && (self.start == self.end || self.end == input.len()) {
+            let (start, end) = (self.start, self.end);
+            input.fill(0..end, |bytes| bytes.copy_within(start..end, 0));
+            (self.start, self.end) = (0, end - start);
+        }
+        (input.clone(), self.end..input.len())
+    }
+}
+
 impl Worker {
     /// A socket that was accepted.
     pub(super) fn welcome(&mut self, socket: OwnedFd) {
         let handshake = ServerHandshake::new(HandshakeLimits::default());
         let greeting = handshake.greeting().to_vec();
-        let connection = self.add_connection(socket, Stage::Handshake(Box::new(handshake)));
+        let stage = Stage::Handshake(Box::new(handshake));
+        let connection = self.add_connection(socket, None, stage);
         self.push_segment(connection, Segment::Bytes(greeting, 0));
+        self.receive(connection);
+    }
+
+    /// A client that has proved who it is.
+    pub(super) fn welcome_secured(
+        &mut self,
+        socket: OwnedFd,
+        handshake: Box<ServerHandshake>,
+        tls: Box<Channel>,
+    ) {
+        let connection = self.add_connection(socket, Some(tls), Stage::Handshake(handshake));
         self.receive(connection);
     }
 
@@ -117,12 +154,13 @@ impl Worker {
     pub(super) fn take_over(
         &mut self,
         socket: OwnedFd,
+        tls: Option<Box<Channel>>,
         session: Box<Session>,
         volume: u32,
         rest: &[u8],
         unsent: Vec<Segment>,
     ) {
-        let connection = self.add_connection(socket, Stage::Serving { volume, session });
+        let connection = self.add_connection(socket, tls, Stage::Serving { volume, session });
         for segment in unsent {
             self.push_segment(connection, segment);
         }
@@ -135,9 +173,10 @@ impl Worker {
         self.receive(connection);
     }
 
-    fn add_connection(&mut self, socket: OwnedFd, stage: Stage) -> u32 {
+    fn add_connection(&mut self, socket: OwnedFd, tls: Option<Box<Channel>>, stage: Stage) -> u32 {
         self.connections.insert(Connection {
             socket: Arc::new(socket),
+            tls,
             stage,
             since_ns: self.now_ns,
             input: None,
@@ -160,9 +199,11 @@ impl Worker {
         let Some(c) = self.connections.get_mut(connection as usize) else {
             return;
         };
-        let full = c.paused || c.requests >= REQUESTS_MAX || c.bytes >= BYTES_MAX;
-        if c.receiving || full || matches!(c.stage, Stage::Closing) {
+        if !c.may_receive() {
             return;
+        }
+        if c.tls.is_some() {
+            return self.receive_secured(connection);
         }
         let to = match &c.payload {
             Some(p) => {
@@ -170,13 +211,8 @@ impl Worker {
                 p.buf.target(HEAD + p.filled..end)
             }
             None => {
-                let input = c.input.get_or_insert_with(|| Buf::new(INPUT_BYTES));
-                if c.start > 0 && (c.start == c.end || c.end == input.len()) {
-                    let (start, end) = (c.start, c.end);
-                    input.fill(0..end, |bytes| bytes.copy_within(start..end, 0));
-                    (c.start, c.end) = (0, end - start);
-                }
-                input.target(c.end..input.len())
+                let (input, range) = c.input_room();
+                input.target(range)
             }
         };
         c.receiving = true;
@@ -188,10 +224,24 @@ impl Worker {
     pub(super) fn received(&mut self, connection: u32, outcome: Outcome) {
         let c = &mut self.connections[connection as usize];
         c.receiving = false;
+        if matches!(c.stage, Stage::Closing) {
+            return self.remove_if_over(connection); // what came meanwhile is of no use
+        }
         let n = match outcome {
             Ok(0) | Err(_) => return self.close(connection),
             Ok(n) => n as usize,
         };
+        match &mut c.tls {
+            Some(tls) => tls.received(n),
+            None => self.arrived(connection, n),
+        }
+        self.receive(connection);
+    }
+
+    /// So many bytes have come where they belong.
+    #[inline]
+    fn arrived(&mut self, connection: u32, n: usize) {
+        let c = &mut self.connections[connection as usize];
         match &mut c.payload {
             Some(payload) => {
                 payload.filled += n;
@@ -205,7 +255,46 @@ impl Worker {
                 self.decode(connection);
             }
         }
-        self.receive(connection);
+    }
+
+    /// Decrypts what has come for as long as the connection may have more in flight, then starts to receive. What is not decrypted waits, and
+    /// nothing more is received once there is no room for it.
+    fn receive_secured(&mut self, connection: u32) {
+        loop {
+            let Some(c) = self.connections.get_mut(connection as usize) else {
+                return;
+            };
+            if !c.may_receive() {
+                return;
+            }
+            let (buf, range) = match &c.payload {
+                Some(p) => (
+                    p.buf.clone(),
+                    HEAD + p.filled..HEAD + p.header.length as usize,
+                ),
+                None => c.input_room(),
+            };
+            let tls = c.tls.as_mut().expect("it is asked before");
+            let read = buf.fill(range, |to| tls.read(to));
+            match read {
+                Ok(0) if tls.is_closed() => return self.close(connection),
+                Ok(0) => break,
+                Ok(n) => self.arrived(connection, n),
+                Err(_) => return self.close(connection),
+            }
+        }
+        let c = &mut self.connections[connection as usize];
+        let tls = c.tls.as_mut().expect("it is asked before");
+        let to = tls.room();
+        if !tls.unsent().is_empty() && !c.listed_unsent {
+            // The session has something to say of its own.
+            c.listed_unsent = true;
+            self.unsent.push(connection);
+        }
+        c.receiving = true;
+        let socket = c.socket.clone();
+        let token = Token::Receive(connection).pack();
+        self.io.start(token, Op::Receive { socket, to });
     }
 
     /// Decodes what has been received.
@@ -258,7 +347,8 @@ impl Worker {
         }
         match progress {
             Progress::More => false,
-            Progress::Closed => {
+            // TLS was never offered here: those that need it come with it.
+            Progress::Closed | Progress::StartTls => {
                 self.close(connection);
                 false
             }
@@ -292,6 +382,7 @@ impl Worker {
             Ok(socket) => {
                 self.peers[home.worker].send(Message::TakeOver {
                     socket,
+                    tls: c.tls,
                     session,
                     volume: home.volume,
                     rest,
@@ -475,6 +566,7 @@ impl Worker {
             c.stage = Stage::Closing;
             // Answers that are ready still go out; a receive in flight ends.
             self.send_now(connection);
+            self.say_goodbye(connection);
             if let Some(c) = self.connections.get_mut(connection as usize) {
                 let how = rustix::net::Shutdown::Both;
                 let _ = rustix::net::shutdown(&*c.socket, how);

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use model::{ExtentRanges, IoFailure};
-use nbd::Session;
+use nbd::{ServerHandshake, Session};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::{Others, Slack, VolumeMap};
 
+use crate::client::Connected;
 use crate::device::Device;
 use crate::engine::{
     Engine, EngineLimits, Failure, Fault, MoveEnd, MoveOrder, MoveStatus, StoreReply,
@@ -19,6 +20,7 @@ use crate::engine::{
 use crate::keeper::errno_name;
 use crate::objective::SharedObjective;
 use crate::stages::{Call, Served, Stages, StagesSetup, StagesStatus};
+use crate::tls::Channel;
 
 use super::answers::Segment;
 use super::volumes::LiveVolume;
@@ -52,10 +54,21 @@ pub enum Message {
     Peers(Vec<Inbox>),
     /// A socket was accepted.
     Accepted(OwnedFd),
+    /// A client has proved who it is, and goes on with the handshake inside TLS.
+    Secured {
+        /// The socket.
+        socket: OwnedFd,
+        /// The handshake so far.
+        handshake: Box<ServerHandshake>,
+        /// Its session.
+        tls: Box<Channel>,
+    },
     /// Another worker made this connection's handshake.
     TakeOver {
         /// The socket.
         socket: OwnedFd,
+        /// Its TLS session, if it has one.
+        tls: Option<Box<Channel>>,
         /// What was agreed.
         session: Box<Session>,
         /// The volume.
@@ -78,7 +91,7 @@ pub enum Message {
     /// A flush of a device failed for somebody else.
     FlushFailed(Failure),
     /// A remote device is connected again.
-    Reconnected(usize, Result<Box<crate::worker::remote::Connected>, String>),
+    Reconnected(usize, Result<Box<Connected>, String>),
     /// A guest that has rings wants something.
     Ring(RingOrder),
     /// Something to do at a volume's stages.
@@ -227,8 +240,14 @@ impl Worker {
         match message {
             Message::Peers(peers) => self.peers = peers,
             Message::Accepted(socket) => self.welcome(socket),
+            Message::Secured {
+                socket,
+                handshake,
+                tls,
+            } => self.welcome_secured(socket, handshake, tls),
             Message::TakeOver {
                 socket,
+                tls,
                 session,
                 volume,
                 rest,
@@ -239,7 +258,7 @@ impl Worker {
                     .get(volume.index())
                     .is_some_and(|v| v.as_ref().is_some_and(|v| v.detached.is_none()));
                 if served {
-                    self.take_over(socket, session, volume.0, &rest, unsent);
+                    self.take_over(socket, tls, session, volume.0, &rest, unsent);
                 } else {
                     let open = &self.shared.connections;
                     open.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);

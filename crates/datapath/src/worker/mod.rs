@@ -17,7 +17,7 @@ mod direct;
 mod guests;
 mod messages;
 mod polling;
-pub mod remote;
+mod remote;
 mod rings;
 mod samples;
 mod slack;
@@ -160,6 +160,8 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections with something to send.
     unsent: Vec<u32>,
+    /// Short answers that are encrypted together.
+    gathered: Vec<u8>,
     rings: Rings,
     volumes: Vec<Option<LiveVolume>>,
     devices: Vec<Option<Arc<Device>>>,
@@ -209,6 +211,7 @@ impl Worker {
             peers: vec![],
             connections: Slab::new(),
             unsent: vec![],
+            gathered: vec![],
             rings: Rings::default(),
             volumes: vec![],
             devices: vec![],

@@ -13,16 +13,18 @@ use nbd::{
     RequestHeader, Session, encode_request,
 };
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use slab::Slab;
 use units::DeviceId;
 
-use crate::client;
+use crate::client::{self, Connected};
 use crate::clock;
 use crate::device::{Device, Medium};
 use crate::engine::{Failure, Fault, IoKind};
 use crate::io::{Buf, Op, Outcome};
+use crate::tls::{Channel, OUT_BYTES, TlsError};
 
+use super::answers::View;
 use super::messages::Message;
 use super::timers::Due;
 use super::{Token, Worker};
@@ -33,13 +35,6 @@ const INPUT_BYTES: usize = 256 << 10;
 /// A write whose connection broke may still be carried out by the other server for so long, in nanoseconds. NBD has no
 /// fence: a server that sits on a write for longer can overwrite newer data with it.
 const LINGER_NS: u64 = 60_000_000_000;
-
-/// A connection to a remote device, after its handshake.
-#[derive(Debug)]
-pub struct Connected {
-    pub(super) socket: OwnedFd,
-    pub(super) session: Box<Session>,
-}
 
 /// A remote device.
 pub(super) struct Remote {
@@ -55,6 +50,8 @@ pub(super) struct Remote {
 
 struct Link {
     socket: Arc<OwnedFd>,
+    /// What its bytes are encrypted by, if they are.
+    tls: Option<Box<Channel>>,
     session: Box<Session>,
     reader: ReplyReader,
     input: Arc<Buf>,
@@ -67,6 +64,63 @@ struct Link {
     receiving: bool,
     /// Data of a read that is arriving: cookie, first byte in its buffer, bytes left.
     data: Option<(usize, usize, usize)>,
+}
+
+impl Link {
+    fn make_room(&mut self) {
+        if self.start > 0 {
+            let (start, end) = (self.start, self.end);
+            self.input
+                .fill(0..end, |bytes| bytes.copy_within(start..end, 0));
+            (self.start, self.end) = (0, end - start);
+        }
+    }
+
+    fn account_sent(&mut self, mut n: usize) {
+        while n > 0 {
+            let left = match self.out.front_mut().expect("was sent") {
+                Piece::Head(bytes, sent) => {
+                    let now = n.min(bytes.len() - *sent);
+                    *sent += now;
+                    n -= now;
+                    bytes.len() - *sent
+                }
+                Piece::Data(_, from, to) => {
+                    let now = n.min(*to - *from);
+                    *from += now;
+                    n -= now;
+                    *to - *from
+                }
+            };
+            if left > 0 {
+                return;
+            }
+            self.out.pop_front();
+        }
+    }
+
+    /// Encrypts what is next, [`OUT_BYTES`] at most.
+    fn seal(&mut self, gathered: &mut Vec<u8>) -> Result<(), TlsError> {
+        let mut left = OUT_BYTES;
+        while left > 0 {
+            let tls = self.tls.as_mut().expect("it is asked before");
+            let sealed = tls.seal_next(self.out.iter().map(view), left, gathered)?;
+            if sealed == 0 {
+                break;
+            }
+            left -= sealed;
+            self.account_sent(sealed);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a piece, for as long as they are looked at.
+fn view(piece: &Piece) -> View<'_> {
+    match piece {
+        Piece::Head(bytes, sent) => View::Plain(&bytes[*sent..]),
+        Piece::Data(buf, from, to) => View::Shared(buf.reading(*from..*to)),
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +174,7 @@ impl Worker {
                     0
                 };
                 let connected = client::connect_to(uri, head as u32, |found| device.is_same(found))
-                    .map(|(socket, session)| Box::new(Connected { socket, session }))
+                    .map(Box::new)
                     .map_err(|e| e.to_string());
                 inbox.send(Message::Reconnected(index, connected));
             };
@@ -161,9 +215,14 @@ impl Worker {
         }
         // A server that is away is asked again at the next tick.
         let Ok(connected) = connected else { return };
-        let Connected { socket, session } = *connected;
+        let Connected {
+            socket,
+            tls,
+            session,
+        } = *connected;
         remote.link = Some(Link {
             socket: Arc::new(socket),
+            tls,
             reader: ReplyReader::new(&session),
             session,
             input: Buf::new(INPUT_BYTES),
@@ -260,62 +319,60 @@ impl Worker {
             let Some(link) = &mut self.remotes[index].link else {
                 return;
             };
-            if link.out.is_empty() || link.waiting_writable {
+            if link.waiting_writable {
                 return;
             }
-            let guards: Vec<_> = link
-                .out
-                .iter()
-                .take(64)
-                .map(|piece| match piece {
-                    Piece::Head(bytes, sent) => (Some(&bytes[*sent..]), None),
-                    Piece::Data(buf, from, to) => (None, Some(buf.reading(*from..*to))),
-                })
-                .collect();
-            let slices: Vec<IoSlice<'_>> = guards
-                .iter()
-                .map(|(head, data)| match (head, data) {
-                    (Some(head), _) => IoSlice::new(head),
-                    (None, Some(data)) => IoSlice::new(data),
-                    (None, None) => IoSlice::new(&[]),
-                })
-                .collect();
+            if link.tls.is_some() {
+                return self.remote_send_secured(index);
+            }
+            if link.out.is_empty() {
+                return;
+            }
+            let guards: Vec<_> = link.out.iter().take(64).map(view).collect();
+            let slices: Vec<IoSlice<'_>> = guards.iter().map(|g| IoSlice::new(g)).collect();
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let mut none = SendAncillaryBuffer::default();
             let sent = sendmsg(&*link.socket, &slices, &mut none, flags);
             drop(slices);
             drop(guards);
             match sent {
-                Ok(mut n) => {
-                    while n > 0 {
-                        let left = match link.out.front_mut().expect("was sent") {
-                            Piece::Head(bytes, sent) => {
-                                let now = n.min(bytes.len() - *sent);
-                                *sent += now;
-                                n -= now;
-                                bytes.len() - *sent
-                            }
-                            Piece::Data(_, from, to) => {
-                                let now = n.min(*to - *from);
-                                *from += now;
-                                n -= now;
-                                *to - *from
-                            }
-                        };
-                        if left > 0 {
-                            break;
-                        }
-                        link.out.pop_front();
-                    }
-                }
+                Ok(n) => link.account_sent(n),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    link.waiting_writable = true;
-                    let socket = link.socket.clone();
-                    let token = Token::RemoteWritable(index as u32).pack();
-                    return self.io.start(token, Op::Writable { socket });
-                }
+                Err(Errno::AGAIN) => return self.remote_wait_writable(index),
                 Err(_) => return self.remote_broken(index),
+            }
+        }
+    }
+
+    fn remote_wait_writable(&mut self, index: usize) {
+        let Some(link) = &mut self.remotes[index].link else {
+            return;
+        };
+        link.waiting_writable = true;
+        let socket = link.socket.clone();
+        let token = Token::RemoteWritable(index as u32).pack();
+        self.io.start(token, Op::Writable { socket });
+    }
+
+    /// Encrypts what is to be sent, no more ahead than one send takes, and sends it.
+    fn remote_send_secured(&mut self, index: usize) {
+        loop {
+            let Some(link) = &mut self.remotes[index].link else {
+                return;
+            };
+            let tls = link.tls.as_mut().expect("it is asked before");
+            if !tls.unsent().is_empty() {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                match send(&*link.socket, tls.unsent(), flags) {
+                    Ok(n) => tls.sent(n),
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => return self.remote_wait_writable(index),
+                    Err(_) => return self.remote_broken(index),
+                }
+            } else if link.out.is_empty() {
+                return;
+            } else if link.seal(&mut self.gathered).is_err() {
+                return self.remote_broken(index);
             }
         }
     }
@@ -338,16 +395,14 @@ impl Worker {
         if link.receiving {
             return;
         }
-        if link.start > 0 {
-            let (start, end) = (link.start, link.end);
-            link.input
-                .fill(0..end, |bytes| bytes.copy_within(start..end, 0));
-            (link.start, link.end) = (0, end - start);
-        }
+        link.make_room();
         link.receiving = true;
         let op = Op::Receive {
             socket: link.socket.clone(),
-            to: link.input.target(link.end..link.input.len()),
+            to: match &mut link.tls {
+                Some(tls) => tls.room(),
+                None => link.input.target(link.end..link.input.len()),
+            },
         };
         self.io.start(Token::RemoteReceive(index as u32).pack(), op);
     }
@@ -360,11 +415,36 @@ impl Worker {
             return;
         };
         link.receiving = false;
-        match outcome {
-            Ok(0) | Err(_) => return self.remote_broken(index),
-            Ok(n) => link.end += n as usize,
+        match (outcome, &mut link.tls) {
+            (Ok(0) | Err(_), _) => return self.remote_broken(index),
+            (Ok(n), None) => link.end += n as usize,
+            (Ok(n), Some(tls)) => {
+                tls.received(n as usize);
+                return self.remote_decrypted(index);
+            }
         }
         while self.remote_step(index) {}
+        self.remote_receive(index);
+    }
+
+    /// Takes what the session has for us, then receives more.
+    fn remote_decrypted(&mut self, index: usize) {
+        loop {
+            let Some(link) = &mut self.remotes[index].link else {
+                return;
+            };
+            link.make_room();
+            let tls = link.tls.as_mut().expect("it is asked before");
+            let room = link.end..link.input.len();
+            match link.input.fill(room, |to| tls.read(to)) {
+                Ok(0) if tls.is_closed() => return self.remote_broken(index),
+                Ok(0) => break,
+                Ok(n) => link.end += n,
+                Err(_) => return self.remote_broken(index),
+            }
+            while self.remote_step(index) {}
+        }
+        self.remote_send(index); // the session may have something to say of its own
         self.remote_receive(index);
     }
 

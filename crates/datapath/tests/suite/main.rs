@@ -8,5 +8,6 @@ mod guards;
 mod objectives;
 mod samples;
 mod support;
+mod tls;
 mod vhost_user;
 mod zeroes;

@@ -37,8 +37,8 @@ fn hear(wishes: ClientWishes, said: &[Vec<u8>]) -> (Vec<u8>, Result<Option<Sessi
     let end = client.step(&input, &mut out).map(|(n, progress)| {
         assert_eq!(n, input.len());
         match progress {
-            ClientProgress::More => None,
             ClientProgress::Ready(session) => Some(*session),
+            _ => None,
         }
     });
     (out, end)

@@ -4,5 +4,6 @@ mod client;
 mod common;
 mod robustness;
 mod server;
+mod starttls;
 mod transmission;
 mod uri;

@@ -55,7 +55,8 @@ fn clients() -> Vec<Vec<u8>> {
     let go = option(GO, &info("disk", &[1, 2, 3]));
     vec![
         [flags.clone(), options.clone(), go.clone(), requests.clone()].concat(),
-        [flags.clone(), go, requests.clone()].concat(),
+        [flags.clone(), go.clone(), requests.clone()].concat(),
+        [flags.clone(), option(STARTTLS, &[]), go, requests.clone()].concat(),
         [flags.clone(), option(EXPORT_NAME, b""), requests].concat(),
         [flags, options, option(ABORT, &[])].concat(),
     ]
@@ -80,6 +81,8 @@ fn servers() -> Vec<Vec<u8>> {
         out.clone(),
         b"nbd://[::1]:10810/gr%C3%B6%C3%9Fe".to_vec(),
         b"nbd+unix:///disk?socket=/run/nbd%20.sock".to_vec(),
+        b"nbds://h/disk?tls-certificates=/etc/pki&tls-hostname=nas".to_vec(),
+        b"nbds+unix://a@/disk?socket=/s&tls-psk-file=/etc/keys.psk".to_vec(),
     ];
     for clients in clients() {
         let mut said = vec![];
@@ -109,6 +112,8 @@ fn servers() -> Vec<Vec<u8>> {
         .concat(),
     );
     all.push([greeting.clone(), structured, go.clone(), out.clone()].concat());
+    let tls = reply(STARTTLS, ACK, &[]);
+    all.push([greeting.clone(), tls, go.clone(), out.clone()].concat());
     all.push([greeting.clone(), go, out].concat());
     all.push([greeting, reply(GO, UNSUP, &[]), vec![0; 10]].concat());
     all
@@ -119,6 +124,7 @@ fn no_damaged_conversation_panics() {
     let mut by = Damage(1);
     for (target, corpus) in [
         (fuzzing::server as fn(&[u8]), clients()),
+        (fuzzing::strict_server, clients()),
         (fuzzing::client, servers()),
     ] {
         for valid in corpus {

@@ -1,6 +1,6 @@
 //! URIs: those of the convention, those that are refused, and round trips.
 
-use nbd::{Address, Uri};
+use nbd::{Address, TlsWords, Uri};
 use proptest::prelude::*;
 
 fn tcp(host: &str, port: u16, export: &str) -> Uri {
@@ -10,6 +10,7 @@ fn tcp(host: &str, port: u16, export: &str) -> Uri {
             port,
         },
         export: export.into(),
+        tls: None,
     }
 }
 
@@ -17,6 +18,67 @@ fn unix(path: &str, export: &str) -> Uri {
     Uri {
         address: Address::Unix(path.into()),
         export: export.into(),
+        tls: None,
+    }
+}
+
+fn with(uri: Uri, tls: TlsWords) -> Uri {
+    Uri {
+        tls: Some(tls),
+        ..uri
+    }
+}
+
+#[test]
+fn what_is_understood_of_tls() {
+    let certificates = |dir: &str| TlsWords {
+        certificates: Some(dir.into()),
+        ..TlsWords::default()
+    };
+    let psk = |name: Option<&str>| TlsWords {
+        psk_file: Some("/etc/keys.psk".into()),
+        username: name.map(Into::into),
+        ..TlsWords::default()
+    };
+    for (text, expected) in [
+        (
+            "nbds://h/x",
+            with(tcp("h", 10809, "x"), TlsWords::default()),
+        ),
+        (
+            "NBDS://h/x?tls-certificates=/etc/pki/nbd",
+            with(tcp("h", 10809, "x"), certificates("/etc/pki/nbd")),
+        ),
+        (
+            "nbds://10.0.0.1:1/x?tls-certificates=/a%20b&tls-hostname=nas",
+            with(
+                tcp("10.0.0.1", 1, "x"),
+                TlsWords {
+                    hostname: Some("nas".into()),
+                    ..certificates("/a b")
+                },
+            ),
+        ),
+        (
+            "nbds://alice@h/x?tls-psk-file=/etc/keys.psk",
+            with(tcp("h", 10809, "x"), psk(Some("alice"))),
+        ),
+        (
+            "nbds+unix:///x?tls-username=alice&socket=/s&tls-psk-file=/etc/keys.psk",
+            with(unix("/s", "x"), psk(Some("alice"))),
+        ),
+        (
+            "nbds+unix://a%40b@/x?socket=/s&tls-psk-file=/etc/keys.psk",
+            with(unix("/s", "x"), psk(Some("a@b"))),
+        ),
+        (
+            "nbds://h/?tls-psk-file=/etc/keys.psk",
+            with(tcp("h", 10809, ""), psk(None)),
+        ),
+    ] {
+        let uri: Uri = text.parse().expect(text);
+        assert_eq!(uri, expected, "{text}");
+        assert_eq!(uri.to_string().parse(), Ok(expected), "{text}");
     }
 }
 
@@ -54,8 +116,25 @@ fn what_is_refused_and_why() {
     for (text, why) in [
         ("disk.img", "no URI"),
         ("http://host/", "\"http\" is not a scheme of NBD"),
-        ("nbds://host/", "nbds: TLS is not supported"),
-        ("nbds+unix:///?socket=x", "nbds+unix: TLS is not supported"),
+        ("nbds+vsock:///x", "not a scheme of NBD"),
+        ("nbds+ssh:///x", "not a scheme of NBD"),
+        ("nbd://h/x?tls-certificates=/d", "need nbds://"),
+        ("nbd+unix:///x?socket=/s&tls-username=a", "need nbds://"),
+        (
+            "nbds://h/x?tls-verify-peer=false",
+            "\"tls-verify-peer\" is not known",
+        ),
+        (
+            "nbds://h/x?tls-certificates=",
+            "tls-certificates: not the path",
+        ),
+        (
+            "nbds://h/x?tls-certificates=a&tls-certificates=b",
+            "given twice",
+        ),
+        ("nbds://h/x?tls-certificates=a&tls-psk-file=b", "not both"),
+        ("nbds://a@h/x?tls-username=b", "user: given twice"),
+        ("nbds://h/x?socket=/s", "a socket needs"),
         ("nbd+vsock:///x", "not a scheme of NBD"),
         ("nbd:///disk", "host: neither a name"),
         ("nbd://::1/disk", "host: neither a name"),
@@ -94,7 +173,15 @@ proptest! {
     #[test]
     fn they_come_back(export in "[^\0]{0,30}", path in "[^\0]{1,30}", port in 1..=u16::MAX, v6: bool) {
         let host = if v6 { "fe80::1" } else { "host-1.example" };
-        for uri in [tcp(host, port, &export), unix(&path, &export)] {
+        let tls = TlsWords {
+            certificates: v6.then(|| path.clone().into()),
+            psk_file: (!v6).then(|| path.clone().into()),
+            username: Some(export.clone()),
+            hostname: (port > 99).then(|| export.clone()),
+        };
+        let plain = [tcp(host, port, &export), unix(&path, &export)];
+        let secured = plain.clone().map(|uri| with(uri, tls.clone()));
+        for uri in plain.into_iter().chain(secured) {
             let text = uri.to_string();
             prop_assert!(text.is_ascii());
             prop_assert_eq!(text.parse(), Ok(uri), "{}", text);

@@ -100,6 +100,7 @@ impl Site {
         let uri = nbd::Uri {
             address: nbd::Address::Unix(self.dir.path().join("nbd.sock")),
             export: volume.into(),
+            tls: None,
         };
         Client::connect(&uri).unwrap()
     }

@@ -49,6 +49,7 @@ pub const ACK: u32 = 1;
 pub const UNSUP: u32 = 0x8000_0001;
 pub const POLICY: u32 = 0x8000_0002;
 pub const INVALID: u32 = 0x8000_0003;
+pub const TLS_REQD: u32 = 0x8000_0005;
 pub const UNKNOWN: u32 = 0x8000_0006;
 pub const TOO_BIG: u32 = 0x8000_0009;
 

@@ -1,0 +1,253 @@
+//! Sessions by pre-shared keys: both sides prove that they have the key of a user.
+//!
+//! OpenSSL reads and writes memory here, and never a socket. In TLS 1.3 a key serves with SHA-256 and a fresh exchange of keys (`psk_dhe_ke`), in TLS
+//! 1.2 as `ECDHE-PSK`: so a key that gets out does not open what was recorded before. There are no certificates: a side that does not know the key
+//! has nothing else to prove itself by.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode,
+    SslStream, SslVerifyMode, SslVersion,
+};
+
+use super::{Next, RECORD_BYTES, Session, TlsError, Wish, read_secret};
+
+/// With authentication of what is encrypted, and nothing else.
+const CIPHERS_1_2: &str = "ECDHE-PSK-CHACHA20-POLY1305";
+/// Those whose hash is the one that keys are for.
+const CIPHERS_1_3: &str = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
+
+/// A key of fewer bytes can be guessed.
+const KEY_BYTES_MIN: usize = 16;
+/// What OpenSSL takes.
+const KEY_BYTES_MAX: usize = 256;
+/// Likewise.
+const NAME_BYTES_MAX: usize = 128;
+
+type Keys = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Keys by user, of lines `user:key`.
+fn keys(path: &Path) -> Result<Keys, TlsError> {
+    let bytes = read_secret(path)?;
+    let wrong = |line: usize, why: &str| TlsError::File {
+        path: path.into(),
+        why: format!("line {}: {why}", line + 1),
+    };
+    let mut keys = Keys::new();
+    for (i, line) in bytes.split(|b| *b == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        // What keys are is never said.
+        let colon = line.iter().position(|b| *b == b':');
+        let colon = colon.ok_or_else(|| wrong(i, "not user:key"))?;
+        let (name, key) = (&line[..colon], &line[colon + 1..]);
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
+            return Err(wrong(i, "a user's name has 1 to 128 bytes"));
+        }
+        let key = hexadecimal(key).ok_or_else(|| wrong(i, "the key is not hexadecimal"))?;
+        if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
+            return Err(wrong(i, "a key has 16 to 256 bytes, two digits each"));
+        }
+        if keys.insert(name.to_vec(), key).is_some() {
+            return Err(wrong(i, "the user has a key already"));
+        }
+    }
+    match keys.is_empty() {
+        true => Err(TlsError::File {
+            path: path.into(),
+            why: "there is no key in it".into(),
+        }),
+        false => Ok(keys),
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
+    let pairs = digits.chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return None;
+    }
+    pairs
+        .map(|p| Some(digit(p[0])? << 4 | digit(p[1])?))
+        .collect()
+}
+
+fn peer(error: impl std::fmt::Display) -> TlsError {
+    TlsError::Peer(error.to_string())
+}
+
+/// What both sides have in common.
+fn context(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = SslContext::builder(method)?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    context.set_cipher_list(CIPHERS_1_2)?;
+    context.set_ciphersuites(CIPHERS_1_3)?;
+    context.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    // Nobody's certificate is trusted: with one instead of the key, no peer gets in.
+    context.set_verify(SslVerifyMode::PEER);
+    Ok(context)
+}
+
+/// A server's side.
+pub(super) struct Server(SslContext);
+
+impl Server {
+    /// Of the keys in a file.
+    pub(super) fn load(path: &Path) -> Result<Self, TlsError> {
+        let keys = Arc::new(keys(path)?);
+        let made = context(SslMethod::tls_server()).and_then(|mut context| {
+            context.set_num_tickets(0)?;
+            // To OpenSSL a key is a session to be resumed, and such ones are of a context.
+            context.set_session_id_context(b"terrace nbd")?;
+            context.set_psk_server_callback(move |_, name, room| {
+                let key = name.and_then(|name| keys.get(name));
+                // No key is 0 bytes of one, with which no handshake succeeds.
+                Ok(key.map_or(0, |key| {
+                    let fits = key.len() <= room.len();
+                    let key = if fits { &key[..] } else { &[] };
+                    room[..key.len()].copy_from_slice(key);
+                    key.len()
+                }))
+            });
+            Ok(context.build())
+        });
+        made.map(Self).map_err(peer)
+    }
+
+    /// A session with a client.
+    pub(super) fn accept(&self) -> Result<Session, TlsError> {
+        let mut ssl = Ssl::new(&self.0).map_err(peer)?;
+        ssl.set_accept_state();
+        Stream::session(ssl)
+    }
+}
+
+/// A session with a server that has the key of this user; of the only one in the file, if none is named.
+pub(super) fn connect(path: &Path, user: Option<&str>) -> Result<Session, TlsError> {
+    let keys = keys(path)?;
+    let wrong = |why: String| TlsError::File {
+        path: path.into(),
+        why,
+    };
+    let found = match user {
+        Some(user) => keys.get_key_value(user.as_bytes()),
+        None if keys.len() > 1 => {
+            let why = "there are keys of several users in it: say whose with tls-username=NAME";
+            return Err(wrong(why.into()));
+        }
+        None => keys.first_key_value(),
+    };
+    let (name, key) =
+        found.ok_or_else(|| wrong(format!("there is no key of {:?} in it", user.unwrap_or(""))))?;
+    let (name, key) = ([name, &b"\0"[..]].concat(), key.clone());
+    let made = context(SslMethod::tls_client()).and_then(|mut context| {
+        context.set_psk_client_callback(move |_, _, name_room, key_room| {
+            if name.len() > name_room.len() || key.len() > key_room.len() {
+                return Ok(0);
+            }
+            name_room[..name.len()].copy_from_slice(&name);
+            key_room[..key.len()].copy_from_slice(&key);
+            Ok(key.len())
+        });
+        Ssl::new(&context.build())
+    });
+    let mut ssl = made.map_err(peer)?;
+    ssl.set_connect_state();
+    Stream::session(ssl)
+}
+
+/// What OpenSSL reads from and writes to.
+#[derive(Debug, Default)]
+struct Pipe {
+    input: Vec<u8>,
+    read: usize,
+    out: Vec<u8>,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = to.len().min(self.input.len() - self.read);
+        if n == 0 {
+            self.input.clear();
+            self.read = 0;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        to[..n].copy_from_slice(&self.input[self.read..self.read + n]);
+        self.read += n;
+        Ok(n)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.out.extend_from_slice(from);
+        Ok(from.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A session.
+pub(super) struct Stream(SslStream<Pipe>);
+
+impl Stream {
+    fn session(ssl: Ssl) -> Result<Session, TlsError> {
+        let stream = SslStream::new(ssl, Pipe::default()).map_err(peer)?;
+        Ok(Session::Psk(Box::new(Stream(stream))))
+    }
+
+    /// See [`Session::step`]. All of `input` is taken over where something is to be read, so that no more than that waits here: more comes only when OpenSSL has
+    /// asked for it.
+    pub(super) fn step(
+        &mut self,
+        input: &mut [u8],
+        wish: Wish<'_>,
+        out: &mut Vec<u8>,
+    ) -> (usize, Result<Next, TlsError>) {
+        let takes = matches!(wish, Wish::Shake | Wish::Read(_));
+        let used = if takes { input.len() } else { 0 };
+        self.0.get_mut().input.extend_from_slice(&input[..used]);
+        let next = match wish {
+            Wish::Shake => self.0.do_handshake().map(|()| Next::Ready),
+            Wish::Read(plain) => {
+                let at = plain.len();
+                plain.resize(at + RECORD_BYTES, 0);
+                let read = self.0.ssl_read(&mut plain[at..]);
+                plain.truncate(at + *read.as_ref().unwrap_or(&0));
+                read.map(|_| Next::Plain)
+            }
+            // Memory takes all of it.
+            Wish::Write(bytes, _) => self.0.ssl_write(bytes).map(|_| Next::Ready),
+            Wish::Close => self.0.shutdown().map(|_| Next::Ready),
+        };
+        let blocked = match takes && self.0.ssl().is_init_finished() {
+            true => Next::Ready,
+            false => Next::Blocked,
+        };
+        let next = next.or_else(|error| match error.code() {
+            ErrorCode::WANT_READ => Ok(blocked),
+            ErrorCode::ZERO_RETURN => Ok(Next::Closed),
+            _ => Err(match error.ssl_error() {
+                // What OpenSSL says first is what went wrong; the rest is where.
+                Some(stack) => stack
+                    .errors()
+                    .first()
+                    .and_then(|e| e.reason())
+                    .map_or_else(|| peer(&error), peer),
+                None => peer(error),
+            }),
+        });
+        out.append(&mut self.0.get_mut().out);
+        (used, next)
+    }
+}

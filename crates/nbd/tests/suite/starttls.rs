@@ -1,0 +1,185 @@
+//! `STARTTLS`, both sides: what is granted before it, what survives it, and what somebody in between can put where it begins.
+
+use nbd::*;
+
+use crate::common::*;
+
+const WISHES: ClientWishes = ClientWishes {
+    structured: true,
+    allocation: true,
+};
+
+/// A server that requires TLS, with fixed newstyle behind it.
+fn strict() -> ServerHandshake {
+    let mut server = ServerHandshake::requiring_tls(HandshakeLimits::default());
+    let step = server.step(&[0, 0, 0, 3], &shelf(), &mut vec![]);
+    assert_eq!(step, Ok((4, Progress::More)));
+    server
+}
+
+fn set_meta() -> Vec<u8> {
+    option(SET_META, &contexts("disk", &["base:allocation"]))
+}
+
+#[test]
+fn nothing_is_told_or_granted_before_it() {
+    let asked = [
+        option(LIST, &[]),
+        option(INFO, &info("disk", &[1, 2, 3])),
+        option(GO, &info("disk", &[])),
+        option(GO, b"malformed"),
+        option(STRUCTURED, &[]),
+        set_meta(),
+        option(LIST_META, &contexts("disk", &[])),
+        option(99, &[1; 300]),
+        option(99, &[1; 9000]),
+    ];
+    let (progress, out) = ask(&mut strict(), &asked);
+    assert_eq!(progress, Progress::More);
+    let expected = [LIST, INFO, GO, GO, STRUCTURED, SET_META, LIST_META, 99, 99];
+    assert_eq!(kinds(&out), expected.map(|option| (option, TLS_REQD)));
+    for (_, _, words) in replies(&out) {
+        let words = String::from_utf8(words).unwrap();
+        assert!(words.contains("TLS is required"), "{words}");
+    }
+    let mut out = vec![];
+    let plain = strict().step(&option(EXPORT_NAME, b"disk"), &shelf(), &mut out);
+    assert_eq!(plain, Err(WireError::TlsRequired));
+    assert!(out.is_empty(), "EXPORT_NAME has no error reply");
+    let (progress, out) = ask(&mut strict(), &[option(ABORT, &[])]);
+    assert_eq!(progress, Progress::Closed);
+    assert_eq!(kinds(&out), [(ABORT, ACK)]);
+}
+
+#[test]
+fn what_was_said_before_it_is_forgotten() {
+    let mut server = strict();
+    let before = [option(STRUCTURED, &[]), set_meta(), option(STARTTLS, &[1])];
+    let (_, out) = ask(&mut server, &before);
+    let expected = [
+        (STRUCTURED, TLS_REQD),
+        (SET_META, TLS_REQD),
+        (STARTTLS, INVALID),
+    ];
+    assert_eq!(kinds(&out), expected);
+    let (progress, out) = ask(&mut server, &[option(STARTTLS, &[])]);
+    assert_eq!(progress, Progress::StartTls);
+    assert_eq!(kinds(&out), [(STARTTLS, ACK)]);
+    server.secured();
+    // Contexts need structured replies, which were not negotiated inside.
+    let (progress, out) = ask(&mut server, &[set_meta(), option(STARTTLS, &[])]);
+    assert_eq!(progress, Progress::More);
+    assert_eq!(kinds(&out), [(SET_META, INVALID), (STARTTLS, INVALID)]);
+    let (progress, _) = ask(&mut server, &[option(GO, &info("disk", &[]))]);
+    let Progress::Ready(session) = progress else {
+        panic!("{progress:?}")
+    };
+    assert!(!session.structured && session.allocation_context.is_none());
+}
+
+#[test]
+fn limits_go_on() {
+    let mut server = strict();
+    ask(&mut server, &vec![option(LIST, &[]); 62]);
+    ask(&mut server, &[option(STARTTLS, &[])]);
+    server.secured();
+    let two = option(LIST, &[]).repeat(2);
+    let more = server.step(&two, &shelf(), &mut vec![]);
+    assert_eq!(more, Err(WireError::TooManyOptions { limit: 64 }));
+}
+
+#[test]
+fn bytes_behind_it_end_the_connection_on_either_side() {
+    // Whoever is in between would have them taken for the client's own, with its rights.
+    for behind in [&[0][..], &option(GO, &info("disk", &[])), b"\x16\x03\x01"] {
+        let (mut server, mut out) = (strict(), vec![]);
+        let input = [&option(STARTTLS, &[])[..], behind].concat();
+        let step = server.step(&input, &shelf(), &mut out);
+        assert_eq!(step, Err(WireError::BeforeTls));
+        assert!(out.is_empty(), "it is not granted either");
+        let again = server.step(behind, &shelf(), &mut out);
+        assert_eq!(again, Err(WireError::HandshakeOver));
+
+        let mut client = ClientHandshake::with_tls("disk", WISHES);
+        let greeting = b"NBDMAGICIHAVEOPT\0\x03";
+        client.step(greeting, &mut vec![]).unwrap();
+        let input = [&reply(STARTTLS, ACK, &[])[..], behind].concat();
+        let mut out = vec![];
+        assert_eq!(client.step(&input, &mut out), Err(WireError::BeforeTls));
+        assert!(out.is_empty());
+        let again = client.step(behind, &mut out);
+        assert_eq!(again, Err(WireError::HandshakeOver));
+    }
+    // What comes later is no more the handshake's, until there is a session.
+    let mut server = strict();
+    ask(&mut server, &[option(STARTTLS, &[])]);
+    let later = server.step(&option(LIST, &[]), &shelf(), &mut vec![]);
+    assert_eq!(later, Err(WireError::HandshakeOver));
+}
+
+#[test]
+fn both_sides_together() {
+    for size in [1, 7, usize::MAX] {
+        let mut server = ServerHandshake::requiring_tls(HandshakeLimits::default());
+        let mut client = ClientHandshake::with_tls("disk", WISHES);
+        let (mut to_client, mut to_server) = (server.greeting().to_vec(), vec![]);
+        let (mut served, mut got, mut secured) = (None, None, [false; 2]);
+        while !to_client.is_empty() || !to_server.is_empty() {
+            let n = size.min(to_client.len());
+            let piece: Vec<u8> = to_client.drain(..n).collect();
+            if n > 0 {
+                match client.step(&piece, &mut to_server).unwrap().1 {
+                    ClientProgress::More => {}
+                    ClientProgress::StartTls => {
+                        assert!(secured[1], "the server has granted it");
+                        secured[0] = true;
+                        client.secured(&mut to_server);
+                    }
+                    ClientProgress::Ready(session) => got = Some(session),
+                }
+            }
+            let n = size.min(to_server.len());
+            let piece: Vec<u8> = to_server.drain(..n).collect();
+            if n > 0 {
+                match server.step(&piece, &shelf(), &mut to_client).unwrap().1 {
+                    Progress::More => {}
+                    Progress::StartTls => {
+                        secured[1] = true;
+                        server.secured();
+                    }
+                    Progress::Ready(session) => served = Some(session),
+                    Progress::Closed => panic!("it wants the export"),
+                }
+            }
+        }
+        assert!(got.is_some() && got == served && secured == [true; 2]);
+    }
+}
+
+/// What a client comes to when a server says this.
+fn hear(mut client: ClientHandshake, said: &[Vec<u8>]) -> WireError {
+    let greeting = b"NBDMAGICIHAVEOPT\0\x03".to_vec();
+    let input = [vec![greeting], said.to_vec()].concat().concat();
+    client.step(&input, &mut vec![]).unwrap_err()
+}
+
+#[test]
+fn a_client_that_wants_it_goes_on_without_it_nowhere() {
+    let client = || ClientHandshake::with_tls("disk", WISHES);
+    for refusal in [UNSUP, POLICY, INVALID] {
+        let error = hear(client(), &[reply(STARTTLS, refusal, b"not here")]);
+        let message = "not here".into();
+        assert_eq!(error, WireError::NoTls { message });
+    }
+    let old = client().step(b"NBDMAGICIHAVEOPT\0\0", &mut vec![]);
+    assert!(matches!(old, Err(WireError::NoTls { .. })), "{old:?}");
+    // One that does not, and meets a server that does, is told so.
+    let plain = ClientHandshake::new("disk", WISHES);
+    let error = hear(plain, &[reply(STRUCTURED, TLS_REQD, b"")]);
+    assert!(error.to_string().contains("use nbds://"), "{error}");
+    let plain = ClientHandshake::new("disk", ClientWishes::default());
+    assert_eq!(
+        hear(plain, &[reply(GO, TLS_REQD, b"")]),
+        WireError::TlsRequired
+    );
+}
