@@ -137,7 +137,9 @@ for n in range(20):
 h.flush()
 h.shutdown()
 "#;
-    site.client("/usr/bin/python3", &["-c", script, &uri("logs", "client")]);
+    for uri in [uri("logs", "client"), site.uri("logs")] {
+        site.client("/usr/bin/python3", &["-c", script, &uri]);
+    }
 
     let credentials = format!(
         "tls-creds-x509,id=t,dir={},endpoint=client",
@@ -161,19 +163,17 @@ h.shutdown()
     ];
     let out = site.client("qemu-io", &[&args[..], &io].concat());
     assert!(!out.contains("failed") && !out.contains("error"), "{out}");
-    let bench = [
-        "bench",
+    let convert = [
+        "convert",
         "--object",
         &credentials,
-        "-w",
-        "-d",
-        "16",
-        "-c",
-        "2000",
         "--image-opts",
-        &image,
+        "-O",
+        "raw",
     ];
-    site.client("qemu-img", &bench);
+    site.client("qemu-img", &[&convert[..], &[&image, "disk.raw"]].concat());
+    let copy = std::fs::read(site.path("disk.raw")).unwrap();
+    assert!(copy[5000..75_000].iter().all(|b| *b == 0xbb) && copy[13 << 20] == 0xaa);
 
     for who in ["nobody", "expired", "stranger"] {
         refused(&site, "nbdinfo", &["--size", &uri("db", who)]);

@@ -98,6 +98,8 @@ pub(super) struct Connection {
     paused: bool,
     /// Bytes of a refused write that are still to come and to be dropped.
     skip: u64,
+    /// The write whose bytes those are, and why it is refused: to be answered when they have come, as clients that are still sending look for no answer.
+    refused: Option<(u64, ErrorCode, &'static str)>,
     pub(super) receiving: bool,
     pub(super) out: VecDeque<Segment>,
     pub(super) waiting_writable: bool,
@@ -185,6 +187,7 @@ impl Worker {
             payload: None,
             paused: false,
             skip: 0,
+            refused: None,
             receiving: false,
             out: VecDeque::new(),
             waiting_writable: false,
@@ -405,6 +408,10 @@ impl Worker {
             let now = c.skip.min(have as u64);
             c.skip -= now;
             c.start += now as usize;
+            let whole = c.skip == 0;
+            if let Some((cookie, error, why)) = c.refused.take_if(|_| whole) {
+                self.refuse(connection, cookie, error, why);
+            }
             return now > 0;
         }
         if have < nbd::REQUEST_BYTES || c.requests >= REQUESTS_MAX || c.bytes >= BYTES_MAX {
@@ -432,6 +439,10 @@ impl Worker {
         if let Err(refusal) = nbd::check(&header, session) {
             c.start += nbd::REQUEST_BYTES;
             c.skip = u64::from(header.payload_bytes());
+            if c.skip > 0 && !refusal.fatal {
+                c.refused = Some((header.cookie, refusal.error, refusal.why));
+                return true;
+            }
             self.refuse(connection, header.cookie, refusal.error, refusal.why);
             if refusal.fatal {
                 self.close(connection);
