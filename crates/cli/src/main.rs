@@ -30,6 +30,7 @@ mod live_table;
 mod logging;
 mod move_cmd;
 mod mrc_cmd;
+mod notify;
 mod past_cmd;
 mod place_cmd;
 mod plan_cmd;
