@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use datapath::desk::{Ask, Told, VolumeInfo};
 use datapath::{Credentials, EngineLimits, IoChoice, Listen, ServerConfig, Serving};
@@ -16,6 +16,7 @@ use crate::live::{
     AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected, wrong_usage,
 };
 use crate::logging::LogArg;
+use crate::notify::Notifier;
 
 /// What tiers' volumes share is divided this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -190,11 +191,18 @@ pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     };
     let stop = Stop::listen()?;
     let _logging = export.serving.log.begin();
+    let notifier = Notifier::from_env();
+    notifier.status("opening the array");
     let config = export.serving.config();
     let accept = export.accept.words();
     let mut serving =
         Serving::start_accepting(&export.array.array, config, &accept).map_err(explained)?;
-    let ended = secure(&serving, tls).and_then(|()| serve(export, &mut serving, &stop));
+    let mut pulse = serving.pulse();
+    let watched = notifier.watch(move || pulse.beats());
+    let notifier = watched.context("cannot watch the workers")?;
+    let ended = secure(&serving, tls);
+    let ended = ended.and_then(|()| serve(export, &mut serving, &stop, &notifier));
+    notifier.stopping();
     serving.stop();
     ended.map(|()| ExitCode::SUCCESS)
 }
@@ -206,7 +214,12 @@ fn secure(serving: &Serving, tls: Option<Credentials>) -> anyhow::Result<()> {
     }
 }
 
-fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<()> {
+fn serve(
+    export: Export,
+    serving: &mut Serving,
+    stop: &Stop,
+    notifier: &Notifier,
+) -> anyhow::Result<()> {
     let names = chosen(serving, export.volumes)?;
     for name in &names {
         serving.desk().export(name).map_err(|why| anyhow!(why))?;
@@ -228,12 +241,19 @@ fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<(
         given if given.is_empty() => vec![Listen::Unix(default_socket(&export.array.array))],
         given => given,
     };
+    let mut places = vec![];
     for listen in listens {
         let bound = serving.listen(&reachable(listen)).map_err(explained)?;
         for name in &names {
             announce(&export.output, &bound, name)?;
         }
+        places.push(bound.to_string());
     }
+    notifier.ready(&format!(
+        "serving {} at {}",
+        volumes(names.len()),
+        places.join(", ")
+    ));
     while stop.sleep(TICK) == Go::On {
         if !serving.tick() {
             bail!(
@@ -242,6 +262,14 @@ fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<(
         }
     }
     Ok(())
+}
+
+/// So many volumes, in words.
+pub fn volumes(n: usize) -> String {
+    match n {
+        1 => "1 volume".into(),
+        n => format!("{n} volumes"),
+    }
 }
 
 fn default_socket(array: &Path) -> PathBuf {

@@ -30,6 +30,7 @@ mod live_table;
 mod logging;
 mod move_cmd;
 mod mrc_cmd;
+mod notify;
 mod past_cmd;
 mod place_cmd;
 mod plan_cmd;
@@ -38,6 +39,7 @@ mod record;
 mod reproduce_cmd;
 mod reuse_cmd;
 mod serve_cmd;
+mod shell_cmd;
 mod sim_cmd;
 mod sim_lists;
 mod sim_plan;
@@ -67,7 +69,7 @@ mod why_cmd;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Storage tiering: decide where data lives, in simulation and live.
 #[derive(Debug, Parser)]
@@ -166,6 +168,11 @@ enum Command {
     /// Check scenarios and live configurations, show what they come to, print their schemas
     #[command(subcommand)]
     Config(config_cmd::ConfigCommand),
+    /// Print a script that completes commands and options of terrace in a shell
+    Completion(shell_cmd::Completion),
+    /// Write a manual page for each command into a directory
+    #[command(hide = true)]
+    Man(shell_cmd::Pages),
 }
 
 fn main() -> ExitCode {
@@ -205,6 +212,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Device(command) => return device_cmd::run(command),
         Command::Filter(args) => return filter_cmd::run(*args),
         Command::Config(command) => return config_cmd::run(command),
+        Command::Completion(what) => shell_cmd::completion(&what, Args::command()),
+        Command::Man(what) => shell_cmd::pages(&what, Args::command()),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -9,13 +9,16 @@ use agent::{AgentSettings, HostOf, MachinesSettings, Moving, RunningAgent, TierO
 use anyhow::{Context, anyhow};
 use clap::Args;
 use client::Address;
-use daemon::Daemon;
+use daemon::{Daemon, ServedArray};
+use datapath::Pulse;
 use manager::settings::{ManagerConfig, Settings};
 use serde::Serialize;
 
 use crate::asking::Credentials;
+use crate::export_cmd::volumes;
 use crate::live::{AcceptLossArg, Go, Hangup, OutputArg, Stop, absolute, explained};
 use crate::logging::LogArg;
+use crate::notify::Notifier;
 
 /// The daemon is ticked this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -101,6 +104,8 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let hangup = Hangup::listen()?;
     let stop = Stop::listen()?;
     let _logging = what.log.begin();
+    let notifier = Notifier::from_env();
+    notifier.status("opening what is configured");
     let settings = read_config(&what.config)?;
     let path = absolute(&what.config)?;
     let base = path
@@ -110,7 +115,12 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let read = Box::new(move || read_config(&file).map_err(|e| format!("{e:#}")));
     let mut daemon =
         Daemon::start_from(settings, base, Some(read), &what.accept.words()).map_err(explained)?;
+    // Without an array of its own there is no worker that could hang.
+    let mut pulse = daemon.array().map(ServedArray::pulse);
+    let watched = notifier.watch(move || pulse.as_mut().is_none_or(Pulse::beats));
+    let notifier = watched.context("cannot watch the workers")?;
     let done = announce(&daemon, &what.output).and_then(|()| {
+        notifier.ready(&status(&daemon));
         while stop.sleep(TICK) == Go::On {
             daemon.tick().map_err(explained)?;
             if hangup.came() {
@@ -120,8 +130,18 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
         }
         Ok(())
     });
+    notifier.stopping();
     daemon.stop();
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// What runs, in a few words.
+fn status(daemon: &Daemon) -> String {
+    let controller = format!("controller at unix:{}", daemon.socket().display());
+    match daemon.array() {
+        None => controller,
+        Some(array) => format!("serving {}; {controller}", volumes(array.volumes().len())),
+    }
 }
 
 /// Where everything is.
@@ -179,10 +199,15 @@ fn lines(places: &Places) -> String {
     out + "ready\n"
 }
 
+fn reporting(trouble: Option<&str>) -> String {
+    trouble.map_or_else(|| "reporting".into(), |why| format!("not reporting: {why}"))
+}
+
 /// Runs `terrace agent`.
 pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
     let _logging = what.log.begin();
+    let notifier = Notifier::from_env();
     let controller = what.credentials.client(what.controller)?;
     let moving = what.moves.map(|dir| Moving {
         dir,
@@ -213,7 +238,17 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         controller,
     })
     .map_err(explained)?;
-    while stop.sleep(TICK) == Go::On {}
+    // It runs, and waits for whom it has to wait for; which they are is its status.
+    let mut said = running.trouble();
+    notifier.ready(&reporting(said.as_deref()));
+    while stop.sleep(TICK) == Go::On {
+        let now = running.trouble();
+        if now != said {
+            notifier.status(&reporting(now.as_deref()));
+            said = now;
+        }
+    }
+    notifier.stopping();
     running.stop();
     Ok(ExitCode::SUCCESS)
 }

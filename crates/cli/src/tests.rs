@@ -5,18 +5,20 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 28] = [
+const PRINT_NOTHING: [(&str, &str); 30] = [
     ("agent", "runs until it is stopped, and prints messages"),
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),
     ("array restore", "says what was done, on standard error"),
     ("bench figures", "prints Markdown, for README.md"),
+    ("completion", "prints a script, for a shell"),
     ("config schema", "prints a schema, which is JSON"),
     ("device accept", "says what was done, on standard error"),
     ("device direct", "says what was done, on standard error"),
     ("device remove", "says what was done, on standard error"),
     ("device replace", "says what was done, on standard error"),
     ("export facts", "prints a scenario, for terrace sim"),
+    ("man", "writes files"),
     ("reproduce", "calls another program, which has it"),
     ("tier add", "says what was done, on standard error"),
     ("tier limit", "says what was done, on standard error"),

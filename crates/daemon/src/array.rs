@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use datapath::desk::{Ask, Told};
-use datapath::{AcceptLoss, Credentials, Listen, ServerConfig, Serving};
+use datapath::{AcceptLoss, Credentials, Listen, Pulse, ServerConfig, Serving};
 use manager::settings::ArrayConfig;
 use manager::wire::ArrayPolicy;
 use tracing::warn;
@@ -127,6 +127,11 @@ impl ServedArray {
         Ok(())
     }
 
+    /// Volumes that are served.
+    pub fn volumes(&self) -> &[String] {
+        &self.volumes
+    }
+
     /// Volumes and where guests find them, one URI each.
     pub fn uris(&self) -> Vec<(String, String)> {
         let listens = &self.listens;
@@ -137,6 +142,11 @@ impl ServedArray {
             Some((v.clone(), format!("vhost-user:{}", socket.display())))
         });
         by_nbd.chain(by_vhost_user).collect()
+    }
+
+    /// What sees whether all workers come round.
+    pub fn pulse(&self) -> Pulse {
+        self.serving.pulse()
     }
 
     pub(crate) fn tick(&mut self) -> bool {

@@ -22,6 +22,7 @@ use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
+use crate::pulse::{Beats, Pulse};
 use crate::registry::{Access, Home, Registry};
 use crate::tls::door::{self, Door, Inside};
 use crate::tls::{Credentials, ServerTls, TlsError};
@@ -219,6 +220,7 @@ impl Server {
             keeper: keeper.is_some().then(|| to_keeper.clone()),
             slack: Arc::new(SlackBoard::new(config.workers.max(1), SLACK_OLD_NS)),
             lookers: Arc::new(Lookers::new(processors())),
+            beats: Arc::new(Beats::new(config.workers.max(1))),
         };
         let mut server = Self {
             shared,
@@ -468,6 +470,11 @@ impl Server {
         let keeper = self.keeper.as_ref();
         let ended = keeper.is_some_and(|k| k.1.is_finished());
         !ended && self.threads.iter().all(|t| !t.is_finished())
+    }
+
+    /// What sees whether all workers come round.
+    pub fn pulse(&self) -> Pulse {
+        Pulse::of(self.shared.beats.clone())
     }
 
     /// Stops serving. What was answered is safe without it; connections are cut.

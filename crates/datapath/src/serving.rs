@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::control::{CONTROL_SOCKET, Control};
 use crate::desk::{Ask, Desk, Told};
 use crate::keeper::{AcceptLoss, KeeperError};
+use crate::pulse::Pulse;
 use crate::reach::{ReachError, open_to_serve};
 use crate::server::{Listen, ListenError, Server, ServerConfig, ServerError};
 use crate::tls::Credentials;
@@ -151,6 +152,18 @@ impl Serving {
         let server = self.desk.server().expect("it is served");
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         server.healthy()
+    }
+
+    /// What sees whether all workers come round.
+    ///
+    /// # Panics
+    /// Never: an array that is served has a server.
+    pub fn pulse(&self) -> Pulse {
+        let server = self.desk.server().expect("it is served");
+        server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pulse()
     }
 
     /// Ends it in order, so that the next start does not have to look through the whole map.

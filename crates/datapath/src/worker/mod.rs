@@ -41,6 +41,7 @@ use crate::direct::Order;
 use crate::engine::Effect;
 use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
+use crate::pulse::Beats;
 use crate::registry::Registry;
 use guests::{Connection, Guest};
 pub use messages::{
@@ -145,6 +146,8 @@ pub struct Shared {
     pub slack: Arc<SlackBoard>,
     /// Who looks for something to do before it sleeps.
     pub lookers: Arc<Lookers>,
+    /// Regular looks of each worker.
+    pub beats: Arc<Beats>,
 }
 
 /// One worker.
@@ -335,6 +338,7 @@ impl Worker {
             return;
         }
         self.next_tick_ns = self.now_ns + TICK.as_nanos() as u64 / 2;
+        self.shared.beats.beat(self.index);
         for volume in 0..self.volumes.len() as u32 {
             if let Some(live) = self.volumes[volume as usize].as_mut() {
                 live.engine.tick(self.now_ns);

@@ -1,5 +1,12 @@
 //! What is shipped beside the binary must fit it: metrics in alerts and dashboard, configurations, units.
 
+mod deb;
+mod installed;
+mod machine;
+mod manager;
+mod shells;
+mod units;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,30 +114,4 @@ fn live_configurations_are_accepted() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{err}");
     assert_eq!(out.matches("strategy terrace").count(), 2, "{out}");
-}
-
-/// Units start commands that there are, with options that there are.
-#[test]
-fn units_start_what_there_is() {
-    for (unit, words) in [
-        ("terrace", &["serve"][..]),
-        ("terrace-agent", &["agent"]),
-        ("terrace-export", &["volume", "export"]),
-    ] {
-        let text = read(&format!("packaging/systemd/{unit}.service"));
-        let start = text
-            .lines()
-            .find_map(|l| l.strip_prefix("ExecStart=/usr/bin/terrace "))
-            .unwrap_or_else(|| panic!("{unit} starts terrace"));
-        assert!(start.starts_with(&words.join(" ")), "{unit}: {start}");
-        let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
-            .args(words)
-            .arg("--help")
-            .output()
-            .unwrap();
-        let help = String::from_utf8_lossy(&output.stdout);
-        for option in start.split(' ').filter(|w| w.starts_with("--")) {
-            assert!(help.contains(&format!("{option} <")), "{unit}: {option}");
-        }
-    }
 }

@@ -1,0 +1,256 @@
+//! What a service manager is told: sd_notify(3), a datagram for each message to the socket that `NOTIFY_SOCKET` names. Without that
+//! variable nothing is said.
+//!
+//! Nothing waits for the service manager: a message that its socket has no room for is lost, which for `WATCHDOG=1` is made up by the next.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+/// How often a message is tried that must arrive, and the time in between.
+const TRIES: u32 = 50;
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// The watchdog is told no more often: workers come round several times in this time, so that one which did not hangs.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The way to the service manager.
+#[derive(Debug, Default)]
+pub struct Notifier {
+    to: Option<Way>,
+    /// It ends this process when it hears nothing for this long.
+    watchdog: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Way {
+    socket: UnixDatagram,
+    address: SocketAddr,
+}
+
+impl Way {
+    fn to(name: &OsStr) -> io::Result<Self> {
+        let address = match name.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            [b'/', ..] => SocketAddr::from_pathname(name)?,
+            _ => return Err(io::Error::other("neither a path nor @NAME")),
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, address })
+    }
+
+    fn send(&self, message: &str) -> io::Result<()> {
+        let sent = self.socket.send_to_addr(message.as_bytes(), &self.address);
+        sent.map(|_| ())
+    }
+
+    /// Once more while there is no room for it.
+    fn send_surely(&self, message: &str) -> io::Result<()> {
+        for _ in 1..TRIES {
+            match self.send(message) {
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(BETWEEN),
+                sent => return sent,
+            }
+        }
+        self.send(message)
+    }
+}
+
+impl Notifier {
+    /// As the environment says.
+    pub fn from_env() -> Self {
+        let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+            return Self::default();
+        };
+        let to = Way::to(&name).inspect_err(
+            |why| warn!(socket = %name.display(), %why, "the service manager cannot be told"),
+        );
+        let word = |name: &str| std::env::var(name).ok();
+        let watchdog = watchdog(
+            word("WATCHDOG_USEC").as_deref(),
+            word("WATCHDOG_PID").as_deref(),
+        );
+        Self {
+            to: to.ok(),
+            watchdog,
+        }
+    }
+
+    /// Serving works from here on; in a few words, what is served.
+    pub fn ready(&self, status: &str) {
+        self.say(&format!("READY=1\n{}", line(status)));
+    }
+
+    /// What goes on, in a few words.
+    pub fn status(&self, status: &str) {
+        self.say(&line(status));
+    }
+
+    /// It is about to end, in order.
+    pub fn stopping(&self) {
+        self.say("STOPPING=1\nSTATUS=ending: what devices have not written yet is flushed");
+    }
+
+    fn say(&self, message: &str) {
+        if let Some(to) = &self.to
+            && let Err(why) = to.send_surely(message)
+        {
+            warn!(%why, "the service manager was not told");
+        }
+    }
+
+    /// Says `WATCHDOG=1` as long as this holds, where a watchdog is asked for: by a thread of its own, since what else goes on here may wait for
+    /// disks, and that is no reason to end what serves guests.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn watch(self, mut alive: impl FnMut() -> bool + Send + 'static) -> io::Result<Self> {
+        let Some(time) = self.watchdog else {
+            return Ok(self);
+        };
+        let Some(Way { socket, address }) = &self.to else {
+            return Ok(self);
+        };
+        let to = Way {
+            socket: socket.try_clone()?,
+            address: address.clone(),
+        };
+        let watch = move || {
+            let mut said = true;
+            loop {
+                // Three of them in the time: one may be lost.
+                std::thread::sleep((time / 3).max(LOOK));
+                let lives = alive();
+                if lives {
+                    let _ = to.send("WATCHDOG=1");
+                }
+                if said != lives {
+                    match lives {
+                        true => info!("all workers come round again"),
+                        false => error!("a worker does not come round: it hangs"),
+                    }
+                }
+                said = lives;
+            }
+        };
+        std::thread::Builder::new()
+            .name("terrace-watchdog".into())
+            .spawn(watch)?;
+        Ok(self)
+    }
+}
+
+/// A status is one line.
+fn line(status: &str) -> String {
+    format!("STATUS={}", report::printable(status))
+}
+
+/// The time of `WATCHDOG_USEC`, if it is meant for this process.
+fn watchdog(usec: Option<&str>, pid: Option<&str>) -> Option<Duration> {
+    let own = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+    let usec = usec?.parse().ok().filter(|u| *u > 0 && own)?;
+    Some(Duration::from_micros(usec))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn heard(socket: &UnixDatagram) -> String {
+        let mut bytes = [0; 512];
+        loop {
+            match socket.recv(&mut bytes) {
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                heard => return String::from_utf8(bytes[..heard.unwrap()].to_vec()).unwrap(),
+            }
+        }
+    }
+
+    fn patient(socket: UnixDatagram) -> UnixDatagram {
+        let time = Some(Duration::from_secs(30));
+        socket.set_read_timeout(time).unwrap();
+        socket
+    }
+
+    fn to(name: &str) -> Notifier {
+        Notifier {
+            to: Some(Way::to(OsStr::new(name)).unwrap()),
+            watchdog: None,
+        }
+    }
+
+    #[test]
+    fn messages_arrive_at_a_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = patient(UnixDatagram::bind(&path).unwrap());
+        let notifier = to(path.to_str().unwrap());
+        notifier.status("opening");
+        notifier.ready("serving\nREADY=2");
+        notifier.stopping();
+        assert_eq!(heard(&socket), "STATUS=opening");
+        let ready = heard(&socket);
+        assert!(ready.starts_with("READY=1\nSTATUS=serving"), "{ready}");
+        assert_eq!(ready.lines().count(), 2, "a status is one line: {ready}");
+        assert!(heard(&socket).starts_with("STOPPING=1\n"));
+    }
+
+    #[test]
+    fn messages_arrive_at_an_abstract_socket() {
+        let name = format!("terrace-notify-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let socket = patient(UnixDatagram::bind_addr(&address).unwrap());
+        to(&format!("@{name}")).ready("serving");
+        assert_eq!(heard(&socket), "READY=1\nSTATUS=serving");
+    }
+
+    #[test]
+    fn nobody_there_is_no_reason_to_stop() {
+        Notifier::default().ready("serving");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("none");
+        to(path.to_str().unwrap()).ready("serving");
+        assert!(Way::to(OsStr::new("vsock:2:1")).is_err());
+    }
+
+    #[test]
+    fn a_watchdog_is_for_one_process() {
+        let own = std::process::id().to_string();
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(watchdog(Some("60000000"), Some(&own)), minute);
+        assert_eq!(watchdog(Some("60000000"), None), minute);
+        assert_eq!(watchdog(Some("60000000"), Some("1")), None);
+        assert_eq!(watchdog(Some("0"), None), None);
+        assert_eq!(watchdog(None, None), None);
+    }
+
+    #[test]
+    fn the_watchdog_hears_nothing_of_what_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = patient(UnixDatagram::bind(&path).unwrap());
+        let notifier = Notifier {
+            watchdog: Some(Duration::from_millis(30)),
+            ..to(path.to_str().unwrap())
+        };
+        let alive = Arc::new(AtomicBool::new(true));
+        let asked = alive.clone();
+        let notifier = notifier.watch(move || asked.load(Ordering::Relaxed));
+        assert_eq!(heard(&socket), "WATCHDOG=1");
+        alive.store(false, Ordering::Relaxed);
+        // One more may have been on its way.
+        socket.set_read_timeout(Some(LOOK * 3)).unwrap();
+        let more = (0..3).filter(|_| socket.recv(&mut [0; 64]).is_ok());
+        assert!(more.count() <= 1, "it goes on");
+        drop(notifier);
+    }
+}

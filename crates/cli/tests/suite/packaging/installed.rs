@@ -1,0 +1,443 @@
+//! The package on a machine: installed, started as its units start it, upgraded under guests, removed, purged.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use datapath::Client;
+
+use super::deb;
+use super::machine::Machine;
+use super::manager::Manager;
+use crate::live::{MIB, pattern, wait};
+use crate::run::{err, out};
+use crate::support::PATIENCE;
+
+/// A package that was built earlier, with another default configuration.
+fn earlier(of: &Path, dir: &Path, version: &str) {
+    let root = dir.join("earlier");
+    let raw = Command::new("dpkg-deb")
+        .arg("-R")
+        .arg(of)
+        .arg(&root)
+        .status();
+    assert!(raw.unwrap().success());
+    let change = |file: &str, from: &str, to: &str| {
+        let path = root.join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{file}: {from}");
+        fs::write(&path, text.replace(from, to)).unwrap();
+    };
+    change(
+        "DEBIAN/control",
+        "Version: 2.0-1",
+        &format!("Version: {version}"),
+    );
+    change(
+        "etc/terrace/terrace.toml",
+        "window = \"10s\"",
+        "window = \"20s\"",
+    );
+    let built = Command::new("dpkg-deb")
+        .args(["--root-owner-group", "-Znone", "--build"])
+        .arg(&root)
+        .arg(dir.join("earlier.deb"))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", err(&built));
+}
+
+/// What a unit starts.
+fn unit_starts(machine: &Machine, unit: &str) -> Vec<String> {
+    let path = machine.path(&format!("/usr/lib/systemd/system/{unit}.service"));
+    let text = fs::read_to_string(path).unwrap();
+    let start = text.lines().find_map(|l| l.strip_prefix("ExecStart="));
+    start.unwrap().split(' ').map(Into::into).collect()
+}
+
+/// A process of a unit; it ends with the test.
+struct Service<'a> {
+    child: Child,
+    manager: Option<&'a Manager>,
+}
+
+impl Drop for Service<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl<'a> Service<'a> {
+    /// Starts what a unit starts, as its user, and waits until it says that it is ready.
+    fn start(machine: &Machine, manager: &'a Manager, unit: &str) -> Self {
+        let words = unit_starts(machine, unit);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let words = [&["sh", "-c", "umask 077; exec \"$@\"", "sh"], &words[..]].concat();
+        let mut command = machine.command(&Machine::as_terrace(&words));
+        let child = command.env("NOTIFY_SOCKET", "/run/notify").spawn().unwrap();
+        let service = Self {
+            child,
+            manager: Some(manager),
+        };
+        manager.hears_until("READY=1");
+        service
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The program that it runs, as the machine names it.
+    fn program(&self) -> String {
+        let exe = fs::read_link(format!("/proc/{}/exe", self.pid())).unwrap();
+        let exe = exe.display().to_string();
+        let from = exe.find("/usr/").unwrap_or_default();
+        exe[from..].to_owned()
+    }
+
+    fn stop(mut self) {
+        let pid = self.pid().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(sent.unwrap().success());
+        let manager = self.manager.expect("somebody hears it");
+        manager.hears_until("STOPPING=1");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// A guest that writes, and reads what it wrote before, until it is told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+const GUEST_MIB: u64 = 16;
+
+/// What the guest has at a place after so many rounds.
+fn written(at: u64, round: u64) -> Vec<u8> {
+    pattern((at ^ round) as u8, MIB as usize)
+}
+
+impl Load {
+    fn on(mut client: Client) -> Self {
+        let (stop, rounds) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::<AtomicU64>::default(),
+        );
+        let (told, done) = (stop.clone(), rounds.clone());
+        let thread = std::thread::spawn(move || {
+            for round in 0.. {
+                for at in 0..GUEST_MIB {
+                    if round > 0 {
+                        let read = client
+                            .read(at * MIB, MIB as u32)
+                            .expect("a guest sees no error");
+                        assert!(read == written(at, round - 1), "MiB {at} in round {round}");
+                    }
+                    client
+                        .write(at * MIB, &written(at, round))
+                        .expect("a guest sees no error");
+                }
+                client.flush().expect("a guest sees no error");
+                done.store(round + 1, Ordering::Release);
+                if told.load(Ordering::Acquire) {
+                    return client.disconnect().unwrap();
+                }
+            }
+        });
+        Self {
+            stop,
+            rounds,
+            thread,
+        }
+    }
+
+    /// Waits until it has done some more, all of it as it should be.
+    fn goes_on(&self) {
+        let before = self.rounds.load(Ordering::Acquire);
+        wait(PATIENCE, "more of the guest's requests", || {
+            assert!(!self.thread.is_finished(), "the guest has ended");
+            (self.rounds.load(Ordering::Acquire) >= before + 2).then_some(())
+        });
+    }
+
+    /// Ends it; how many rounds there were.
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().unwrap();
+        self.rounds.load(Ordering::Acquire)
+    }
+}
+
+fn connect(machine: &Machine) -> Client {
+    let socket = machine.path("/run/terrace/nbd.sock");
+    let uri = format!("nbd+unix:///data?socket={}", socket.display());
+    Client::connect(&uri.parse().unwrap()).unwrap()
+}
+
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}{}", out(output), err(output));
+    out(output)
+}
+
+#[test]
+fn installed_started_upgraded_under_guests_removed_purged() {
+    if !testkit::needs::programs(&deb::BUILD) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(machine) = Machine::start() else {
+        return;
+    };
+    let installed = machine.try_run(&["dpkg", "-s", "terrace"]);
+    assert!(
+        !installed.status.success(),
+        "this machine has the package already"
+    );
+    let package = deb::build(dir.path(), &["2.0-1"]);
+    earlier(&package, dir.path(), "1.9-1");
+    fs::copy(&package, machine.path("/tmp/new.deb")).unwrap();
+    fs::copy(dir.path().join("earlier.deb"), machine.path("/tmp/old.deb")).unwrap();
+    let state = || {
+        let said = machine.try_run(&[
+            "dpkg-query",
+            "-W",
+            "-f",
+            "${db:Status-Abbrev}${Version}",
+            "terrace",
+        ]);
+        out(&said)
+    };
+
+    // Installed: the user, its directories, and nothing that runs.
+    let said = succeeded(&machine.dpkg(&["-i", "/tmp/old.deb"]));
+    assert!(said.contains("terrace: nothing is started."), "{said}");
+    assert_eq!(state(), "ii 1.9-1");
+    assert_eq!(machine.stat("/etc/terrace"), "root:terrace 750");
+    assert_eq!(machine.stat("/etc/terrace/terrace.toml"), "root:root 644");
+    assert_eq!(machine.stat("/var/lib/terrace"), "terrace:terrace 700");
+    let user = machine.run(&["getent", "passwd", "terrace"]);
+    assert!(
+        user.trim_end()
+            .ends_with(":/var/lib/terrace:/usr/sbin/nologin"),
+        "{user}"
+    );
+    let running = Command::new("pgrep")
+        .args(["-u", user.split(':').nth(2).unwrap()])
+        .output();
+    assert_eq!(running.map(|o| out(&o)).unwrap_or_default(), "");
+    machine.run(&["terrace", "config", "check", "/etc/terrace/terrace.toml"]);
+
+    // An administrator sets it up.
+    let configuration = machine.path("/etc/terrace/terrace.toml");
+    let changed = fs::read_to_string(&configuration).unwrap() + "# ours\n";
+    fs::write(&configuration, &changed).unwrap();
+    let terrace = |words: &[&str]| {
+        let words = [&["terrace"], words, &["--array", "/var/lib/terrace/array"]].concat();
+        machine.run(&Machine::as_terrace(&words))
+    };
+    for tier in ["nvme", "sata"] {
+        let place = format!("/var/lib/terrace/{tier}");
+        machine.run(&Machine::as_terrace(&["mkdir", &place]));
+        terrace(&["tier", "add", tier, "--dir", &place, "--size", "64M"]);
+    }
+    terrace(&[
+        "volume", "create", "data", "--size", "32M", "--tier", "nvme",
+    ]);
+    machine.run(&[
+        "install",
+        "-d",
+        "-o",
+        "terrace",
+        "-g",
+        "terrace",
+        "-m",
+        "750",
+        "/run/terrace",
+    ]);
+    let manager = Manager::at(&machine.path("/run/notify"));
+    machine.run(&["chmod", "666", "/run/notify"]);
+
+    // The whole manager, with the configuration that came; then what serves alone, with a guest.
+    let service = Service::start(&machine, &manager, "terrace");
+    let status = machine.run(&["terrace", "status"]);
+    assert!(status.contains("strategy terrace"), "{status}");
+    assert_eq!(connect(&machine).size(), 32 * MIB);
+    service.stop();
+    let service = Service::start(&machine, &manager, "terrace-export");
+    assert_eq!(service.program(), "/usr/bin/terrace");
+    let load = Load::on(connect(&machine));
+    load.goes_on();
+
+    // Upgraded: the guest goes on with the program from before, and that is said; what was changed is kept.
+    let said = succeeded(&machine.dpkg(&["-i", "/tmp/new.deb"]));
+    assert_eq!(state(), "ii 2.0-1");
+    let outdated = format!(
+        "terrace:   {} /usr/bin/terrace volume export ",
+        service.pid()
+    );
+    for words in [
+        "upgraded from 1.9-1",
+        &outdated,
+        "Restart them when it suits",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    load.goes_on();
+    assert_eq!(service.program(), "/usr/bin/terrace (deleted)");
+    assert_eq!(fs::read_to_string(&configuration).unwrap(), changed);
+    let new = fs::read_to_string(machine.path("/etc/terrace/terrace.toml.dpkg-dist")).unwrap();
+    assert_eq!(new, super::read("packaging/terrace.toml"));
+    assert_eq!(machine.stat("/etc/terrace"), "root:terrace 750");
+    // The same again says it again; a removal is refused.
+    let said = succeeded(&machine.dpkg(&["-i", "/tmp/new.deb"]));
+    assert!(said.contains(&outdated), "{said}");
+    let refused = machine.dpkg(&["--remove", "terrace"]);
+    assert!(!refused.status.success());
+    let said = err(&refused);
+    assert!(
+        said.contains("terrace: it is not removed, since it serves guests:"),
+        "{said}"
+    );
+    assert!(said.contains(&outdated), "{said}");
+    // Wanted otherwise, and there.
+    assert_eq!(state(), "ri 2.0-1");
+    assert!(machine.path("/usr/bin/terrace").exists());
+    load.goes_on();
+
+    // Restarted when it suits.
+    let rounds = load.end();
+    service.stop();
+    let service = Service::start(&machine, &manager, "terrace-export");
+    assert_eq!(service.program(), "/usr/bin/terrace");
+    let mut client = connect(&machine);
+    for at in 0..GUEST_MIB {
+        let read = client.read(at * MIB, MIB as u32).unwrap();
+        assert!(read == written(at, rounds - 1), "MiB {at}");
+    }
+    drop(client);
+    service.stop();
+    let said = succeeded(&machine.dpkg(&["-i", "/tmp/new.deb"]));
+    assert!(
+        !said.contains("go on with the program"),
+        "nobody does: {said}"
+    );
+
+    // Removed: the configuration stays. Purged: what guests wrote stays, and whose it is.
+    succeeded(&machine.dpkg(&["--remove", "terrace"]));
+    assert_eq!(state(), "rc 2.0-1");
+    assert!(!machine.path("/usr/bin/terrace").exists());
+    assert_eq!(fs::read_to_string(&configuration).unwrap(), changed);
+    let said = succeeded(&machine.dpkg(&["--purge", "terrace"]));
+    assert!(said.contains("terrace: /var/lib/terrace is kept"), "{said}");
+    for gone in [
+        "/etc/terrace",
+        "/etc/default/terrace",
+        "/etc/needrestart/conf.d/terrace.conf",
+    ] {
+        assert!(!machine.path(gone).exists(), "{gone}");
+    }
+    assert_eq!(machine.stat("/var/lib/terrace"), "terrace:terrace 700");
+    let map = machine.path("/var/lib/terrace/array/map.redb");
+    assert!(map.exists() || fs::read_dir(map.parent().unwrap()).unwrap().count() > 0);
+
+    // Installed once more, it serves what is there.
+    succeeded(&machine.dpkg(&["-i", "/tmp/new.deb"]));
+    let service = Service::start(&machine, &manager, "terrace-export");
+    let read = connect(&machine).read(0, MIB as u32).unwrap();
+    assert!(read == written(0, rounds - 1));
+    service.stop();
+
+    // With nothing in it, all of it goes.
+    machine.run(&["sh", "-c", "rm -r /var/lib/terrace/*"]);
+    let said = succeeded(&machine.dpkg(&["--purge", "terrace"]));
+    assert!(!said.contains("is kept"), "{said}");
+    assert!(!machine.path("/var/lib/terrace").exists());
+    for database in ["passwd", "group"] {
+        let there = machine.try_run(&["getent", database, "terrace"]);
+        assert!(!there.status.success(), "{database}");
+    }
+}
+
+/// Notes what it is told, and says that nothing is active but the export.
+const SYSTEMCTL: &str = "#!/bin/sh
+echo \"$*\" >> /tmp/told
+case \"$*\" in
+  'is-active --quiet terrace-export.service') ;;
+  is-active*) exit 3 ;;
+esac
+";
+
+#[test]
+fn systemd_is_told_to_restart_nothing_unless_that_is_asked_for() {
+    if !testkit::needs::programs(&deb::BUILD) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(machine) = Machine::start() else {
+        return;
+    };
+    let package = deb::build(dir.path(), &["2.0-1"]);
+    fs::copy(&package, machine.path("/tmp/new.deb")).unwrap();
+    fs::write(machine.path("/usr/local/bin/systemctl"), SYSTEMCTL).unwrap();
+    machine.run(&["chmod", "755", "/usr/local/bin/systemctl"]);
+    machine.run(&["mkdir", "-p", "/run/systemd/system"]);
+    // What dpkg said, and what systemd was told meanwhile.
+    let dpkg = |words: &[&str]| {
+        fs::write(machine.path("/tmp/told"), "").unwrap();
+        let said = succeeded(&machine.dpkg(words));
+        (said, fs::read_to_string(machine.path("/tmp/told")).unwrap())
+    };
+    let install = ["-i", "/tmp/new.deb"];
+    assert_eq!(dpkg(&install).1, "daemon-reload\n");
+
+    // Something that waits runs meanwhile.
+    let agent = [
+        "terrace",
+        "agent",
+        "--host",
+        "alpha",
+        "--controller",
+        "unix:/tmp/none",
+    ];
+    let agent = Service {
+        child: machine.command(&agent).spawn().unwrap(),
+        manager: None,
+    };
+    wait(PATIENCE, "an agent", || {
+        (agent.program() == "/usr/bin/terrace").then_some(())
+    });
+    let (said, told) = dpkg(&install);
+    let asked = "daemon-reload\nis-active --quiet terrace.service\nis-active --quiet terrace-export.service\nis-active --quiet terrace-agent.service\n";
+    assert_eq!(told, asked, "{said}");
+    assert!(
+        said.contains("\nterrace:   systemctl restart terrace-export.service\n"),
+        "{said}"
+    );
+    assert!(!said.contains("restart terrace.service"), "{said}");
+    drop(agent);
+
+    let default = machine.path("/etc/default/terrace");
+    let text = fs::read_to_string(&default).unwrap();
+    fs::write(&default, text.replace("UPGRADE=no", "UPGRADE=yes")).unwrap();
+    assert_eq!(
+        dpkg(&install).1,
+        "daemon-reload\ntry-restart terrace-export.service terrace.service terrace-agent.service\n"
+    );
+
+    let wants = machine.path("/etc/systemd/system/multi-user.target.wants/terrace.service");
+    fs::create_dir_all(wants.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/usr/lib/systemd/system/terrace.service", &wants).unwrap();
+    let stop = "stop terrace-agent.service terrace.service terrace-export.service\n";
+    assert_eq!(
+        dpkg(&["--remove", "terrace"]).1,
+        format!("{stop}daemon-reload\n")
+    );
+    assert!(wants.symlink_metadata().is_ok(), "it may come back");
+    assert_eq!(dpkg(&["--purge", "terrace"]).1, "daemon-reload\n");
+    assert!(wants.symlink_metadata().is_err());
+}

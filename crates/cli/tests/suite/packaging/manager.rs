@@ -1,0 +1,182 @@
+//! What a service manager is told by real servers, and when.
+
+use std::io::ErrorKind;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use datapath::Client;
+
+use crate::live::{Bench, MIB};
+use crate::support::PATIENCE;
+
+/// The end of a service manager.
+pub struct Manager {
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    pub fn at(path: &Path) -> Self {
+        Self::of(UnixDatagram::bind(path).unwrap())
+    }
+
+    fn of(socket: UnixDatagram) -> Self {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { socket }
+    }
+
+    pub fn hears(&self) -> String {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.socket.recv(&mut bytes) {
+                // A wait with an end is not taken up again by itself.
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                heard => {
+                    let n = heard.expect("a message");
+                    return String::from_utf8(bytes[..n].to_vec()).unwrap();
+                }
+            }
+        }
+    }
+
+    /// Waits for a message that begins so, and gives those before it as well, that one last.
+    pub fn hears_until(&self, begin: &str) -> Vec<String> {
+        let until = Instant::now() + PATIENCE;
+        let mut all: Vec<String> = vec![];
+        while all.last().is_none_or(|m| !m.starts_with(begin)) {
+            assert!(Instant::now() < until, "no {begin}: {all:?}");
+            all.push(self.hears());
+        }
+        all
+    }
+}
+
+/// Ended with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Server {
+    fn start(bench: &Bench, args: &[&str], socket: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        command
+            .current_dir(bench.path())
+            .args(args)
+            .env_remove("TERRACE_ARRAY")
+            .env("NOTIFY_SOCKET", socket)
+            .env("WATCHDOG_USEC", "2000000")
+            .stdout(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn terminate(&self) {
+        let pid = self.0.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+fn client(bench: &Bench, volume: &str) -> Client {
+    let socket = bench.path().join("terrace-array/nbd.sock");
+    let uri = format!("nbd+unix:///{volume}?socket={}", socket.display());
+    Client::connect(&uri.parse().unwrap()).expect("it is ready")
+}
+
+#[test]
+fn an_export_is_ready_when_guests_can_connect_to_all_volumes() {
+    let bench = Bench::with_volume("8M");
+    bench.ok(&["volume", "create", "more", "--size", "4M", "--tier", "slow"]);
+    let name = format!("terrace-test-{}-export", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let manager = Manager::of(UnixDatagram::bind_addr(&address).unwrap());
+    let server = Server::start(&bench, &["volume", "export"], &format!("@{name}"));
+    let heard = manager.hears_until("READY=1");
+    assert_eq!(client(&bench, "data").size(), 8 * MIB);
+    assert_eq!(client(&bench, "more").size(), 4 * MIB);
+    assert_eq!(heard[0], "STATUS=opening the array");
+    let socket = bench.path().join("terrace-array/nbd.sock");
+    let status = format!("STATUS=serving 2 volumes at unix:{}", socket.display());
+    assert_eq!(heard[1].split_once('\n').unwrap().1, status);
+
+    manager.hears_until("WATCHDOG=1");
+    manager.hears_until("WATCHDOG=1");
+    server.terminate();
+    manager.hears_until("STOPPING=1");
+}
+
+/// Everything is there but the last: a place where guests, or operators, connect.
+#[test]
+fn what_nobody_can_connect_to_is_never_ready() {
+    let bench = Bench::with_volume("8M");
+    let live = "strategy = \"noop\"\n[controller]\nsocket = \"none/socket\"\n[array]\ndir = \"terrace-array\"\n";
+    std::fs::write(bench.path().join("live.toml"), live).unwrap();
+    let manager = Manager::at(&bench.path().join("notify"));
+    for args in [
+        &["volume", "export", "--listen", "unix:none/socket"][..],
+        &["serve", "--config", "live.toml"],
+    ] {
+        let mut server = Server::start(&bench, args, &notify(&bench));
+        assert!(!server.0.wait().unwrap().success(), "{args:?}");
+        manager.socket.set_nonblocking(true).unwrap();
+        let mut bytes = [0; 4096];
+        let mut heard = 0;
+        while let Ok(n) = manager.socket.recv(&mut bytes) {
+            assert!(!bytes[..n].starts_with(b"READY="), "{args:?}");
+            heard += 1;
+        }
+        assert!(heard > 0, "{args:?}");
+    }
+}
+
+fn notify(bench: &Bench) -> String {
+    bench.path().join("notify").display().to_string()
+}
+
+#[test]
+fn a_live_manager_is_ready_when_guests_and_operators_can_connect() {
+    let bench = Bench::with_volume("8M");
+    let live = "strategy = \"noop\"\nwindow = \"1s\"\n[array]\ndir = \"terrace-array\"\n";
+    std::fs::write(bench.path().join("live.toml"), live).unwrap();
+    let manager = Manager::at(&bench.path().join("notify"));
+    let args = ["serve", "--config", "live.toml"];
+    let server = Server::start(&bench, &args, &notify(&bench));
+    let heard = manager.hears_until("READY=1");
+    assert_eq!(client(&bench, "data").size(), 8 * MIB);
+    let status = heard.last().unwrap().split_once('\n').unwrap().1;
+    let address = status
+        .strip_prefix("STATUS=serving 1 volume; controller at ")
+        .unwrap_or_else(|| panic!("{status}"));
+    bench.ok(&["status", "--controller", address]);
+    manager.hears_until("WATCHDOG=1");
+    server.terminate();
+    manager.hears_until("STOPPING=1");
+}
+
+#[test]
+fn an_agent_runs_before_it_reports_and_says_why_it_does_not() {
+    let bench = Bench::new();
+    let manager = Manager::at(&bench.path().join("notify"));
+    let args = ["agent", "--host", "alpha", "--controller", "unix:none.sock"];
+    let server = Server::start(&bench, &args, &notify(&bench));
+    let heard = manager.hears_until("READY=1");
+    assert!(heard[0].contains("\nSTATUS=not reporting: "), "{heard:?}");
+    server.terminate();
+    manager.hears_until("STOPPING=1");
+}
+
+/// Nobody to tell, or a way that leads nowhere, is no reason not to serve.
+#[test]
+fn a_service_manager_that_is_not_there_is_no_reason_not_to_serve() {
+    let bench = Bench::with_volume("8M");
+    for socket in ["none", "@terrace-nobody", "vsock:2:1"] {
+        let _server = Server::start(&bench, &["volume", "export"], socket);
+        bench.until("served", |v| v["exported"] == true);
+    }
+}
