@@ -241,6 +241,30 @@ def met(what, ours, target):
     print(f"  {'met ' if ratio >= 1 else 'MISS'} {ratio:5.2f}  {what}")
 
 
+def in_turn(servers, peer_of, jobs, options):
+    """Servers beside others of them, in turn within a run: medians of each, the worst and the median ratio to its peer in the same run. They are stopped then."""
+    out = {}
+    for job in jobs:
+        key, unit = ("mib_s", "MiB/s") if job.startswith("1M") else ("iops", "IOPS")
+        runs = {s.name: [] for s in servers}
+        for _ in range(options.runs):
+            for server in servers:
+                runs[server.name].append(measure(server, JOBS[job], options.seconds))
+        print(f"\n{job:16} {unit:>9} {'mean us':>9} {'p99 us':>9} {'CPU us/req':>11}  worst and median of its peer")
+        for name, results in runs.items():
+            row = medians(results)
+            told, peer = "", peer_of(name)
+            if peer:
+                ratios = [ours[key] / its[key] for ours, its in zip(results, runs[peer])]
+                row["worst"], row["median"] = min(ratios), statistics.median(ratios)
+                told = f"{row['worst']:6.2f}x {row['median']:6.2f}x of {peer}"
+            out.setdefault(job, {})[name] = row
+            print(f"  {name:14} {row[key]:9.0f} {row['mean_us']:9.1f} {row['p99_us']:9.1f} {row['cpu_us']:11.2f}  {told}", flush=True)
+    for server in servers:
+        server.stop()
+    return out
+
+
 def poll(dir, options):
     """Workers that look before they sleep, ones that do not, and nbdkit in memory, in turn; ratios of single runs."""
     servers = []
@@ -253,23 +277,8 @@ def poll(dir, options):
     servers.append(peer)
     for server in servers:
         fill(server.uri)
-    out = {}
-    for job in ("4k read qd1", "4k write qd1", "4k read qd32"):
-        runs = {s.name: [] for s in servers}
-        for _ in range(options.runs):
-            for server in servers:
-                runs[server.name].append(measure(server, JOBS[job], options.seconds))
-        print(f"\n{job:16} {'IOPS':>9} {'p99 us':>9} {'CPU us/req':>11} {'of nbdkit memory: worst':>24} {'median':>8}")
-        for name, results in runs.items():
-            row = medians(results)
-            ratios = [ours["iops"] / its["iops"] for ours, its in zip(results, runs[peer.name])]
-            row["worst"], row["median"] = min(ratios), statistics.median(ratios)
-            out.setdefault(job, {})[name] = row
-            print(f"  {name:14} {row['iops']:9.0f} {row['p99_us']:9.1f} {row['cpu_us']:11.2f} "
-                  f"{row['worst']:23.2f}x {row['median']:7.2f}x", flush=True)
-    for server in servers:
-        server.stop()
-    return out
+    peers = {s.name: peer.name for s in servers if s is not peer}
+    return in_turn(servers, peers.get, ("4k read qd1", "4k write qd1", "4k read qd32"), options)
 
 
 def direct(dir, options):
@@ -287,24 +296,8 @@ def direct(dir, options):
         servers.append(peer)
     for server in servers:
         fill(server.uri)
-    out = {}
-    for job, args in JOBS.items():
-        key, unit = ("mib_s", "MiB/s") if job.startswith("1M") else ("iops", "IOPS")
-        runs = {s.name: [] for s in servers}
-        for _ in range(options.runs):
-            for server in servers:
-                runs[server.name].append(measure(server, args, options.seconds))
-        print(f"\n{job:16} {unit:>9} {'mean us':>9} {'p99 us':>9} {'CPU us/req':>11} {'of qsd: worst':>14} {'median':>8}")
-        for name, results in runs.items():
-            row = medians(results)
-            ratios = [a[key] / b[key] for a, b in zip(results, runs[name.replace("terrace", "qsd")])]
-            row["worst"], row["median"] = min(ratios), statistics.median(ratios)
-            out.setdefault(job, {})[name] = row
-            told = f"{row['worst']:13.2f}x {row['median']:7.2f}x" if name.startswith("terrace") else ""
-            print(f"  {name:14} {row[key]:9.0f} {row['mean_us']:9.1f} {row['p99_us']:9.1f} {row['cpu_us']:11.2f} {told}", flush=True)
-    for server in servers:
-        server.stop()
-    return out
+    peers = {s.name: s.name.replace("terrace", "qsd") for s in servers if s.name.startswith("terrace")}
+    return in_turn(servers, peers.get, JOBS, options)
 
 
 def certificates(dir):
@@ -369,24 +362,7 @@ def tls(dir, options):
         wait_for_port(ports[server.name], server)
         server.client = client
         fill(server.uri, client)
-    out = {}
-    for job, args in JOBS.items():
-        runs = {s.name: [] for s in servers}
-        for _ in range(options.runs):
-            for server in servers:
-                runs[server.name].append(measure(server, args, options.seconds))
-        key, unit = ("mib_s", "MiB/s") if job.startswith("1M") else ("iops", "IOPS")
-        print(f"\n{job:16} {unit:>9} {'p99 us':>9} {'CPU us/req':>11} {'of nbdkit tls: worst':>24} {'median':>8}")
-        for name, results in runs.items():
-            row = medians(results)
-            ratios = [ours[key] / its[key] for ours, its in zip(results, runs[peer.name])]
-            row["worst"], row["median"] = min(ratios), statistics.median(ratios)
-            out.setdefault(job, {})[name] = row
-            print(f"  {name:14} {row[key]:9.0f} {row['p99_us']:9.1f} {row['cpu_us']:11.2f} "
-                  f"{row['worst']:23.2f}x {row['median']:7.2f}x", flush=True)
-    for server in servers:
-        server.stop()
-    return out
+    return in_turn(servers, {"terrace": peer.name}.get, JOBS, options)
 
 
 def filters(dir, options):

@@ -10,8 +10,8 @@ use nbd::{
     ClientHandshake, ClientProgress, ClientWishes, Command, RequestFlags, RequestHeader,
     encode_request,
 };
-use serde_json::json;
 
+use crate::vhost_client::tell;
 use crate::{Done, WRONG};
 
 const BLOCK: usize = 4096;
@@ -150,13 +150,7 @@ impl Guest {
                 over |= Instant::now() >= until;
             }
         }
-        let seconds = begun.elapsed().as_secs_f64();
-        let told = json!({
-            "requests": done,
-            "iops": done as f64 / seconds,
-            "mean_us": seconds * 1e6 * f64::from(depth) / done as f64,
-        });
-        println!("{told}");
+        tell(done, begun.elapsed(), depth);
         Ok(())
     }
 }

@@ -121,12 +121,17 @@ fn run(guest: &mut Guest, bytes: u64, write: bool, depth: u32, time: Duration, w
             std::hint::spin_loop();
         }
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    tell(done, begun.elapsed(), depth);
+    Ok(())
+}
+
+/// Says how many requests were done in a time, with so many in flight.
+pub fn tell(done: u64, time: Duration, depth: u32) {
+    let seconds = time.as_secs_f64();
     let told = json!({
         "requests": done,
         "iops": done as f64 / seconds,
         "mean_us": seconds * 1e6 * f64::from(depth) / done as f64,
     });
     println!("{told}");
-    Ok(())
 }

@@ -17,6 +17,8 @@
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
+use crate::io::BUF_ALIGNMENT;
+
 /// Bytes of a buffer that a step goes through, at most.
 pub const THROUGH_BYTES: u64 = 256 << 10;
 
@@ -88,14 +90,6 @@ impl Alignment {
         }
     }
 
-    /// What a change of a range through the page cache changes: it reads nothing first, and none waits for another one.
-    pub fn changes_cached(&self, at: u64, length: u64) -> Changes {
-        Changes {
-            blocks: self.blocks(at, length),
-            edges: [0..0, 0..0],
-        }
-    }
-
     /// Whether a range is of whole blocks.
     pub fn is_whole(&self, at: u64, length: u64) -> bool {
         (at | length).is_multiple_of(u64::from(self.block))
@@ -155,6 +149,18 @@ pub struct Changes {
     blocks: Range<u64>,
     /// Those at its ends that it covers in part, and reads first; empty ones are none.
     edges: [Range<u64>; 2],
+}
+
+impl Changes {
+    /// What a change of a range through the page cache changes: it reads nothing first, and none waits for another one. In blocks as large as any
+    /// device demands.
+    pub fn cached(at: u64, length: u64) -> Self {
+        let block = u64::from(BUF_ALIGNMENT);
+        Self {
+            blocks: at - at % block..(at + length).next_multiple_of(block),
+            edges: [0..0, 0..0],
+        }
+    }
 }
 
 /// An I/O that changes blocks.

@@ -173,15 +173,9 @@ impl Desk {
             NO_CLASS => format!("volume {name} is of no class"),
             class => format!("volume {name} is of class {class}"),
         };
-        self.with_keeper(move |keeper| -> Result<()> {
-            let record = VolumeRecord {
-                class,
-                ..record_of(keeper, id)?
-            };
-            let change = Change::SetVolume(record.clone());
-            keeper.commit(&[change]).map_err(refused)?;
-            keeper.volumes.insert(id, record);
-            Ok(())
+        self.with_keeper(move |keeper| {
+            let before = record_of(keeper, id)?;
+            set(keeper, VolumeRecord { class, ..before })
         })??;
         done(told)
     }
@@ -248,11 +242,7 @@ impl Desk {
                     before.size
                 ));
             }
-            let record = VolumeRecord { size, ..before };
-            let change = Change::SetVolume(record.clone());
-            keeper.commit(&[change]).map_err(refused)?;
-            keeper.volumes.insert(id, record);
-            Ok(())
+            set(keeper, VolumeRecord { size, ..before })
         })??;
         if let Some(server) = &self.server {
             let server = server.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,14 +261,9 @@ impl Desk {
             if keeper.volumes.values().any(|v| v.name == wanted) {
                 return Err(format!("there is a volume {wanted:?} already"));
             }
-            let record = VolumeRecord {
-                name: wanted,
-                ..record_of(keeper, id)?
-            };
-            let change = Change::SetVolume(record.clone());
-            keeper.commit(&[change]).map_err(refused)?;
-            keeper.volumes.insert(id, record);
-            Ok(())
+            let before = record_of(keeper, id)?;
+            let name = wanted;
+            set(keeper, VolumeRecord { name, ..before })
         })??;
         let mut told = format!("volume {name} is called {to} now");
         if let Some(server) = &self.server {
@@ -292,6 +277,14 @@ impl Desk {
         }
         done(told)
     }
+}
+
+/// Gives a volume other properties, durably.
+fn set(keeper: &mut Keeper, record: VolumeRecord) -> Result<()> {
+    let change = Change::SetVolume(record.clone());
+    keeper.commit(&[change]).map_err(refused)?;
+    keeper.volumes.insert(record.id, record);
+    Ok(())
 }
 
 /// Whether a volume can have this size.

@@ -217,7 +217,7 @@ fn whole_blocks_wait_for_nobody_but_those_that_read_first() {
 #[test]
 fn what_goes_through_the_page_cache_waits_for_what_reads_first_and_for_nothing_else() {
     let mut order = Order::default();
-    let cached = |at| SECTOR_IN_PAGE.changes_cached(at, 512);
+    let cached = |at| Changes::cached(at, 512);
     assert!(order.begin(0, 0, 0..=0, cached(0)));
     assert!(order.begin(1, 0, 0..=0, cached(512)), "of the same block");
     assert!(!order.begin(2, 0, 0..=0, SECTOR_IN_PAGE.changes(1024, 512)));

@@ -5,19 +5,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::device::{Backing, Medium};
-use crate::direct::{Alignment, Through};
+use crate::direct::{Changes, Through};
 use crate::engine::IoKind;
-use crate::io::{BUF_ALIGNMENT, Buf, Op, Outcome};
+use crate::io::{Buf, Op, Outcome};
 
 use super::turns::Turn;
 use super::zeroes::takes_turns;
 use super::{Token, Worker};
-
-/// What goes through the page cache is done byte by byte, and no larger blocks are ever demanded than these.
-const WHOLE: Alignment = Alignment {
-    memory: 1,
-    block: BUF_ALIGNMENT,
-};
 
 /// A part of an I/O that goes through a buffer.
 #[derive(Debug)]
@@ -46,7 +40,7 @@ impl Worker {
             let (at, length) = (live.place(), live.length);
             let changes = match device.direct() {
                 Some(direct) => direct.alignment.changes(at, length),
-                None => WHOLE.changes_cached(at, length),
+                None => Changes::cached(at, length),
             };
             if !self.order.begin(id, live.device, slots, changes) {
                 return;

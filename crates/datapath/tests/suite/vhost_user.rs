@@ -1,5 +1,7 @@
 //! Guests whose memory is mapped: what they see is what guests of NBD see, and what they do wrong is nobody else's affair.
 
+mod harm;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,6 +57,17 @@ impl Site {
             found.connections,
             found.stages.measure.counts.as_ref().unwrap().errors,
         )
+    }
+
+    fn outstanding(&self) -> u32 {
+        let volumes = self.samples().volumes;
+        volumes[0]
+            .stages
+            .measure
+            .counts
+            .as_ref()
+            .unwrap()
+            .outstanding
     }
 }
 
@@ -416,16 +429,7 @@ fn a_queue_that_is_stopped_goes_on_where_it_was() {
         guest.hand_in(0, slot, Request::Write(512, 512));
     }
     guest.kick(0);
-    wait_for("they are in flight", || {
-        site.samples().volumes[0]
-            .stages
-            .measure
-            .counts
-            .as_ref()
-            .unwrap()
-            .outstanding
-            == 8
-    });
+    wait_for("they are in flight", || site.outstanding() == 8);
     assert_eq!(guest.stop_queue(0).unwrap(), 13);
     site.inject(Duration::ZERO, Duration::ZERO);
     let answers = std::iter::from_fn(|| guest.next(0));
@@ -442,71 +446,6 @@ fn a_queue_that_is_stopped_goes_on_where_it_was() {
     // Memory that is handed over anew is used from there on.
     guest.hand_memory_over_again().unwrap();
     assert_eq!(guest.read(512, 512).unwrap(), [6; 512]);
-}
-
-#[test]
-fn a_hostile_guest_harms_itself_only() {
-    let site = served();
-    site.create("other", 8, "fast");
-    let mut other = site.guest("other", Like::default());
-    let mut nbd = site.connect("data").unwrap();
-    nbd.write(0, &[8; 512]).unwrap();
-    type Trick = fn(&mut Guest);
-    let tricks: [(&str, Trick); 6] = [
-        ("a loop", |guest| {
-            let [table, _, _] = guest.driver(0).places();
-            guest.driver(0).describe(table, 0, (0, 16), 1, 0);
-            guest.driver(0).offer(0);
-        }),
-        ("outside", |guest| {
-            let [table, _, _] = guest.driver(0).places();
-            guest.driver(0).describe(table, 0, (u64::MAX - 3, 16), 0, 0);
-            guest.driver(0).offer(0);
-        }),
-        ("too many", |guest| {
-            for n in 0..100 {
-                guest.driver(0).offer(n);
-            }
-        }),
-        ("no such descriptor", |guest| guest.driver(0).offer(64)),
-        ("no room for an answer", |guest| {
-            guest.driver(0).add(&[(0, 16)], &[], Form::Direct);
-        }),
-        ("twice", |guest| {
-            let slot = guest.slot(0).unwrap();
-            guest.hand_in(0, slot, Request::Flush);
-            let slot = guest.slot(0).unwrap();
-            guest.hand_in(0, slot, Request::Read(0, 4096));
-            let [_, available, _] = guest.driver(0).places();
-            let mut head = [0; 2];
-            guest.driver(0).get(available + 6, &mut head);
-            guest.driver(0).offer(u16::from_le_bytes(head));
-        }),
-    ];
-    for (what, trick) in tricks {
-        site.inject(Duration::from_millis(20), Duration::from_secs(60));
-        let mut guest = site.guest("data", Like::default());
-        assert_eq!(site.connections(), 3);
-        trick(&mut guest);
-        guest.kick(0);
-        wait_for(what, || site.connections() == 2);
-        assert!(guest.stop_queue(0).is_err(), "{what}");
-        site.inject(Duration::ZERO, Duration::ZERO);
-        assert_eq!(nbd.read(0, 512).unwrap(), [8; 512]);
-        other.write(0, &[3; 4096]).unwrap();
-    }
-    // One that changes what it has handed in while it is carried out reads its own nonsense, at most.
-    let mut guest = site.guest("data", Like::default());
-    for round in 0..200 {
-        let slot = guest.slot(0).unwrap();
-        guest.fill(0, slot, &[round as u8; 65536]);
-        guest.hand_in(0, slot, Request::Write(0, 65536));
-        guest.kick(0);
-        guest.fill(0, slot, &[0xee; 65536]);
-        let answer = guest.wait(0).unwrap();
-        assert_eq!(answer, Answer { slot, status: 0 });
-    }
-    assert_eq!(site.connections(), 3);
 }
 
 #[test]
@@ -561,75 +500,6 @@ fn sockets_are_there_while_the_server_is() {
     assert!(guest.stop_queue(0).is_err());
 }
 
-/// What one guest may have in flight is what a guest of NBD may: so many requests, so many bytes. The rest waits in its rings.
-#[test]
-fn a_guest_has_no_more_in_flight_than_it_may() {
-    let site = served();
-    let outstanding = || {
-        let volumes = site.samples().volumes;
-        volumes[0]
-            .stages
-            .measure
-            .counts
-            .as_ref()
-            .unwrap()
-            .outstanding
-    };
-    for (data, most) in [(4096, 512), (1 << 20, 64)] {
-        let like = Like {
-            queues: 4,
-            size: 256,
-            data,
-            ..Like::default()
-        };
-        let mut guest = site.guest("data", like);
-        site.inject(Duration::from_secs(1), Duration::from_secs(60));
-        for queue in 0..4 {
-            for _ in 0..200 {
-                let slot = guest.slot(queue).unwrap();
-                guest.hand_in(queue, slot, Request::Read(0, data));
-            }
-            guest.kick(queue);
-        }
-        wait_for("as many as may be are in flight", || outstanding() == most);
-        for _ in 0..10 {
-            std::thread::sleep(Duration::from_millis(10));
-            assert!(outstanding() <= most, "{} are in flight", outstanding());
-        }
-        site.inject(Duration::ZERO, Duration::ZERO);
-        for queue in 0..4 {
-            for _ in 0..200 {
-                assert_eq!(guest.wait(queue).unwrap().status, 0);
-            }
-        }
-    }
-}
-
-/// Whoever may write to the socket and speaks something else is left, and so are messages that are cut short, or make no sense.
-#[test]
-fn nonsense_on_a_socket_ends_its_connection() {
-    use std::io::Write;
-    use std::os::unix::net::UnixStream;
-
-    let site = served();
-    let mut guest = site.guest("data", Like::default());
-    let mut random = algo::Rng::new(5, 5);
-    for round in 0..300 {
-        let mut socket = UnixStream::connect(site.socket("data")).unwrap();
-        // A header that may be one: a request, flags, a length; then anything.
-        let request = (random.below(48) as u32).to_le_bytes();
-        let flags = (1 | (random.below(4) as u32) << 2).to_le_bytes();
-        let length = (random.below(80) as u32).to_le_bytes();
-        let body = pattern(round, random.below(80) as usize);
-        let message = [&request[..], &flags, &length, &body].concat();
-        // It may be closed before all of it is written.
-        let _ = socket.write_all(&message.repeat(1 + random.below(3) as usize));
-    }
-    wait_for("they are gone", || site.connections() == 1);
-    guest.write(0, &[1; 4096]).unwrap();
-    assert_eq!(guest.read(0, 4096).unwrap(), [1; 4096]);
-}
-
 /// Writes that wait for the volume's limit when their guest is left are done once more for the next connection, and must not land after what that one
 /// writes.
 #[test]
@@ -655,17 +525,7 @@ fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
         guest.hand_in(0, slot, Request::Write(block * 512, 512));
     }
     guest.kick(0);
-    wait_for("they wait", || {
-        let volumes = site.samples().volumes;
-        volumes[0]
-            .stages
-            .measure
-            .counts
-            .as_ref()
-            .unwrap()
-            .outstanding
-            == 4
-    });
+    wait_for("they wait", || site.outstanding() == 4);
     guest.disconnect();
     limit(0.0);
     guest.connect(&site.socket("data")).unwrap();
@@ -678,88 +538,6 @@ fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
     // Longer than the last of them had to wait.
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(guest.read(0, 2048).unwrap(), [2; 2048]);
-}
-
-/// Connections that say nothing are not many, and not there for long.
-#[test]
-fn who_only_connects_to_a_volume_keeps_no_guest_of_another_one_out() {
-    use std::io::Read;
-    use std::os::unix::net::UnixStream;
-
-    let site = served();
-    site.create("other", 8, "fast");
-    let mut silent: Vec<UnixStream> = (0..40)
-        .map(|_| UnixStream::connect(site.socket("data")).unwrap())
-        .collect();
-    // Half a word is none.
-    silent
-        .iter_mut()
-        .for_each(|s| drop(std::io::Write::write(s, &[1])));
-    let mut guest = site.guest("other", Like::default());
-    guest.write(0, &[1; 512]).unwrap();
-    let mut closed_within = |which: usize, seconds| {
-        let time = Duration::from_secs(seconds);
-        silent[which].set_read_timeout(Some(time)).unwrap();
-        // What it said may not have been read.
-        let read = silent[which].read(&mut [0]);
-        let reset = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionReset;
-        assert!(read.map_or_else(reset, |n| n == 0), "it is closed");
-    };
-    closed_within(39, 5);
-    // The first ones are when they have had time to say something.
-    (0..39).for_each(|which| closed_within(which, 30));
-    wait_for("nobody is counted that is gone", || site.connections() == 1);
-    let mut guest = site.guest("data", Like::default());
-    guest.write(0, &[1; 512]).unwrap();
-}
-
-impl Site {
-    fn outstanding(&self) -> u32 {
-        let volumes = self.samples().volumes;
-        volumes[0]
-            .stages
-            .measure
-            .counts
-            .as_ref()
-            .unwrap()
-            .outstanding
-    }
-}
-
-/// Rings that wait for a connection which is over may both be none: the first one that is found to be ends its guest, and the other one with it.
-#[test]
-fn rings_that_waited_and_are_none_end_their_guest_only() {
-    let site = served();
-    let mut first = site.guest("data", Like::default());
-    site.inject(Duration::from_millis(300), Duration::from_secs(60));
-    let slot = first.slot(0).unwrap();
-    first.hand_in(0, slot, Request::Read(0, 512));
-    first.kick(0);
-    wait_for("it is in flight", || site.outstanding() == 1);
-    first.disconnect();
-    let astray = Like {
-        queues: 3,
-        astray: true,
-        ..Like::default()
-    };
-    let mut second = Guest::new(astray);
-    second.connect(&site.socket("data")).unwrap();
-    wait_for("both are left", || site.connections() == 0);
-    site.inject(Duration::ZERO, Duration::ZERO);
-    let mut guest = site.guest("data", Like::default());
-    guest.write(0, &[1; 512]).unwrap();
-}
-
-#[test]
-fn memory_without_the_rings_that_are_served_ends_the_connection() {
-    let site = served();
-    let mut guest = site.guest("data", of_blocks(2, 8));
-    guest.write(0, &[1; 512]).unwrap();
-    // The answer may be that it is over already.
-    let _ = guest.hand_slots_over();
-    wait_for("it is left", || site.connections() == 0);
-    let mut guest = site.guest("data", Like::default());
-    assert_eq!(guest.read(0, 512).unwrap(), [1; 512]);
 }
 
 /// What was taken before the cache was switched off was not made durable; it is, before that is said to be so.
@@ -796,19 +574,4 @@ fn a_guest_is_interrupted_for_what_was_answered_before() {
     guest.connect(&site.socket("data")).unwrap();
     assert!(guest.is_interrupted(0, Duration::from_secs(60)));
     assert_eq!(guest.next(0), Some(Answer { slot, status: 0 }));
-}
-
-/// Requests that ask for nothing of the disk are not in flight, and however many come at once are answered.
-#[test]
-fn more_names_than_may_be_in_flight_are_told() {
-    let site = served();
-    let mut guest = site.guest("data", of_blocks(1, 1024));
-    for _ in 0..1000 {
-        let slot = guest.slot(0).unwrap();
-        guest.hand_in(0, slot, Request::Name);
-    }
-    guest.kick(0);
-    for _ in 0..1000 {
-        assert_eq!(guest.wait(0).unwrap().status, 0);
-    }
 }

@@ -10,7 +10,7 @@ use datapath::Client;
 
 use super::deb;
 use super::machine::Machine;
-use super::manager::Manager;
+use super::notified::Manager;
 use crate::live::{MIB, pattern, wait};
 use crate::run::{err, out};
 use crate::support::PATIENCE;

@@ -3,7 +3,7 @@
 mod deb;
 mod installed;
 mod machine;
-mod manager;
+mod notified;
 mod shells;
 mod units;
 

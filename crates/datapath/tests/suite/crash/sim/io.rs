@@ -1,6 +1,6 @@
 //! I/O of the engines on simulated devices: executed in pieces, at any time; delivered at any later time.
 
-use datapath::direct::{Alignment, Step, Through};
+use datapath::direct::{Changes, Step, Through};
 use datapath::engine::{DataRef, DeviceRequest, Failure, Fault, IoKind, Zeroes};
 use units::DeviceId;
 
@@ -9,12 +9,6 @@ use std::sync::atomic::Ordering;
 use super::life::{ByBuffer, Event, Life, SimIo};
 use super::oracle::{SECTOR, fill};
 use super::plan::TIMEOUT_NS;
-
-/// What goes through the page cache is told in these.
-const WHOLE: Alignment = Alignment {
-    memory: 1,
-    block: 4096,
-};
 
 impl Life<'_> {
     /// A device is lost, or there again: what waits for something there is not for what comes.
@@ -113,7 +107,7 @@ impl Life<'_> {
         let slots = request.at / extent..=(request.at + request.length - 1) / extent;
         let changes = match direct {
             Some(direct) => direct.changes(request.at, request.length),
-            None => WHOLE.changes_cached(request.at, request.length),
+            None => Changes::cached(request.at, request.length),
         };
         let may = self
             .order

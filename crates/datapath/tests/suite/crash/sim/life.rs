@@ -11,17 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use algo::Rng;
-use array::{Change, CopyHealth, CopyId, CopyPlace, MoveRecord, VolumeRecord};
+use array::{CopyHealth, CopyId, CopyPlace};
 use crashdisk::CrashDisk;
 use datapath::device::SlotSpace;
 use datapath::direct::{Alignment, Order, Through};
-use datapath::engine::{
-    DeviceRequest, Effect, Engine, Failure, Fault, GuestOp, GuestRequest, MoveOrder, StoreReply,
-    StoreRequest,
-};
+use datapath::engine::{DeviceRequest, Effect, Engine, Failure, Fault, StoreReply, StoreRequest};
 use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, with_superblock};
-use model::ExtentRanges;
-use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
+use units::{Bytes, DeviceId, VolumeId};
 use volume::{Others, VolumeMap};
 
 use super::Tally;
@@ -29,15 +25,10 @@ use super::copies::SimPlace;
 use super::device::SimDevice;
 use super::guest::Asked;
 use super::oracle::Oracle;
-use super::plan::{DEVICES, Faults, Plan, TIMEOUT_NS};
+use super::orders::GROWING;
+use super::plan::{Faults, Plan, TIMEOUT_NS};
 use super::rings::{LiveRing, RingGuest};
 use super::stays::Stays;
-
-/// The number of the zeroes that a growing volume needs, among requests of its guest.
-const GROWING: u64 = u64::MAX;
-
-/// A volume is made larger by about so much at most, in all lives together.
-const GROWTH: u64 = 12 * super::plan::EXTENT;
 
 /// Something that happens at a time.
 #[derive(Debug)]
@@ -148,7 +139,7 @@ pub struct Life<'a> {
     /// In which order direct I/O changes what.
     pub(super) order: Order,
     /// Volumes that are being made larger: sizes before and after.
-    growing: Vec<Option<(Bytes, Bytes)>>,
+    pub(super) growing: Vec<Option<(Bytes, Bytes)>>,
     /// I/Os by their numbers there.
     pub(super) numbers: Vec<Option<u32>>,
     pub(super) asked: BTreeMap<u64, Asked>,
@@ -158,7 +149,7 @@ pub struct Life<'a> {
     /// Buffers of the moves.
     pub(super) copies: Vec<Vec<u8>>,
     /// What the moves under way must leave alone, by volume.
-    stays: Vec<Option<Stays>>,
+    pub(super) stays: Vec<Option<Stays>>,
     store_queue: VecDeque<(usize, VolumeId, StoreRequest)>,
     keeper_called: bool,
     /// When the last answer of the store arrives, by volume: they keep their order.
@@ -701,124 +692,5 @@ impl<'a> Life<'a> {
                 engine.device_lost(device, true);
             }
         }
-    }
-
-    fn order(&mut self, volume: usize) -> Result<(), String> {
-        if self.to_come > 0 {
-            let wait_ns = self.some(self.plan.order_ns);
-            self.after(wait_ns, Event::Order(volume));
-        }
-        if self.engines[volume].move_status().is_some() {
-            if self.rng.below(3) == 0 {
-                self.engines[volume].cancel_move(self.now_ns);
-                self.settle(volume)?;
-            }
-            return Ok(());
-        }
-        let size = self.engines[volume].map().size().0;
-        let room = self.plan.volumes[volume] + GROWTH > size;
-        if room && self.rng.below(6) == 0 {
-            return self.grow(volume);
-        }
-        let to = DeviceId(self.rng.below(DEVICES as u64) as u16);
-        let order = MoveOrder {
-            to,
-            bandwidth: BytesPerSec(self.plan.bandwidth),
-            extents: self.some_extents(volume),
-        };
-        let id = VolumeId(volume as u32);
-        let mut record = self.keeper.volumes[&id].clone();
-        if order.extents.is_none() {
-            record.home = TierId(to.0);
-        }
-        let durable = self.keeper.commit(&[
-            Change::SetVolume(record.clone()),
-            Change::SetMove(MoveRecord {
-                volume: id,
-                to,
-                bandwidth: order.bandwidth,
-                extents: order.extents.clone(),
-            }),
-        ]);
-        self.look_at_disks();
-        self.tell_failures();
-        if durable.is_err() || self.crashed {
-            return Ok(());
-        }
-        self.keeper.volumes.insert(id, record);
-        self.watch_move(volume, &order);
-        self.tally.moves += 1;
-        self.tally.moves_of_extents += u64::from(order.extents.is_some());
-        let started = self.engines[volume].start_move(self.now_ns, order, Others::UNKNOWN);
-        started.map_err(|s| format!("a move under way that has no status: {s:?}"))?;
-        self.settle(volume)
-    }
-
-    /// A volume is to be made larger: its engine knows first, what is new of its last extent becomes zero, then the map knows, and then its guest.
-    fn grow(&mut self, volume: usize) -> Result<(), String> {
-        let id = VolumeId(volume as u32);
-        let from = self.keeper.volumes[&id].size;
-        let to = Bytes(from.0 + (1 + self.rng.below(200)) * super::oracle::SECTOR as u64);
-        if self.growing[volume].is_some() {
-            return Ok(());
-        }
-        self.oracles[volume].grow(to.0);
-        if !self.engines[volume].grow(to) {
-            return Err("a volume that does not move cannot grow".into());
-        }
-        self.growing[volume] = Some((from, to));
-        let rest = self.engines[volume].map().rest_of_extent(from);
-        if rest.0 == 0 {
-            return self.grown(volume, Ok(()));
-        }
-        let zero = GuestRequest {
-            op: GuestOp::Zero,
-            offset: from.0,
-            length: rest.0,
-            fua: true,
-        };
-        self.engines[volume].submit(self.now_ns, GROWING, zero);
-        self.settle(volume)
-    }
-
-    fn grown(&mut self, volume: usize, zeroed: Result<(), Fault>) -> Result<(), String> {
-        let id = VolumeId(volume as u32);
-        let Some((from, to)) = self.growing[volume].take() else {
-            return Err("what grew was not to".into());
-        };
-        let before = self.keeper.volumes[&id].clone();
-        if zeroed.is_err() || before.size != from {
-            return Ok(());
-        }
-        let record = VolumeRecord { size: to, ..before };
-        let durable = self.keeper.commit(&[Change::SetVolume(record.clone())]);
-        self.look_at_disks();
-        self.tell_failures();
-        if durable.is_ok() && !self.crashed {
-            self.tally.grown += 1;
-            self.keeper.volumes.insert(id, record);
-        }
-        Ok(())
-    }
-
-    /// All extents of a volume, or some of them.
-    fn some_extents(&mut self, volume: usize) -> Option<ExtentRanges> {
-        if self.rng.below(2) == 0 {
-            return None;
-        }
-        // An engine may know of more, where the map could not be told.
-        let record = &self.keeper.volumes[&VolumeId(volume as u32)];
-        let count = record.extents(self.keeper.map.extent());
-        let (of, one) = (1 + self.rng.below(8), self.rng.below(count));
-        let chosen: Vec<u32> = (0..count)
-            .filter(|e| self.rng.below(of) == 0 || *e == one)
-            .map(|e| e as u32)
-            .collect();
-        Some(ExtentRanges::from_sorted(chosen))
-    }
-
-    fn watch_move(&mut self, volume: usize, order: &MoveOrder) {
-        let map = self.engines[volume].map();
-        self.stays[volume] = Some(Stays::new(order, map));
     }
 }

@@ -15,6 +15,7 @@ mod guest;
 mod io;
 mod life;
 mod oracle;
+mod orders;
 mod plan;
 mod rings;
 mod stays;
