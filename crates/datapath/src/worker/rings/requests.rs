@@ -20,6 +20,9 @@ const NOTHING_MAX: u32 = 16;
 /// Bytes that are copied out of one ring's requests in one turn, but for one request. Others wait behind it.
 const TURN_BYTES: u64 = 1 << 20;
 
+/// Requests that are taken from one ring in one turn: a guest that is told of some looks at them while the next are done.
+const TURN_REQUESTS: u32 = 16;
+
 impl Worker {
     /// A ring's guest has written to its event counter, or nobody is told of that any more.
     pub(in crate::worker) fn kicked(&mut self, ring: u32, outcome: Outcome) {
@@ -119,7 +122,7 @@ impl Worker {
                 requests, bytes, ..
             } = self.rings.guests[guest as usize];
             live.blocked = false;
-            if copied >= TURN_BYTES || taken >= REQUESTS_MAX {
+            if copied >= TURN_BYTES || taken >= TURN_REQUESTS {
                 return; // the rest in the next turn: what was held was the first of this one
             }
             if requests >= REQUESTS_MAX || bytes >= BYTES_MAX {
