@@ -269,6 +269,14 @@ impl<D: SlotSpace> Keeper<D> {
             },
             StoreRequest::Reserve { .. } => StoreReply::Reserved(Err(fault)),
             StoreRequest::Switch { .. } => StoreReply::Switched(Err(fault)),
+            StoreRequest::Unshare { extent, .. } => StoreReply::Unshared {
+                extent,
+                to: Err(fault),
+            },
+            StoreRequest::CopyUp { extent, .. } => StoreReply::CopiedUp {
+                extent,
+                done: Err(fault),
+            },
             StoreRequest::Free { slots } => {
                 slots.into_iter().for_each(|s| self.slots.give_back(s));
                 return None;
@@ -318,6 +326,19 @@ impl<D: SlotSpace> Keeper<D> {
                     changes.push(Change::Place { volume, extent, at });
                 }
                 Some(StoreReply::Switched(Ok(())))
+            }
+            StoreRequest::Unshare {
+                extent,
+                from,
+                prefer,
+            } => {
+                let to = self.unshare(volume, from, prefer, changes);
+                Some(StoreReply::Unshared { extent, to })
+            }
+            StoreRequest::CopyUp { extent, at } => {
+                changes.push(Change::CopyUp { volume, extent, at });
+                let done = Ok(());
+                Some(StoreReply::CopiedUp { extent, done })
             }
             StoreRequest::Free { slots } => {
                 for slot in slots {
@@ -408,6 +429,7 @@ mod members;
 mod open;
 mod places;
 mod second;
+mod snapshots;
 mod trouble;
 mod watch;
 

@@ -59,6 +59,19 @@
 //! Two writes to the same bytes that go to both ends could land in different order there; the second is therefore held
 //! until the first is complete.
 //!
+//! # Slots that others read too
+//!
+//! A snapshot of a volume reads its slots. An extent that is *shared* is copied to a slot of its own before it is written to (*copy-up*): a
+//! write is answered with [`Submission::NeedsCopy`], and waits. Nothing changes meanwhile, so there is no catching up.
+//!
+//! ```text
+//!   share()            begin_copy_up()                    copied_up()
+//!  ──▼── shared ────────▼──── copied, flushed, stored ──────▼── alone: writes go on, the slot from before is the others'
+//! ```
+//!
+//! A move takes shared extents along: they are alone at its target. Writes to those of the batch under way wait for its switch. A trim of a
+//! part of a shared extent does nothing; one of all of it makes a hole, as ever.
+//!
 //! # What it is not
 //!
 //! No durability: the driver makes the switch durable before it calls [`VolumeMap::switch`], and frees the sources only
@@ -75,6 +88,7 @@ mod mover;
 mod pace;
 mod relocation;
 mod selection;
+mod shared;
 mod slack;
 mod throttle;
 

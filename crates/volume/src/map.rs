@@ -6,6 +6,7 @@ use units::{Bytes, DeviceId};
 
 use crate::relocation::{Chunk, CopyStep, Relocation, RelocationError, Ticket};
 use crate::selection::Selection;
+use crate::shared::Shared;
 
 /// What a guest asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +78,14 @@ pub enum Submission {
         /// The first extent after the write.
         end: usize,
     },
+    /// A write to extents of which this one, at least, is in a slot that others read too: give it one of its own
+    /// ([`VolumeMap::begin_copy_up`]) and submit the write again.
+    NeedsCopy {
+        /// The first such extent.
+        extent: usize,
+        /// The first extent after the write.
+        end: usize,
+    },
 }
 
 /// A request past the end of the volume.
@@ -120,6 +129,12 @@ pub struct VolumeMap {
     relocation: Option<Box<Relocation>>,
     /// Number of relocations begun.
     generation: u64,
+    /// Extents in slots that others read too.
+    shared: Shared,
+    /// Those of them that are being copied to slots of their own.
+    copied_up: Vec<usize>,
+    /// A write waits for the relocation under way, as it touches an extent that is shared until the switch.
+    wanted: bool,
 }
 
 impl VolumeMap {
@@ -146,6 +161,9 @@ impl VolumeMap {
             holders: vec![],
             relocation: None,
             generation: 0,
+            shared: Shared::default(),
+            copied_up: vec![],
+            wanted: false,
         };
         for i in 0..map.extents.len() {
             let device = map.extents[i].device;
@@ -235,12 +253,16 @@ impl VolumeMap {
         &self.holders
     }
 
-    /// The one device that a request goes to, when that is so simple: no move under way, no holes, and a single holder.
+    /// The one device that a request goes to, when that is so simple: no move under way, no holes, nothing shared, and a single holder.
     /// This is the path of nearly all simulated requests.
     #[inline]
     pub fn sole_device(&self) -> Option<DeviceId> {
         match (&self.relocation, &self.holders[..]) {
-            (None, [(device, n)]) if *n as usize == self.extents.len() => Some(*device),
+            (None, [(device, n)])
+                if *n as usize == self.extents.len() && self.shared.is_empty() =>
+            {
+                Some(*device)
+            }
             _ => None,
         }
     }
@@ -250,7 +272,7 @@ impl VolumeMap {
     /// [`VolumeMap::submit`] has to say; always so for a request of no bytes.
     #[inline]
     pub fn lone_device(&self, offset: u64, length: u64) -> Option<DeviceId> {
-        if self.relocation.is_some() || !self.contains(offset, length) {
+        if self.relocation.is_some() || !self.shared.is_empty() || !self.contains(offset, length) {
             return None;
         }
         let range = self.extents_of(offset, length);
@@ -273,12 +295,13 @@ impl VolumeMap {
     }
 
     /// Makes a hole of an extent; what was its place is free once every request that was submitted before is complete.
-    /// `None` if it is a hole already, or is being moved.
+    /// `None` if it is a hole already, is being moved, or copied up.
     pub fn vacate(&mut self, extent: usize) -> Option<Location> {
-        let moved = self.relocation.as_ref().is_some_and(|r| r.moves(extent));
+        let moved = self.moves(extent) || self.is_copied_up(extent);
         if self.extents[extent] == HOLE || moved {
             return None;
         }
+        self.shared.remove(extent);
         let location = std::mem::replace(&mut self.extents[extent], HOLE);
         self.count(location.device, -1);
         Some(location)
@@ -308,6 +331,9 @@ impl VolumeMap {
         {
             return Ok(Submission::NeedsPlace { extent, end });
         }
+        if op != Op::Read && self.touches_shared(offset, length) {
+            return Ok(self.submit_shared(request));
+        }
         let ticket = match &mut self.relocation {
             Some(relocation) => match relocation.admit(request, out) {
                 None => {
@@ -320,6 +346,112 @@ impl VolumeMap {
         };
         self.split(request, out);
         Ok(Submission::Issued(ticket))
+    }
+
+    /// A request that changes something where others read too.
+    #[cold]
+    fn submit_shared(&mut self, Request { op, offset, length }: Request) -> Submission {
+        if op != Op::Write {
+            // What a trim is about need not go, and others still want it.
+            return Submission::Issued(None);
+        }
+        let range = self.extents_of(offset, length);
+        let end = range.end;
+        let mut shared = range.filter(|e| self.shared.contains(*e));
+        if shared.clone().any(|e| self.moves(e)) {
+            self.wanted = true;
+            return Submission::Held; // it has a slot of its own after the switch
+        }
+        let extent = shared.next().expect("it was looked for");
+        Submission::NeedsCopy { extent, end }
+    }
+
+    /// Whether a range touches an extent that is shared.
+    #[inline]
+    pub fn touches_shared(&self, offset: u64, length: u64) -> bool {
+        !self.shared.is_empty()
+            && self
+                .extents_of(offset, length)
+                .any(|e| self.shared.contains(e))
+    }
+
+    /// Others read the slot of an extent from now on, so that it is copied before it is written to. Writes to it that were submitted before
+    /// must be complete.
+    ///
+    /// # Panics
+    /// When it is a hole, or being moved.
+    pub fn share(&mut self, extent: usize) {
+        assert!(self.extents[extent] != HOLE, "a hole is nobody's");
+        assert!(!self.moves(extent), "what is shared is at rest");
+        self.shared.insert(extent);
+    }
+
+    /// [`VolumeMap::share`] of all extents that have a place.
+    pub fn share_all(&mut self) {
+        for extent in 0..self.extents.len() {
+            if self.extents[extent] != HOLE {
+                self.share(extent);
+            }
+        }
+    }
+
+    /// Whether an extent is in a slot that others read too, as far as is known here.
+    pub fn is_shared(&self, extent: usize) -> bool {
+        self.shared.contains(extent)
+    }
+
+    /// Begins to give a shared extent a slot of its own: nobody writes to it, moves it or makes a hole of it until that is over. Whether it
+    /// is to be done: not if it is not shared (any more), is being moved, or copied already.
+    pub fn begin_copy_up(&mut self, extent: usize) -> bool {
+        let begins = self.is_shared(extent) && !self.moves(extent) && !self.is_copied_up(extent);
+        if begins {
+            self.copied_up.push(extent);
+        }
+        begins
+    }
+
+    /// Whether an extent is being copied to a slot of its own.
+    pub fn is_copied_up(&self, extent: usize) -> bool {
+        self.copied_up.contains(&extent)
+    }
+
+    /// Whether one of these extents is.
+    pub fn copies_up(&self, selected: Selection<'_>) -> bool {
+        self.copied_up.iter().any(|e| selected.contains(*e))
+    }
+
+    /// The extent is at `at` from now on, and nobody else is there: its bytes are, durably, and the map of the array says so. Returns where it
+    /// was, which reads that were submitted before may still know.
+    pub fn copied_up(&mut self, extent: usize, at: Location) -> Location {
+        self.copy_up_over(extent);
+        self.shared.remove(extent);
+        let before = std::mem::replace(&mut self.extents[extent], at);
+        self.count(before.device, -1);
+        self.count(at.device, 1);
+        before
+    }
+
+    /// The extent stays where it is: it could not be copied, or (`alone`) nobody else reads its slot any more.
+    pub fn not_copied_up(&mut self, extent: usize, alone: bool) {
+        self.copy_up_over(extent);
+        if alone {
+            self.shared.remove(extent);
+        }
+    }
+
+    fn copy_up_over(&mut self, extent: usize) {
+        let at = self.copied_up.iter().position(|e| *e == extent);
+        self.copied_up
+            .swap_remove(at.expect("it is being copied up"));
+    }
+
+    /// Whether a write waits for the relocation under way: it should not be slow.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    fn moves(&self, extent: usize) -> bool {
+        self.relocation.as_ref().is_some_and(|r| r.moves(extent))
     }
 
     /// A flush covers every device that holds data of the volume, and both ends of a move.
@@ -406,7 +538,10 @@ impl VolumeMap {
         to: DeviceId,
         batch: Bytes,
     ) -> Option<std::ops::Range<usize>> {
-        let elsewhere = |e: &usize| self.extents[*e] != HOLE && self.extents[*e].device != to;
+        let elsewhere = |e: &usize| {
+            let at = self.extents[*e];
+            at != HOLE && at.device != to && !self.is_copied_up(*e)
+        };
         let most = (batch.0 / self.extent_bytes).max(1) as usize;
         match selected {
             Selection::Whole => {
@@ -463,6 +598,7 @@ impl VolumeMap {
             if source == HOLE {
                 return Err(RelocationError::Hole { extent });
             }
+            assert!(!self.is_copied_up(extent), "one copy of an extent at a time");
             if source == target {
                 return Err(RelocationError::AlreadyThere { extent });
             }
@@ -547,6 +683,7 @@ impl VolumeMap {
         let mut sources = Vec::with_capacity(targets.len());
         for (extent, target) in targets {
             let source = std::mem::replace(&mut self.extents[extent], target);
+            self.shared.remove(extent);
             self.count(source.device, -1);
             self.count(target.device, 1);
             sources.push(source);
@@ -561,6 +698,7 @@ impl VolumeMap {
         let over = self.relocation.as_ref().is_some_and(|r| r.drained());
         if over {
             self.relocation = None;
+            self.wanted = false;
         }
         over
     }

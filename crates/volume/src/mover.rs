@@ -244,6 +244,11 @@ impl<W> Mover<W> {
         matches!(self.phase, Phase::Cancelled { .. })
     }
 
+    /// Whether it is between two batches.
+    pub fn is_between(&self) -> bool {
+        matches!(self.phase, Phase::Choose)
+    }
+
     /// Whether it is stuck, and should be given up.
     pub fn is_stuck(&self, now_ns: u64) -> bool {
         let allowed_ns = self.progress_ns.max(self.pace.next_ns());
@@ -263,7 +268,7 @@ impl<W> Mover<W> {
         guests: Guests<'_>,
     ) -> Option<MoveStep> {
         match &self.phase {
-            Phase::Choose => Some(self.choose_batch(now_ns, map)),
+            Phase::Choose => self.choose_batch(now_ns, map),
             Phase::Earlier if !self.earlier => {
                 self.enter(now_ns, Phase::Copying { chunk: None });
                 self.copy_next(now_ns, map, guests)
@@ -299,26 +304,32 @@ impl<W> Mover<W> {
         self.progress_ns = now_ns;
     }
 
-    fn choose_batch(&mut self, now_ns: u64, map: &VolumeMap) -> MoveStep {
+    /// None while all that is left of it is being copied up.
+    fn choose_batch(&mut self, now_ns: u64, map: &VolumeMap) -> Option<MoveStep> {
         if self.stop.is_some() {
-            return MoveStep::Over;
+            return Some(MoveStep::Over);
         }
         let (to, selection) = (self.order.to, self.order.selection());
         let next = |cursor| map.next_batch(selection, cursor, to, self.limits.batch);
         // Extents before the cursor may have been placed elsewhere since: look again from the start.
         let Some(range) = next(self.cursor).or_else(|| next(0)) else {
-            return MoveStep::Over;
+            return (!map.copies_up(selection)).then_some(MoveStep::Over);
         };
         let moves = |e: &usize| {
             let elsewhere = map.location(*e).is_some_and(|l| l.device != to);
-            elsewhere && selection.contains(*e)
+            elsewhere && selection.contains(*e) && !map.is_copied_up(*e)
         };
-        let extents: Vec<usize> = range.clone().filter(moves).collect();
-        let count = extents.len();
+        let mut extents: Vec<usize> = range.clone().filter(moves).collect();
         self.cursor = range.end;
+        if let Some(shared) = extents.iter().position(|e| map.is_shared(*e)) {
+            // Writes to it wait for the switch of its batch.
+            extents.truncate(shared.max(1));
+            self.cursor = extents.last().expect("one is left") + 1;
+        }
+        let count = extents.len();
         let first = range.start;
         self.enter(now_ns, Phase::Reserving { first, extents });
-        MoveStep::Reserve { device: to, count }
+        Some(MoveStep::Reserve { device: to, count })
     }
 
     /// Slots on the target, as many as were asked for, or why there are none. `losses` are those that the target has had so far.
@@ -344,7 +355,7 @@ impl<W> Mover<W> {
         for (extent, slot) in extents.into_iter().zip(slots) {
             assert_eq!(slot.device, to, "slots are on the target");
             let gone = map.location(extent).is_none_or(|l| l.device == to);
-            if stays || gone {
+            if stays || gone || map.is_copied_up(extent) {
                 unused.push(slot);
             } else {
                 targets.resize(extent - first, None);
@@ -375,7 +386,7 @@ impl<W> Mover<W> {
         guests: Guests<'_>,
     ) -> Option<MoveStep> {
         let next_ns = self.pace.next_ns();
-        if now_ns < next_ns {
+        if now_ns < next_ns && !map.is_wanted() {
             let told = std::mem::replace(&mut self.wake_ns, next_ns) == next_ns;
             return (!told).then_some(MoveStep::Wake(next_ns));
         }

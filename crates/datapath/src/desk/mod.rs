@@ -211,8 +211,8 @@ impl Desk {
         let record = self.volume(name)?;
         let id = record.id;
         let (map, resume, lost) = self.with_keeper(move |keeper| -> Result<_> {
-            let places = match record.health {
-                Health::Whole => keeper.map.places(id).map_err(text)?,
+            let map = match record.health {
+                Health::Whole => keeper.volume_map(&record).map_err(text)?,
                 Health::Damaged => {
                     return Err(format!(
                         "volume {:?} is damaged: `terrace volume check` says how",
@@ -220,7 +220,6 @@ impl Desk {
                     ));
                 }
             };
-            let map = VolumeMap::at(record.size, keeper.map.extent(), places);
             let moves = keeper.map.moves().map_err(text)?;
             let order = moves
                 .into_iter()

@@ -95,23 +95,8 @@ impl Desk {
             }
         }
         let cut = self.detach(name, id, guests)?;
-        let removed = self.with_keeper(move |keeper| -> Result<()> {
-            let places = keeper.map.extents(id).map_err(text)?;
-            keeper
-                .commit(&[Change::RemoveVolume(id)])
-                .map_err(refused)?;
-            let removed = keeper.volumes.remove(&id);
-            if removed.is_none_or(|v| v.health == Health::Damaged) {
-                // Another volume may have the same slots: they are only free when the map is read again.
-                return Ok(());
-            }
-            for place in places {
-                if let array::Extent::At(place) = place {
-                    keeper.slots.give_back(place);
-                }
-            }
-            Ok(())
-        });
+        let removed = self
+            .with_keeper(move |keeper| keeper.remove_volume(id).map_err(refused));
         if let Err(why) = removed.and_then(|removed| removed) {
             // It is still there, so it is served as before.
             let served = match self.server {

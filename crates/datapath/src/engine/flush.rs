@@ -151,7 +151,7 @@ impl<G> Engine<G> {
 
     /// The volume comes to a device on which it has nothing: what was lost there is not its own.
     pub(super) fn begins_on(&mut self, device: DeviceId) {
-        let holds = self.map.holders().iter().any(|h| h.0 == device);
+        let holds = self.map.holders().iter().any(|h| h.0 == device) || self.copies_up_to(device);
         if !holds && self.unsure.values().all(|d| *d != device) {
             let dirt = self.dirt_of(device);
             dirt.told = dirt.losses;
@@ -273,6 +273,7 @@ impl<G> Engine<G> {
                     self.part_done(request, false, result);
                 }
                 Owner::MoveFlush { batch } => self.move_flush_done(batch),
+                Owner::CopyUpFlush(number) => self.copy_up_flushed(number),
                 _ => unreachable!("others do not wait for flushes"),
             }
         }

@@ -28,12 +28,14 @@
 //! - *Late writes*: a write that was answered with an error because its device hangs may still land. Requests that overlap
 //!   it wait until it has ended one way or the other (and are themselves answered with an error when they waited too long).
 
+mod copy_up;
 mod failure;
 mod flush;
 mod grace;
 mod judged;
 mod mover;
 mod places;
+mod rest;
 mod retry;
 mod words;
 
@@ -46,12 +48,14 @@ use units::{Bytes, DeviceId};
 use volume::{DeviceIo, GuestLatency, Mover, Others, Request, Submission, Ticket, VolumeMap};
 
 pub use failure::{Failure, StopReason};
+use copy_up::CopyUp;
 use flush::Dirt;
 use grace::{Epoch, Grace};
 use judged::JudgedLatency;
 pub use mover::{MoveEnd, MoveStatus};
 pub use places::Presence;
 use places::Quarantined;
+use rest::Rest;
 use retry::{Retry, overlap};
 pub use volume::MoveOrder;
 pub use words::{
@@ -103,6 +107,9 @@ enum Owner {
     MoveFlush {
         batch: u64,
     },
+    CopyUpRead(u32),
+    CopyUpWrite(u32),
+    CopyUpFlush(u32),
     /// Those who wait for it are listed elsewhere.
     Flush,
 }
@@ -165,6 +172,9 @@ pub struct Engine<G> {
     /// Writes that were answered with an error and may still land.
     zombies: u32,
     mover: Option<Mover<StopReason>>,
+    /// Extents that are given slots of their own.
+    copy_ups: Slab<CopyUp>,
+    rest: Option<Rest>,
     /// Ends with the last request from before the batch that is being moved.
     earlier: Option<Epoch>,
     latency: GuestLatency,
@@ -199,6 +209,8 @@ impl<G> Engine<G> {
             unsure: BTreeMap::new(),
             zombies: 0,
             mover: None,
+            copy_ups: Slab::new(),
+            rest: None,
             earlier: None,
             latency: GuestLatency::default(),
             judged: JudgedLatency::default(),
@@ -221,7 +233,7 @@ impl<G> Engine<G> {
         if self.map.size().0 >= size.0 {
             return true;
         }
-        let still = self.mover.is_none() && !self.map.relocating();
+        let still = self.mover.is_none() && !self.map.relocating() && self.copy_ups.is_empty();
         if still {
             self.map.grow(size);
         }
@@ -240,7 +252,10 @@ impl<G> Engine<G> {
 
     /// Whether nothing is in flight: no request, no I/O, no move.
     pub fn at_rest(&self) -> bool {
-        self.requests.is_empty() && self.ios.is_empty() && self.mover.is_none()
+        self.requests.is_empty()
+            && self.ios.is_empty()
+            && self.mover.is_none()
+            && self.copy_ups.is_empty()
     }
 
     /// Number of requests in flight or waiting.
@@ -298,7 +313,11 @@ impl<G> Engine<G> {
             Owner::Guest { request, mirror } => self.part_done(request, mirror, result),
             Owner::CopyRead => self.copy_read_done(result, zeroes),
             Owner::CopyWrite => self.copy_write_done(result),
-            Owner::Flush | Owner::MoveFlush { .. } => self.flush_done(state.device, result),
+            Owner::CopyUpRead(number) => self.copy_up_read(number, result, zeroes),
+            Owner::CopyUpWrite(number) => self.copy_up_written(number, result),
+            Owner::Flush | Owner::MoveFlush { .. } | Owner::CopyUpFlush(_) => {
+                self.flush_done(state.device, result);
+            }
         }
         self.settle();
     }
@@ -311,6 +330,8 @@ impl<G> Engine<G> {
             StoreReply::Vacated { extents, done } => self.vacated(&extents, done),
             StoreReply::Reserved(slots) => self.reserved(slots),
             StoreReply::Switched(done) => self.switched(done),
+            StoreReply::Unshared { extent, to } => self.unshared(extent, to),
+            StoreReply::CopiedUp { extent, done } => self.copied_up(extent, done),
         }
         self.settle();
     }
@@ -354,6 +375,7 @@ impl<G> Engine<G> {
                 self.zombies += 1;
             }
         }
+        self.rest_in_time();
         self.settle();
     }
 
@@ -393,6 +415,9 @@ impl<G> Engine<G> {
         if self.zombies > 0 && self.overlaps_zombie(request) {
             return false;
         }
+        if self.changes_wait() && request.op.changes() {
+            return false;
+        }
         let vacated = match request.op {
             // During a move a trim gives space back, but not the slot.
             GuestOp::Trim if !self.map.relocating() => self.vacate_whole(request),
@@ -416,6 +441,10 @@ impl<G> Engine<G> {
             Submission::Held => false,
             Submission::NeedsPlace { extent, end } => {
                 self.ask_for_places(extent as u32..end as u32);
+                false
+            }
+            Submission::NeedsCopy { extent, end } => {
+                self.ask_for_copies(extent as u32..end as u32);
                 false
             }
         };
@@ -599,7 +628,9 @@ impl<G> Engine<G> {
                 }
             }
             self.release_quarantine();
+            self.ask_store_again();
             self.step_move();
+            self.come_to_rest();
             if self.retry.is_none() {
                 break;
             }

@@ -134,6 +134,9 @@ impl<G> Engine<G> {
     }
 
     pub(super) fn step_move(&mut self) {
+        if self.moves_wait() && self.mover.as_ref().is_some_and(|m| m.is_between()) {
+            return;
+        }
         let Some(mover) = &mut self.mover else { return };
         if self.earlier.take_if(|e| self.grace.passed(*e)).is_some() {
             mover.earlier_complete(&mut self.map);

@@ -60,7 +60,7 @@ impl<G> Engine<G> {
     }
 
     /// Fails the writes that wait for one of these extents.
-    fn fail_waiting(&mut self, extents: &[u32], fault: Fault) {
+    pub(super) fn fail_waiting(&mut self, extents: &[u32], fault: Fault) {
         let extent_bytes = self.map.extent_bytes().0;
         let mut waiting = std::mem::take(&mut self.waiting);
         let wants = |request: GuestRequest| {
@@ -91,8 +91,15 @@ impl<G> Engine<G> {
     /// How the volume core routes a request. Zeroes are nothing to write where there is a hole; unless the durable map may
     /// know better, after a crash: then they get a place.
     pub(super) fn routed_as(&self, request: GuestRequest) -> Op {
-        if request.op != GuestOp::Zero || request.length == 0 || self.unsure.is_empty() {
+        if request.op != GuestOp::Zero || request.length == 0 {
             return request.op.routed_as();
+        }
+        // Zeroes are no news that may be dropped where others read the slot too.
+        if self.map.touches_shared(request.offset, request.length) {
+            return Op::Write;
+        }
+        if self.unsure.is_empty() {
+            return Op::Trim;
         }
         let extent_bytes = self.map.extent_bytes().0;
         let first = (request.offset / extent_bytes) as u32;

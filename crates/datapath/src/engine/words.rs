@@ -109,6 +109,8 @@ pub enum DataRef {
     },
     /// Of the move's copy buffer.
     Copy,
+    /// Of a buffer for an extent that is given a slot of its own, by its number.
+    CopyUp(u32),
     /// None.
     None,
 }
@@ -158,6 +160,23 @@ pub enum StoreRequest {
         /// Extents and their new places.
         places: Vec<(u32, Location)>,
     },
+    /// A slot for an extent that is in one that others have too: on `prefer` while it has room, else as for [`StoreRequest::Place`], with any
+    /// content; none if nobody else has it (any more).
+    Unshare {
+        /// The extent.
+        extent: u32,
+        /// Where it is.
+        from: Location,
+        /// Where the slot should be.
+        prefer: DeviceId,
+    },
+    /// This is the place of an extent now, durably, and what it holds may differ from what others have of it.
+    CopyUp {
+        /// The extent.
+        extent: u32,
+        /// Its new place.
+        at: Location,
+    },
     /// Nobody knows these slots any more. No answer.
     Free {
         /// The slots.
@@ -188,6 +207,20 @@ pub enum StoreReply {
     Reserved(Result<Vec<Location>, Fault>),
     /// To `Switch`. An error means that it may or may not be durable.
     Switched(Result<(), Fault>),
+    /// To `Unshare`.
+    Unshared {
+        /// The extent that was asked for.
+        extent: u32,
+        /// The slot, or why there is none; nothing if it needs none.
+        to: Result<Option<Location>, Fault>,
+    },
+    /// To `CopyUp`. An error means that it may or may not be durable.
+    CopiedUp {
+        /// The extent that was asked for.
+        extent: u32,
+        /// Whether it is durable.
+        done: Result<(), Fault>,
+    },
 }
 
 /// Why a request failed, as the guest is told.
@@ -250,6 +283,8 @@ pub enum Effect<G> {
     Wake(u64),
     /// The move is over.
     MoveEnded(MoveEnd),
+    /// The volume is at rest, or could not be brought to it in time.
+    AtRest(bool),
 }
 
 /// Whether a copy's chunk holds only zeroes: its target is then zeroed instead of written, which keeps it sparse.

@@ -50,7 +50,14 @@ impl<D: SlotSpace> Keeper<D> {
             let taken = match &reply {
                 StoreReply::Placed { places, .. } => places.as_ref().ok(),
                 StoreReply::Reserved(slots) => slots.as_ref().ok(),
-                StoreReply::Vacated { .. } | StoreReply::Switched(_) => None,
+                StoreReply::Unshared { to, .. } => {
+                    let taken = to.ok().flatten();
+                    taken.into_iter().for_each(|slot| self.slots.give_back(slot));
+                    None
+                }
+                StoreReply::Vacated { .. }
+                | StoreReply::Switched(_)
+                | StoreReply::CopiedUp { .. } => None,
             };
             for slot in taken.into_iter().flatten() {
                 self.slots.give_back(*slot);
@@ -130,8 +137,12 @@ impl<D: SlotSpace> Keeper<D> {
                 held.durable.get_or_insert(durable);
             }
         }
-        if let Some(Held { answers, .. }) = self.held.take_if(|h| h.durable == Some(false)) {
+        if let Some(Held {
+            changes, answers, ..
+        }) = self.held.take_if(|h| h.durable == Some(false))
+        {
             self.read_records();
+            self.snapshots_undone(&changes);
             return self.undone(answers);
         }
         if !self.map.confirmed() && self.renew().is_err() {
@@ -200,5 +211,13 @@ fn failed(reply: StoreReply) -> StoreReply {
         },
         StoreReply::Reserved(slots) => StoreReply::Reserved(Err(slots.err().unwrap_or(fault))),
         StoreReply::Switched(_) => StoreReply::Switched(Err(fault)),
+        StoreReply::Unshared { extent, to } => StoreReply::Unshared {
+            extent,
+            to: Err(to.err().unwrap_or(fault)),
+        },
+        StoreReply::CopiedUp { extent, .. } => StoreReply::CopiedUp {
+            extent,
+            done: Err(fault),
+        },
     }
 }

@@ -263,20 +263,28 @@ impl<D: SlotSpace> Keeper<D> {
         let mut used = vec![];
         let (mut lost, mut contested) = (false, vec![]);
         for volume in volumes.values() {
-            for extent in map.extents(volume.id)? {
+            for (number, extent) in map.extents(volume.id)?.into_iter().enumerate() {
                 match (extent, volume.health) {
-                    (Extent::At(location), Health::Whole) => used.push(location),
+                    (Extent::At(at), Health::Whole) => used.push(Used {
+                        at,
+                        family: volume.family(),
+                        extent: number as u32,
+                    }),
                     // Others may claim the same slot; none of them is served, and the slot is nobody else's.
-                    (Extent::At(location), Health::Damaged) => contested.push(location),
+                    (Extent::At(at), Health::Damaged) => contested.push(Used {
+                        at,
+                        family: volume.family(),
+                        extent: number as u32,
+                    }),
                     (Extent::Lost, _) => lost = true,
                     (Extent::Hole, _) => {}
                 }
             }
         }
-        used.sort();
-        contested.sort();
-        contested.dedup();
-        contested.retain(|c| used.binary_search(c).is_err());
+        used.sort_by_key(|u| u.at);
+        contested.sort_by_key(|c| c.at);
+        contested.dedup_by_key(|c| c.at);
+        contested.retain(|c| used.binary_search_by_key(&c.at, |u| u.at).is_err());
         used.append(&mut contested);
         let all: Vec<DeviceRecord> = records.values().cloned().collect();
         let mut slots = Slots::new(&all, used.into_iter())?;

@@ -117,6 +117,24 @@ impl<D: SlotSpace> Keeper<D> {
         Ok(places)
     }
 
+    /// A slot for an extent that others have too; none if it is alone.
+    pub(super) fn unshare(
+        &mut self,
+        volume: VolumeId,
+        from: Location,
+        prefer: DeviceId,
+        changes: &mut Vec<Change>,
+    ) -> Result<Option<Location>, Fault> {
+        if self.slots.owners(from) < 2 {
+            return Ok(None);
+        }
+        match self.place_all(volume, 1, Some(prefer), changes) {
+            Ok(places) => Ok(places.first().copied()),
+            Err(NoPlace::Full) => Err(Fault::NoSpace),
+            Err(NoPlace::NotInTime) => Err(Fault::Io),
+        }
+    }
+
     /// Devices to try for a new extent: the preferred one, the home tier, the tiers below it, those above it from the
     /// nearest on; within a tier the one with most room.
     fn candidates(&self, home: TierId, prefer: Option<DeviceId>) -> Vec<DeviceId> {

@@ -73,6 +73,7 @@ impl Worker {
     /// Carries out what a volume's engine wants.
     pub(super) fn carry_out(&mut self, volume: u32) {
         let mut effects = std::mem::take(&mut self.effects);
+        let mut at_rest = None;
         loop {
             let live = self.volumes[volume as usize]
                 .as_mut()
@@ -118,10 +119,14 @@ impl Worker {
                     }
                     Effect::Wake(at_ns) => self.timers.at(at_ns, Due::Wake(volume)),
                     Effect::MoveEnded(end) => self.move_ended(volume, end),
+                    Effect::AtRest(still) => at_rest = Some(still),
                 }
             }
         }
         self.effects = effects;
+        if let Some(still) = at_rest {
+            self.at_rest(volume, still);
+        }
     }
 
     fn start_device(&mut self, volume: u32, request: DeviceRequest) {
@@ -149,9 +154,18 @@ impl Worker {
                 }
                 (Some(buf.clone()), 0)
             }
+            DataRef::CopyUp(number) => {
+                let buf = live.copies_up.entry(number);
+                let buf = buf.or_insert_with(|| Buf::new(length as usize));
+                if (buf.len() as u64) < length {
+                    *buf = Buf::new(length as usize);
+                }
+                (Some(buf.clone()), 0)
+            }
             DataRef::None => (None, 0),
         };
         let background = data == DataRef::Copy;
+        let copies = matches!(data, DataRef::Copy | DataRef::CopyUp(_));
         let opening = self.opening_of(device.0);
         let handle = self.devices[device.index()]
             .clone()
@@ -167,6 +181,7 @@ impl Worker {
             from,
             done: 0,
             background,
+            copies,
             not_before_ns: handle.stages.over_at(self.now_ns, counted_as(kind), length),
             zeroing: Zeroing::Asked,
             opening,
@@ -384,7 +399,7 @@ impl Worker {
             let device = device.expect("it was in use");
             device.completed(counted_as(live.kind), live.length);
         }
-        let copies = live.background && live.kind == IoKind::Read && live.result.is_ok();
+        let copies = live.copies && live.kind == IoKind::Read && live.result.is_ok();
         let zeroes = match &live.buf {
             Some(buf) if copies => buf.with(0..live.length as usize, all_zeroes),
             _ => Zeroes::No,

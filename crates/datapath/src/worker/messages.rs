@@ -1,6 +1,7 @@
 //! What other threads ask of a worker.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -96,6 +97,10 @@ pub enum Message {
     Ring(RingOrder),
     /// Something to do at a volume's stages.
     AtStages(VolumeId, Call),
+    /// Bring a volume to rest; told when it is, and all that was answered is durable. It stays so until [`Message::GoOn`].
+    Rest(VolumeId, Sender<Result<(), Fault>>),
+    /// A volume that is at rest goes on; if that is said, its slots are others' too.
+    GoOn(VolumeId, bool),
     /// A question about a volume.
     Ask(VolumeId, Question, Sender<Result<Answer, String>>),
     /// How are all volumes? The time is when that was asked, in nanoseconds.
@@ -304,6 +309,8 @@ impl Worker {
                     now_ns: self.now_ns,
                 }));
             }
+            Message::Rest(volume, answer) => self.rest(volume, answer),
+            Message::GoOn(volume, shared) => self.go_on(volume, shared),
             Message::Ask(volume, question, sender) => {
                 let answer = self.ask(volume, question);
                 let _ = sender.send(answer); // whoever asked may have gone
@@ -338,6 +345,8 @@ impl Worker {
             objective: setup.objective,
             slack: Slack::Unbound,
             copy: None,
+            copies_up: BTreeMap::new(),
+            resting: None,
             last_move: None,
             detached: None,
         });

@@ -18,6 +18,7 @@ mod guests;
 mod messages;
 mod polling;
 mod remote;
+mod rest;
 mod rings;
 mod samples;
 mod slack;

@@ -1,12 +1,13 @@
 //! A volume on its worker, with the stages that its requests pass.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use units::VolumeId;
 use volume::Slack;
 
-use crate::engine::{Engine, IoKind};
+use crate::engine::{Engine, Fault, IoKind};
 use crate::io::{Buf, Urgency};
 use crate::objective::SharedObjective;
 use crate::stages::Stages;
@@ -27,6 +28,10 @@ pub(super) struct LiveVolume {
     pub(super) slack: Slack,
     /// For chunks of a move, made when the first one is copied.
     pub(super) copy: Option<Arc<Buf>>,
+    /// For extents that are given slots of their own, by number; a few at most.
+    pub(super) copies_up: BTreeMap<u32, Arc<Buf>>,
+    /// Who waits until it is at rest.
+    pub(super) resting: Option<Sender<Result<(), Fault>>>,
     /// How the last move ended.
     pub(super) last_move: Option<super::LastMove>,
     /// Whoever waits for it to be let go, and how many connections were cut for it.
@@ -48,6 +53,8 @@ pub(super) struct LiveIo {
     /// Bytes done; the kernel may do less than was asked for.
     pub(super) done: u64,
     pub(super) background: bool,
+    /// What it reads is written elsewhere.
+    pub(super) copies: bool,
     pub(super) zeroing: Zeroing,
     /// The opening of its device that it is for: it does not go on with another one.
     pub(super) opening: u32,
@@ -57,7 +64,7 @@ pub(super) struct LiveIo {
     pub(super) by_buffer: Option<Box<ByBuffer>>,
     /// A stage of the device lets it be over no earlier.
     pub(super) not_before_ns: u64,
-    pub(super) result: Result<(), crate::engine::Fault>,
+    pub(super) result: Result<(), Fault>,
 }
 
 impl LiveIo {

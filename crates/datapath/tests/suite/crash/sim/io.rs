@@ -35,6 +35,9 @@ impl Life<'_> {
         match (request.kind, request.data) {
             (IoKind::Read, _) => bytes = vec![0; length as usize],
             (IoKind::Write { .. }, DataRef::Copy) => bytes = self.copies[volume].clone(),
+            (IoKind::Write { .. }, DataRef::CopyUp(number)) => {
+                bytes = self.copies_up[&(volume, number)].clone();
+            }
             (IoKind::Write { .. }, _) => bytes = vec![0; length as usize],
             _ => {}
         }
@@ -279,6 +282,11 @@ impl Life<'_> {
                     zeroes = Zeroes::All;
                 }
                 self.copies[volume] = live.bytes;
+            } else if let DataRef::CopyUp(number) = live.request.data {
+                if live.bytes.iter().all(|b| *b == 0) {
+                    zeroes = Zeroes::All;
+                }
+                self.copies_up.insert((volume, number), live.bytes);
             } else if let DataRef::Guest { from, .. } = live.request.data
                 && let Some(asked) = live.asked.and_then(|op| self.asked.get_mut(&op))
             {

@@ -28,7 +28,17 @@ use super::oracle::Oracle;
 use super::orders::GROWING;
 use super::plan::{Faults, Plan, TIMEOUT_NS};
 use super::rings::{LiveRing, RingGuest};
+use super::snapshots::{Kept, SNAPSHOT};
 use super::stays::Stays;
+
+/// A volume's engine as it starts.
+pub(super) fn engine_of(map: VolumeMap, plan: &Plan, keeper: &Keeper<SimDevice>) -> Engine<u64> {
+    let mut engine = Engine::new(map, plan.limits);
+    for (id, lost) in &keeper.lost {
+        engine.device_lost(*id, lost.unflushed);
+    }
+    engine
+}
 
 /// Something that happens at a time.
 #[derive(Debug)]
@@ -148,6 +158,12 @@ pub struct Life<'a> {
     pub(super) to_come: u64,
     /// Buffers of the moves.
     pub(super) copies: Vec<Vec<u8>>,
+    /// Buffers for extents that are given slots of their own, by volume and number.
+    pub(super) copies_up: BTreeMap<(usize, u32), Vec<u8>>,
+    /// What snapshots hold.
+    pub(super) snapshots: &'a mut Vec<Kept>,
+    /// A volume that may have been made what a snapshot was.
+    pub(super) in_doubt: Option<usize>,
     /// What the moves under way must leave alone, by volume.
     pub(super) stays: Vec<Option<Stays>>,
     store_queue: VecDeque<(usize, VolumeId, StoreRequest)>,
@@ -181,6 +197,7 @@ impl<'a> Life<'a> {
         accept: &AcceptLoss,
         oracles: &'a mut Vec<Oracle>,
         rings: &'a mut Vec<Option<RingGuest>>,
+        snapshots: &'a mut Vec<Kept>,
         next_op: &'a mut u64,
         tally: &'a mut Tally,
     ) -> Result<Self, NotStarted> {
@@ -283,8 +300,8 @@ impl<'a> Life<'a> {
         for i in 0..plan.volumes.len() {
             // It may have grown since.
             let size = &keeper.volumes[&VolumeId(i as u32)].size.0;
-            let map = match keeper.map.places(VolumeId(i as u32)) {
-                Ok(at) => VolumeMap::at(units::Bytes(*size), keeper.map.extent(), at),
+            let map = match keeper.volume_map(&keeper.volumes[&VolumeId(i as u32)]) {
+                Ok(map) => map,
                 // The disk has stopped, and so has the process.
                 Err(_) if crashed => VolumeMap::at(
                     units::Bytes(*size),
@@ -293,11 +310,7 @@ impl<'a> Life<'a> {
                 ),
                 Err(error) => return Err(wrong(&error)),
             };
-            let mut engine = Engine::new(map, plan.limits);
-            for (id, lost) in &keeper.lost {
-                engine.device_lost(*id, lost.unflushed);
-            }
-            engines.push(engine);
+            engines.push(engine_of(map, plan, &keeper));
         }
         tally.lost_at_start += keeper.lost.len() as u64;
         let lost = keeper.lost.values();
@@ -343,6 +356,9 @@ impl<'a> Life<'a> {
             next_op,
             to_come: plan.requests,
             copies: vec![vec![]; n],
+            copies_up: BTreeMap::new(),
+            snapshots,
+            in_doubt: None,
             stays: vec![None; n],
             store_queue: VecDeque::new(),
             keeper_called: false,
@@ -529,6 +545,11 @@ impl<'a> Life<'a> {
                     } => {
                         if guest == GROWING {
                             self.grown(volume, result)?;
+                        } else if guest == SNAPSHOT {
+                            self.take_snapshot(volume, result)?;
+                            if self.crashed {
+                                return Ok(());
+                            }
                         } else if !self.answer_ring(volume, guest, result, &gaps) {
                             self.answered(volume, guest, result, &gaps)?;
                         }
@@ -544,6 +565,7 @@ impl<'a> Life<'a> {
                     Effect::Wake(at_ns) => {
                         self.after(at_ns.saturating_sub(self.now_ns), Event::Wake(volume));
                     }
+                    Effect::AtRest(still) => self.at_rest(volume, still)?,
                     Effect::MoveEnded(end) => {
                         let stays = self.stays[volume].take().expect("it was begun");
                         stays.ended(&end, self.engines[volume].map())?;

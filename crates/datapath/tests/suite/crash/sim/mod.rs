@@ -18,6 +18,7 @@ mod oracle;
 mod orders;
 mod plan;
 mod rings;
+mod snapshots;
 mod stays;
 mod world;
 
@@ -58,6 +59,16 @@ pub struct Tally {
     pub stopped: u64,
     /// Volumes that were made larger.
     pub grown: u64,
+    /// Snapshots that were taken.
+    pub snapshots: u64,
+    /// Of these, deleted.
+    pub snapshots_deleted: u64,
+    /// Volumes that were made what a snapshot of them was.
+    pub restored: u64,
+    /// Volumes that could not be brought to rest in time.
+    pub restless: u64,
+    /// Extents that were given slots of their own.
+    pub copied_up: u64,
     /// I/O errors.
     pub errors: u64,
     /// Steps of direct I/O that went through a buffer.

@@ -393,6 +393,34 @@ impl Oracle {
         Ok(())
     }
 
+    /// A sector of a volume at rest, read past its engine.
+    pub fn is_now(&self, at: usize, sector: &[u8]) -> Result<(), String> {
+        let found = seq_of(self.volume, at as u64, sector);
+        let value =
+            found.map_err(|e| self.told("at rest", at as u64, &e, true))?;
+        let now = |v: &Version| v.value == value && v.replaced.is_none();
+        match self.sectors[at].iter().any(now) {
+            true => Ok(()),
+            false => Err(self.told("at rest", at as u64, &format!("request {value}"), true)),
+        }
+    }
+
+    /// The volume is what it was when a snapshot was taken.
+    pub fn restored(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.sectors.iter_mut().for_each(Vec::clear);
+        self.may_be_restored(bytes)
+    }
+
+    /// It may be.
+    pub fn may_be_restored(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let now = self.now();
+        for (at, sector) in bytes.chunks(SECTOR).enumerate() {
+            let value = seq_of(self.volume, at as u64, sector)?;
+            self.sectors[at].push(Version::settled(value, now, true));
+        }
+        Ok(())
+    }
+
     fn told(&self, when: &str, at: u64, found: &str, live: bool) -> String {
         let all: Vec<String> = self.sectors[at as usize]
             .iter()

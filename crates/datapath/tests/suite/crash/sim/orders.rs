@@ -22,6 +22,9 @@ impl Life<'_> {
             let wait_ns = self.some(self.plan.order_ns);
             self.after(wait_ns, Event::Order(volume));
         }
+        if self.plan.snapshots && self.rng.below(4) == 0 {
+            return self.order_snapshot(volume);
+        }
         if self.engines[volume].move_status().is_some() {
             if self.rng.below(3) == 0 {
                 self.engines[volume].cancel_move(self.now_ns);
@@ -73,7 +76,7 @@ impl Life<'_> {
         let id = VolumeId(volume as u32);
         let from = self.keeper.volumes[&id].size;
         let to = Bytes(from.0 + (1 + self.rng.below(200)) * super::oracle::SECTOR as u64);
-        if self.growing[volume].is_some() {
+        if self.growing[volume].is_some() || self.engines[volume].rests() {
             return Ok(());
         }
         self.oracles[volume].grow(to.0);

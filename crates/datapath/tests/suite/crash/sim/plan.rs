@@ -101,6 +101,8 @@ pub struct Plan {
     pub tampering: Tampering,
     /// Of a thousand lives, how many end in good order.
     pub closes: u64,
+    /// Whether snapshots are taken.
+    pub snapshots: bool,
     /// Once there are two copies of the map, one of them is missing for a life, and the other one for the next, and neither start comes to
     /// its end: each copy may have proposed then to go on alone.
     pub alternates: bool,
@@ -167,8 +169,10 @@ impl Plan {
         let rings = rings
             .map(|_| (rng.below(3) == 0).then(|| rng.below(3) == 0))
             .collect();
+        let snapshots = rng.below(2) == 0;
         Self {
             volumes,
+            snapshots,
             rings,
             devices,
             limits: EngineLimits {

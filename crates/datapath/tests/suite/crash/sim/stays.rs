@@ -9,6 +9,12 @@ pub struct Stays {
     order: MoveOrder,
     /// Where every extent was when it was last seen.
     at: Vec<Option<Location>>,
+    /// Those of which others had the slots too: they may go elsewhere.
+    shared: Vec<bool>,
+}
+
+fn shared(map: &VolumeMap) -> Vec<bool> {
+    (0..map.extents()).map(|e| map.is_shared(e)).collect()
 }
 
 fn places(map: &VolumeMap) -> Vec<Option<Location>> {
@@ -21,6 +27,7 @@ impl Stays {
         Self {
             order: order.clone(),
             at: places(map),
+            shared: shared(map),
         }
     }
 
@@ -29,7 +36,8 @@ impl Stays {
         let now = places(map);
         for (extent, (was, is)) in self.at.iter().zip(&now).enumerate() {
             let named = self.order.selection().contains(extent);
-            if !named && was.is_some() && is.is_some() && was != is {
+            let alone = !self.shared[extent];
+            if !named && was.is_some() && is.is_some() && was != is && alone {
                 return Err(format!(
                     "extent {extent} went from {was:?} to {is:?}, and the move names only {:?}",
                     self.order.extents
@@ -37,6 +45,7 @@ impl Stays {
             }
         }
         self.at = now;
+        self.shared = shared(map);
         Ok(())
     }
 
@@ -62,7 +71,9 @@ pub fn settled(engine: &Engine<u64>) -> Vec<(usize, Location)> {
     });
     let moves = |e: usize| moving.as_ref().is_some_and(|o| o.selection().contains(e));
     let placed = (0..map.extents()).filter_map(|e| Some((e, map.location(e)?)));
-    placed.filter(|(e, _)| !moves(*e)).collect()
+    placed
+        .filter(|(e, _)| !moves(*e) && !map.is_shared(*e))
+        .collect()
 }
 
 /// What was settled before a crash is there after it.

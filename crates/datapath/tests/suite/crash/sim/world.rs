@@ -1,5 +1,7 @@
 //! The lives of one seed, and the crashes between them.
 
+use std::collections::BTreeSet;
+
 use algo::{Rng, mix};
 use array::{
     Array, ArrayId, Change, DeviceKind, DeviceRecord, Health, SecondCopy, TierRecord, VolumeRecord,
@@ -35,6 +37,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         .collect();
     let rings = || plan.rings.iter().map(|through| through.map(RingGuest::new));
     let mut guests: Vec<Option<RingGuest>> = rings().collect();
+    let mut snapshots = vec![];
     let mut next_op = 0;
     let first = CrashDisk::default();
     create(&plan, &first).map_err(|e| format!("create: {e}"))?;
@@ -106,6 +109,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                 &accept,
                 &mut oracles,
                 &mut guests,
+                &mut snapshots,
                 &mut next_op,
                 tally,
             );
@@ -179,14 +183,23 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             }
             let checked = life.verify(crash);
             checked.map_err(|e| format!("life {round}, found after {crash:?}: {e}"))?;
-            life.open_for_guests();
-            let lived = if last {
-                life.rest()
-            } else {
-                life.until_crash()
-            };
-            lived.map_err(|e| format!("life {round}, at {} ns: {e}", life.now_ns))?;
+            let checked = life.check_snapshots();
+            checked.map_err(|e| format!("life {round}, found after {crash:?}: {e}"))?;
+            let restored = life.restore_some();
+            restored.map_err(|e| format!("life {round}, restored: {e}"))?;
+            if !life.crashed {
+                life.open_for_guests();
+                let lived = if last {
+                    life.rest()
+                } else {
+                    life.until_crash()
+                };
+                lived.map_err(|e| format!("life {round}, at {} ns: {e}", life.now_ns))?;
+            }
             settled = life.engines.iter().map(stays::settled).collect();
+            if let Some(volume) = life.in_doubt {
+                settled[volume].clear();
+            }
         } else if last {
             return Err("a disk has stopped that should not".into());
         }
@@ -410,6 +423,7 @@ fn create(plan: &Plan, disk: &CrashDisk) -> Result<(), array::ArrayError> {
             home: TierId((i % 3) as u16),
             class: "any".into(),
             health: Health::Whole,
+            snapshot: None,
         }));
     }
     array.commit(&changes)
@@ -437,12 +451,18 @@ impl Life<'_> {
 
     /// Every slot is free or an extent's place.
     fn space_adds_up(&self) -> Result<(), String> {
+        let mut used = BTreeSet::new();
+        for map in self.engines.iter().map(|e| e.map()) {
+            used.extend((0..map.extents()).filter_map(|e| map.location(e)));
+        }
+        for volume in self.keeper.volumes.values() {
+            if volume.snapshot.is_some() {
+                let places = self.keeper.map.places(volume.id);
+                used.extend(places.map_err(|e| e.to_string())?.into_iter().flatten());
+            }
+        }
         for device in self.keeper.records.keys() {
-            let places = |e: &datapath::engine::Engine<u64>| {
-                let holders = e.map().holders();
-                holders.iter().find(|h| h.0 == *device).map_or(0, |h| h.1)
-            };
-            let placed: u32 = self.engines.iter().map(places).sum();
+            let placed = used.iter().filter(|at| at.device == *device).count() as u32;
             let (free, total) = (
                 self.keeper.slots.free(*device),
                 self.keeper.slots.total(*device),
@@ -605,6 +625,7 @@ impl Life<'_> {
             }
             self.tally.failed = failed;
         }
+        self.check_snapshots()?;
         self.space_adds_up()
     }
 

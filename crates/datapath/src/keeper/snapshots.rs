@@ -1,0 +1,101 @@
+//! Snapshots: volumes that share the slots of another one, as it was at a moment when it was at rest.
+//!
+//! A slot that several volumes have is free when the last of them has let go of it ([`array::Slots::give_back`]); a volume whose engine holds an
+//! extent for shared is told when it asks that nobody else has the slot any more.
+
+use array::{ArrayError, Change, VolumeRecord};
+use units::VolumeId;
+use volume::{Location, VolumeMap};
+
+use super::Keeper;
+use crate::device::SlotSpace;
+
+impl<D: SlotSpace> Keeper<D> {
+    /// Where a volume's extents are, and which of their slots others have too.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn volume_map(&self, record: &VolumeRecord) -> Result<VolumeMap, ArrayError> {
+        let places = self.map.places(record.id)?;
+        let mut map = VolumeMap::at(record.size, self.map.extent(), places);
+        for extent in 0..map.extents() {
+            let at = map.location(extent);
+            if at.is_some_and(|at| self.slots.owners(at) > 1) {
+                map.share(extent);
+            }
+        }
+        Ok(map)
+    }
+
+    fn slots_of(&self, volume: VolumeId) -> Result<Vec<Location>, ArrayError> {
+        Ok(self.map.places(volume)?.into_iter().flatten().collect())
+    }
+
+    /// Keeps a volume as it is. Its engine is at rest, and what it wrote is durable.
+    ///
+    /// # Errors
+    /// When there is none, or that is not known; the slots are held for it then, all the same.
+    pub fn take_snapshot(&mut self, record: VolumeRecord) -> Result<(), ArrayError> {
+        let slots = self.slots_of(record.family())?;
+        let done = self.commit(&[Change::TakeSnapshot(record.clone())]);
+        if done.is_ok() || self.is_held() {
+            slots.into_iter().for_each(|at| self.slots.share(at));
+        }
+        done?;
+        self.volumes.insert(record.id, record);
+        Ok(())
+    }
+
+    /// The snapshot whose commit was in doubt is not there.
+    pub(super) fn snapshots_undone(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::TakeSnapshot(record) = change
+                && let Ok(slots) = self.slots_of(record.family())
+            {
+                slots.into_iter().for_each(|at| self.slots.give_back(at));
+            }
+        }
+    }
+
+    /// Makes a volume what it was when a snapshot of it was taken. It is not served, and nobody knows its slots.
+    ///
+    /// # Errors
+    /// When it is not, or that is not known: then no slot of either is free before the next start.
+    pub fn restore_snapshot(&mut self, snapshot: VolumeId) -> Result<(), ArrayError> {
+        let record = self.volumes[&snapshot].clone();
+        let (before, after) = (
+            self.slots_of(record.family())?,
+            self.slots_of(snapshot)?,
+        );
+        let done = self.commit(&[Change::RestoreSnapshot(snapshot)]);
+        if done.is_ok() || self.is_held() {
+            after.into_iter().for_each(|at| self.slots.share(at));
+        }
+        done?;
+        before.into_iter().for_each(|at| self.slots.give_back(at));
+        if let Some(volume) = self.volumes.get_mut(&record.family()) {
+            volume.size = record.size;
+        }
+        Ok(())
+    }
+
+    /// Removes a volume, or a snapshot. It is not served, and nobody knows its slots.
+    ///
+    /// # Errors
+    /// When it is still there, or that is not known.
+    pub fn remove_volume(&mut self, volume: VolumeId) -> Result<(), ArrayError> {
+        let places = self.map.extents(volume)?;
+        self.commit(&[Change::RemoveVolume(volume)])?;
+        let removed = self.volumes.remove(&volume);
+        if removed.is_none_or(|v| v.health == array::Health::Damaged) {
+            // Another volume may have the same slots: they are only free when the map is read again.
+            return Ok(());
+        }
+        for place in places {
+            if let array::Extent::At(place) = place {
+                self.slots.give_back(place);
+            }
+        }
+        Ok(())
+    }
+}

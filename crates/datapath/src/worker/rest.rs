@@ -1,0 +1,44 @@
+//! Volumes at rest: between two requests that change something, with all that was answered durable.
+
+use std::sync::mpsc::Sender;
+
+use units::VolumeId;
+
+use super::Worker;
+use crate::engine::Fault;
+
+impl Worker {
+    pub(super) fn rest(&mut self, volume: VolumeId, answer: Sender<Result<(), Fault>>) {
+        let live = self.volumes.get_mut(volume.index());
+        let Some(live) = live.and_then(Option::as_mut) else {
+            let _ = answer.send(Err(Fault::Shutdown)); // it is not served; whoever asks may have gone, here and below
+            return;
+        };
+        if !live.engine.rest(self.now_ns) {
+            let _ = answer.send(Err(Fault::Io)); // somebody else has it rest
+            return;
+        }
+        live.resting = Some(answer);
+        self.carry_out(volume.0);
+    }
+
+    /// The engine says that it is, or that it takes too long.
+    pub(super) fn at_rest(&mut self, volume: u32, still: bool) {
+        let live = self.volumes[volume as usize].as_mut();
+        let Some(answer) = live.and_then(|live| live.resting.take()) else {
+            return;
+        };
+        match still {
+            true => self.flush_for(volume, answer),
+            false => drop(answer.send(Err(Fault::Io))),
+        }
+    }
+
+    pub(super) fn go_on(&mut self, volume: VolumeId, shared: bool) {
+        let live = self.volumes.get_mut(volume.index());
+        if let Some(live) = live.and_then(Option::as_mut) {
+            live.engine.go_on(self.now_ns, shared);
+            self.carry_out(volume.0);
+        }
+    }
+}

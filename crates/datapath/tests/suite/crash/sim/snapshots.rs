@@ -1,0 +1,231 @@
+//! Snapshots of volumes: taken, kept over crashes, deleted, restored. A snapshot never changes, whatever becomes of its volume.
+
+use array::{SnapshotOf, VolumeRecord};
+use datapath::engine::{Fault, GuestOp, GuestRequest};
+use units::VolumeId;
+
+use super::life::{Life, engine_of};
+use super::oracle::SECTOR;
+use super::plan::EXTENT;
+
+/// The number of the flush before a snapshot, among requests of its volume's guest.
+pub(super) const SNAPSHOT: u64 = u64::MAX - 1;
+
+/// Snapshots of a volume at a time: there must be space.
+const MOST: usize = 2;
+
+/// What a snapshot holds.
+#[derive(Debug)]
+pub struct Kept {
+    pub(super) id: VolumeId,
+    pub(super) of: usize,
+    /// Its sectors; those on devices that were lost when it was taken are not known.
+    sectors: Vec<Option<Vec<u8>>>,
+    /// It is known to be there.
+    sure: bool,
+    /// It was to be deleted, and may be.
+    going: bool,
+}
+
+impl Life<'_> {
+    /// Something about snapshots of a volume.
+    pub(super) fn order_snapshot(&mut self, volume: usize) -> Result<(), String> {
+        let of_this = self.snapshots.iter().filter(|k| k.of == volume);
+        let ids: Vec<VolumeId> = of_this.filter(|k| k.sure && !k.going).map(|k| k.id).collect();
+        if ids.len() >= MOST || (!ids.is_empty() && self.rng.below(3) == 0) {
+            let which = self.rng.below(ids.len() as u64) as usize;
+            self.delete_snapshot(ids[which]);
+            return Ok(());
+        }
+        if self.growing[volume].is_some() || !self.engines[volume].rest(self.now_ns) {
+            return Ok(());
+        }
+        self.settle(volume)
+    }
+
+    /// The volume is at rest, or is not in time.
+    pub(super) fn at_rest(&mut self, volume: usize, still: bool) -> Result<(), String> {
+        if !still {
+            self.tally.restless += 1;
+            return Ok(());
+        }
+        let flush = GuestRequest {
+            op: GuestOp::Flush,
+            offset: 0,
+            length: 0,
+            fua: false,
+        };
+        self.engines[volume].submit(self.now_ns, SNAPSHOT, flush);
+        self.settle(volume)
+    }
+
+    /// All that was answered is durable: this is what is kept.
+    pub(super) fn take_snapshot(
+        &mut self,
+        volume: usize,
+        flushed: Result<(), Fault>,
+    ) -> Result<(), String> {
+        let of = VolumeId(volume as u32);
+        let grows = self.growing[volume].is_some();
+        let mut shared = false;
+        if flushed.is_ok() && !grows {
+            let last = *self.keeper.volumes.keys().last().expect("there are some");
+            let family = self.keeper.volumes.values().filter_map(|v| v.snapshot);
+            let sequences = family.filter(|s| s.volume == of).map(|s| s.sequence);
+            let sequence = sequences.max().map_or(0, |s| s + 1);
+            let before = self.keeper.volumes[&of].clone();
+            let id = VolumeId(last.0 + 1);
+            let sectors = self.sectors_of(of, before.size.0)?;
+            for (at, sector) in sectors.iter().enumerate() {
+                if let Some(sector) = sector {
+                    self.oracles[volume].is_now(at, sector)?;
+                }
+            }
+            let record = VolumeRecord {
+                id,
+                name: format!("volume{volume}@{}", id.0),
+                snapshot: Some(SnapshotOf {
+                    volume: of,
+                    sequence,
+                    taken_s: 0,
+                }),
+                ..before
+            };
+            let done = self.keeper.take_snapshot(record);
+            self.look_at_disks();
+            self.tell_failures();
+            shared = done.is_ok() || self.keeper.is_held();
+            self.tally.snapshots += u64::from(done.is_ok());
+            if shared || self.crashed {
+                self.snapshots.push(Kept {
+                    id,
+                    of: volume,
+                    sectors,
+                    sure: done.is_ok(),
+                    going: false,
+                });
+            }
+            if self.crashed {
+                return Ok(());
+            }
+        }
+        self.engines[volume].go_on(self.now_ns, shared);
+        self.settle(volume)
+    }
+
+    fn delete_snapshot(&mut self, id: VolumeId) {
+        let done = self.keeper.remove_volume(id);
+        self.look_at_disks();
+        self.tell_failures();
+        let at = self.snapshots.iter().position(|k| k.id == id);
+        let at = at.expect("it was chosen of these");
+        match done {
+            Ok(()) => {
+                self.tally.snapshots_deleted += 1;
+                self.snapshots.swap_remove(at);
+            }
+            Err(_) => {
+                // Its slots are not free before the next start, if it is gone.
+                self.leaks |= self.keeper.is_held();
+                self.snapshots[at].going = true;
+            }
+        }
+    }
+
+    /// Makes a volume what a snapshot of it is, before anybody has it open.
+    pub(super) fn restore_some(&mut self) -> Result<(), String> {
+        for volume in 0..self.engines.len() {
+            let of = VolumeId(volume as u32);
+            let size = self.keeper.volumes[&of].size;
+            let guest = self.rings[volume].as_ref();
+            let goes_on = guest.is_some_and(|g| !g.kept.is_empty());
+            let moves = self.engines[volume].move_status().is_some();
+            let mut known = self.snapshots.iter().filter(|k| k.of == volume && !k.going);
+            let wanted = self.rng.below(4) == 0 && !goes_on && !moves;
+            let Some(kept) = known.next().filter(|_| wanted) else {
+                continue;
+            };
+            let same = self.keeper.volumes[&kept.id].size == size;
+            let known = kept.sectors.iter().all(Option::is_some);
+            let there = self.devices.iter().all(Option::is_some);
+            if !same || !known || !there {
+                continue;
+            }
+            let done = self.keeper.restore_snapshot(kept.id);
+            let sectors = kept.sectors.iter().flatten();
+            let bytes: Vec<u8> = sectors.flatten().copied().collect();
+            self.look_at_disks();
+            self.tell_failures();
+            match done {
+                Ok(()) => self.oracles[volume].restored(&bytes)?,
+                Err(_) if self.crashed || self.keeper.is_held() => {
+                    // It is the one or the other.
+                    self.oracles[volume].may_be_restored(&bytes)?;
+                    self.crashed = true;
+                    self.in_doubt = Some(volume);
+                    return Ok(());
+                }
+                Err(_) => continue,
+            }
+            self.tally.restored += 1;
+            let map = self.keeper.volume_map(&self.keeper.volumes[&of]);
+            let map = map.map_err(|e| e.to_string())?;
+            self.engines[volume] = engine_of(map, self.plan, &self.keeper);
+        }
+        Ok(())
+    }
+
+    /// The sectors of a volume as the map and the devices have them.
+    fn sectors_of(&self, volume: VolumeId, size: u64) -> Result<Vec<Option<Vec<u8>>>, String> {
+        let places = self.keeper.map.places(volume).map_err(|e| e.to_string())?;
+        let mut sectors = vec![];
+        for (extent, at) in (0..).zip(places) {
+            let begin: u64 = extent * EXTENT;
+            let mut bytes = vec![0; EXTENT.min(size - begin) as usize];
+            let device = at.map(|at| self.devices[at.device.index()].as_ref());
+            if let (Some(at), Some(Some(device))) = (at, device) {
+                let read = device.disk.read(u64::from(at.slot) * EXTENT, &mut bytes);
+                read.map_err(|e| e.to_string())?;
+            }
+            let known = !matches!(device, Some(None));
+            let all = bytes.chunks(SECTOR);
+            sectors.extend(all.map(|sector| known.then(|| sector.to_vec())));
+        }
+        Ok(sectors)
+    }
+
+    /// Every snapshot that must be there is, and holds what it held.
+    pub(super) fn check_snapshots(&mut self) -> Result<(), String> {
+        let known: Vec<VolumeRecord> = self.keeper.volumes.values().cloned().collect();
+        let there = |id| known.iter().find(|v| v.id == id);
+        for kept in self.snapshots.iter() {
+            if kept.sure && !kept.going && there(kept.id).is_none() {
+                return Err(format!("snapshot {} is gone", kept.id.0));
+            }
+        }
+        self.snapshots.retain(|kept| there(kept.id).is_some());
+        for i in 0..self.snapshots.len() {
+            (self.snapshots[i].sure, self.snapshots[i].going) = (true, false);
+            let kept = &self.snapshots[i];
+            let size = there(kept.id).expect("as above").size.0;
+            let found = self.sectors_of(kept.id, size)?;
+            if found.len() != kept.sectors.len() {
+                return Err(format!("snapshot {} has another size", kept.id.0));
+            }
+            for (at, (found, kept_sector)) in found.iter().zip(&kept.sectors).enumerate() {
+                if let (Some(found), Some(was)) = (found, kept_sector)
+                    && found != was
+                {
+                    return Err(format!(
+                        "snapshot {} of volume {}, sector {at}: {:?} was kept, and {:?} is there",
+                        kept.id.0,
+                        kept.of,
+                        &was[..16],
+                        &found[..16]
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! Extents of which somebody else reads the slots too: a snapshot of the volume, or the volume of a snapshot.
+
+/// A set of extents, a bit each. Takes no memory while there never was one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shared {
+    words: Vec<u64>,
+    count: usize,
+}
+
+fn bit(extent: usize) -> (usize, u64) {
+    (extent / 64, 1 << (extent % 64))
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, extent: usize) -> bool {
+        let (word, bit) = bit(extent);
+        self.words.get(word).is_some_and(|w| w & bit != 0)
+    }
+
+    pub(crate) fn insert(&mut self, extent: usize) {
+        let (word, bit) = bit(extent);
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.count += usize::from(self.words[word] & bit == 0);
+        self.words[word] |= bit;
+    }
+
+    pub(crate) fn remove(&mut self, extent: usize) {
+        let (word, bit) = bit(extent);
+        if self.contains(extent) {
+            self.words[word] &= !bit;
+            self.count -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_what_was_put_in() {
+        let mut set = Shared::default();
+        assert!(set.is_empty() && !set.contains(1000));
+        set.remove(1000);
+        for extent in [0, 63, 64, 1000, 64] {
+            set.insert(extent);
+        }
+        let all: Vec<usize> = (0..2000).filter(|e| set.contains(*e)).collect();
+        assert_eq!(all, [0, 63, 64, 1000]);
+        for extent in [64, 64, 1, 0, 63] {
+            set.remove(extent);
+        }
+        assert!(!set.is_empty() && set.contains(1000));
+        set.remove(1000);
+        assert!(set.is_empty());
+    }
+}
