@@ -245,6 +245,36 @@ pub fn volumes(volumes: &[ListedVolume]) -> String {
     below(table(&columns, rows.collect()), &lost)
 }
 
+/// `terrace volume snapshot list`
+pub fn snapshots(snapshots: &[ListedVolume]) -> String {
+    let columns = [
+        words("snapshot"),
+        words("of"),
+        words("taken"),
+        number("size", ""),
+        number("allocated", ""),
+        words("placement"),
+        words("state"),
+    ];
+    let rows = snapshots.iter().filter_map(|listed| {
+        let (v, of) = (&listed.info, listed.info.snapshot.as_ref()?);
+        Some(vec![
+            v.name.clone(),
+            of.of.clone(),
+            report::utc(
+                i64::try_from(of.taken_s)
+                    .unwrap_or(0)
+                    .saturating_mul(1_000_000_000),
+            ),
+            size(v.size),
+            size(v.allocated),
+            placement(v),
+            state(listed),
+        ])
+    });
+    table(&columns, rows.collect())
+}
+
 /// What polling costs, where it has cost anything that can be seen.
 pub fn polled(all: &ListedVolumes) -> String {
     match all.polled_s {

@@ -44,6 +44,7 @@ mod sim_cmd;
 mod sim_lists;
 mod sim_plan;
 mod sim_replay;
+mod snapshot_cmd;
 mod ssd_cmd;
 mod ssd_table;
 mod ssd_tenants;

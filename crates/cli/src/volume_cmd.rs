@@ -12,6 +12,7 @@ use model::NO_CLASS;
 use units::{Bytes, BytesPerSec, Iops};
 
 use crate::live::{ArrayArg, OutputArg, absolute, parse_iops, wrong_usage};
+use crate::snapshot_cmd::{self, SnapshotCommand};
 use crate::volume_listed::{ListedVolume, ListedVolumes};
 use crate::{
     check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, place_cmd, reuse_cmd,
@@ -87,6 +88,11 @@ pub enum VolumeCommand {
         /// The new name
         #[arg(value_name = "NAME")]
         to: String,
+    },
+    /// Keep volumes as they are at a moment, and make them that again
+    Snapshot {
+        #[command(subcommand)]
+        command: SnapshotCommand,
     },
     /// Serve volumes over NBD, and by vhost-user, until told to stop
     Export(export_cmd::Export),
@@ -213,7 +219,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             })?;
         }
         VolumeCommand::List { array, output } => {
-            let all = ListedVolumes::of(&array)?;
+            let all = ListedVolumes::of(&array)?.without_snapshots();
             let text = |v: &ListedVolumes| live_table::volumes(&v.volumes) + &live_table::polled(v);
             output.print("terrace.volume.list/1", &all, text)?;
         }
@@ -243,6 +249,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             volume: which.volume,
             to,
         })?,
+        VolumeCommand::Snapshot { command } => return snapshot_cmd::run(command),
         VolumeCommand::Heat(heat) => heat_cmd::run(&heat)?,
         VolumeCommand::Mrc(mrc) => reuse_cmd::run(&mrc)?,
         VolumeCommand::Export(export) => return export_cmd::run(export),

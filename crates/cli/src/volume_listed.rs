@@ -35,6 +35,14 @@ impl ListedVolumes {
     }
 }
 
+impl ListedVolumes {
+    /// Those that guests write to.
+    pub fn without_snapshots(mut self) -> Self {
+        self.volumes.retain(|v| v.info.snapshot.is_none());
+        self
+    }
+}
+
 impl ListedVolume {
     /// Asks an array for one.
     pub fn of(array: &ArrayArg, volume: &str) -> anyhow::Result<Self> {

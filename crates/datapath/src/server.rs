@@ -386,12 +386,19 @@ impl Server {
     ///
     /// # Errors
     /// When there can be no socket for it, where each volume has one; it is offered otherwise.
-    pub(crate) fn offer(&self, volume: &str, bytes: u64, home: Home) -> Result<(), ListenError> {
+    pub(crate) fn offer(
+        &self,
+        volume: &str,
+        bytes: u64,
+        access: Access,
+        home: Home,
+    ) -> Result<(), ListenError> {
         let registry = &self.shared.registry;
-        registry.add(volume, bytes, Access::ReadWrite, home);
+        registry.add(volume, bytes, access, home);
         match &self.vhost {
-            Some(sockets) => sockets.add(volume, bytes, home),
-            None => Ok(()),
+            // Guests with rings write.
+            Some(sockets) if access == Access::ReadWrite => sockets.add(volume, bytes, home),
+            _ => Ok(()),
         }
     }
 
@@ -413,7 +420,11 @@ impl Server {
         registry.change(from, |e| to.clone_into(&mut e.name));
         let found = registry.find(to).zip(registry.home(to));
         match (&self.vhost, found) {
-            (Some(sockets), Some((export, home))) => sockets.add(to, export.size, home),
+            (Some(sockets), Some((export, home)))
+                if !export.flags.contains(nbd::ExportFlags::READ_ONLY) =>
+            {
+                sockets.add(to, export.size, home)
+            }
             _ => Ok(()),
         }
     }

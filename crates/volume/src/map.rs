@@ -598,7 +598,10 @@ impl VolumeMap {
             if source == HOLE {
                 return Err(RelocationError::Hole { extent });
             }
-            assert!(!self.is_copied_up(extent), "one copy of an extent at a time");
+            assert!(
+                !self.is_copied_up(extent),
+                "one copy of an extent at a time"
+            );
             if source == target {
                 return Err(RelocationError::AlreadyThere { extent });
             }

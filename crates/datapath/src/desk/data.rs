@@ -135,6 +135,18 @@ pub enum Ask {
         /// The other one.
         to: String,
     },
+    /// It is kept as it is now, and shares its space with what is kept.
+    TakeSnapshot {
+        /// Its name.
+        volume: String,
+        /// The name of what is kept, behind `VOLUME@`.
+        name: String,
+    },
+    /// A volume is made what it was when a snapshot was taken.
+    RestoreSnapshot {
+        /// The snapshot, as `VOLUME@NAME`.
+        snapshot: String,
+    },
     /// What may be made from now on, until the server ends: a live manager says it.
     Policy {
         /// The service classes that there are; any is taken if left out.
@@ -316,8 +328,20 @@ pub struct VolumeInfo {
     /// The extents that move, unless it is all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving_extents: Option<ExtentRanges>,
+    /// Of which volume it is a snapshot, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotInfo>,
     /// What its worker knows, if it is served.
     pub status: Option<VolumeStatus>,
+}
+
+/// What a snapshot is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotInfo {
+    /// The volume.
+    pub of: String,
+    /// When it was taken, in seconds since 1970.
+    pub taken_s: u64,
 }
 
 /// What is answered.

@@ -12,6 +12,7 @@ mod policy;
 mod reuse;
 mod samples;
 mod sampling;
+mod snapshots;
 mod underway;
 mod volumes;
 
@@ -22,10 +23,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use array::{Health, VolumeRecord};
 use model::ExtentRanges;
 use units::{TierId, VolumeId};
-use volume::{Limits, VolumeMap};
+use volume::Limits;
 
 use crate::keeper::{Keeper, ToKeeper};
-use crate::registry::Home;
+use crate::registry::{Access, Home};
 use crate::server::Server;
 use crate::stages::throttle::Share;
 use crate::stages::{Served, StagesSetup};
@@ -35,7 +36,9 @@ use moves::MoveGoal;
 use policy::Allowed;
 use underway::Underway;
 
-pub use data::{Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
+pub use data::{
+    Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, SnapshotInfo, TierInfo, Told, VolumeInfo,
+};
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
 pub(crate) use limits::weighable;
@@ -210,7 +213,9 @@ impl Desk {
     pub fn export(&self, name: &str) -> Result<()> {
         let record = self.volume(name)?;
         let id = record.id;
+        let known = record.clone();
         let (map, resume, lost) = self.with_keeper(move |keeper| -> Result<_> {
+            let record = known;
             let map = match record.health {
                 Health::Whole => keeper.volume_map(&record).map_err(text)?,
                 Health::Damaged => {
@@ -267,7 +272,11 @@ impl Desk {
             lost,
         })));
         let home = Home { worker, volume: id };
-        server.offer(name, size, home).map_err(text)
+        let access = match record.snapshot {
+            None => Access::ReadWrite,
+            Some(_) => Access::ReadOnly,
+        };
+        server.offer(name, size, access, home).map_err(text)
     }
 
     /// Answers a question.
@@ -315,6 +324,8 @@ impl Desk {
             }
             Ask::Resize { volume, size } => self.resize(&volume, size),
             Ask::Rename { volume, to } => self.rename(&volume, to),
+            Ask::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
+            Ask::RestoreSnapshot { snapshot } => self.restore(&snapshot),
             Ask::Policy {
                 classes,
                 overcommit_max,

@@ -63,7 +63,8 @@ impl Allowed {
         let Some(most) = self.overcommit_max else {
             return Ok(());
         };
-        let promised = together(keeper.volumes.values().map(|v| v.size));
+        let promised = keeper.volumes.values().filter(|v| v.snapshot.is_none());
+        let promised = together(promised.map(|v| v.size));
         let all: Bytes = keeper.tiers.iter().map(|t| keeper.space(t.id).1).sum();
         let with = Bytes(promised.0.saturating_add(size.0));
         let bound = most * all.as_f64();
@@ -80,7 +81,10 @@ impl Allowed {
 
 /// Sizes of the volumes whose home a tier is.
 pub(super) fn provisioned(keeper: &Keeper, tier: TierId) -> Bytes {
-    let at_home = keeper.volumes.values().filter(|v| v.home == tier);
+    let at_home = keeper
+        .volumes
+        .values()
+        .filter(|v| v.home == tier && v.snapshot.is_none());
     together(at_home.map(|v| v.size))
 }
 

@@ -77,7 +77,8 @@ fn samples(
     let mut live: BTreeMap<VolumeId, LiveSample> = live.map(|v| (v.id, v)).collect();
     let moves = keeper.map.moves().map_err(text)?;
     let mut volumes = vec![];
-    for record in keeper.volumes.values() {
+    // Snapshots have no guests that were promised anything, and are not placed.
+    for record in keeper.volumes.values().filter(|v| v.snapshot.is_none()) {
         volumes.push(match live.remove(&record.id) {
             Some(live) => served(keeper, record, live),
             None => at_rest(keeper, record, &moves)?,

@@ -9,8 +9,8 @@ use model::NO_CLASS;
 use units::{Bytes, TierId, VolumeId};
 
 use super::{
-    Desk, Result, SECTOR_BYTES, Told, VolumeInfo, done, home_of, refused, text, tier_name,
-    tier_named, unknown_volume,
+    Desk, Result, SECTOR_BYTES, SnapshotInfo, Told, VolumeInfo, done, home_of, refused, text,
+    tier_name, tier_named, unknown_volume,
 };
 use crate::keeper::Keeper;
 use crate::worker::{Answer, DetachRefusal, Message, OfGuests, Question};
@@ -70,6 +70,7 @@ impl Desk {
                 home,
                 class,
                 health: Health::Whole,
+                snapshot: None,
             };
             keeper
                 .commit(&[Change::AddVolume(record.clone())])
@@ -85,6 +86,7 @@ impl Desk {
 
     pub(super) fn delete(&self, name: &str, guests: OfGuests) -> Result<Told> {
         let id = self.volume(name)?.id;
+        self.with_keeper(move |keeper| has_no_snapshots(keeper, id))??;
         if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status) {
             // Whoever connects at the same time is met by `detach`; most are seen here, before anything is taken away.
             if status.moving.is_some() {
@@ -95,8 +97,7 @@ impl Desk {
             }
         }
         let cut = self.detach(name, id, guests)?;
-        let removed = self
-            .with_keeper(move |keeper| keeper.remove_volume(id).map_err(refused));
+        let removed = self.with_keeper(move |keeper| keeper.remove_volume(id).map_err(refused));
         if let Err(why) = removed.and_then(|removed| removed) {
             // It is still there, so it is served as before.
             let served = match self.server {
@@ -120,7 +121,7 @@ impl Desk {
     }
 
     /// Ends the service of a volume: how many connections that cut.
-    fn detach(&self, name: &str, id: VolumeId, guests: OfGuests) -> Result<usize> {
+    pub(super) fn detach(&self, name: &str, id: VolumeId, guests: OfGuests) -> Result<usize> {
         let Some(server) = &self.server else {
             return Ok(0);
         };
@@ -174,6 +175,12 @@ impl Desk {
         let allowed = self.allowed();
         let now = self.with_keeper(move |keeper| -> Result<Bytes> {
             let record = record_of(keeper, id)?;
+            if record.snapshot.is_some() {
+                return Err(format!(
+                    "{:?} is a snapshot: it does not change",
+                    record.name
+                ));
+            }
             let more = size.0.checked_sub(record.size.0);
             let more = more.ok_or_else(|| {
                 format!(
@@ -246,6 +253,8 @@ impl Desk {
             if keeper.volumes.values().any(|v| v.name == wanted) {
                 return Err(format!("there is a volume {wanted:?} already"));
             }
+            // Theirs begin with its own.
+            has_no_snapshots(keeper, id)?;
             let before = record_of(keeper, id)?;
             let name = wanted;
             set(keeper, VolumeRecord { name, ..before })
@@ -307,6 +316,24 @@ fn of_guests(connections: usize, one: &str, more: &str) -> String {
     }
 }
 
+/// What shares a volume's slots goes first: it would be of nothing.
+fn has_no_snapshots(keeper: &Keeper, id: VolumeId) -> Result<()> {
+    let is_of = |v: &&VolumeRecord| v.snapshot.is_some_and(|s| s.volume == id);
+    let mut of_it = keeper.volumes.values().filter(is_of);
+    match (of_it.next(), of_it.count()) {
+        (None, _) => Ok(()),
+        (Some(first), more) => Err(format!(
+            "there are snapshots of it: {}{}; delete them first",
+            first.name,
+            if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            }
+        )),
+    }
+}
+
 /// A volume as it is now: it may have changed, or gone, since it was looked up by its name.
 pub(super) fn record_of(keeper: &Keeper, id: VolumeId) -> Result<VolumeRecord> {
     let record = keeper.volumes.get(&id).cloned();
@@ -334,6 +361,13 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
         home: tier_name(keeper, volume.home),
         class: volume.class.clone(),
         healthy: volume.health == Health::Whole,
+        snapshot: volume.snapshot.map(|s| SnapshotInfo {
+            of: keeper
+                .volumes
+                .get(&s.volume)
+                .map_or_else(String::new, |v| v.name.clone()),
+            taken_s: s.taken_s,
+        }),
         exported: false,
         moving_to: moving.map(|m| tier_name(keeper, keeper.records[&m.to].tier)),
         moving_extents: moving.and_then(|m| m.extents.clone()),

@@ -34,9 +34,7 @@ enum Phase {
     /// The store was asked to make it the extent's place.
     Storing,
     /// It may have, and is asked again at this time. Both slots hold the same bytes.
-    Unknown {
-        again_ns: u64,
-    },
+    Unknown { again_ns: u64 },
 }
 
 /// An extent that is being copied.
@@ -215,7 +213,8 @@ impl<G> Engine<G> {
 
     /// Asks the store again where it could not say.
     pub(super) fn ask_store_again(&mut self) {
-        let due = |c: &CopyUp| matches!(c.phase, Phase::Unknown { again_ns } if again_ns <= self.now_ns);
+        let due =
+            |c: &CopyUp| matches!(c.phase, Phase::Unknown { again_ns } if again_ns <= self.now_ns);
         let all = self.copy_ups.iter().filter(|(_, c)| due(c));
         let again: Vec<u32> = all.map(|(number, _)| number as u32).collect();
         for number in again {
@@ -223,7 +222,12 @@ impl<G> Engine<G> {
         }
     }
 
-    /// Devices that extents are being copied to.
+    /// Whether an extent is being given a slot of its own.
+    pub fn copies_up(&self) -> bool {
+        !self.copy_ups.is_empty()
+    }
+
+    /// Whether one is on a device.
     pub(super) fn copies_up_to(&self, device: DeviceId) -> bool {
         let to = |c: &CopyUp| c.phase != Phase::Asked && c.to.device == device;
         self.copy_ups.iter().any(|(_, c)| to(c))

@@ -47,8 +47,8 @@ use slab::Slab;
 use units::{Bytes, DeviceId};
 use volume::{DeviceIo, GuestLatency, Mover, Others, Request, Submission, Ticket, VolumeMap};
 
-pub use failure::{Failure, StopReason};
 use copy_up::CopyUp;
+pub use failure::{Failure, StopReason};
 use flush::Dirt;
 use grace::{Epoch, Grace};
 use judged::JudgedLatency;
@@ -110,6 +110,7 @@ enum Owner {
     CopyUpRead(u32),
     CopyUpWrite(u32),
     CopyUpFlush(u32),
+    RestFlush(u32),
     /// Those who wait for it are listed elsewhere.
     Flush,
 }
@@ -175,6 +176,8 @@ pub struct Engine<G> {
     /// Extents that are given slots of their own.
     copy_ups: Slab<CopyUp>,
     rest: Option<Rest>,
+    /// Times that it was brought to rest, or was to be.
+    rests: u32,
     /// Ends with the last request from before the batch that is being moved.
     earlier: Option<Epoch>,
     latency: GuestLatency,
@@ -211,6 +214,7 @@ impl<G> Engine<G> {
             mover: None,
             copy_ups: Slab::new(),
             rest: None,
+            rests: 0,
             earlier: None,
             latency: GuestLatency::default(),
             judged: JudgedLatency::default(),
@@ -315,7 +319,10 @@ impl<G> Engine<G> {
             Owner::CopyWrite => self.copy_write_done(result),
             Owner::CopyUpRead(number) => self.copy_up_read(number, result, zeroes),
             Owner::CopyUpWrite(number) => self.copy_up_written(number, result),
-            Owner::Flush | Owner::MoveFlush { .. } | Owner::CopyUpFlush(_) => {
+            Owner::Flush
+            | Owner::MoveFlush { .. }
+            | Owner::CopyUpFlush(_)
+            | Owner::RestFlush(_) => {
                 self.flush_done(state.device, result);
             }
         }

@@ -1,13 +1,16 @@
 //! Brings a volume to rest for a moment, so that what it is then can be kept: all that was answered is in it, and nothing that was not begun.
 //!
 //! ```text
-//!  rest() ──▶ the batch of a move ends ──▶ changes wait ──▶ those in flight end ──▶ Effect::AtRest ──▶ go_on() ──▶ changes go on
+//!  rest() ──▶ the batch of a move ends ──▶ changes wait ──▶ those in flight end ──▶ flushed ──▶ Effect::AtRest ──▶ go_on()
 //! ```
 //!
-//! Reads and flushes go on all the time.
+//! Reads and flushes of the guest go on all the time. The flush here is nobody's answer: a loss that it tells of is told to the guest by its
+//! own next one, as ever, and there is no rest before that.
+
+use units::DeviceId;
 
 use super::retry::Retry;
-use super::{Effect, Engine};
+use super::{Effect, Engine, Fault, Owner};
 
 /// How long a volume may take to come to rest; then it goes on as it was. Protects its guest.
 const REST_NS: u64 = 5_000_000_000;
@@ -19,12 +22,18 @@ pub(super) enum Rest {
     Move { until_ns: u64 },
     /// Changes wait, and some are in flight.
     Changes { until_ns: u64 },
+    /// What was written is being made durable, on so many devices yet.
+    Flush {
+        until_ns: u64,
+        left: u32,
+        failed: Option<Fault>,
+    },
     /// Nothing changes.
     Still,
 }
 
 impl<G> Engine<G> {
-    /// Brings the volume to rest: [`Effect::AtRest`] says when it is, or that it could not be brought to it in time. It stays so until
+    /// Brings the volume to rest, with all that was answered durable: [`Effect::AtRest`] says when it is, or why it is not. It stays so until
     /// [`Engine::go_on`]. Whether it is on its way: not while it is already.
     pub fn rest(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
@@ -32,6 +41,7 @@ impl<G> Engine<G> {
             return false;
         }
         let until_ns = now_ns + REST_NS;
+        self.rests += 1;
         self.rest = Some(Rest::Move { until_ns });
         self.settle();
         true
@@ -59,7 +69,10 @@ impl<G> Engine<G> {
     /// Whether requests that change something have to wait.
     #[inline]
     pub(super) fn changes_wait(&self) -> bool {
-        matches!(self.rest, Some(Rest::Changes { .. } | Rest::Still))
+        matches!(
+            self.rest,
+            Some(Rest::Changes { .. } | Rest::Flush { .. } | Rest::Still)
+        )
     }
 
     /// Whether a move may begin its next batch.
@@ -84,22 +97,66 @@ impl<G> Engine<G> {
         {
             self.rest = Some(Rest::Changes { until_ns });
         }
-        if let Some(Rest::Changes { .. }) = self.rest
+        if let Some(Rest::Changes { until_ns }) = self.rest
             && self.nothing_changes()
         {
-            self.rest = Some(Rest::Still);
-            self.effects.push(Effect::AtRest(true));
+            self.flush_at_rest(until_ns);
         }
+    }
+
+    fn flush_at_rest(&mut self, until_ns: u64) {
+        let holders: Vec<DeviceId> = self.map.holders().iter().map(|h| h.0).collect();
+        let mut dirty = holders;
+        dirty.retain(|device| self.needs_flush(*device));
+        // One more, so that it is not over before all are on their way.
+        let left = dirty.len() as u32 + 1;
+        let failed = None;
+        self.rest = Some(Rest::Flush {
+            until_ns,
+            left,
+            failed,
+        });
+        let number = self.rests;
+        for device in dirty {
+            self.start_flush(Owner::RestFlush(number), device);
+        }
+        self.flushed_at_rest(number, Ok(()));
+    }
+
+    /// One of the devices is flushed.
+    pub(super) fn flushed_at_rest(&mut self, number: u32, result: Result<(), Fault>) {
+        let Some(Rest::Flush { left, failed, .. }) = &mut self.rest else {
+            return; // given up meanwhile
+        };
+        if number != self.rests {
+            return; // likewise, and this is another one
+        }
+        *left -= 1;
+        *failed = result.err().or(*failed);
+        match (*left, *failed) {
+            (0, None) => {
+                self.rest = Some(Rest::Still);
+                self.effects.push(Effect::AtRest(Ok(())));
+            }
+            (0, Some(fault)) => self.no_rest(fault),
+            _ => {}
+        }
+    }
+
+    fn no_rest(&mut self, why: Fault) {
+        self.rest = None;
+        self.retry = Retry::All;
+        self.effects.push(Effect::AtRest(Err(why)));
     }
 
     /// Gives up what takes too long.
     pub(super) fn rest_in_time(&mut self) {
-        if let Some(Rest::Move { until_ns } | Rest::Changes { until_ns }) = self.rest
+        if let Some(
+            Rest::Move { until_ns } | Rest::Changes { until_ns } | Rest::Flush { until_ns, .. },
+        ) = self.rest
             && until_ns < self.now_ns
         {
-            self.rest = None;
-            self.retry = Retry::All;
-            self.effects.push(Effect::AtRest(false));
+            self.no_rest(Fault::Io);
         }
     }
 }

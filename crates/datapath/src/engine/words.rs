@@ -283,8 +283,8 @@ pub enum Effect<G> {
     Wake(u64),
     /// The move is over.
     MoveEnded(MoveEnd),
-    /// The volume is at rest, or could not be brought to it in time.
-    AtRest(bool),
+    /// The volume is at rest, and all that was answered is durable; or why it is not: it took too long ([`Fault::Io`]), or a device failed.
+    AtRest(Result<(), Fault>),
 }
 
 /// Whether a copy's chunk holds only zeroes: its target is then zeroed instead of written, which keeps it sparse.

@@ -52,7 +52,9 @@ impl<D: SlotSpace> Keeper<D> {
                 StoreReply::Reserved(slots) => slots.as_ref().ok(),
                 StoreReply::Unshared { to, .. } => {
                     let taken = to.ok().flatten();
-                    taken.into_iter().for_each(|slot| self.slots.give_back(slot));
+                    taken
+                        .into_iter()
+                        .for_each(|slot| self.slots.give_back(slot));
                     None
                 }
                 StoreReply::Vacated { .. }

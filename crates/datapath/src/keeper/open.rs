@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use array::{
     Array, ArrayError, Candidate, Copies, CopyId, CopyPlace, DeviceKind, DeviceRecord, Extent,
-    Health, Seen, Slots, Superblock, choose, choose_anyway,
+    Health, Seen, Slots, Superblock, Used, choose, choose_anyway,
 };
 use units::{Bytes, DeviceId};
 

@@ -63,10 +63,7 @@ impl<D: SlotSpace> Keeper<D> {
     /// When it is not, or that is not known: then no slot of either is free before the next start.
     pub fn restore_snapshot(&mut self, snapshot: VolumeId) -> Result<(), ArrayError> {
         let record = self.volumes[&snapshot].clone();
-        let (before, after) = (
-            self.slots_of(record.family())?,
-            self.slots_of(snapshot)?,
-        );
+        let (before, after) = (self.slots_of(record.family())?, self.slots_of(snapshot)?);
         let done = self.commit(&[Change::RestoreSnapshot(snapshot)]);
         if done.is_ok() || self.is_held() {
             after.into_iter().for_each(|at| self.slots.share(at));

@@ -119,13 +119,13 @@ impl Worker {
                     }
                     Effect::Wake(at_ns) => self.timers.at(at_ns, Due::Wake(volume)),
                     Effect::MoveEnded(end) => self.move_ended(volume, end),
-                    Effect::AtRest(still) => at_rest = Some(still),
+                    Effect::AtRest(result) => at_rest = Some(result),
                 }
             }
         }
         self.effects = effects;
-        if let Some(still) = at_rest {
-            self.at_rest(volume, still);
+        if let Some(result) = at_rest {
+            self.at_rest(volume, result);
         }
     }
 

@@ -454,7 +454,10 @@ impl Worker {
             }
             Question::Grow { from, to, zeroed } => {
                 if !live.engine.grow(to) {
-                    return Err("it is being moved: its size is changed when that is over".into());
+                    return Err(
+                        "it is being moved, or a part of it copied: its size is changed when that is over"
+                            .into(),
+                    );
                 }
                 live.stages.grew(live.engine.map(), now_ns);
                 let rest = live.engine.map().rest_of_extent(from);

@@ -1,4 +1,4 @@
-//! Volumes at rest: between two requests that change something, with all that was answered durable.
+//! Volumes at rest: nothing of them changes, and all that was answered is durable.
 
 use std::sync::mpsc::Sender;
 
@@ -22,15 +22,11 @@ impl Worker {
         self.carry_out(volume.0);
     }
 
-    /// The engine says that it is, or that it takes too long.
-    pub(super) fn at_rest(&mut self, volume: u32, still: bool) {
+    /// The engine says that it is, or why not.
+    pub(super) fn at_rest(&mut self, volume: u32, result: Result<(), Fault>) {
         let live = self.volumes[volume as usize].as_mut();
-        let Some(answer) = live.and_then(|live| live.resting.take()) else {
-            return;
-        };
-        match still {
-            true => self.flush_for(volume, answer),
-            false => drop(answer.send(Err(Fault::Io))),
+        if let Some(answer) = live.and_then(|live| live.resting.take()) {
+            let _ = answer.send(result);
         }
     }
 

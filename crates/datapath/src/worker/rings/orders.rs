@@ -213,8 +213,7 @@ impl Worker {
         }
     }
 
-    /// Flushes a volume for a thread that waits for it.
-    pub(in crate::worker) fn flush_for(&mut self, volume: u32, answer: Sender<Result<(), Fault>>) {
+    fn flush_for(&mut self, volume: u32, answer: Sender<Result<(), Fault>>) {
         let flush = GuestRequest {
             op: GuestOp::Flush,
             offset: 0,

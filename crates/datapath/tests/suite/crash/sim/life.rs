@@ -28,7 +28,7 @@ use super::oracle::Oracle;
 use super::orders::GROWING;
 use super::plan::{Faults, Plan, TIMEOUT_NS};
 use super::rings::{LiveRing, RingGuest};
-use super::snapshots::{Kept, SNAPSHOT};
+use super::snapshots::Kept;
 use super::stays::Stays;
 
 /// A volume's engine as it starts.
@@ -215,12 +215,14 @@ impl<'a> Life<'a> {
             records.iter().map(one).collect()
         };
         if tally.trace {
+            // Copies of them: opening a map writes to it, and counts.
             for place in &places {
-                let state = place.open().and_then(|a| a.state());
+                let disk = place.disk().map(|d| d.killed());
+                let state = SimPlace::new("looked at", disk).open().and_then(|a| a.state());
                 eprintln!("  {}: {state:?}", place.name());
             }
             for (i, disk) in disks.iter().enumerate() {
-                let found = disk.as_ref().map(|d| device(i, d).read_superblock());
+                let found = disk.as_ref().map(|d| device(i, &d.killed()).read_superblock());
                 eprintln!("  device {i}: {found:?}");
             }
         }
@@ -545,16 +547,13 @@ impl<'a> Life<'a> {
                     } => {
                         if guest == GROWING {
                             self.grown(volume, result)?;
-                        } else if guest == SNAPSHOT {
-                            self.take_snapshot(volume, result)?;
-                            if self.crashed {
-                                return Ok(());
-                            }
                         } else if !self.answer_ring(volume, guest, result, &gaps) {
                             self.answered(volume, guest, result, &gaps)?;
                         }
                     }
                     Effect::Store(request) => {
+                        let copied_up = matches!(request, StoreRequest::CopyUp { .. });
+                        self.tally.copied_up += u64::from(copied_up);
                         let answers =
                             !matches!(request, StoreRequest::Free { .. } | StoreRequest::MoveOver);
                         self.store_owes += u64::from(answers);
@@ -565,7 +564,12 @@ impl<'a> Life<'a> {
                     Effect::Wake(at_ns) => {
                         self.after(at_ns.saturating_sub(self.now_ns), Event::Wake(volume));
                     }
-                    Effect::AtRest(still) => self.at_rest(volume, still)?,
+                    Effect::AtRest(result) => {
+                        self.at_rest(volume, result)?;
+                        if self.crashed {
+                            return Ok(());
+                        }
+                    }
                     Effect::MoveEnded(end) => {
                         let stays = self.stays[volume].take().expect("it was begun");
                         stays.ended(&end, self.engines[volume].map())?;

@@ -393,16 +393,16 @@ impl Oracle {
         Ok(())
     }
 
-    /// A sector of a volume at rest, read past its engine.
-    pub fn is_now(&self, at: usize, sector: &[u8]) -> Result<(), String> {
+    /// A sector of a volume at rest, read past its engine: whether it lasts, as nobody was told that it may not.
+    pub fn is_now(&self, at: usize, sector: &[u8]) -> Result<bool, String> {
         let found = seq_of(self.volume, at as u64, sector);
-        let value =
-            found.map_err(|e| self.told("at rest", at as u64, &e, true))?;
+        let value = found.map_err(|e| self.told("at rest", at as u64, &e, true))?;
         let now = |v: &Version| v.value == value && v.replaced.is_none();
-        match self.sectors[at].iter().any(now) {
-            true => Ok(()),
-            false => Err(self.told("at rest", at as u64, &format!("request {value}"), true)),
+        let mut found = self.sectors[at].iter().filter(|v| now(v)).peekable();
+        if found.peek().is_none() {
+            return Err(self.told("at rest", at as u64, &format!("request {value}"), true));
         }
+        Ok(found.all(|v| !v.suspect))
     }
 
     /// The volume is what it was when a snapshot was taken.

@@ -76,7 +76,8 @@ impl Life<'_> {
         let id = VolumeId(volume as u32);
         let from = self.keeper.volumes[&id].size;
         let to = Bytes(from.0 + (1 + self.rng.below(200)) * super::oracle::SECTOR as u64);
-        if self.growing[volume].is_some() || self.engines[volume].rests() {
+        let engine = &self.engines[volume];
+        if self.growing[volume].is_some() || engine.rests() || engine.copies_up() {
             return Ok(());
         }
         self.oracles[volume].grow(to.0);

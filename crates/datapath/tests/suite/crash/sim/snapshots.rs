@@ -1,15 +1,12 @@
 //! Snapshots of volumes: taken, kept over crashes, deleted, restored. A snapshot never changes, whatever becomes of its volume.
 
 use array::{SnapshotOf, VolumeRecord};
-use datapath::engine::{Fault, GuestOp, GuestRequest};
+use datapath::engine::Fault;
 use units::VolumeId;
 
 use super::life::{Life, engine_of};
 use super::oracle::SECTOR;
 use super::plan::EXTENT;
-
-/// The number of the flush before a snapshot, among requests of its volume's guest.
-pub(super) const SNAPSHOT: u64 = u64::MAX - 1;
 
 /// Snapshots of a volume at a time: there must be space.
 const MOST: usize = 2;
@@ -31,7 +28,10 @@ impl Life<'_> {
     /// Something about snapshots of a volume.
     pub(super) fn order_snapshot(&mut self, volume: usize) -> Result<(), String> {
         let of_this = self.snapshots.iter().filter(|k| k.of == volume);
-        let ids: Vec<VolumeId> = of_this.filter(|k| k.sure && !k.going).map(|k| k.id).collect();
+        let ids: Vec<VolumeId> = of_this
+            .filter(|k| k.sure && !k.going)
+            .map(|k| k.id)
+            .collect();
         if ids.len() >= MOST || (!ids.is_empty() && self.rng.below(3) == 0) {
             let which = self.rng.below(ids.len() as u64) as usize;
             self.delete_snapshot(ids[which]);
@@ -43,43 +43,44 @@ impl Life<'_> {
         self.settle(volume)
     }
 
-    /// The volume is at rest, or is not in time.
-    pub(super) fn at_rest(&mut self, volume: usize, still: bool) -> Result<(), String> {
-        if !still {
-            self.tally.restless += 1;
-            return Ok(());
+    /// The volume is at rest, or why it is not.
+    pub(super) fn at_rest(
+        &mut self,
+        volume: usize,
+        result: Result<(), Fault>,
+    ) -> Result<(), String> {
+        match result {
+            Ok(()) => self.take_snapshot(volume),
+            Err(_) => {
+                self.tally.restless += 1;
+                Ok(())
+            }
         }
-        let flush = GuestRequest {
-            op: GuestOp::Flush,
-            offset: 0,
-            length: 0,
-            fua: false,
-        };
-        self.engines[volume].submit(self.now_ns, SNAPSHOT, flush);
-        self.settle(volume)
     }
 
     /// All that was answered is durable: this is what is kept.
-    pub(super) fn take_snapshot(
-        &mut self,
-        volume: usize,
-        flushed: Result<(), Fault>,
-    ) -> Result<(), String> {
+    fn take_snapshot(&mut self, volume: usize) -> Result<(), String> {
         let of = VolumeId(volume as u32);
         let grows = self.growing[volume].is_some();
         let mut shared = false;
-        if flushed.is_ok() && !grows {
+        let size = self.keeper.volumes[&of].size.0;
+        let sectors = self.sectors_of(of, size);
+        self.look_at_disks();
+        if self.crashed {
+            return Ok(());
+        }
+        if let (false, Ok(mut sectors)) = (grows, sectors) {
             let last = *self.keeper.volumes.keys().last().expect("there are some");
             let family = self.keeper.volumes.values().filter_map(|v| v.snapshot);
             let sequences = family.filter(|s| s.volume == of).map(|s| s.sequence);
             let sequence = sequences.max().map_or(0, |s| s + 1);
             let before = self.keeper.volumes[&of].clone();
             let id = VolumeId(last.0 + 1);
-            let sectors = self.sectors_of(of, before.size.0)?;
-            for (at, sector) in sectors.iter().enumerate() {
-                if let Some(sector) = sector {
-                    self.oracles[volume].is_now(at, sector)?;
-                }
+            for (at, sector) in sectors.iter_mut().enumerate() {
+                // What the guest was told may be lost may be lost here, too.
+                let known = |bytes: &Vec<u8>| self.oracles[volume].is_now(at, bytes);
+                let lasts = sector.as_ref().map(known).transpose()?;
+                sector.take_if(|_| lasts == Some(false));
             }
             let record = VolumeRecord {
                 id,
@@ -139,7 +140,8 @@ impl Life<'_> {
             let size = self.keeper.volumes[&of].size;
             let guest = self.rings[volume].as_ref();
             let goes_on = guest.is_some_and(|g| !g.kept.is_empty());
-            let moves = self.engines[volume].move_status().is_some();
+            let all = self.keeper.map.moves().map_err(|e| e.to_string())?;
+            let moves = all.iter().any(|m| m.volume == of);
             let mut known = self.snapshots.iter().filter(|k| k.of == volume && !k.going);
             let wanted = self.rng.below(4) == 0 && !goes_on && !moves;
             let Some(kept) = known.next().filter(|_| wanted) else {

@@ -1,0 +1,119 @@
+//! `terrace volume snapshot …`: volumes as they were at a moment.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use datapath::desk::Ask;
+use serde::Serialize;
+
+use crate::live::{ArrayArg, OutputArg, wrong_usage};
+use crate::live_table;
+use crate::volume_listed::{ListedVolume, ListedVolumes};
+
+/// `terrace volume snapshot …`
+#[derive(Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Keep a volume as it is now, while guests use it; it shares its space with what is kept
+    Create {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// The volume
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+        /// The snapshot's name; it is called VOLUME@NAME
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// List the snapshots of a volume, or of all
+    List {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// The volume; all if left out
+        #[arg(value_name = "VOLUME")]
+        volume: Option<String>,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Delete a snapshot; its volume, and other snapshots, stay as they are
+    Delete {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// The snapshot, as VOLUME@NAME
+        #[arg(value_name = "SNAPSHOT")]
+        snapshot: String,
+        /// Really: there is no way back
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Make a volume what it was when a snapshot was taken; nobody may be connected to it
+    Restore {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// The snapshot, as VOLUME@NAME
+        #[arg(value_name = "SNAPSHOT")]
+        snapshot: String,
+        /// Really: what was written since is lost
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// All snapshots that were asked for.
+#[derive(Debug, Serialize)]
+struct Listed {
+    /// In order of creation.
+    snapshots: Vec<ListedVolume>,
+}
+
+/// Runs `terrace volume snapshot …`.
+pub fn run(command: SnapshotCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        SnapshotCommand::Create {
+            array,
+            volume,
+            name,
+        } => array.order(Ask::TakeSnapshot { volume, name })?,
+        SnapshotCommand::List {
+            array,
+            volume,
+            output,
+        } => {
+            if let Some(volume) = &volume {
+                ListedVolume::of(&array, volume)?; // or says which there are
+            }
+            let mut snapshots = ListedVolumes::of(&array)?.volumes;
+            snapshots.retain(|v| {
+                let of = v.info.snapshot.as_ref().map(|s| &s.of);
+                of.is_some_and(|of| volume.as_ref().is_none_or(|wanted| wanted == of))
+            });
+            let all = Listed { snapshots };
+            let text = |all: &Listed| live_table::snapshots(&all.snapshots);
+            output.print("terrace.volume.snapshot.list/1", &all, text)?;
+        }
+        SnapshotCommand::Delete { snapshot, yes, .. } if !yes => {
+            return Ok(wrong_usage(&format!(
+                "deleting snapshot {snapshot:?} discards it for good: say --yes"
+            )));
+        }
+        SnapshotCommand::Delete {
+            array, snapshot, ..
+        } => {
+            if ListedVolume::of(&array, &snapshot)?.info.snapshot.is_none() {
+                anyhow::bail!("{snapshot} is no snapshot: `terrace volume delete` deletes volumes");
+            }
+            array.order(Ask::Delete {
+                volume: snapshot,
+                force: false,
+            })?;
+        }
+        SnapshotCommand::Restore { snapshot, yes, .. } if !yes => {
+            return Ok(wrong_usage(&format!(
+                "what was written since {snapshot:?} was taken is lost: say --yes"
+            )));
+        }
+        SnapshotCommand::Restore {
+            array, snapshot, ..
+        } => array.order(Ask::RestoreSnapshot { snapshot })?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
