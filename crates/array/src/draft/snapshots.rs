@@ -1,0 +1,420 @@
+//! Changes of snapshots, and what the others mean for them (`changed` has the rules).
+
+use std::ops::Bound;
+
+use redb::ReadableTable;
+use units::{Bytes, VolumeId};
+use volume::Location;
+
+use super::Draft;
+use crate::ArrayError;
+use crate::changed::{each_changed, each_difference};
+use crate::commit::{Failure, store, unknown};
+use crate::families::Families;
+use crate::read::get;
+use crate::record::{Health, VolumeRecord};
+use crate::refusal::{Refusal, SNAPSHOTS_MAX};
+use crate::tables::{
+    CHANGED, ChangedBytes, extent_key, keys_of, seal_changed, seal_extent, split_key, unseal_extent,
+};
+
+/// Rows that are read before they are written again. Bounds memory.
+const ROWS_AT_ONCE: usize = 1 << 16;
+
+/// Snapshots that a message names.
+const NAMED_MAX: usize = 5;
+
+fn refuse(volume: VolumeId, why: impl Into<String>) -> Failure {
+    Failure::Refused(Refusal::Snapshot {
+        volume: volume.0,
+        why: why.into(),
+    })
+}
+
+impl<'t> Draft<'t> {
+    pub(super) fn take_snapshot(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
+        let id = record.id;
+        let Some(of) = record.snapshot else {
+            return Err(refuse(id, "it is no snapshot"));
+        };
+        self.id_is_free(id)?;
+        let volume: Option<VolumeRecord> = get(&self.volumes, of.volume.0)?;
+        let volume = volume.ok_or_else(|| unknown("volume", of.volume.0))?;
+        if volume.snapshot.is_some() {
+            let why = format!("volume {} is a snapshot itself", volume.id.0);
+            return Err(refuse(id, why));
+        }
+        if volume.health == Health::Damaged {
+            let volume = volume.id.0;
+            return Err(Failure::Refused(Refusal::Damaged { volume }));
+        }
+        if volume.size != record.size {
+            let (size, of) = (record.size, volume.size);
+            return Err(refuse(
+                id,
+                format!("a snapshot of {size} of a volume of {of}"),
+            ));
+        }
+        self.all_are_known()?;
+        let mut snapshots = self.families()?.snapshots(of.volume);
+        if snapshots.len() >= SNAPSHOTS_MAX {
+            let volume = of.volume.0;
+            return Err(Failure::Refused(Refusal::TooManySnapshots { volume }));
+        }
+        if let Some((last, other)) = snapshots.next_back()
+            && last >= of.sequence
+        {
+            let (sequence, other) = (of.sequence, other.0);
+            let why =
+                format!("sequence {sequence} does not come after {last}, that of snapshot {other}");
+            return Err(refuse(id, why));
+        }
+        drop(snapshots);
+        self.put_volume(record)?;
+        self.copy_places(of.volume, id)?;
+        // What a map has left of a volume that was is not this one's.
+        self.forget_changed(id)?;
+        self.add_changed(of.volume, id)?;
+        self.forget_changed(of.volume)?;
+        self.families()?.add(record);
+        Ok(())
+    }
+
+    pub(super) fn restore_snapshot(&mut self, snapshot: VolumeId) -> Result<(), Failure> {
+        let record: Option<VolumeRecord> = get(&self.volumes, snapshot.0)?;
+        let record = record.ok_or_else(|| unknown("volume", snapshot.0))?;
+        let Some(of) = record.snapshot else {
+            return Err(refuse(snapshot, "it is no snapshot"));
+        };
+        let volume = of.volume;
+        let before: Option<VolumeRecord> = get(&self.volumes, volume.0)?;
+        let before = before.ok_or_else(|| unknown("volume", volume.0))?;
+        if self.moves.get(volume.0).map_err(store)?.is_some() {
+            return Err(Failure::Refused(Refusal::Moves { volume: volume.0 }));
+        }
+        self.all_are_known()?;
+        self.order_is_known(volume, snapshot)?;
+        for extent in self.differences(volume, snapshot)? {
+            self.take_place_of(extent, snapshot, volume)?;
+        }
+        self.forget_changed(volume)?;
+        let states = self.families()?.states(volume);
+        let later = states
+            .iter()
+            .skip_while(|state| **state != snapshot)
+            .skip(1);
+        for state in later.filter(|state| **state != volume) {
+            self.add_changed(*state, volume)?;
+        }
+        self.compare_with_newest(volume)?;
+        self.write_volume(&VolumeRecord {
+            size: record.size,
+            health: record.health,
+            ..before
+        })
+    }
+
+    /// A volume goes: what counts as changed in it does so in the state after it.
+    pub(super) fn leave_family(&mut self, volume: VolumeId) -> Result<(), Failure> {
+        if self.families()?.snapshots(volume).len() > 0 {
+            let names = self.names_of_snapshots(volume)?;
+            let volume = volume.0;
+            return Err(Failure::Refused(Refusal::HasSnapshots { volume, names }));
+        }
+        let families = self.families()?;
+        if families.is_unreadable(volume) {
+            if !families.is_empty() {
+                let volume = volume.0;
+                return Err(Failure::Refused(Refusal::PerhapsSnapshot { volume }));
+            }
+            // If it was a snapshot it was the last one.
+            self.changed()?.retain(|_, _| false).map_err(store)?;
+        } else if let Some(of) = families.snapshot_of(volume) {
+            self.leave(volume, of)?;
+        }
+        self.families()?.remove(volume);
+        Ok(())
+    }
+
+    /// A snapshot goes.
+    fn leave(&mut self, snapshot: VolumeId, of: VolumeId) -> Result<(), Failure> {
+        let families = self.families()?;
+        let (states, ordered) = (families.states(of), families.same_sequence(of).is_none());
+        families.remove(snapshot);
+        let (has_more, was_newest) = (
+            families.newest(of).is_some(),
+            states.iter().rev().nth(1) == Some(&snapshot),
+        );
+        if has_more {
+            let after = states.iter().skip_while(|s| **s != snapshot).skip(1);
+            let into: Vec<VolumeId> = match ordered {
+                true => after.take(1).copied().collect(),
+                // Which one comes after it is not known.
+                false => states.iter().filter(|s| **s != snapshot).copied().collect(),
+            };
+            for state in into {
+                self.add_changed(snapshot, state)?;
+            }
+            if was_newest {
+                self.compare_with_newest(of)?;
+            }
+        } else {
+            self.forget_changed(of)?;
+        }
+        self.forget_changed(snapshot)
+    }
+
+    fn names_of_snapshots(&mut self, volume: VolumeId) -> Result<String, Failure> {
+        let snapshots = self.families()?.snapshots(volume);
+        let count = snapshots.len();
+        let first: Vec<VolumeId> = snapshots.take(NAMED_MAX).map(|s| s.1).collect();
+        let mut names = vec![];
+        for id in first {
+            let record: Option<VolumeRecord> = get(&self.volumes, id.0)?;
+            names.extend(record.map(|r| r.name));
+        }
+        let more = match count.saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Ok(names.join(", ") + &more)
+    }
+
+    /// An extent has another place, or its first.
+    pub(super) fn placed(
+        &mut self,
+        volume: VolumeId,
+        extent: u32,
+        had_one: bool,
+    ) -> Result<(), Failure> {
+        let Some(of) = self.families()?.snapshot_of(volume) else {
+            return self.mark(volume, extent);
+        };
+        if !had_one {
+            let why = format!("extent {extent} has no place, and in a snapshot it gets none");
+            return Err(refuse(volume, why));
+        }
+        match self.families()?.newest(of) == Some(volume) {
+            // The volume does not share that slot with it any more.
+            true => self.mark(of, extent),
+            false => Ok(()),
+        }
+    }
+
+    /// An extent has a place of its own.
+    pub(super) fn copied_up(
+        &mut self,
+        volume: VolumeId,
+        extent: u32,
+        had_one: bool,
+    ) -> Result<(), Failure> {
+        if self.families()?.snapshot_of(volume).is_some() {
+            return Err(refuse(volume, "nobody writes to a snapshot"));
+        }
+        if !had_one {
+            let volume = volume.0;
+            return Err(Failure::Refused(Refusal::NoPlace { volume, extent }));
+        }
+        self.mark(volume, extent)
+    }
+
+    /// An extent has become a hole.
+    pub(super) fn vacated(&mut self, volume: VolumeId, extent: u32) -> Result<(), Failure> {
+        match self.families()?.snapshot_of(volume) {
+            Some(_) => Err(refuse(volume, "nobody trims a snapshot")),
+            None => self.mark(volume, extent),
+        }
+    }
+
+    /// A volume has another size. In the extent where the smaller one ends other bytes are part of it than before.
+    pub(super) fn resized(
+        &mut self,
+        volume: VolumeId,
+        from: Bytes,
+        to: Bytes,
+    ) -> Result<(), Failure> {
+        let end = from.min(to).0;
+        if from == to || end.is_multiple_of(self.extent.0) {
+            return Ok(());
+        }
+        self.mark(volume, (end / self.extent.0) as u32)
+    }
+
+    /// An extent of a volume counts as changed, if there is a snapshot to compare it with.
+    fn mark(&mut self, volume: VolumeId, extent: u32) -> Result<(), Failure> {
+        if self.families()?.newest(volume).is_none() {
+            return Ok(());
+        }
+        self.write_mark(volume, extent)
+    }
+
+    /// Writes nothing where that is there already.
+    fn write_mark(&mut self, state: VolumeId, extent: u32) -> Result<(), Failure> {
+        let key = extent_key(state, extent);
+        let value = seal_changed(key);
+        let changed = self.changed()?;
+        let found = changed.get(key).map_err(store)?;
+        let there = found.is_some_and(|found| *found.value() == value);
+        if !there {
+            changed.insert(key, &value).map_err(store)?;
+        }
+        Ok(())
+    }
+
+    /// What is not in the slot of the newest snapshot counts as changed.
+    fn compare_with_newest(&mut self, volume: VolumeId) -> Result<(), Failure> {
+        let Some(newest) = self.families()?.newest(volume) else {
+            return Ok(());
+        };
+        for extent in self.differences(newest, volume)? {
+            self.write_mark(volume, extent)?;
+        }
+        Ok(())
+    }
+
+    /// Makes what counts as changed in a state right again: whatever records were lost, what is in one slot is the same.
+    pub(super) fn count_changed(&mut self, state: VolumeId) -> Result<(), Failure> {
+        let families = self.families()?;
+        let family = families.snapshot_of(state).unwrap_or(state);
+        let states = families.states(family);
+        let mut marks = vec![];
+        each_changed(self.changed()?, state, |extent, _| {
+            marks.push(extent);
+            Ok(())
+        })?;
+        let at = states.iter().position(|s| *s == state);
+        if let Some(before) = at.and_then(|at| at.checked_sub(1)) {
+            marks.extend(self.differences(states[before], state)?);
+        }
+        marks
+            .into_iter()
+            .try_for_each(|extent| self.write_mark(state, extent))
+    }
+
+    /// Nothing counts as changed in a state.
+    pub(super) fn forget_changed(&mut self, state: VolumeId) -> Result<(), Failure> {
+        self.changed()?
+            .retain_in(keys_of(state), |_, _| false)
+            .map_err(store)
+    }
+
+    /// What counts as changed in one state does so in another too.
+    fn add_changed(&mut self, from: VolumeId, to: VolumeId) -> Result<(), Failure> {
+        let mut first = Some(0);
+        while let Some(next) = first {
+            let rows = self.changed()?;
+            let keys = extent_key(from, next)..=*keys_of(from).end();
+            let rows = rows.range(keys).map_err(store)?.take(ROWS_AT_ONCE);
+            // One that cannot be read counts as well.
+            let extents: Result<Vec<u32>, Failure> = rows
+                .map(|row| Ok(split_key(row.map_err(store)?.0.value()).1))
+                .collect();
+            let extents = extents?;
+            for extent in &extents {
+                self.write_mark(to, *extent)?;
+            }
+            first = extents.last().and_then(|last| last.checked_add(1));
+        }
+        Ok(())
+    }
+
+    /// The extents of two states that are not in one slot.
+    fn differences(&self, a: VolumeId, b: VolumeId) -> Result<Vec<u32>, Failure> {
+        let mut all = vec![];
+        each_difference(&self.extents, a, b, |extent| {
+            all.push(extent);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// An extent of one volume is where that of another is.
+    fn take_place_of(
+        &mut self,
+        extent: u32,
+        from: VolumeId,
+        to: VolumeId,
+    ) -> Result<(), Failure> {
+        let key = extent_key(from, extent);
+        let found = self.extents.get(key).map_err(store)?;
+        let at = found.map(|found| unseal_extent(key, found.value()));
+        let key = extent_key(to, extent);
+        match at.transpose()? {
+            Some(at) => drop(
+                self.extents
+                    .insert(key, &seal_extent(key, at))
+                    .map_err(store)?,
+            ),
+            None => drop(self.extents.remove(key).map_err(store)?),
+        }
+        Ok(())
+    }
+
+    /// All places of one volume are those of another too, which has none.
+    fn copy_places(&mut self, from: VolumeId, to: VolumeId) -> Result<(), Failure> {
+        let mut first = Some(0);
+        while let Some(next) = first {
+            let keys = extent_key(from, next)..=*keys_of(from).end();
+            let rows = self.extents.range(keys).map_err(store)?.take(ROWS_AT_ONCE);
+            let rows: Result<Vec<(u32, Location)>, Failure> = rows
+                .map(|row| {
+                    let (key, value) = row.map_err(store)?;
+                    let at = unseal_extent(key.value(), value.value())?;
+                    Ok((split_key(key.value()).1, at))
+                })
+                .collect();
+            let rows = rows?;
+            let end: Bound<u64> = Bound::Included(*keys_of(to).end());
+            // In order, and nothing of the volume is after it: whole pages are filled.
+            let mut cursor = self.extents.upper_bound_mut(end).map_err(store)?;
+            for (extent, at) in &rows {
+                let key = extent_key(to, *extent);
+                let sealed = seal_extent(key, *at);
+                cursor.insert_before(key, &sealed).map_err(store)?;
+            }
+            cursor.close().map_err(store)?;
+            first = rows.last().and_then(|(last, _)| last.checked_add(1));
+        }
+        Ok(())
+    }
+
+    /// The table of what has changed, which a map gets with its first snapshot.
+    fn changed(&mut self) -> Result<&mut redb::Table<'t, u64, ChangedBytes>, ArrayError> {
+        let table = match self.changed.take() {
+            Some(open) => open,
+            None => self
+                .txn
+                .open_table(CHANGED)
+                .map_err(ArrayError::store("change the map"))?,
+        };
+        Ok(self.changed.insert(table))
+    }
+
+    /// Which snapshots are of which volume, as it will be.
+    pub(super) fn families(&mut self) -> Result<&mut Families, ArrayError> {
+        let families = match self.families.take() {
+            Some(known) => known,
+            None => Families::read(&self.volumes)?,
+        };
+        Ok(self.families.insert(families))
+    }
+
+    /// Refuses to go on where a volume whose record cannot be read may be one of the snapshots in question.
+    fn all_are_known(&mut self) -> Result<(), ArrayError> {
+        match self.families()?.unreadable() {
+            Some(volume) => get::<VolumeRecord>(&self.volumes, volume.0).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn order_is_known(&mut self, volume: VolumeId, snapshot: VolumeId) -> Result<(), Failure> {
+        match self.families()?.same_sequence(volume) {
+            None => Ok(()),
+            Some((a, b)) => {
+                let (a, b) = (a.0, b.0);
+                let why = format!("which of the snapshots {a} and {b} came first is not known");
+                Err(refuse(snapshot, why))
+            }
+        }
+    }
+}
