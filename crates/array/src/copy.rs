@@ -2,6 +2,8 @@
 //!
 //! Records are copied as they are, checksums and all, in one transaction: what is damaged stays so, and is found in the copy too.
 
+use std::sync::PoisonError;
+
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
 
 use crate::tables::{
@@ -92,6 +94,11 @@ impl Image {
     }
 
     fn write_into(&self, other: &Array) -> Result<(), ArrayError> {
+        let mut known = other
+            .families
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = None;
         let to = other.begin_write()?;
         self.meta.write(&to)?;
         self.tiers.write(&to)?;

@@ -9,19 +9,19 @@ use volume::Location;
 use crate::ArrayError;
 use crate::codec::Record;
 use crate::commit::{Change, Failure, at_index, refused, store, unknown};
+use crate::families::Families;
 use crate::membership::{
     DeviceStamp, MapState, Members, Membership, PROPOSALS_MAX, SecondCopy, Stamp,
 };
 use crate::problem::Repair;
-use crate::families::Families;
 use crate::read::{each, each_extent, get, read_state};
 use crate::record::{DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::{
     Refusal, check_device, check_move, check_path, check_tier, check_volume, taken,
 };
 use crate::tables::{
-    self, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, MOVES, STAMPS, STATE, STATE_KEY, TIERS, VOLUMES,
-    extent_key, keys_of, seal_extent, split_key, unseal_extent,
+    self, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, MOVES, STAMPS, STATE, STATE_KEY, TIERS,
+    VOLUMES, extent_key, keys_of, seal_extent, split_key, unseal_extent,
 };
 
 mod snapshots;

@@ -37,7 +37,7 @@ impl Families {
         each::<VolumeRecord>(volumes, |id, found| {
             match found {
                 Ok(record) => families.add(&record),
-                Err(_) => drop(families.unreadable.insert(VolumeId(id))),
+                Err(_) => families.add_unreadable(VolumeId(id)),
             }
             Ok(())
         })?;
@@ -51,6 +51,10 @@ impl Families {
             family.insert((of.sequence, record.id));
             self.of.insert(record.id, (of.volume, of.sequence));
         }
+    }
+
+    pub(crate) fn add_unreadable(&mut self, volume: VolumeId) {
+        self.unreadable.insert(volume);
     }
 
     /// Forgets a volume.

@@ -329,12 +329,7 @@ impl<'t> Draft<'t> {
     }
 
     /// An extent of one volume is where that of another is.
-    fn take_place_of(
-        &mut self,
-        extent: u32,
-        from: VolumeId,
-        to: VolumeId,
-    ) -> Result<(), Failure> {
+    fn take_place_of(&mut self, extent: u32, from: VolumeId, to: VolumeId) -> Result<(), Failure> {
         let key = extent_key(from, extent);
         let found = self.extents.get(key).map_err(store)?;
         let at = found.map(|found| unseal_extent(key, found.value()));

@@ -70,6 +70,7 @@ impl Desk {
                 home,
                 class,
                 health: Health::Whole,
+                snapshot: None,
             };
             keeper
                 .commit(&[Change::AddVolume(record.clone())])

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use array::{
     Array, ArrayError, Candidate, Copies, CopyId, CopyPlace, DeviceKind, DeviceRecord, Extent,
-    Health, Seen, Slots, Superblock, choose, choose_anyway,
+    Health, Seen, Slots, Superblock, Used, choose, choose_anyway,
 };
 use units::{Bytes, DeviceId};
 
@@ -263,11 +263,13 @@ impl<D: SlotSpace> Keeper<D> {
         let mut used = vec![];
         let (mut lost, mut contested) = (false, vec![]);
         for volume in volumes.values() {
-            for extent in map.extents(volume.id)? {
-                match (extent, volume.health) {
-                    (Extent::At(location), Health::Whole) => used.push(location),
+            for (extent, found) in (0..).zip(map.extents(volume.id)?) {
+                let family = volume.family();
+                let by = |at| Used { at, family, extent };
+                match (found, volume.health) {
+                    (Extent::At(location), Health::Whole) => used.push(by(location)),
                     // Others may claim the same slot; none of them is served, and the slot is nobody else's.
-                    (Extent::At(location), Health::Damaged) => contested.push(location),
+                    (Extent::At(location), Health::Damaged) => contested.push(by(location)),
                     (Extent::Lost, _) => lost = true,
                     (Extent::Hole, _) => {}
                 }
@@ -275,8 +277,13 @@ impl<D: SlotSpace> Keeper<D> {
         }
         used.sort();
         contested.sort();
-        contested.dedup();
-        contested.retain(|c| used.binary_search(c).is_err());
+        // Of those who are in one slot, those who may share it with the first one count.
+        let shares = |a: &Used, b: &Used| (a.family, a.extent) == (b.family, b.extent);
+        contested.dedup_by(|b, a| a.at == b.at && !shares(a, b));
+        contested.retain(|c| match used.binary_search_by_key(&c.at, |u: &Used| u.at) {
+            Ok(owner) => shares(&used[owner], c),
+            Err(_) => true,
+        });
         used.append(&mut contested);
         let all: Vec<DeviceRecord> = records.values().cloned().collect();
         let mut slots = Slots::new(&all, used.into_iter())?;

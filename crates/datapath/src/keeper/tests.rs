@@ -187,6 +187,7 @@ impl Bench {
             home: TierId(0),
             class: "default".into(),
             health: Health::Whole,
+            snapshot: None,
         };
         changes.push(Change::AddVolume(volume));
         array.commit(&changes).unwrap();

@@ -410,6 +410,7 @@ fn create(plan: &Plan, disk: &CrashDisk) -> Result<(), array::ArrayError> {
             home: TierId((i % 3) as u16),
             class: "any".into(),
             health: Health::Whole,
+            snapshot: None,
         }));
     }
     array.commit(&changes)
