@@ -96,6 +96,10 @@ impl Seen {
         extents: &impl ReadableTable<u64, ExtentBytes>,
         changed: Option<&impl ReadableTable<u64, ChangedBytes>>,
     ) -> Result<(), ArrayError> {
+        if self.families.unreadable().is_some() {
+            // Which one is the newest is not known.
+            return Ok(());
+        }
         let of: Vec<VolumeId> = self.families.volumes().collect();
         for volume in of {
             let exists = matches!(self.volumes.get(&volume.0), Some(Some(_)));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use array::{
     Array, ArrayError, Change, CommitError, Copies, CopyHealth, CopyId, CopyPlace, FilePlace,
-    Fresh, Members, Membership, Stamp,
+    Fresh, HANG_MAX, Members, Membership, Stamp,
 };
 use crashdisk::CrashDisk;
 use units::{Bytes, DeviceId, VolumeId};
@@ -322,6 +322,26 @@ fn a_copy_that_is_made_anew_has_the_snapshots_and_what_has_changed() {
     put().unwrap();
     assert_eq!(world(&backup), first);
     assert!(copy.check().unwrap().is_clean());
+}
+
+#[test]
+fn one_that_takes_longer_for_a_snapshot_is_not_dropped() {
+    let (mut copies, first, second) = one_and_a_sleepy_place();
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    renew(&mut copies, 1);
+    second.sleeps(HANG_MAX.as_millis() as u64 + 200);
+    let snapshot = Change::TakeSnapshot(snapshot_of(&volume(0, 9), 5, 0));
+    for change in [
+        snapshot,
+        Change::RestoreSnapshot(VolumeId(5)),
+        Change::RemoveVolume(VolumeId(5)),
+    ] {
+        copies.commit(&[change]).unwrap();
+        assert!(copies.confirmed());
+    }
+    second.sleeps(0);
+    assert_eq!(world(&first), world(&second.place));
 }
 
 #[test]

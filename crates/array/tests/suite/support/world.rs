@@ -249,10 +249,10 @@ impl World {
         let record = &self.volumes[&id];
         let snapshots = self.states(id).len() - 1;
         let is_snapshot = record.snapshot.is_some();
-        match rng.below(46) {
+        match rng.below(56) {
             0 if snapshots > 0 => vec![],
             0 => vec![Change::RemoveVolume(id)],
-            40..42 if !is_snapshot && snapshots < 4 => {
+            40..43 if !is_snapshot && snapshots < 4 => {
                 let newest = self.newest(id).and_then(|s| self.volumes[&s].snapshot);
                 let sequence = newest.map_or(0, |s| s.sequence + 1 + rng.below(3) as u32);
                 let snapshot = self.volumes_made;
@@ -260,20 +260,12 @@ impl World {
                     record, snapshot, sequence,
                 ))]
             }
-            42 if is_snapshot && rng.below(3) == 0 => vec![Change::RemoveVolume(id)],
-            42 if is_snapshot && !self.moves.contains_key(&record.family()) => {
+            40..45 if is_snapshot => vec![Change::RemoveVolume(id)],
+            45.. if is_snapshot && !self.moves.contains_key(&record.family()) => {
                 vec![Change::RestoreSnapshot(id)]
             }
-            40..43 => vec![],
-            43.. if !is_snapshot && self.places.contains_key(&(id, extent)) => {
-                let mut changes = self.some_place(id, extent, to, rng).unwrap_or_default();
-                for change in &mut changes {
-                    if let Change::Place { volume, extent, at } = *change {
-                        *change = Change::CopyUp { volume, extent, at };
-                    }
-                }
-                changes
-            }
+            40.. if !is_snapshot => self.some_copy_up(id, to, rng).unwrap_or_default(),
+            40.. => vec![],
             1..4 => {
                 let mut record = self.volumes[&id].clone();
                 record.class = format!("class {}", rng.below(9));
@@ -299,6 +291,23 @@ impl World {
             _ if is_snapshot && !self.places.contains_key(&(id, extent)) => vec![],
             _ => self.some_place(id, extent, to, rng).unwrap_or_default(),
         }
+    }
+
+    /// One of the extents that have a place gets another one.
+    fn some_copy_up(&self, id: VolumeId, to: DeviceId, rng: &mut Rng) -> Option<Vec<Change>> {
+        let placed = self.places.range((id, 0)..=(id, u32::MAX));
+        let placed: Vec<u32> = placed.map(|((_, extent), _)| *extent).collect();
+        if placed.is_empty() {
+            return None;
+        }
+        let extent = pick(placed.iter(), rng);
+        let mut changes = self.some_place(id, extent, to, rng)?;
+        for change in &mut changes {
+            if let Change::Place { volume, extent, at } = *change {
+                *change = Change::CopyUp { volume, extent, at };
+            }
+        }
+        Some(changes)
     }
 
     /// A place nobody has, with the mark that it needs, before or after it.
