@@ -1,7 +1,8 @@
 //! Does the map fit together?
 //!
-//! Reads every record once; a second time those of extents only if a slot is owned twice, to name the owners. Memory: one
-//! bit per slot. Works on the tables as they are for a reader and as they are inside a transaction, where a repair looks
+//! Reads every record once; a second time those of extents only if a slot is owned twice that may not be, to name the owners, and those of
+//! volumes with snapshots and of their newest ones. Memory: one bit per slot, 12 bytes per slot that a volume with snapshots is in, and 4 bytes
+//! per extent that has changed in one volume. Works on the tables as they are for a reader and as they are inside a transaction, where a repair looks
 //! once more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,19 +12,25 @@ use units::{Bytes, DeviceId, VolumeId};
 use volume::Location;
 
 use crate::bitmap::Bitmap;
+use crate::changed::open_changed;
+use crate::claims::Claims;
+use crate::families::Families;
 use crate::problem::{CheckReport, Problem, Repair};
 use crate::read::{each, each_extent, open};
 use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::{check_device, check_move, check_tier, check_volume};
 use crate::tables::{
-    self, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, split_key,
+    self, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, split_key,
 };
 use crate::{Array, ArrayError};
+
+mod snapshots;
 
 impl Array {
     /// Reads the whole map and says what is wrong with it. An error means that the store itself could not be read.
     pub fn check(&self) -> Result<CheckReport, ArrayError> {
         let txn = self.begin_read()?;
+        let changed = open_changed(&txn)?;
         let tables = Tables {
             extent: self.extent,
             tiers: &open(&txn, TIERS, Table::Tiers)?,
@@ -31,19 +38,22 @@ impl Array {
             volumes: &open(&txn, VOLUMES, Table::Volumes)?,
             extents: &open(&txn, EXTENTS, Table::Extents)?,
             moves: &open(&txn, MOVES, Table::Moves)?,
+            changed: changed.as_ref(),
         };
         check(&tables)
     }
 }
 
 /// The tables of a map, from whichever transaction.
-pub(crate) struct Tables<'a, A, D, V, E, M> {
+pub(crate) struct Tables<'a, A, D, V, E, M, C> {
     pub(crate) extent: Bytes,
     pub(crate) tiers: &'a A,
     pub(crate) devices: &'a D,
     pub(crate) volumes: &'a V,
     pub(crate) extents: &'a E,
     pub(crate) moves: &'a M,
+    /// Not in maps that never had a snapshot.
+    pub(crate) changed: Option<&'a C>,
 }
 
 /// What has been seen so far. A record that is there but cannot be read is `None`: it exists.
@@ -55,10 +65,12 @@ struct Seen {
     volumes: BTreeMap<u32, Option<VolumeRecord>>,
     owned: BTreeMap<DeviceId, Bitmap>,
     twice: BTreeSet<Location>,
+    families: Families,
+    claims: Claims,
 }
 
-pub(crate) fn check<A, D, V, E, M>(
-    tables: &Tables<'_, A, D, V, E, M>,
+pub(crate) fn check<A, D, V, E, M, C>(
+    tables: &Tables<'_, A, D, V, E, M, C>,
 ) -> Result<CheckReport, ArrayError>
 where
     A: ReadableTable<u16, tables::Bytes>,
@@ -66,6 +78,7 @@ where
     V: ReadableTable<u32, tables::Bytes>,
     E: ReadableTable<u64, ExtentBytes>,
     M: ReadableTable<u32, tables::Bytes>,
+    C: ReadableTable<u64, ChangedBytes>,
 {
     let mut seen = Seen::default();
     each::<TierRecord>(tables.tiers, |id, found| {
@@ -80,6 +93,7 @@ where
         seen.volume(id, found, tables.extent);
         Ok(())
     })?;
+    seen.snapshots();
     each_extent(tables.extents, 0..=u64::MAX, |key, found| {
         seen.extent(key, found, tables.extent);
         Ok(())
@@ -94,6 +108,10 @@ where
         seen.mover(id, found, tables.extent);
         Ok(())
     })?;
+    if let Some(changed) = tables.changed {
+        seen.changes(changed)?;
+    }
+    seen.unsaid(tables.extents, tables.changed)?;
     Ok(seen.report)
 }
 
@@ -147,6 +165,10 @@ impl Seen {
         self.report.volumes += 1;
         let valid = |record: &VolumeRecord| check_volume(record, extent);
         let record = self.readable(Table::Volumes, id, found, valid);
+        match &record {
+            Some(record) => self.families.add(record),
+            None => self.families.add_unreadable(VolumeId(id)),
+        }
         if let Some(record) = &record {
             let name = first(&self.volumes, |other| other.name == record.name);
             self.not_unique(Table::Volumes, id, "name", name);
@@ -201,6 +223,7 @@ impl Seen {
             return self.extent_problem(key, what, drop, "");
         };
         let extents = record.as_ref().map(|r| r.extents(size));
+        let family = record.as_ref().map_or(volume, VolumeRecord::family);
         if let Some(extents) = extents
             && u64::from(extent) >= extents
         {
@@ -237,8 +260,17 @@ impl Seen {
             let raise = Repair::RaiseHighWater { device, slots };
             self.extent_problem(key, what, Some(raise), "");
         }
+        let owner = (family, extent);
         let owned = self.owned.entry(at.device);
-        if !owned.or_insert_with(|| Bitmap::new(slots)).insert(at.slot) {
+        if owned.or_insert_with(|| Bitmap::new(slots)).insert(at.slot) {
+            if self.shares(family) {
+                self.claims.set(at, owner);
+            }
+        } else if !self
+            .claims
+            .get(at)
+            .is_some_and(|other| self.may_share(owner, other))
+        {
             self.twice.insert(at);
         }
     }

@@ -7,9 +7,13 @@ use model::{DirectIo, ExtentRanges};
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 
 use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
-use crate::record::{DeviceKind, DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
+use crate::record::{
+    DeviceKind, DeviceRecord, Health, MoveRecord, SnapshotOf, TierRecord, VolumeRecord,
+};
 use crate::refusal::MOVE_RANGES_MAX;
-use crate::tables::{DIRECT_VERSION, Key, RANGES_VERSION, RECORD_VERSION, Table, seal, unseal};
+use crate::tables::{
+    DIRECT_VERSION, Key, RANGES_VERSION, RECORD_VERSION, SNAPSHOT_VERSION, Table, seal, unseal,
+};
 use crate::{ArrayError, ArrayId};
 
 /// A record of a table: a value that knows its key.
@@ -237,11 +241,18 @@ impl Record for DeviceRecord {
 impl Record for VolumeRecord {
     type Id = u32;
     const TABLE: Table = Table::Volumes;
+    const NEWEST: u8 = SNAPSHOT_VERSION;
     fn key(id: u32) -> Key {
         Key::Long(id)
     }
     fn id(&self) -> u32 {
         self.id.0
+    }
+    fn version(&self) -> u8 {
+        match self.snapshot {
+            None => RECORD_VERSION,
+            Some(_) => SNAPSHOT_VERSION,
+        }
     }
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.size.0.to_le_bytes());
@@ -252,6 +263,11 @@ impl Record for VolumeRecord {
         });
         put_text(out, &self.name);
         put_text(out, &self.class);
+        if let Some(of) = &self.snapshot {
+            out.extend_from_slice(&of.volume.0.to_le_bytes());
+            out.extend_from_slice(&of.sequence.to_le_bytes());
+            out.extend_from_slice(&of.taken_s.to_le_bytes());
+        }
     }
     fn read(id: u32, fields: &mut Fields<'_>) -> Result<Self, String> {
         let (size, home) = (Bytes(fields.u64("size")?), TierId(fields.u16("home")?));
@@ -267,6 +283,14 @@ impl Record for VolumeRecord {
             home,
             class: fields.text("class")?,
             health,
+            snapshot: match fields.version {
+                RECORD_VERSION => None,
+                _ => Some(SnapshotOf {
+                    volume: VolumeId(fields.u32("snapshot of")?),
+                    sequence: fields.u32("sequence")?,
+                    taken_s: fields.u64("taken")?,
+                }),
+            },
         })
     }
 }

@@ -4,6 +4,7 @@
 //! then; the first that is not valid drops the transaction. Records that many changes look at (volumes, devices) are
 //! read once per commit.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use redb::{Durability, WriteTransaction};
@@ -35,10 +36,25 @@ pub enum Change {
     AddVolume(VolumeRecord),
     /// Other properties for a volume. Its size may only fall where nothing has a place.
     SetVolume(VolumeRecord),
-    /// A volume is gone, with all its places and its move.
+    /// A volume is gone, with all its places and its move. Refused while there are snapshots of it. What counts as changed in a snapshot that
+    /// goes does so in the next one, or in the volume.
     RemoveVolume(VolumeId),
-    /// An extent's place: the first one, or another one (a switch).
+    /// An extent's place: the first one, or another one (a switch). Of a snapshot only another one. Counts as changed, if the volume has
+    /// snapshots: what is alone in its slot is written to without a commit.
     Place {
+        /// The volume.
+        volume: VolumeId,
+        /// The extent.
+        extent: u32,
+        /// Where it is from now on.
+        at: Location,
+    },
+    /// A snapshot is made: a volume of its own, in which all extents are where those of the volume are that it is of.
+    TakeSnapshot(VolumeRecord),
+    /// The volume that a snapshot is of has the snapshot's size, places and health again. Refused while the volume moves.
+    RestoreSnapshot(VolumeId),
+    /// An extent that has a place gets one of its own, because it is written to, and a snapshot shares the place that it has. Counts as changed.
+    CopyUp {
         /// The volume.
         volume: VolumeId,
         /// The extent.
@@ -112,8 +128,11 @@ impl Array {
         if changes.is_empty() {
             return Ok(());
         }
+        let known = self.families.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
         let txn = self.begin_write()?;
-        let mut draft = Draft::open(&txn, self.extent)?;
+        // If this does not come to its end they are not known any more, and read again.
+        let mut draft = Draft::open(&txn, self.extent, known.take())?;
         for (index, change) in changes.iter().enumerate() {
             draft
                 .make(index, change)
@@ -121,8 +140,10 @@ impl Array {
         }
         draft.check_marks()?;
         draft.count_commit()?;
-        drop(draft);
-        self.finish(txn)
+        let families = draft.into_families();
+        self.finish(txn)?;
+        *known = families;
+        Ok(())
     }
 
     /// Ends a transaction. One that writes to a map of an older format makes it one of this: a program that does not know copies and

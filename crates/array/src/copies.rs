@@ -43,6 +43,9 @@ pub use place::{CopyPlace, FilePlace, Fresh, Identity};
 /// that hangs; measured from when it was asked.
 pub const HANG_MAX: Duration = Duration::from_millis(900);
 
+/// The same for a commit that writes all places of a volume: a snapshot of 1 000 000 extents takes half a second. Enough for 100 times as many.
+const HANG_MAX_OF_A_VOLUME: Duration = Duration::from_secs(60);
+
 /// Why a commit is not acknowledged.
 #[derive(Debug)]
 pub enum CommitError {

@@ -2,10 +2,13 @@
 //!
 //! Records are copied as they are, checksums and all, in one transaction: what is damaged stays so, and is found in the copy too.
 
+use std::sync::PoisonError;
+
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
 
 use crate::tables::{
-    Bytes, DEVICES, EXTENTS, ExtentBytes, META, MOVES, STAMPS, STATE, TIERS, VOLUMES,
+    Bytes, CHANGED, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, META, MOVES, STAMPS, STATE, TIERS,
+    VOLUMES,
 };
 use crate::{Array, ArrayError, ArrayId, CopyPlace, Fresh};
 
@@ -24,6 +27,7 @@ pub struct Image {
     moves: Rows<u32, Bytes>,
     state: Rows<&'static str, Bytes>,
     stamps: Rows<u16, Bytes>,
+    changed: Rows<u64, ChangedBytes>,
 }
 
 /// Rows of a table as the store keeps them, and the table; `None` if it is not there.
@@ -73,6 +77,7 @@ impl Array {
             moves: Rows::read(&from, MOVES)?,
             state: Rows::read(&from, STATE)?,
             stamps: Rows::read(&from, STAMPS)?,
+            changed: Rows::read(&from, CHANGED)?,
         })
     }
 }
@@ -89,6 +94,11 @@ impl Image {
     }
 
     fn write_into(&self, other: &Array) -> Result<(), ArrayError> {
+        let mut known = other
+            .families
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = None;
         let to = other.begin_write()?;
         self.meta.write(&to)?;
         self.tiers.write(&to)?;
@@ -98,6 +108,7 @@ impl Image {
         self.moves.write(&to)?;
         self.state.write(&to)?;
         self.stamps.write(&to)?;
+        self.changed.write(&to)?;
         to.commit()
             .map_err(ArrayError::store("commit a copy of the map"))
     }
@@ -111,7 +122,7 @@ impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
         let failed = || ArrayError::store("read the map");
         let opened = match from.open_table(table) {
             Ok(opened) => opened,
-            // Maps of format 1 do not have all of them.
+            // Maps of format 1, and those without snapshots, do not have all of them.
             Err(TableError::TableDoesNotExist(_)) => return Ok(Self { table, rows: None }),
             Err(error) => return Err(ArrayError::store("read the map")(error)),
         };

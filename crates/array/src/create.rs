@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 
 use redb::{
@@ -139,6 +140,7 @@ impl Array {
             id,
             extent,
             format: AtomicU32::new(FORMAT_VERSION),
+            families: Mutex::new(None),
         };
         let write = || -> Result<(), redb::Error> {
             let txn = array.db.begin_write()?;
@@ -205,6 +207,7 @@ impl Array {
             id,
             extent,
             format: AtomicU32::new(version),
+            families: Mutex::new(None),
         })
     }
 }

@@ -9,6 +9,7 @@ use volume::Location;
 use crate::ArrayError;
 use crate::codec::Record;
 use crate::commit::{Change, Failure, at_index, refused, store, unknown};
+use crate::families::Families;
 use crate::membership::{
     DeviceStamp, MapState, Members, Membership, PROPOSALS_MAX, SecondCopy, Stamp,
 };
@@ -19,14 +20,17 @@ use crate::refusal::{
     Refusal, check_device, check_move, check_path, check_tier, check_volume, taken,
 };
 use crate::tables::{
-    self, DEVICES, EXTENTS, ExtentBytes, MOVES, STAMPS, STATE, STATE_KEY, TIERS, VOLUMES,
-    extent_key, keys_of, seal_extent, split_key, unseal_extent,
+    self, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, MOVES, STAMPS, STATE, STATE_KEY, TIERS,
+    VOLUMES, extent_key, keys_of, seal_extent, split_key, unseal_extent,
 };
+
+mod snapshots;
 
 type Records<'t, K> = redb::Table<'t, K, tables::Bytes>;
 
 /// The map as it will be.
 pub(crate) struct Draft<'t> {
+    txn: &'t WriteTransaction,
     pub(crate) extent: Bytes,
     pub(crate) tiers: Records<'t, u16>,
     pub(crate) devices: Records<'t, u16>,
@@ -35,6 +39,10 @@ pub(crate) struct Draft<'t> {
     pub(crate) moves: Records<'t, u32>,
     stamps: Records<'t, u16>,
     states: Records<'t, &'static str>,
+    /// Open if something was done with it: it is not there in maps without snapshots.
+    changed: Option<redb::Table<'t, u64, ChangedBytes>>,
+    /// Once they were looked at.
+    families: Option<Families>,
     /// What the map says of itself.
     state: MapState,
     set_aside: bool,
@@ -47,14 +55,22 @@ pub(crate) struct Draft<'t> {
 }
 
 impl<'t> Draft<'t> {
-    pub(crate) fn open(txn: &'t WriteTransaction, extent: Bytes) -> Result<Self, ArrayError> {
+    /// `families` are those of the map, if they are known.
+    pub(crate) fn open(
+        txn: &'t WriteTransaction,
+        extent: Bytes,
+        families: Option<Families>,
+    ) -> Result<Self, ArrayError> {
         let states = txn
             .open_table(STATE)
             .map_err(ArrayError::store("begin a commit"))?;
         let state = read_state(&states)?;
         let open = || -> Result<Self, redb::TableError> {
             Ok(Self {
+                txn,
                 extent,
+                changed: None,
+                families,
                 stamps: txn.open_table(STAMPS)?,
                 states,
                 state,
@@ -80,8 +96,20 @@ impl<'t> Draft<'t> {
             Change::AddVolume(record) => self.add_volume(record),
             Change::SetVolume(record) => self.set_volume(record),
             Change::RemoveVolume(volume) => self.remove_volume(*volume),
-            Change::Place { volume, extent, at } => self.place(index, *volume, *extent, *at),
-            Change::Vacate { volume, extent } => self.vacate(*volume, *extent),
+            Change::TakeSnapshot(record) => self.take_snapshot(record),
+            Change::RestoreSnapshot(snapshot) => self.restore_snapshot(*snapshot),
+            Change::Place { volume, extent, at } => {
+                let had_one = self.place(index, *volume, *extent, *at)?;
+                self.placed(*volume, *extent, had_one)
+            }
+            Change::CopyUp { volume, extent, at } => {
+                let had_one = self.place(index, *volume, *extent, *at)?;
+                self.copied_up(*volume, *extent, had_one)
+            }
+            Change::Vacate { volume, extent } => {
+                self.vacate(*volume, *extent)?;
+                self.vacated(*volume, *extent)
+            }
             Change::SetMove(record) => self.set_move(record),
             Change::ClearMove(volume) => {
                 self.volume_extents(*volume)?;
@@ -273,6 +301,8 @@ impl<'t> Draft<'t> {
             }
             Repair::RaiseHighWater { device, slots } => self.raise(device, slots)?,
             Repair::MarkDamaged(volume) => self.mark_damaged(volume)?,
+            Repair::CountChanged(volume) => self.count_changed(volume)?,
+            Repair::DropChanged(volume) => self.forget_changed(volume)?,
         }
         Ok(())
     }
@@ -353,12 +383,23 @@ impl<'t> Draft<'t> {
     }
 
     fn add_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
-        let id = record.id.0;
+        if record.snapshot.is_some() {
+            return Err(Failure::Refused(Refusal::Snapshot {
+                volume: record.id.0,
+                why: "a snapshot is not added, but taken of its volume".into(),
+            }));
+        }
+        self.id_is_free(record.id)?;
+        self.put_volume(record)
+    }
+
+    fn id_is_free(&mut self, volume: VolumeId) -> Result<(), Failure> {
+        let id = volume.0;
         if self.volumes.get(id).map_err(store)?.is_some() {
             return Err(Failure::Refused(Refusal::IdTaken { what: "volume", id }));
         }
         // Records that a lost volume left would be taken for those of this one.
-        if let Some(extent) = self.first_placed(record.id, 0)? {
+        if let Some(extent) = self.first_placed(volume, 0)? {
             let why = "belongs to no volume, and would to this one: repair first".into();
             return Err(Failure::Other(ArrayError::Record {
                 table: tables::Table::Extents.name(),
@@ -366,11 +407,28 @@ impl<'t> Draft<'t> {
                 why,
             }));
         }
-        self.put_volume(record)
+        if let Some((_, snapshot)) = self.families()?.snapshots(volume).next() {
+            return Err(Failure::Refused(Refusal::Snapshot {
+                volume: snapshot.0,
+                why: format!("it is of a volume {id} that is gone: remove it first"),
+            }));
+        }
+        Ok(())
     }
 
     fn set_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
-        let before = self.volume_extents(record.id)?;
+        let id = record.id.0;
+        let before: Option<VolumeRecord> = get(&self.volumes, id)?;
+        let before = before.ok_or_else(|| unknown("volume", id))?;
+        let why = match before.snapshot {
+            of if of != record.snapshot => Some("whether and of what it is a snapshot stays"),
+            Some(_) if before.size != record.size => Some("a snapshot keeps its size"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            let (volume, why) = (id, why.into());
+            return Err(Failure::Refused(Refusal::Snapshot { volume, why }));
+        }
         let extents = record.extents(self.extent);
         if let Ok(after) = u32::try_from(extents)
             && let Some(placed) = self.first_placed(record.id, after)?
@@ -381,12 +439,13 @@ impl<'t> Draft<'t> {
                 placed,
             }));
         }
-        if extents < before
+        if extents < before.extents(self.extent)
             && let Some(running) = get::<MoveRecord>(&self.moves, record.id.0)?
         {
             check_move(&running, extents)?;
         }
-        self.put_volume(record)
+        self.put_volume(record)?;
+        self.resized(record.id, before.size, record.size)
     }
 
     fn put_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
@@ -421,9 +480,11 @@ impl<'t> Draft<'t> {
 
     /// Goes without reading the record: a volume whose record is corrupt can be removed.
     fn remove_volume(&mut self, volume: VolumeId) -> Result<(), Failure> {
-        if self.volumes.remove(volume.0).map_err(store)?.is_none() {
+        if self.volumes.get(volume.0).map_err(store)?.is_none() {
             return Err(unknown("volume", volume.0));
         }
+        self.leave_family(volume)?;
+        self.volumes.remove(volume.0).map_err(store)?;
         self.known_volumes.remove(&volume.0);
         self.extents
             .retain_in(keys_of(volume), |_, _| false)
@@ -432,13 +493,14 @@ impl<'t> Draft<'t> {
         Ok(())
     }
 
+    /// Says whether the extent had a place before.
     fn place(
         &mut self,
         index: usize,
         volume: VolumeId,
         extent: u32,
         at: Location,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         self.extent_inside(volume, extent)?;
         let (device, slot) = (at.device.0, at.slot);
         let slots = self.device(at.device)?.slots;
@@ -458,7 +520,9 @@ impl<'t> Draft<'t> {
             .extents
             .insert(key, &seal_extent(key, at))
             .map_err(store)?;
-        not_lost(key, before)
+        let had_one = before.is_some();
+        not_lost(key, before)?;
+        Ok(had_one)
     }
 
     fn vacate(&mut self, volume: VolumeId, extent: u32) -> Result<(), Failure> {
@@ -523,6 +587,11 @@ impl<'t> Draft<'t> {
                 extents,
             })),
         }
+    }
+
+    /// What is known of families now.
+    pub(crate) fn into_families(self) -> Option<Families> {
+        self.families
     }
 
     /// Every slot that was given out is below its device's mark, wherever in the commit that was raised.

@@ -106,6 +106,16 @@ pub enum ArrayError {
         /// Why, of each.
         why: String,
     },
+    /// Two volumes that are not states of one volume, or not in order of time.
+    #[error("what changed from volume {from} to volume {to} cannot be said: {why}")]
+    NotComparable {
+        /// The first.
+        from: u32,
+        /// The second.
+        to: u32,
+        /// Why not.
+        why: String,
+    },
     /// There is no such volume.
     #[error("there is no volume {0}")]
     NoVolume(u32),

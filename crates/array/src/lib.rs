@@ -11,6 +11,7 @@
 //!  │ moves    volume, extents → device         │       derived from the map at every start
 //!  │ state    commits, membership, copies      │
 //!  │ stamps   device → generation ─────────────┼──────▶ must be that of its superblock
+//!  │ changed  (volume, extent)                 │       since the snapshot before
 //!  └───────────────────────────────────────────┘
 //! ```
 //!
@@ -28,6 +29,8 @@
 //!    └─────────────── give_back ◀── no request in flight knows it any more ◀──────┘
 //! ```
 //!
+//! A slot that a snapshot has too is shared, and may not be written: the volume gets a copy first ([`Change::CopyUp`]).
+//!
 //! Before the first byte goes to a never-used slot, the device's high-water mark above it is durable
 //! ([`Change::HighWater`]): what is above the mark was never written and reads as zeroes.
 //!
@@ -40,7 +43,9 @@
 //! clock. Not for many processes: one has an array open, the next gets [`ArrayError::InUse`].
 
 mod bitmap;
+mod changed;
 mod check;
+mod claims;
 mod codec;
 mod commit;
 mod copies;
@@ -48,6 +53,7 @@ mod copy;
 mod create;
 mod draft;
 mod error;
+mod families;
 mod membership;
 mod problem;
 mod read;
@@ -58,10 +64,13 @@ mod slots;
 mod superblock;
 mod tables;
 
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 
 use redb::Database;
 use units::Bytes;
+
+use families::Families;
 
 pub use commit::Change;
 pub use copies::{
@@ -76,13 +85,14 @@ pub use membership::{
 };
 pub use problem::{CheckReport, Problem, Repair, Repaired};
 pub use record::{
-    ArrayId, DeviceKind, DeviceRecord, Extent, Health, MoveRecord, TierRecord, VolumeRecord,
+    ArrayId, DeviceKind, DeviceRecord, Extent, Health, MoveRecord, SnapshotOf, TierRecord,
+    VolumeRecord,
 };
 pub use refusal::{
     DEVICE_ID_MAX, DEVICE_SLOTS_MAX, MOVE_RANGES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal,
-    VOLUME_EXTENTS_MAX,
+    SNAPSHOTS_MAX, VOLUME_EXTENTS_MAX,
 };
-pub use slots::{Slots, SlotsError, Taken};
+pub use slots::{Slots, SlotsError, Taken, Used};
 pub use superblock::{
     DATA_START, SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Superblock, SuperblockError,
 };
@@ -96,6 +106,8 @@ pub struct Array {
     extent: Bytes,
     /// The version of the format of what is on disk.
     format: AtomicU32,
+    /// As the last commit left them, if they are known. Held by a commit while it is made.
+    families: Mutex<Option<Families>>,
 }
 
 impl Array {

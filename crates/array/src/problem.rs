@@ -25,6 +25,10 @@ pub enum Repair {
     },
     /// Mark a volume as damaged, so that nothing is written to it. What is wrong with it stays as it is.
     MarkDamaged(VolumeId),
+    /// Count all extents of a volume as changed that may differ from the snapshot before it.
+    CountChanged(VolumeId),
+    /// Drop what is said of changes in a volume that has no snapshots.
+    DropChanged(VolumeId),
 }
 
 impl fmt::Display for Repair {
@@ -42,6 +46,14 @@ impl fmt::Display for Repair {
                 )
             }
             Repair::MarkDamaged(volume) => write!(f, "mark volume {} as damaged", volume.0),
+            Repair::CountChanged(volume) => write!(
+                f,
+                "count what may differ in volume {} from the snapshot before it as changed",
+                volume.0
+            ),
+            Repair::DropChanged(volume) => {
+                write!(f, "drop the records of changes in volume {}", volume.0)
+            }
         }
     }
 }

@@ -93,7 +93,18 @@ pub enum Health {
     Damaged,
 }
 
-/// A volume.
+/// What a snapshot was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotOf {
+    /// The volume, which is no snapshot itself.
+    pub volume: VolumeId,
+    /// Its place among the volume's snapshots: higher than that of all that were there when it was taken.
+    pub sequence: u32,
+    /// When, in seconds since 1970.
+    pub taken_s: u64,
+}
+
+/// A volume, or a snapshot of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
     /// Its id.
@@ -108,9 +119,16 @@ pub struct VolumeRecord {
     pub class: String,
     /// Whether the map knows everything about it.
     pub health: Health,
+    /// Of what, and since when, if it is a snapshot: nobody writes to it then.
+    pub snapshot: Option<SnapshotOf>,
 }
 
 impl VolumeRecord {
+    /// The volume that it is a snapshot of, or itself. Volumes of one family may share slots.
+    pub fn family(&self) -> VolumeId {
+        self.snapshot.map_or(self.id, |of| of.volume)
+    }
+
     /// Number of extents of a given size that it has.
     pub fn extents(&self, extent: Bytes) -> u64 {
         self.size.0.div_ceil(extent.0)

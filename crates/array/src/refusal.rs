@@ -28,6 +28,9 @@ pub const VOLUME_EXTENTS_MAX: u64 = 1 << 28;
 /// line that orders it at a control socket (22 bytes a range at most, of 64 KiB).
 pub const MOVE_RANGES_MAX: usize = 2048;
 
+/// Most snapshots of one volume. Bounds the records that are read at every start, and the owners of a slot.
+pub const SNAPSHOTS_MAX: usize = 1000;
+
 /// Why a [`Change`](crate::Change) is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
@@ -132,6 +135,56 @@ pub enum Refusal {
         volume: u32,
         /// How many.
         ranges: usize,
+    },
+    /// A volume that cannot go, as there are snapshots of it.
+    #[error("volume {volume} has snapshots: {names}: remove them first")]
+    HasSnapshots {
+        /// The volume.
+        volume: u32,
+        /// The names of its snapshots, of the first few if there are many.
+        names: String,
+    },
+    /// A volume that has as many snapshots as there can be.
+    #[error("volume {volume} has {SNAPSHOTS_MAX} snapshots, which is the most: remove one first")]
+    TooManySnapshots {
+        /// The volume.
+        volume: u32,
+    },
+    /// A snapshot that cannot be taken, restored, or changed like that.
+    #[error("volume {volume}: {why}")]
+    Snapshot {
+        /// The snapshot.
+        volume: u32,
+        /// Why not.
+        why: String,
+    },
+    /// A volume of which it is not known whether it is a snapshot, and of what.
+    #[error(
+        "the record of volume {volume} is corrupt, and it may be a snapshot between others: remove all other snapshots first"
+    )]
+    PerhapsSnapshot {
+        /// The volume.
+        volume: u32,
+    },
+    /// A volume that is moving, and would be another one.
+    #[error("volume {volume} is moving: wait for the move or cancel it first")]
+    Moves {
+        /// The volume.
+        volume: u32,
+    },
+    /// A volume that the map does not know everything about.
+    #[error("volume {volume} is damaged: no snapshot of it can be taken")]
+    Damaged {
+        /// The volume.
+        volume: u32,
+    },
+    /// An extent that has no place yet, and should have one.
+    #[error("extent {extent} of volume {volume} has no place")]
+    NoPlace {
+        /// The volume.
+        volume: u32,
+        /// The extent.
+        extent: u32,
     },
     /// A slot past the end of its device.
     #[error("device {device} has {slots} slots, no slot {slot}")]

@@ -15,8 +15,11 @@
 //! A hole that is written to gets a slot that reads as zeroes ([`Slots::take_clean`]), because the guest may write less than
 //! the extent. The target of a move is filled by the copy and may be any ([`Slots::take_any`]), so that clean slots last.
 //!
+//! A slot may have several owners: an extent of a volume, and the same extent of snapshots of it ([`Slots::share`]). Each gives it back; it is
+//! free when the last one has.
+//!
 //! That a cleaned slot is clean is not remembered across a restart: free slots below the high-water mark are dirty then.
-//! Memory: three bits per slot.
+//! Memory: three bits per slot, and two bytes for each up to the highest one that was ever shared.
 //!
 //! # What it is not
 //!
@@ -26,10 +29,11 @@
 use std::collections::BTreeMap;
 
 use thiserror::Error;
-use units::DeviceId;
+use units::{DeviceId, VolumeId};
 use volume::Location;
 
 use crate::bitmap::Bitmap;
+use crate::claims::Claims;
 use crate::record::DeviceRecord;
 
 /// Why devices and places do not fit together.
@@ -68,7 +72,7 @@ pub enum SlotsError {
         /// The mark.
         high_water: u32,
     },
-    /// Two extents in one slot.
+    /// Two extents in one slot that may not share it: they are not the same extent of volumes of one family.
     #[error("slot {slot} of device {device} is in use twice")]
     Twice {
         /// The device.
@@ -89,6 +93,17 @@ pub struct Taken {
     pub high_water: Option<u32>,
 }
 
+/// An extent that is in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Used {
+    /// The slot.
+    pub at: Location,
+    /// The volume, or that which it is a snapshot of ([`VolumeRecord::family`](crate::VolumeRecord::family)).
+    pub family: VolumeId,
+    /// The extent.
+    pub extent: u32,
+}
+
 #[derive(Debug)]
 struct DeviceSlots {
     slots: u32,
@@ -97,6 +112,8 @@ struct DeviceSlots {
     dirty: Bitmap,
     cleaning: Bitmap,
     clean: Bitmap,
+    /// How many owners a taken slot has besides one; none where it is too short.
+    extra: Vec<u16>,
 }
 
 /// The free slots of all devices.
@@ -106,10 +123,10 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// All slots of the devices but those that are in use.
+    /// All slots of the devices but those that are in use. The same extent of volumes of one family may be in one slot, and no others.
     pub fn new(
         devices: &[DeviceRecord],
-        used: impl Iterator<Item = Location>,
+        used: impl Iterator<Item = Used>,
     ) -> Result<Self, SlotsError> {
         let mut all = Self::default();
         for record in devices {
@@ -118,14 +135,16 @@ impl Slots {
                 return Err(SlotsError::DeviceTwice(record.id.0));
             }
         }
-        for at in used {
-            all.claim(at)?;
+        let mut claims = Claims::default();
+        for one in used {
+            all.claim(one, &mut claims)?;
         }
         Ok(all)
     }
 
     /// Takes a slot out that an extent is in.
-    fn claim(&mut self, at: Location) -> Result<(), SlotsError> {
+    fn claim(&mut self, used: Used, claims: &mut Claims) -> Result<(), SlotsError> {
+        let Used { at, family, extent } = used;
         let (slot, device) = (at.slot, at.device.0);
         let Some(on) = self.devices.get_mut(&at.device) else {
             return Err(SlotsError::NoDevice { device, slot });
@@ -146,8 +165,16 @@ impl Slots {
                 high_water,
             });
         }
-        match on.dirty.remove(slot) {
-            true => Ok(()),
+        if on.dirty.remove(slot) {
+            claims.set(at, (family, extent));
+            return Ok(());
+        }
+        let shares = claims.get(at) == Some((family, extent)) && on.extra(slot) < u16::MAX;
+        match shares {
+            true => {
+                on.share(slot);
+                Ok(())
+            }
             false => Err(SlotsError::Twice { device, slot }),
         }
     }
@@ -189,8 +216,26 @@ impl Slots {
         used.map(Taken::again).or_else(|| on.take_new())
     }
 
-    /// A slot is free again, and may hold old bytes: no request that knows it is in flight, and the map says durably
-    /// that no extent is in it. Panics if it is not taken.
+    /// A slot that is taken has one owner more: a snapshot of the extent that is in it. Panics if it is not taken.
+    pub fn share(&mut self, at: Location) {
+        let (device, slot) = (at.device.0, at.slot);
+        let on = self.device(at.device);
+        assert!(
+            on.taken(slot),
+            "slot {slot} of device {device} is shared, but is not taken"
+        );
+        on.share(slot);
+    }
+
+    /// How many owners a slot has: 0 if it is not taken.
+    pub fn owners(&self, at: Location) -> u32 {
+        let on = self.devices.get(&at.device);
+        on.filter(|on| on.taken(at.slot))
+            .map_or(0, |on| 1 + u32::from(on.extra(at.slot)))
+    }
+
+    /// A slot has one owner less: no request of it that knows the slot is in flight, and the map says durably that its extent is not in it.
+    /// When it was the last one, the slot is free again, and may hold old bytes. Panics if it is not taken.
     pub fn give_back(&mut self, at: Location) {
         let (device, slot) = (at.device.0, at.slot);
         let on = self.device(at.device);
@@ -198,7 +243,9 @@ impl Slots {
             on.taken(slot),
             "slot {slot} of device {device} is given back, but is not taken"
         );
-        on.dirty.insert(slot);
+        if !on.unshare(slot) {
+            on.dirty.insert(slot);
+        }
     }
 
     /// Takes up to `most` dirty slots out, to be zeroed.
@@ -287,6 +334,31 @@ impl DeviceSlots {
             dirty: Bitmap::filled(slots, mark),
             cleaning: Bitmap::new(slots),
             clean: Bitmap::new(slots),
+            extra: vec![],
+        }
+    }
+
+    fn extra(&self, slot: u32) -> u16 {
+        self.extra.get(slot as usize).copied().unwrap_or(0)
+    }
+
+    fn share(&mut self, slot: u32) {
+        let slot = slot as usize;
+        if self.extra.len() <= slot {
+            self.extra.resize(slot + 1, 0);
+        }
+        let more = self.extra[slot].checked_add(1);
+        self.extra[slot] = more.expect("a family has at most 1 001 members");
+    }
+
+    /// Takes one of several owners; says whether there were several.
+    fn unshare(&mut self, slot: u32) -> bool {
+        match self.extra.get_mut(slot as usize) {
+            Some(extra) if *extra > 0 => {
+                *extra -= 1;
+                true
+            }
+            _ => false,
         }
     }
 

@@ -8,6 +8,8 @@
 //!  └─────────┴──────────┴───────────────────────────┘   └────────┴──────┴───────────────────────────┘
 //! ```
 //!
+//! The value of an extent that has changed is the checksum alone.
+//!
 //! All numbers are little-endian, also the key's under the checksum. The table's number is one byte.
 
 use redb::TableDefinition;
@@ -30,10 +32,15 @@ pub(crate) const RANGES_VERSION: u8 = 2;
 /// Version of the record of a device that says something of direct I/O. A program that does not know it would go through the page cache.
 pub(crate) const DIRECT_VERSION: u8 = 2;
 
+/// Version of the record of a snapshot. A program that does not know it would write to slots that other volumes have too.
+pub(crate) const SNAPSHOT_VERSION: u8 = 2;
+
 pub(crate) type Bytes = &'static [u8];
 pub(crate) type ExtentBytes = &'static [u8; EXTENT_VALUE_BYTES];
 
 pub(crate) const EXTENT_VALUE_BYTES: usize = 14;
+
+pub(crate) type ChangedBytes = &'static [u8; SUM_BYTES];
 
 /// One record, [`META_KEY`].
 pub(crate) const META: TableDefinition<&str, Bytes> = TableDefinition::new("meta");
@@ -49,6 +56,9 @@ pub(crate) const STATE: TableDefinition<&str, Bytes> = TableDefinition::new("sta
 pub(crate) const STATE_KEY: &str = "now";
 /// What is expected of superblocks. Not in maps of format 1.
 pub(crate) const STAMPS: TableDefinition<u16, Bytes> = TableDefinition::new("stamps");
+/// Extents that may differ from the snapshot before, by the keys of [`EXTENTS`]; a value is only a checksum. Not in maps that never had a
+/// snapshot.
+pub(crate) const CHANGED: TableDefinition<u64, ChangedBytes> = TableDefinition::new("changed");
 
 /// A table, in messages and under checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +72,7 @@ pub(crate) enum Table {
     Moves = 5,
     State = 6,
     Stamps = 7,
+    Changed = 8,
 }
 
 impl Table {
@@ -75,6 +86,7 @@ impl Table {
             Table::Moves => "moves",
             Table::State => "state",
             Table::Stamps => "stamps",
+            Table::Changed => "changed",
         }
     }
 }
@@ -192,4 +204,23 @@ pub(crate) fn unseal_extent(
         device: units::DeviceId(u16::from_le_bytes([d0, d1])),
         slot: u32::from_le_bytes([s0, s1, s2, s3]),
     })
+}
+
+/// The value of a record that says that an extent has changed.
+pub(crate) fn seal_changed(key: u64) -> [u8; SUM_BYTES] {
+    let mut covered = [0; 9];
+    covered[0] = Table::Changed as u8;
+    covered[1..].copy_from_slice(&key.to_le_bytes());
+    xxh3_64(&covered).to_le_bytes()
+}
+
+/// Whether such a record's checksum fits.
+pub(crate) fn unseal_changed(key: u64, value: &[u8; SUM_BYTES]) -> Result<(), ArrayError> {
+    match *value == seal_changed(key) {
+        true => Ok(()),
+        false => Err(ArrayError::Corrupt {
+            table: Table::Changed.name(),
+            key: Key::Extent(key).to_string(),
+        }),
+    }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use algo::Rng;
 use array::{
     Array, ArrayError, ArrayId, Change, CommitError, Copies, CopyId, DeviceKind, DeviceRecord,
-    FilePlace, Health, Membership, Slots, Stamp, TierRecord, VolumeRecord,
+    FilePlace, Health, Membership, Slots, Stamp, TierRecord, Used, VolumeRecord,
 };
 use model::DirectIo;
 use units::{Bytes, DeviceId, TierId, VolumeId};
@@ -76,6 +76,7 @@ fn filled(dir: &Path, extents: u32) -> Result<Array, ArrayError> {
         home: TierId(0),
         class: "default".into(),
         health: Health::Whole,
+        snapshot: None,
     };
     array.commit(&[
         Change::AddTier(tier),
@@ -167,7 +168,11 @@ fn measure(dir: &Path, extents: u32, second: &Path) -> Result<(), ArrayError> {
         let places = array.places(VOLUME)?;
         let read = begun.elapsed();
         let devices = array.devices()?;
-        let slots = Slots::new(&devices, places.into_iter().flatten());
+        let used = (0..).zip(places).filter_map(|(extent, at)| {
+            let (at, family) = (at?, VOLUME);
+            Some(Used { at, family, extent })
+        });
+        let slots = Slots::new(&devices, used);
         let free = slots.map_or(0, |s| s.free(DEVICE));
         println!(
             "opened {how}: {opened:?}, with places {read:?}, with slots {:?} ({free} free)",

@@ -517,6 +517,7 @@ mod tests {
                 exported,
                 moving_to: None,
                 moving_extents: None,
+                snapshot: None,
                 status: None,
             },
             incomplete: incomplete.map(Into::into),

@@ -284,7 +284,9 @@ impl World {
                 self.parts = parts;
                 return None;
             }
-            Submission::NeedsPlace { .. } => unreachable!("simulated volumes have no holes"),
+            Submission::NeedsPlace { .. } | Submission::NeedsCopy { .. } => {
+                unreachable!("simulated volumes have no holes, and no snapshots")
+            }
         };
         let mut done = now_ns;
         for part in &parts {

@@ -65,8 +65,8 @@ impl Seen {
             let (key, value) = row.map_err(failed())?;
             let key = key.value();
             let state = split_key(key).0;
-            let in_family = self.families.snapshot_of(state).is_some()
-                || self.families.newest(state).is_some();
+            let in_family =
+                self.families.snapshot_of(state).is_some() || self.families.newest(state).is_some();
             if !in_family {
                 *of_nobody.entry(state).or_default() += 1;
             } else if let Err(error) = unseal_changed(key, value.value()) {
@@ -96,6 +96,10 @@ impl Seen {
         extents: &impl ReadableTable<u64, ExtentBytes>,
         changed: Option<&impl ReadableTable<u64, ChangedBytes>>,
     ) -> Result<(), ArrayError> {
+        if self.families.unreadable().is_some() {
+            // Which one is the newest is not known.
+            return Ok(());
+        }
         let of: Vec<VolumeId> = self.families.volumes().collect();
         for volume in of {
             let exists = matches!(self.volumes.get(&volume.0), Some(Some(_)));

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::HANG_MAX;
+use super::{HANG_MAX, HANG_MAX_OF_A_VOLUME};
 use crate::commit::Change;
 use crate::membership::CopyId;
 use crate::{Array, ArrayError};
 
-/// What a copy says of a commit; `None` if nothing, in [`HANG_MAX`].
+/// What a copy says of a commit; `None` if nothing in the time that it has.
 pub(super) type Said = Option<Result<(), ArrayError>>;
 
 /// Who makes commits.
@@ -67,7 +67,7 @@ impl Runner {
             results.push((copy, said));
         }
         drop(done);
-        let mut left = HANG_MAX;
+        let mut left = patience(changes);
         while results.iter().any(|r| r.1.is_none()) {
             let Ok((copy, result)) = wait(&answers, &mut left) else {
                 break;
@@ -81,6 +81,20 @@ impl Runner {
             }
         }
         results
+    }
+}
+
+/// How long copies may take for a commit.
+fn patience(changes: &[Change]) -> Duration {
+    let of_a_volume = |change: &Change| {
+        matches!(
+            change,
+            Change::TakeSnapshot(_) | Change::RestoreSnapshot(_) | Change::RemoveVolume(_)
+        )
+    };
+    match changes.iter().any(of_a_volume) {
+        true => HANG_MAX_OF_A_VOLUME,
+        false => HANG_MAX,
     }
 }
 

@@ -24,6 +24,11 @@ const ROWS_AT_ONCE: usize = 1 << 16;
 /// Snapshots that a message names.
 const NAMED_MAX: usize = 5;
 
+/// After all keys of a volume.
+fn end_of(volume: VolumeId) -> Bound<u64> {
+    Bound::Included(*keys_of(volume).end())
+}
+
 fn refuse(volume: VolumeId, why: impl Into<String>) -> Failure {
     Failure::Refused(Refusal::Snapshot {
         volume: volume.0,
@@ -72,9 +77,8 @@ impl<'t> Draft<'t> {
         drop(snapshots);
         self.put_volume(record)?;
         self.copy_places(of.volume, id)?;
-        // What a map has left of a volume that was is not this one's.
-        self.forget_changed(id)?;
-        self.add_changed(of.volume, id)?;
+        let marks = self.marks(of.volume)?;
+        self.put_marks(id, marks)?;
         self.forget_changed(of.volume)?;
         self.families()?.add(record);
         Ok(())
@@ -94,19 +98,21 @@ impl<'t> Draft<'t> {
         }
         self.all_are_known()?;
         self.order_is_known(volume, snapshot)?;
-        for extent in self.differences(volume, snapshot)? {
-            self.take_place_of(extent, snapshot, volume)?;
-        }
-        self.forget_changed(volume)?;
+        self.extents
+            .retain_in(keys_of(volume), |_, _| false)
+            .map_err(store)?;
+        self.copy_places(snapshot, volume)?;
+        let mut marks = vec![];
         let states = self.families()?.states(volume);
         let later = states
             .iter()
             .skip_while(|state| **state != snapshot)
             .skip(1);
         for state in later.filter(|state| **state != volume) {
-            self.add_changed(*state, volume)?;
+            marks.extend(self.marks(*state)?);
         }
-        self.compare_with_newest(volume)?;
+        marks.extend(self.not_as_newest(volume)?);
+        self.put_marks(volume, marks)?;
         self.write_volume(&VolumeRecord {
             size: record.size,
             health: record.health,
@@ -152,11 +158,14 @@ impl<'t> Draft<'t> {
                 // Which one comes after it is not known.
                 false => states.iter().filter(|s| **s != snapshot).copied().collect(),
             };
+            let left = self.marks(snapshot)?;
             for state in into {
-                self.add_changed(snapshot, state)?;
-            }
-            if was_newest {
-                self.compare_with_newest(of)?;
+                let mut marks = self.marks(state)?;
+                marks.extend(&left);
+                if state == of && was_newest {
+                    marks.extend(self.not_as_newest(of)?);
+                }
+                self.put_marks(state, marks)?;
             }
         } else {
             self.forget_changed(of)?;
@@ -245,29 +254,14 @@ impl<'t> Draft<'t> {
         if self.families()?.newest(volume).is_none() {
             return Ok(());
         }
-        self.write_mark(volume, extent)
-    }
-
-    /// Writes nothing where that is there already.
-    fn write_mark(&mut self, state: VolumeId, extent: u32) -> Result<(), Failure> {
-        let key = extent_key(state, extent);
+        let key = extent_key(volume, extent);
         let value = seal_changed(key);
         let changed = self.changed()?;
         let found = changed.get(key).map_err(store)?;
         let there = found.is_some_and(|found| *found.value() == value);
+        // No page is written for what is there already.
         if !there {
             changed.insert(key, &value).map_err(store)?;
-        }
-        Ok(())
-    }
-
-    /// What is not in the slot of the newest snapshot counts as changed.
-    fn compare_with_newest(&mut self, volume: VolumeId) -> Result<(), Failure> {
-        let Some(newest) = self.families()?.newest(volume) else {
-            return Ok(());
-        };
-        for extent in self.differences(newest, volume)? {
-            self.write_mark(volume, extent)?;
         }
         Ok(())
     }
@@ -277,18 +271,48 @@ impl<'t> Draft<'t> {
         let families = self.families()?;
         let family = families.snapshot_of(state).unwrap_or(state);
         let states = families.states(family);
+        let mut marks = self.marks(state)?;
+        let at = states.iter().position(|s| *s == state);
+        if let Some(before) = at.and_then(|at| at.checked_sub(1)) {
+            marks.extend(self.differences(states[before], state)?);
+        }
+        self.put_marks(state, marks)
+    }
+
+    /// The extents that count as changed in a state, also where the record cannot be read.
+    fn marks(&mut self, state: VolumeId) -> Result<Vec<u32>, Failure> {
         let mut marks = vec![];
         each_changed(self.changed()?, state, |extent, _| {
             marks.push(extent);
             Ok(())
         })?;
-        let at = states.iter().position(|s| *s == state);
-        if let Some(before) = at.and_then(|at| at.checked_sub(1)) {
-            marks.extend(self.differences(states[before], state)?);
+        Ok(marks)
+    }
+
+    /// These count as changed in a state, and no others.
+    fn put_marks(&mut self, state: VolumeId, mut marks: Vec<u32>) -> Result<(), Failure> {
+        marks.sort_unstable();
+        marks.dedup();
+        self.forget_changed(state)?;
+        let mut cursor = self
+            .changed()?
+            .upper_bound_mut(end_of(state))
+            .map_err(store)?;
+        for extent in marks {
+            let key = extent_key(state, extent);
+            cursor
+                .insert_before(key, &seal_changed(key))
+                .map_err(store)?;
         }
-        marks
-            .into_iter()
-            .try_for_each(|extent| self.write_mark(state, extent))
+        cursor.close().map_err(store)
+    }
+
+    /// The extents of a volume that are not in the slot of its newest snapshot.
+    fn not_as_newest(&mut self, volume: VolumeId) -> Result<Vec<u32>, Failure> {
+        match self.families()?.newest(volume) {
+            Some(newest) => self.differences(newest, volume),
+            None => Ok(vec![]),
+        }
     }
 
     /// Nothing counts as changed in a state.
@@ -296,26 +320,6 @@ impl<'t> Draft<'t> {
         self.changed()?
             .retain_in(keys_of(state), |_, _| false)
             .map_err(store)
-    }
-
-    /// What counts as changed in one state does so in another too.
-    fn add_changed(&mut self, from: VolumeId, to: VolumeId) -> Result<(), Failure> {
-        let mut first = Some(0);
-        while let Some(next) = first {
-            let rows = self.changed()?;
-            let keys = extent_key(from, next)..=*keys_of(from).end();
-            let rows = rows.range(keys).map_err(store)?.take(ROWS_AT_ONCE);
-            // One that cannot be read counts as well.
-            let extents: Result<Vec<u32>, Failure> = rows
-                .map(|row| Ok(split_key(row.map_err(store)?.0.value()).1))
-                .collect();
-            let extents = extents?;
-            for extent in &extents {
-                self.write_mark(to, *extent)?;
-            }
-            first = extents.last().and_then(|last| last.checked_add(1));
-        }
-        Ok(())
     }
 
     /// The extents of two states that are not in one slot.
@@ -326,28 +330,6 @@ impl<'t> Draft<'t> {
             Ok(())
         })?;
         Ok(all)
-    }
-
-    /// An extent of one volume is where that of another is.
-    fn take_place_of(
-        &mut self,
-        extent: u32,
-        from: VolumeId,
-        to: VolumeId,
-    ) -> Result<(), Failure> {
-        let key = extent_key(from, extent);
-        let found = self.extents.get(key).map_err(store)?;
-        let at = found.map(|found| unseal_extent(key, found.value()));
-        let key = extent_key(to, extent);
-        match at.transpose()? {
-            Some(at) => drop(
-                self.extents
-                    .insert(key, &seal_extent(key, at))
-                    .map_err(store)?,
-            ),
-            None => drop(self.extents.remove(key).map_err(store)?),
-        }
-        Ok(())
     }
 
     /// All places of one volume are those of another too, which has none.
@@ -364,9 +346,8 @@ impl<'t> Draft<'t> {
                 })
                 .collect();
             let rows = rows?;
-            let end: Bound<u64> = Bound::Included(*keys_of(to).end());
             // In order, and nothing of the volume is after it: whole pages are filled.
-            let mut cursor = self.extents.upper_bound_mut(end).map_err(store)?;
+            let mut cursor = self.extents.upper_bound_mut(end_of(to)).map_err(store)?;
             for (extent, at) in &rows {
                 let key = extent_key(to, *extent);
                 let sealed = seal_extent(key, *at);

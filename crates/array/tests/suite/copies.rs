@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use array::{
     Array, ArrayError, Change, CommitError, Copies, CopyHealth, CopyId, CopyPlace, FilePlace,
-    Fresh, Members, Membership, Stamp,
+    Fresh, HANG_MAX, Members, Membership, Stamp,
 };
 use crashdisk::CrashDisk;
-use units::{Bytes, VolumeId};
+use units::{Bytes, DeviceId, VolumeId};
+use volume::Location;
 
-use crate::support::world::{EXTENT, ID, World, device, tier, volume};
+use crate::support::world::{EXTENT, ID, World, device, snapshot_of, tier, volume};
 
 /// A place on a simulated disk.
 #[derive(Debug, Clone)]
@@ -266,6 +267,81 @@ fn one_that_hangs_is_dropped_within_a_second() {
     assert!(!copies.confirmed());
     renew(&mut copies, 2);
     assert!(world(&first).volumes.contains_key(&VolumeId(1)));
+}
+
+#[test]
+fn a_copy_that_is_made_anew_has_the_snapshots_and_what_has_changed() {
+    let (a, b) = (Place::new(), Place::new());
+    let array = Array::create_on(a.disk(), ID, EXTENT).unwrap();
+    let mut copies = Copies::new(CopyId::First, Box::new(a.clone()), array).unwrap();
+    copies.commit(&furnish(0)).unwrap();
+    let at = |slot| Location {
+        device: DeviceId(0),
+        slot,
+    };
+    let place = |extent, slot| Change::Place {
+        volume: VolumeId(0),
+        extent,
+        at: at(slot),
+    };
+    let copy_up = |extent, slot| Change::CopyUp {
+        volume: VolumeId(0),
+        extent,
+        at: at(slot),
+    };
+    let take = |id, sequence| Change::TakeSnapshot(snapshot_of(&volume(0, 9), id, sequence));
+    let mark = Change::HighWater {
+        device: DeviceId(0),
+        slots: 100,
+    };
+    copies
+        .commit(&[mark, place(0, 0), place(1, 1), take(5, 0), copy_up(1, 2)])
+        .unwrap();
+    copies.add(CopyId::Second, Box::new(b.clone()), None, "it is new");
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    // Meanwhile there are others.
+    copies.commit(&[take(6, 1), copy_up(0, 3)]).unwrap();
+    copies.commit(&[place(2, 4)]).unwrap();
+    copies
+        .commit(&[take(7, 2), Change::RestoreSnapshot(VolumeId(5))])
+        .unwrap();
+    copies.commit(&[Change::RemoveVolume(VolumeId(6))]).unwrap();
+    assert!(copies.end_rebuild());
+    renew(&mut copies, 1);
+    copies.commit(&[copy_up(0, 9)]).unwrap();
+    let first = world(&a);
+    assert_eq!(first, world(&b));
+    let said = |id| first.changed[&VolumeId(id)].iter().copied();
+    assert_eq!(said(7).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(said(0).collect::<Vec<_>>(), [0, 1, 2]);
+    // A backup has them too.
+    let backup = Place::new();
+    let image = Array::open_on(a.disk().killed()).unwrap().image().unwrap();
+    let Fresh { array: copy, put } = image.make_in(&backup).unwrap();
+    copy.commit(&[Change::SetAside]).unwrap();
+    put().unwrap();
+    assert_eq!(world(&backup), first);
+    assert!(copy.check().unwrap().is_clean());
+}
+
+#[test]
+fn one_that_takes_longer_for_a_snapshot_is_not_dropped() {
+    let (mut copies, first, second) = one_and_a_sleepy_place();
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    renew(&mut copies, 1);
+    second.sleeps(HANG_MAX.as_millis() as u64 + 200);
+    let snapshot = Change::TakeSnapshot(snapshot_of(&volume(0, 9), 5, 0));
+    for change in [
+        snapshot,
+        Change::RestoreSnapshot(VolumeId(5)),
+        Change::RemoveVolume(VolumeId(5)),
+    ] {
+        copies.commit(&[change]).unwrap();
+        assert!(copies.confirmed());
+    }
+    second.sleeps(0);
+    assert_eq!(world(&first), world(&second.place));
 }
 
 #[test]

@@ -23,5 +23,6 @@ fn acknowledged_commits_survive_and_none_is_half_there() {
     // They are not all of one kind.
     assert!(met.commits > 1000 && met.in_commit > 100, "{met:?}");
     assert!(met.survived > 10 && met.survived < met.in_commit, "{met:?}");
+    assert!(met.snapshots.iter().all(|n| *n > 100), "{met:?}");
     assert!(met.in_open > 20 && met.in_create > 5, "{met:?}");
 }

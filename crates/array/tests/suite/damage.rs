@@ -1,13 +1,13 @@
 //! Records that are damaged or do not fit together: what reads refuse, what a check says, what a repair does.
 
-use array::{Array, ArrayError, Change, Extent, Health, Repair};
+use array::{Array, ArrayError, Change, Extent, Health, Repair, SnapshotOf};
 use crashdisk::CrashDisk;
 use redb::{Builder, ReadableTable, TableDefinition};
 use units::{DeviceId, VolumeId};
 use volume::Location;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::support::world::{EXTENT, ID, device, tier, volume};
+use crate::support::world::{EXTENT, ID, device, snapshot_of, tier, volume};
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const TIERS: TableDefinition<u16, &[u8]> = TableDefinition::new("tiers");
@@ -15,6 +15,7 @@ const DEVICES: TableDefinition<u16, &[u8]> = TableDefinition::new("devices");
 const VOLUMES: TableDefinition<u32, &[u8]> = TableDefinition::new("volumes");
 const EXTENTS: TableDefinition<u64, &[u8; 14]> = TableDefinition::new("extents");
 const MOVES: TableDefinition<u32, &[u8]> = TableDefinition::new("moves");
+const CHANGED: TableDefinition<u64, &[u8; 8]> = TableDefinition::new("changed");
 
 fn at(device: u16, slot: u32) -> Location {
     Location {
@@ -449,4 +450,269 @@ fn moves_of_both_versions_are_read_and_those_that_cannot_be_are_dropped() {
     let report = array.check().unwrap();
     array.repair(&report).unwrap();
     assert!(array.check().unwrap().is_clean());
+}
+
+/// The record of a volume as bytes, with a checksum that fits.
+fn put_volume(disk: &CrashDisk, volume: u32, body: &[u8]) {
+    let covered = [&[3][..], &volume.to_le_bytes(), body].concat();
+    let value = [body, &xxh3_64(&covered).to_le_bytes()].concat();
+    tamper(disk, |txn| {
+        let mut table = txn.open_table(VOLUMES).unwrap();
+        table.insert(volume, &*value).unwrap();
+    });
+}
+
+fn changed_value(key: u64) -> [u8; 8] {
+    xxh3_64(&[&[8][..], &key.to_le_bytes()].concat()).to_le_bytes()
+}
+
+/// Volume 4 with snapshots 10, 11 and 12: its extent 0 has changed since 10, extent 1 since 11 and extent 2 since 12.
+fn disk_with_snapshots() -> CrashDisk {
+    let disk = disk();
+    let array = Array::open_on(disk.clone()).unwrap();
+    let take = |id, sequence| Change::TakeSnapshot(snapshot_of(&volume(4, 10), id, sequence));
+    let changes = [
+        take(10, 0),
+        place(4, 0, at(1, 20)),
+        take(11, 1),
+        place(4, 1, at(1, 21)),
+        take(12, 7),
+        place(4, 2, at(1, 22)),
+    ];
+    array.commit(&changes).unwrap();
+    disk
+}
+
+fn changed(array: &Array, from: u32, to: u32) -> Result<Vec<u32>, String> {
+    let found = array.changed_between(Some(VolumeId(from)), VolumeId(to));
+    found.map_err(|e| e.to_string())
+}
+
+/// The record of a snapshot of volume 4, field by field.
+fn snapshot_body(version: u8) -> Vec<u8> {
+    let size = 10 * EXTENT.0 - 512;
+    let text = |text: &str| [&(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
+    [
+        &[version][..],
+        &size.to_le_bytes(),
+        &[0, 0, 0], // home tier, health
+        &text("snapshot 12"),
+        &text("default"),
+        &4_u32.to_le_bytes(),
+        &7_u32.to_le_bytes(),
+        &1_700_000_012_u64.to_le_bytes(),
+    ]
+    .concat()
+}
+
+#[test]
+fn snapshots_are_stored_as_it_is_written_down() {
+    let disk = disk_with_snapshots();
+    tamper(&disk, |txn| {
+        let table = txn.open_table(VOLUMES).unwrap();
+        let value = table.get(12).unwrap().unwrap().value().to_vec();
+        assert_eq!(value[..value.len() - 8], snapshot_body(2));
+        // A volume that is none is written as it was before there were snapshots.
+        assert_eq!(table.get(4).unwrap().unwrap().value()[0], 1);
+        let table = txn.open_table(CHANGED).unwrap();
+        let rows = table.iter().unwrap().map(|row| {
+            let (key, value) = row.unwrap();
+            assert_eq!(*value.value(), changed_value(key.value()));
+            key.value()
+        });
+        let rows: Vec<u64> = rows.collect();
+        assert_eq!(rows, [key(4, 2), key(11, 0), key(12, 1)]);
+    });
+    // There is no such table before there is a snapshot.
+    let other = self::disk();
+    let db = Builder::new().create_with_backend(other).unwrap();
+    let txn = redb::ReadableDatabase::begin_read(&db).unwrap();
+    let error = txn.open_table(CHANGED).unwrap_err();
+    assert!(matches!(error, redb::TableError::TableDoesNotExist(_)));
+}
+
+#[test]
+fn snapshots_that_cannot_be_are_refused_by_name() {
+    let read = |body: &[u8]| {
+        let disk = disk_with_snapshots();
+        put_volume(&disk, 12, body);
+        let array = Array::open_on(disk).unwrap();
+        let found = array.volumes().map(|mut v| v.pop().unwrap());
+        (found.map_err(|e| e.to_string()), problems(&array), array)
+    };
+    let (found, problems, _) = read(&snapshot_body(2));
+    let of = SnapshotOf {
+        volume: VolumeId(4),
+        sequence: 7,
+        taken_s: 1_700_000_012,
+    };
+    assert_eq!(found.unwrap().snapshot, Some(of));
+    assert_eq!(problems, [""; 0]);
+    let good = snapshot_body(2);
+    let end = good.len();
+    for (body, why) in [
+        (
+            snapshot_body(3),
+            "record version 3 is unknown to this program, which reads 1 to 2",
+        ),
+        (snapshot_body(1), "16 bytes too many"),
+        (good[..end - 1].to_vec(), "field taken is cut off"),
+        (good[..end - 9].to_vec(), "field sequence is cut off"),
+        (good[..end - 16].to_vec(), "field snapshot of is cut off"),
+        ([&good[..], &[0]].concat(), "1 bytes too many"),
+    ] {
+        let (found, problems, array) = read(&body);
+        let text = format!("table volumes, key 12: {why}");
+        assert_eq!(found.unwrap_err(), text);
+        // What shares slots with its volume is no other damage.
+        assert!(
+            problems.len() == 1 && problems[0].starts_with(&text),
+            "{problems:?}"
+        );
+        // What has changed is not said where a snapshot is not known, but reading goes on.
+        assert_eq!(changed(&array, 10, 4).unwrap_err(), text);
+        assert_eq!(array.places(VolumeId(4)).unwrap()[2], Some(at(1, 22)));
+        array.commit(&[place(4, 3, at(1, 23))]).unwrap();
+        let take = Change::TakeSnapshot(snapshot_of(&volume(4, 10), 13, 9));
+        assert_eq!(array.commit(&[take]).unwrap_err().to_string(), text);
+        // It may be between the others: they have to go first.
+        let remove = |id| Change::RemoveVolume(VolumeId(id));
+        let error = array.commit(&[remove(12)]).unwrap_err().to_string();
+        assert!(
+            error.contains("may be a snapshot between others"),
+            "{error}"
+        );
+        array.commit(&[remove(10), remove(11), remove(12)]).unwrap();
+        assert!(array.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn snapshots_that_do_not_fit_to_their_volumes_are_said() {
+    let body = |of: u32, sequence: u32| {
+        let mut body = snapshot_body(2);
+        let end = body.len();
+        body[end - 16..end - 12].copy_from_slice(&of.to_le_bytes());
+        body[end - 12..end - 8].copy_from_slice(&sequence.to_le_bytes());
+        body
+    };
+    let found = |of, sequence| {
+        let disk = disk_with_snapshots();
+        put_volume(&disk, 12, &body(of, sequence));
+        let array = Array::open_on(disk).unwrap();
+        (problems(&array).join("\n"), array)
+    };
+    let (text, array) = found(99, 7);
+    let said = "table volumes, key 12: its volume 99 does not exist; no safe repair; copy out what is in it, then remove it";
+    assert!(text.contains(said), "{text}");
+    // What it shares with a family that is not its own is a problem of all three.
+    assert!(
+        text.contains("key 12:0: it is in slot 20 of device 1, in which another extent is too")
+    );
+    let error = array.commit(&[Change::AddVolume(volume(99, 1))]);
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("it is of a volume 99 that is gone"),
+        "{error}"
+    );
+    array.commit(&[Change::RemoveVolume(VolumeId(12))]).unwrap();
+    assert_eq!(changed(&array, 10, 11).unwrap(), [0]);
+    let (text, _) = found(10, 7);
+    assert!(
+        text.contains("key 12: its volume 10 is a snapshot itself"),
+        "{text}"
+    );
+
+    let (text, array) = found(4, 1);
+    let said = "table volumes, key 12: its sequence 1 is that of snapshot 11 too; no safe repair; remove one of them";
+    assert!(text.contains(said), "{text}");
+    let why = "which of the snapshots 11 and 12 came first is not known";
+    assert!(changed(&array, 10, 4).unwrap_err().contains(why));
+    let error = array.commit(&[Change::RestoreSnapshot(VolumeId(10))]);
+    assert!(error.unwrap_err().to_string().contains(why));
+    // When one of them is gone, nothing that has changed is forgotten, whichever was first.
+    array.commit(&[Change::RemoveVolume(VolumeId(11))]).unwrap();
+    assert_eq!(changed(&array, 10, 12).unwrap(), [0, 1]);
+    assert_eq!(changed(&array, 12, 4).unwrap(), [0, 2]);
+    assert!(array.check().unwrap().is_clean());
+}
+
+#[test]
+fn changes_that_cannot_be_read_are_counted_again() {
+    for bit in 0..8 * 8 {
+        let disk = disk_with_snapshots();
+        tamper(&disk, |txn| {
+            let mut table = txn.open_table(CHANGED).unwrap();
+            // A record that lost a bit of its value, and one of its key, which was 11:0.
+            let mut value = changed_value(key(4, 2));
+            value[bit / 8] ^= 1 << (bit % 8);
+            table.insert(key(4, 2), &value).unwrap();
+            table.remove(key(11, 0)).unwrap();
+            table
+                .insert(key(11, 9), &changed_value(key(11, 0)))
+                .unwrap();
+        });
+        let array = Array::open_on(disk).unwrap();
+        let error = "table changed, key 4:2: checksum mismatch";
+        assert_eq!(changed(&array, 12, 4).unwrap_err(), error);
+        let report = array.check().unwrap();
+        let repaired = array.repair(&report).unwrap();
+        let repaired: Vec<String> = repaired.iter().map(|r| r.to_string()).collect();
+        assert_eq!(
+            repaired,
+            [
+                "count what may differ in volume 4 from the snapshot before it as changed: table changed, key 4:2: checksum mismatch",
+                "count what may differ in volume 11 from the snapshot before it as changed: table changed, key 11:9: checksum mismatch",
+            ]
+        );
+        assert!(array.check().unwrap().is_clean());
+        assert_eq!(changed(&array, 12, 4).unwrap(), [2]);
+        assert_eq!(changed(&array, 10, 11).unwrap(), [0, 9]);
+    }
+}
+
+#[test]
+fn changes_that_are_not_said_or_of_nobody_are_found() {
+    let disk = disk_with_snapshots();
+    tamper(&disk, |txn| {
+        let mut table = txn.open_table(CHANGED).unwrap();
+        table.remove(key(4, 2)).unwrap();
+        for (volume, extent) in [(3, 5), (3, 6), (77, 0)] {
+            let key = key(volume, extent);
+            table.insert(key, &changed_value(key)).unwrap();
+        }
+        table.insert(key(78, 1), &[0; 8]).unwrap();
+    });
+    let array = Array::open_on(disk).unwrap();
+    let found = problems(&array);
+    assert_eq!(
+        found,
+        [
+            "table changed, key 3: 2 extents of volume 3 have changed, which has no snapshots; repair: drop the records of changes in volume 3",
+            "table changed, key 77: 1 extents of volume 77 have changed, which has no snapshots; repair: drop the records of changes in volume 77",
+            "table changed, key 78: 1 extents of volume 78 have changed, which has no snapshots; repair: drop the records of changes in volume 78",
+            "table changed, key 4:2: it is not said that 1 extents have changed, from this one on, which are not where the newest snapshot 12 has them; repair: count what may differ in volume 4 from the snapshot before it as changed",
+        ]
+    );
+    let report = array.check().unwrap();
+    assert_eq!(array.repair(&report).unwrap().len(), 4);
+    assert!(array.check().unwrap().is_clean());
+    assert_eq!(changed(&array, 10, 4).unwrap(), [0, 1, 2]);
+}
+
+#[test]
+fn a_slot_that_is_shared_across_families_or_extents_damages_all_who_are_in_it() {
+    for (other, extent) in [(3, 0), (12, 6)] {
+        let disk = disk_with_snapshots();
+        tamper(&disk, |txn| put_extent(txn, key(other, extent), at(1, 20)));
+        let array = Array::open_on(disk).unwrap();
+        let report = array.check().unwrap();
+        let what = "it is in slot 20 of device 1, in which another extent is too";
+        let twice = report.problems.iter().filter(|p| p.what == what);
+        let mut keys: Vec<&str> = twice.map(|p| p.key.as_str()).collect();
+        keys.sort();
+        let mut want = ["4:0", "11:0", "12:0", &format!("{other}:{extent}")];
+        want.sort();
+        assert_eq!(keys, want);
+    }
 }

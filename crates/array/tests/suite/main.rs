@@ -6,5 +6,6 @@ mod crash;
 mod damage;
 mod membership;
 mod slots;
+mod snapshots;
 mod superblock;
 mod support;

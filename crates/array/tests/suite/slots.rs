@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use array::{DeviceKind, DeviceRecord, Slots, SlotsError};
+use array::{DeviceKind, DeviceRecord, Slots, SlotsError, Used};
 use proptest::prelude::*;
-use units::DeviceId;
+use units::{DeviceId, VolumeId};
 use volume::Location;
 
 use crate::support::world::device;
@@ -18,8 +18,8 @@ enum State {
     New,
 }
 
-/// One state per slot, searched from the front.
-struct Oracle(BTreeMap<DeviceId, Vec<State>>);
+/// One state per slot, searched from the front; and who is in it.
+struct Oracle(BTreeMap<DeviceId, Vec<State>>, BTreeMap<Location, u32>);
 
 impl Oracle {
     fn take(&mut self, device: DeviceId, order: &[State]) -> Option<(u32, Option<u32>)> {
@@ -29,6 +29,8 @@ impl Oracle {
             .find_map(|state| slots.iter().position(|s| s == state))?;
         let before = std::mem::replace(&mut slots[found], State::Taken);
         let mark = (before == State::New).then_some(found as u32 + 1);
+        let slot = found as u32;
+        self.1.insert(Location { device, slot }, 1);
         Some((found as u32, mark))
     }
 
@@ -46,6 +48,7 @@ enum Step {
     Clean(u16),
     Any(u16),
     GiveBack(u16, usize),
+    Share(u16, usize),
     ToClean(u16, usize),
     Cleaned(u16, usize),
     NotCleaned(u16, usize),
@@ -83,12 +86,13 @@ fn records() -> impl Strategy<Value = Vec<DeviceRecord>> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = (0..8u8, 0..5u16, 0..200usize).prop_map(|(what, d, n)| match what {
+    let step = (0..9u8, 0..5u16, 0..200usize).prop_map(|(what, d, n)| match what {
         0 | 1 => Step::Clean(d),
         2 | 3 => Step::Any(d),
         4 => Step::GiveBack(d, n),
         5 => Step::ToClean(d, n % 9),
         6 => Step::Cleaned(d, n),
+        8 => Step::Share(d, n),
         _ if n % 8 == 0 => Step::Add(d),
         _ => Step::NotCleaned(d, n),
     });
@@ -99,22 +103,26 @@ proptest! {
     #[test]
     fn slots_are_what_a_list_of_states_says(
         records in records(),
-        used in prop::collection::btree_set((0..3u16, 0..150u32), 0..100),
+        used in prop::collection::btree_map((0..3u16, 0..150u32), 1..4u32, 0..100),
         steps in steps(),
     ) {
-        let mut oracle = Oracle(BTreeMap::new());
+        let mut oracle = Oracle(BTreeMap::new(), BTreeMap::new());
         for r in &records {
             let state = |n| if n < r.high_water { State::Dirty } else { State::New };
             oracle.0.insert(r.id, (0..r.slots).map(state).collect());
         }
         let mut places = vec![];
-        for (d, slot) in used {
+        for (n, ((d, slot), owners)) in (0..).zip(used) {
             let device = DeviceId(d);
             if oracle.of(device, &[State::Dirty]).contains(&slot) {
                 oracle.0.get_mut(&device).unwrap()[slot as usize] = State::Taken;
-                places.push(Location { device, slot });
+                let at = Location { device, slot };
+                oracle.1.insert(at, owners);
+                // Families and extents that are not all the same.
+                places.extend((0..owners).map(|_| by(at, n % 7, n)));
             }
         }
+        places.sort_by_key(|used| used.at.slot % 13);
         let mut slots = Slots::new(&records, places.into_iter()).unwrap();
         for step in steps {
             match step {
@@ -131,8 +139,23 @@ proptest! {
                     let device = DeviceId(d);
                     let taken = oracle.of(device, &[State::Taken]);
                     if let Some(slot) = taken.get(n % taken.len().max(1)) {
-                        slots.give_back(Location { device, slot: *slot });
-                        oracle.0.get_mut(&device).unwrap()[*slot as usize] = State::Dirty;
+                        let at = Location { device, slot: *slot };
+                        slots.give_back(at);
+                        let owners = oracle.1.get_mut(&at).unwrap();
+                        *owners -= 1;
+                        if *owners == 0 {
+                            oracle.1.remove(&at);
+                            oracle.0.get_mut(&device).unwrap()[*slot as usize] = State::Dirty;
+                        }
+                    }
+                }
+                Step::Share(d, n) => {
+                    let device = DeviceId(d);
+                    let taken = oracle.of(device, &[State::Taken]);
+                    if let Some(slot) = taken.get(n % taken.len().max(1)) {
+                        let at = Location { device, slot: *slot };
+                        slots.share(at);
+                        *oracle.1.get_mut(&at).unwrap() += 1;
                     }
                 }
                 Step::ToClean(d, most) => {
@@ -178,6 +201,11 @@ proptest! {
                 let taken = oracle.of(d, &[State::Taken]).len();
                 prop_assert_eq!(slots.free(d) as usize, total - taken);
                 prop_assert_eq!(slots.total(d) as usize, total);
+                for slot in 0..total as u32 + 1 {
+                    let at = Location { device: d, slot };
+                    let owners = oracle.1.get(&at).copied().unwrap_or(0);
+                    prop_assert_eq!(slots.owners(at), owners);
+                }
             }
         }
     }
@@ -190,13 +218,21 @@ fn at(device: u16, slot: u32) -> Location {
     }
 }
 
+fn by(at: Location, family: u32, extent: u32) -> Used {
+    let family = VolumeId(family);
+    Used { at, family, extent }
+}
+
 #[test]
 fn places_that_cannot_be_are_errors() {
     let devices = [
         record(0, 10, 5, DeviceKind::File),
         record(1, 10, 10, DeviceKind::Block),
     ];
-    let new = |used: &[Location]| Slots::new(&devices, used.iter().copied()).unwrap_err();
+    let new = |used: &[Location]| {
+        let used = (0..).zip(used).map(|(n, at)| by(*at, 1, n));
+        Slots::new(&devices, used).unwrap_err()
+    };
     assert_eq!(
         new(&[at(7, 1)]),
         SlotsError::NoDevice { device: 7, slot: 1 }
@@ -217,6 +253,14 @@ fn places_that_cannot_be_are_errors() {
         new(&[at(1, 3), at(1, 3)]),
         SlotsError::Twice { device: 1, slot: 3 }
     );
+    // The same extent of volumes of one family may be in one slot, and nothing else.
+    let of = |used: &[Used]| Slots::new(&devices, used.iter().copied());
+    let slots = of(&[by(at(1, 3), 5, 2), by(at(1, 4), 5, 3), by(at(1, 3), 5, 2)]).unwrap();
+    assert_eq!((slots.owners(at(1, 3)), slots.owners(at(1, 4))), (2, 1));
+    for other in [by(at(1, 3), 5, 3), by(at(1, 3), 6, 2)] {
+        let error = of(&[by(at(1, 3), 5, 2), by(at(1, 3), 5, 2), other]).unwrap_err();
+        assert_eq!(error, SlotsError::Twice { device: 1, slot: 3 });
+    }
     let twice = [devices[0].clone(), devices[0].clone()];
     let error = Slots::new(&twice, std::iter::empty()).unwrap_err();
     assert_eq!(error.to_string(), "device 0 is there twice");
@@ -226,10 +270,17 @@ fn places_that_cannot_be_are_errors() {
 fn misuse_panics() {
     let devices = [record(0, 10, 10, DeviceKind::Block)];
     type Misuse = fn(&mut Slots);
-    let cases: [(&str, Misuse); 6] = [
+    let cases: [(&str, Misuse); 9] = [
         ("is not taken", |s| s.give_back(at(0, 3))),
         ("is not taken", |s| s.give_back(at(0, 10))),
         ("there is no device", |s| s.give_back(at(1, 0))),
+        ("is shared, but is not taken", |s| s.share(at(0, 3))),
+        ("is shared, but is not taken", |s| s.share(at(0, 10))),
+        ("is given back, but is not taken", |s| {
+            let slot = s.take_any(DeviceId(0)).unwrap().slot;
+            s.share(at(0, slot));
+            (0..3).for_each(|_| s.give_back(at(0, slot)));
+        }),
         ("was not being cleaned", |s| s.cleaned(DeviceId(0), &[3])),
         ("was not being cleaned", |s| s.cleaned(DeviceId(0), &[99])),
         ("there twice", |s| {
@@ -249,7 +300,8 @@ fn misuse_panics() {
 fn sixteen_million_slots_are_fine() {
     const SLOTS: u32 = 16 << 20;
     let devices = [record(0, SLOTS, SLOTS, DeviceKind::Block)];
-    let used = (0..SLOTS).filter(|s| s % 1000 != 0).map(|s| at(0, s));
+    let used = (0..SLOTS).filter(|s| s % 1000 != 0);
+    let used = used.map(|s| by(at(0, s), 0, s));
     let mut slots = Slots::new(&devices, used).unwrap();
     assert_eq!(slots.free(DeviceId(0)), SLOTS.div_ceil(1000));
     for i in 0..SLOTS.div_ceil(1000) {

@@ -221,7 +221,7 @@ fn what_cannot_be_is_refused() {
         ),
         (
             vec![of(&|r| r.size = Bytes(r.size.0 + 1))],
-            "a snapshot of 640 KiB",
+            "a snapshot of 654849 B of a volume of 654848 B",
         ),
         (
             vec![of(&|r| snapshot(r, &|s| s.sequence = 5))],
@@ -266,10 +266,7 @@ fn what_cannot_be_is_refused() {
             vec![place(FIRST, 6, 30)],
             "extent 6 has no place, and in a snapshot it gets none",
         ),
-        (
-            vec![copy_up(V, 6, 30)],
-            "extent 6 of volume 3 has no place",
-        ),
+        (vec![copy_up(V, 6, 30)], "extent 6 of volume 3 has no place"),
         (
             vec![
                 Change::SetVolume(VolumeRecord {

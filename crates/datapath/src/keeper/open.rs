@@ -263,28 +263,29 @@ impl<D: SlotSpace> Keeper<D> {
         let mut used = vec![];
         let (mut lost, mut contested) = (false, vec![]);
         for volume in volumes.values() {
-            for (number, extent) in map.extents(volume.id)?.into_iter().enumerate() {
-                match (extent, volume.health) {
-                    (Extent::At(at), Health::Whole) => used.push(Used {
-                        at,
-                        family: volume.family(),
-                        extent: number as u32,
-                    }),
+            for (extent, found) in (0..).zip(map.extents(volume.id)?) {
+                let family = volume.family();
+                let by = |at| Used { at, family, extent };
+                match (found, volume.health) {
+                    (Extent::At(location), Health::Whole) => used.push(by(location)),
                     // Others may claim the same slot; none of them is served, and the slot is nobody else's.
-                    (Extent::At(at), Health::Damaged) => contested.push(Used {
-                        at,
-                        family: volume.family(),
-                        extent: number as u32,
-                    }),
+                    (Extent::At(location), Health::Damaged) => contested.push(by(location)),
                     (Extent::Lost, _) => lost = true,
                     (Extent::Hole, _) => {}
                 }
             }
         }
-        used.sort_by_key(|u| u.at);
-        contested.sort_by_key(|c| c.at);
-        contested.dedup_by_key(|c| c.at);
-        contested.retain(|c| used.binary_search_by_key(&c.at, |u| u.at).is_err());
+        used.sort();
+        contested.sort();
+        // Of those who are in one slot, those who may share it with the first one count.
+        let shares = |a: &Used, b: &Used| (a.family, a.extent) == (b.family, b.extent);
+        contested.dedup_by(|b, a| a.at == b.at && !shares(a, b));
+        contested.retain(
+            |c| match used.binary_search_by_key(&c.at, |u: &Used| u.at) {
+                Ok(owner) => shares(&used[owner], c),
+                Err(_) => true,
+            },
+        );
         used.append(&mut contested);
         let all: Vec<DeviceRecord> = records.values().cloned().collect();
         let mut slots = Slots::new(&all, used.into_iter())?;

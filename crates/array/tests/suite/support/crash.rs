@@ -7,7 +7,7 @@
 //! ```
 
 use algo::Rng;
-use array::{Array, ArrayError};
+use array::{Array, ArrayError, Change};
 use crashdisk::CrashDisk;
 
 use super::world::{EXTENT, ID, World};
@@ -25,6 +25,8 @@ pub struct Met {
     pub in_open: u64,
     /// Crashes while it was being created, or before.
     pub in_create: u64,
+    /// Snapshots that were taken, restored and removed, and extents that were copied up, in commits that were acknowledged.
+    pub snapshots: [u64; 4],
 }
 
 impl Met {
@@ -34,6 +36,26 @@ impl Met {
         self.survived += other.survived;
         self.in_open += other.in_open;
         self.in_create += other.in_create;
+        for (all, more) in self.snapshots.iter_mut().zip(other.snapshots) {
+            *all += more;
+        }
+    }
+}
+
+impl Met {
+    fn count(&mut self, before: &World, change: &Change) {
+        let is_snapshot = |id| {
+            let record = before.volumes.get(id);
+            record.is_some_and(|r| r.snapshot.is_some())
+        };
+        let which = match change {
+            Change::TakeSnapshot(_) => 0,
+            Change::RestoreSnapshot(_) => 1,
+            Change::RemoveVolume(id) if is_snapshot(id) => 2,
+            Change::CopyUp { .. } => 3,
+            _ => return,
+        };
+        self.snapshots[which] += 1;
     }
 }
 
@@ -53,6 +75,7 @@ pub fn run(seed: u64) -> Met {
             let (changes, next) = world.commit(&mut rng);
             match array.commit(&changes) {
                 Ok(()) => {
+                    changes.iter().for_each(|c| met.count(&world, c));
                     world = next;
                     met.commits += 1;
                 }

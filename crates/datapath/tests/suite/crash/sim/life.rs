@@ -218,11 +218,15 @@ impl<'a> Life<'a> {
             // Copies of them: opening a map writes to it, and counts.
             for place in &places {
                 let disk = place.disk().map(|d| d.killed());
-                let state = SimPlace::new("looked at", disk).open().and_then(|a| a.state());
+                let state = SimPlace::new("looked at", disk)
+                    .open()
+                    .and_then(|a| a.state());
                 eprintln!("  {}: {state:?}", place.name());
             }
             for (i, disk) in disks.iter().enumerate() {
-                let found = disk.as_ref().map(|d| device(i, &d.killed()).read_superblock());
+                let found = disk
+                    .as_ref()
+                    .map(|d| device(i, &d.killed()).read_superblock());
                 eprintln!("  device {i}: {found:?}");
             }
         }

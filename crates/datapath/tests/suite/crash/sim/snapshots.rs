@@ -98,6 +98,8 @@ impl Life<'_> {
             shared = done.is_ok() || self.keeper.is_held();
             self.tally.snapshots += u64::from(done.is_ok());
             if shared || self.crashed {
+                // One that was there with its number is gone by now, whatever was known of that.
+                self.snapshots.retain(|k| k.id != id);
                 self.snapshots.push(Kept {
                     id,
                     of: volume,
