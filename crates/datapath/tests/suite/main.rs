@@ -7,6 +7,7 @@ mod evidence;
 mod guards;
 mod objectives;
 mod samples;
+mod snapshots;
 mod support;
 mod tls;
 mod vhost_user;

@@ -1,0 +1,233 @@
+//! Snapshots of volumes that guests write to, and what becomes of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datapath::desk::{Ask, Told};
+use units::{Bytes, BytesPerSec};
+
+use crate::support::{MIB, Site, wait_for};
+
+const BLOCK: u64 = 4096;
+
+fn site(mib: u64) -> Site {
+    let mut site = Site::empty();
+    site.add("fast", "fast", mib, None);
+    site.add("slow", "slow", mib, None);
+    site.serve(&[]);
+    site
+}
+
+impl Site {
+    fn snapshot(&self, volume: &str, name: &str) -> Result<String, String> {
+        let (volume, name) = (volume.into(), name.into());
+        match self.ask(Ask::TakeSnapshot { volume, name })? {
+            Told::Done { message } => Ok(message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn restore(&self, snapshot: &str) -> Result<Told, String> {
+        let snapshot = snapshot.into();
+        self.ask(Ask::RestoreSnapshot { snapshot })
+    }
+
+    fn let_go(&self, volume: &str) -> Result<Told, String> {
+        let volume = volume.into();
+        self.ask(Ask::Delete {
+            volume,
+            force: false,
+        })
+    }
+
+    /// All of a volume.
+    fn all(&self, volume: &str) -> Vec<u8> {
+        let mut guest = self.connect(volume).unwrap();
+        let size = guest.size();
+        let parts = (0..size / MIB).flat_map(|at| guest.read(at * MIB, MIB as u32).unwrap());
+        parts.collect()
+    }
+
+    fn used(&self) -> Bytes {
+        let devices = self.samples().devices;
+        devices.iter().map(|d| d.used).sum()
+    }
+}
+
+fn block(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+#[test]
+fn a_snapshot_is_a_moment_of_its_volume_and_stays_so() {
+    let site = site(256);
+    site.create("data", 24, "fast");
+    let blocks = 16 * MIB / BLOCK;
+    let over = AtomicBool::new(false);
+    let (moments, last) = std::thread::scope(|scope| {
+        // Write n goes to block n modulo their number: a moment is all writes up to one, and none after it.
+        let writer = scope.spawn(|| {
+            let mut guest = site.connect("data").unwrap();
+            let mut n = 0;
+            while !over.load(Ordering::Relaxed) {
+                guest.write(n % blocks * BLOCK, &block(n + 1)).unwrap();
+                n += 1;
+            }
+            n
+        });
+        let mut moments = vec![];
+        for name in ["a", "b", "c", "d"] {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            if name == "c" {
+                site.done(Ask::Move {
+                    volume: "data".into(),
+                    to: "slow".into(),
+                    device: None,
+                    bandwidth: BytesPerSec(64 << 20),
+                    extents: None,
+                });
+            }
+            site.snapshot("data", name).unwrap();
+            moments.push((name, site.all(&format!("data@{name}"))));
+        }
+        over.store(true, Ordering::Relaxed);
+        (moments, writer.join().unwrap())
+    });
+    let number = |bytes: &[u8], b: u64| {
+        let at = (b * BLOCK) as usize;
+        let n = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!(
+            &bytes[at..at + BLOCK as usize],
+            block(n),
+            "block {b} is torn"
+        );
+        n
+    };
+    let mut before = 0;
+    for (name, bytes) in &moments {
+        let newest = (0..blocks).map(|b| number(bytes, b)).max().unwrap();
+        assert!(
+            newest > before && newest <= last,
+            "{name}: {before} {newest} {last}"
+        );
+        for b in 0..blocks {
+            // The last write to it that is not after the newest one.
+            let rounds = (newest + blocks - 1 - b) / blocks;
+            let expected = rounds.checked_sub(1).map_or(0, |r| r * blocks + b + 1);
+            assert_eq!(
+                number(bytes, b),
+                expected,
+                "{name}, block {b}, newest {newest}"
+            );
+        }
+        before = newest;
+    }
+    // Whatever has become of the volume since.
+    for (name, bytes) in &moments {
+        assert!(site.all(&format!("data@{name}")) == *bytes, "{name}");
+    }
+    let mut reader = site.connect("data@a").unwrap();
+    assert!(reader.write(0, &block(1)).is_err(), "nobody writes to it");
+}
+
+#[test]
+fn space_is_shared_until_it_is_written_and_free_when_nobody_has_it() {
+    let mut site = site(64);
+    site.create("data", 16, "fast");
+    let before = site.used();
+    let mut guest = site.connect("data").unwrap();
+    guest.write(0, &vec![1; 8 * MIB as usize]).unwrap();
+    let written = site.used();
+    site.snapshot("data", "a").unwrap();
+    site.snapshot("data", "b").unwrap();
+    assert_eq!(site.used(), written, "nothing was copied");
+    guest.write(0, &block(7)).unwrap();
+    assert_eq!(site.used(), written + Bytes::mib(1), "one extent was");
+    guest.write(BLOCK, &block(8)).unwrap();
+    assert_eq!(site.used(), written + Bytes::mib(1), "and is alone now");
+    // Zeroes and trims of shared extents, whole and not.
+    guest.zero(MIB + 512, 512).unwrap();
+    guest.trim(2 * MIB + 512, 512).unwrap();
+    guest.trim(3 * MIB, 1 << 20).unwrap();
+    guest.zero(4 * MIB, 1 << 20).unwrap();
+    for name in ["data@a", "data@b"] {
+        assert!(site.all(name)[..8 * MIB as usize].iter().all(|b| *b == 1));
+    }
+    assert_eq!(guest.read(0, 8).unwrap(), 7u64.to_le_bytes());
+    assert_eq!(guest.read(MIB, 512).unwrap(), [1; 512]);
+    assert_eq!(guest.read(MIB + 512, 512).unwrap(), [0; 512]);
+    assert_eq!(guest.read(4 * MIB, 512).unwrap(), [0; 512]);
+    // It outlasts the process, and so does what it shares.
+    drop(guest);
+    site.stop();
+    site.serve(&["data", "data@a", "data@b"]);
+    for name in ["data@a", "data@b"] {
+        assert!(site.all(name)[..8 * MIB as usize].iter().all(|b| *b == 1));
+    }
+    let mut guest = site.connect("data").unwrap();
+    guest.write(5 * MIB, &block(9)).unwrap();
+    assert!(
+        site.all("data@b")[..8 * MIB as usize]
+            .iter()
+            .all(|b| *b == 1)
+    );
+    let refused = site.let_go("data").unwrap_err();
+    assert!(refused.contains("data@a and 1 more"), "{refused}");
+    site.let_go("data@a").unwrap();
+    site.let_go("data@b").unwrap();
+    drop(guest);
+    wait_for("it can be deleted", || site.let_go("data").is_ok());
+    wait_for("all is free", || site.used() == before);
+}
+
+#[test]
+fn a_volume_is_made_what_it_was_when_nobody_is_connected() {
+    let mut site = site(64);
+    site.create("data", 8, "fast");
+    let mut guest = site.connect("data").unwrap();
+    guest.write(MIB, &block(1)).unwrap();
+    site.snapshot("data", "monday").unwrap();
+    let kept = site.all("data");
+    guest.write(MIB, &block(2)).unwrap();
+    guest.write(5 * MIB, &block(3)).unwrap();
+    site.snapshot("data", "tuesday").unwrap();
+    let newer = site.all("data");
+    let refused = site.restore("data@monday").unwrap_err();
+    assert!(
+        refused.contains("1 connection of a guest is open"),
+        "{refused}"
+    );
+    guest.write(MIB, &block(4)).unwrap();
+    drop(guest);
+    wait_for("it is restored", || site.restore("data@monday").is_ok());
+    assert!(site.all("data") == kept);
+    assert!(site.all("data@tuesday") == newer);
+    let mut guest = site.connect("data").unwrap();
+    guest.write(MIB, &block(5)).unwrap();
+    assert!(site.all("data@monday") == kept, "it is shared again");
+    drop(guest);
+    wait_for("it is restored", || site.restore("data@tuesday").is_ok());
+    assert!(site.all("data") == newer);
+    for (wrong, why) in [("data", "is no snapshot"), ("data@never", "no volume")] {
+        let refused = site.restore(wrong).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+    for (volume, name, why) in [
+        ("data", "monday", "already"),
+        ("data@monday", "again", "is a snapshot itself"),
+        ("data", "a@b", "is no name"),
+        ("data", "", "is no name"),
+        ("nothing", "a", "no volume"),
+    ] {
+        let refused = site.snapshot(volume, name).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+    let resized = site.ask(Ask::Resize {
+        volume: "data@monday".into(),
+        size: Bytes::mib(9),
+    });
+    assert!(resized.unwrap_err().contains("does not change"));
+    site.stop();
+    let map = array::Array::open(&site.path("array")).unwrap();
+    let report = map.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+}
