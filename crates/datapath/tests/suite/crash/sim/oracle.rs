@@ -407,7 +407,10 @@ impl Oracle {
 
     /// The volume is what it was when a snapshot was taken.
     pub fn restored(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.sectors.iter_mut().for_each(Vec::clear);
+        let inside = bytes.len() / SECTOR;
+        self.sectors[..inside].iter_mut().for_each(Vec::clear);
+        // Behind its end is what it may grow to.
+        self.sectors.truncate(inside);
         self.may_be_restored(bytes)
     }
 
