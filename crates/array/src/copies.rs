@@ -43,8 +43,8 @@ pub use place::{CopyPlace, FilePlace, Fresh, Identity};
 /// that hangs; measured from when it was asked.
 pub const HANG_MAX: Duration = Duration::from_millis(900);
 
-/// The same for a commit that writes all places of a volume: a snapshot of 1 000 000 extents takes half a second. Enough for 100 times as many.
-const HANG_MAX_OF_A_VOLUME: Duration = Duration::from_secs(60);
+/// The same for a commit that writes all places of a volume: a snapshot of 1 000 000 extents takes half a second. Enough for 16 times as many.
+const HANG_MAX_OF_A_VOLUME: Duration = Duration::from_secs(8);
 
 /// Why a commit is not acknowledged.
 #[derive(Debug)]
@@ -605,6 +605,15 @@ impl Copies {
     /// [`Array::places`].
     pub fn places(&self, volume: VolumeId) -> Result<Vec<Option<Location>>, ArrayError> {
         self.array()?.places(volume)
+    }
+
+    /// [`Array::changed_between`].
+    pub fn changed_between(
+        &self,
+        from: Option<VolumeId>,
+        to: VolumeId,
+    ) -> Result<Vec<u32>, ArrayError> {
+        self.array()?.changed_between(from, to)
     }
 
     /// [`Array::extents`].

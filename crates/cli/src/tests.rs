@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 30] = [
+const PRINT_NOTHING: [(&str, &str); 33] = [
     ("agent", "runs until it is stopped, and prints messages"),
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),
@@ -35,6 +35,18 @@ const PRINT_NOTHING: [(&str, &str); 30] = [
     ("volume rename", "says what was done, on standard error"),
     ("volume resize", "says what was done, on standard error"),
     ("volume set", "says what was done, on standard error"),
+    (
+        "volume snapshot create",
+        "says what was done, on standard error",
+    ),
+    (
+        "volume snapshot delete",
+        "says what was done, on standard error",
+    ),
+    (
+        "volume snapshot restore",
+        "says what was done, on standard error",
+    ),
     ("volume xml", "prints XML, for a libvirt domain"),
 ];
 

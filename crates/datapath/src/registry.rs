@@ -1,9 +1,9 @@
 //! Exports by name, and which worker serves each.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use nbd::{BlockSizes, Export, ExportFlags, Exports};
+use nbd::{BlockSizes, Dirty, Export, ExportFlags, Exports};
 use units::VolumeId;
 
 /// Largest request. Bounds the buffer of one request.
@@ -27,10 +27,27 @@ pub enum Access {
     ReadOnly,
 }
 
+/// What is known of a snapshot that is exported.
+#[derive(Debug, Clone)]
+pub struct SnapshotExport {
+    /// The volume that it is of, and its number among that one's.
+    pub of: (VolumeId, u32),
+    /// The number of the one before it.
+    pub after: Option<u32>,
+    /// Its name behind that of the volume.
+    pub name: String,
+    /// Bytes of an extent.
+    pub extent: u64,
+    /// Extents that may have changed since the snapshot before it.
+    pub changed: Vec<u32>,
+}
+
 /// All exports.
 #[derive(Debug, Default)]
 pub struct Registry {
     exports: RwLock<BTreeMap<String, (Export, Home)>>,
+    /// By the names of their exports.
+    snapshots: RwLock<BTreeMap<String, SnapshotExport>>,
 }
 
 impl Registry {
@@ -97,6 +114,46 @@ impl Registry {
         exports.extend(entry.map(|entry| (name.to_owned(), entry)));
     }
 
+    /// What is known of a snapshot; it is there, or there with another past.
+    pub fn set_snapshot(&self, export: &str, snapshot: SnapshotExport) {
+        let mut all = self
+            .snapshots
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.insert(export.to_owned(), snapshot);
+    }
+
+    /// It is gone.
+    pub fn forget_snapshot(&self, export: &str) {
+        let mut all = self
+            .snapshots
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.remove(export);
+    }
+
+    /// A snapshot and those of the same volume before it, in order, as far back as all of them are exported.
+    fn past_of(&self, export: &str) -> Vec<SnapshotExport> {
+        let all = self
+            .snapshots
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(SnapshotExport {
+            of: (volume, last), ..
+        }) = all.get(export)
+        else {
+            return vec![];
+        };
+        let before = |s: &&SnapshotExport| s.of.0 == *volume && s.of.1 <= *last;
+        let mut past: Vec<_> = all.values().filter(before).cloned().collect();
+        past.sort_by_key(|s| s.of);
+        let gap = past
+            .windows(2)
+            .rposition(|two| two[1].after != Some(two[0].of.1));
+        past.drain(..gap.map_or(0, |at| at + 1));
+        past
+    }
+
     /// Who serves it. The empty name is the only export, if there is just one.
     pub fn home(&self, name: &str) -> Option<Home> {
         self.look_up(name).map(|found| found.1)
@@ -119,5 +176,19 @@ impl Exports for Registry {
     fn list(&self) -> Vec<Export> {
         let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
         exports.values().map(|e| e.0.clone()).collect()
+    }
+
+    fn known_since(&self, export: &str) -> Vec<String> {
+        let mut past = self.past_of(export);
+        past.pop(); // itself
+        past.into_iter().map(|s| s.name).collect()
+    }
+
+    fn changed_since(&self, export: &str, since: &str) -> Option<Arc<Dirty>> {
+        let past = self.past_of(export);
+        let since = past.iter().position(|s| s.name == since)?;
+        let later = past.get(since + 1..).filter(|later| !later.is_empty())?;
+        let changed = later.iter().flat_map(|s| s.changed.iter().copied());
+        Some(Arc::new(Dirty::new(past[since].extent, changed.collect())))
     }
 }

@@ -78,7 +78,10 @@ fn supported(command: Command, session: &Session) -> Result<(), Refusal> {
     if !flags.contains(needs.0) {
         return refuse(ErrorCode::Inval, needs.1);
     }
-    if command == Command::BlockStatus && session.allocation_context.is_none() {
+    if command == Command::BlockStatus
+        && session.allocation_context.is_none()
+        && session.dirty.is_empty()
+    {
         return refuse(ErrorCode::Inval, "no metadata context was negotiated");
     }
     Ok(())

@@ -344,6 +344,7 @@ impl ClientHandshake {
             export,
             structured: self.structured,
             allocation_context: self.allocation_context,
+            dirty: vec![],
         }
     }
 }

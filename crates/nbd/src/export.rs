@@ -1,5 +1,9 @@
 //! What is served, and what a handshake agrees on.
 
+use std::sync::Arc;
+
+use crate::dirty::Dirty;
+
 /// Id that a server of this crate gives to `base:allocation`.
 pub const ALLOCATION_CONTEXT: u32 = 1;
 
@@ -104,6 +108,14 @@ pub trait Exports {
     fn find(&self, name: &str) -> Option<Export>;
     /// Everything that a client may know of, in the order in which it is told.
     fn list(&self) -> Vec<Export>;
+    /// Names of what it is known since when an export has changed.
+    fn known_since(&self, _export: &str) -> Vec<String> {
+        vec![]
+    }
+    /// What has changed of an export since one of them.
+    fn changed_since(&self, _export: &str, _since: &str) -> Option<Arc<Dirty>> {
+        None
+    }
 }
 
 /// What was negotiated.
@@ -115,4 +127,9 @@ pub struct Session {
     pub structured: bool,
     /// Id of `base:allocation`, when it was negotiated for this export.
     pub allocation_context: Option<u32>,
+    /// Ids of contexts that say what has changed, and what they say; [`DIRTY_MAX`] at most.
+    pub dirty: Vec<(u32, Arc<Dirty>)>,
 }
+
+/// Contexts that say what has changed that a client may select. Bounds its replies, and what is kept for it.
+pub const DIRTY_MAX: usize = 8;

@@ -218,6 +218,7 @@ pub fn client(bytes: &[u8]) {
         export: Shelf.list().remove(0),
         structured: true,
         allocation_context: Some(1),
+        dirty: vec![],
     };
     replies(bytes, &session);
 }

@@ -38,6 +38,7 @@
 
 mod check;
 mod client;
+mod dirty;
 mod error;
 mod export;
 pub mod fuzzing;
@@ -54,8 +55,11 @@ mod wire;
 
 pub use check::{Refusal, check};
 pub use client::{ClientHandshake, ClientProgress, ClientWishes};
+pub use dirty::Dirty;
 pub use error::WireError;
-pub use export::{ALLOCATION_CONTEXT, BlockSizes, Export, ExportFlags, Exports, Session};
+pub use export::{
+    ALLOCATION_CONTEXT, BlockSizes, DIRTY_MAX, Export, ExportFlags, Exports, Session,
+};
 pub use limits::HandshakeLimits;
 pub use list::{ListHandshake, ListProgress, Listed};
 pub use reader::{ReplyHeader, ReplyReader, ReplyStep};

@@ -7,7 +7,9 @@
 //!                         32              32      32               32
 //! ```
 
-use crate::wire::{ALLOCATION, BASE, Fields, OPTION_REPLY_MAGIC, info, length32, name};
+use crate::wire::{
+    ALLOCATION, BASE, DIRTY, Fields, OPTION_REPLY_MAGIC, QEMU, info, length32, name,
+};
 
 /// What `INFO` and `GO` say.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,6 +69,10 @@ pub(crate) struct ContextQuery<'a> {
     pub allocation: bool,
     /// `base:` was named.
     pub base: bool,
+    /// What was named behind `qemu:dirty-bitmap:`.
+    pub dirty: Vec<&'a str>,
+    /// `qemu:`, or `qemu:dirty-bitmap:` and nothing behind it, was named.
+    pub qemu: bool,
 }
 
 /// Queries in other namespaces match nothing.
@@ -83,6 +89,8 @@ pub(crate) fn parse_contexts(data: &[u8]) -> Result<ContextQuery<'_>, &'static s
         empty: count == 0,
         allocation: false,
         base: false,
+        dirty: vec![],
+        qemu: false,
     };
     // Ends at the first one that is missing, whatever the count says.
     for _ in 0..count {
@@ -92,6 +100,10 @@ pub(crate) fn parse_contexts(data: &[u8]) -> Result<ContextQuery<'_>, &'static s
         }
         query.allocation |= text == ALLOCATION;
         query.base |= text == BASE;
+        query.qemu |= text == QEMU || text == DIRTY;
+        query
+            .dirty
+            .extend(text.strip_prefix(DIRTY).filter(|name| !name.is_empty()));
     }
     ended(&fields)?;
     Ok(query)
@@ -150,6 +162,8 @@ mod tests {
             empty: false,
             allocation: true,
             base: false,
+            dirty: vec![],
+            qemu: false,
         };
         assert_eq!(parse_contexts(&contexts), Ok(expected));
     }

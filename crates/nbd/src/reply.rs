@@ -146,12 +146,18 @@ pub fn error_chunk(cookie: u64, error: ErrorCode, message: &str, out: &mut Vec<u
     out.extend_from_slice(message);
 }
 
-/// The answer to a block status request, which is its last chunk. The extents follow one another from the request's
+/// The answer to a block status request in one metadata context; with `done` it is the last chunk of the reply. The extents follow one another from the request's
 /// offset, and there is at least one. More than [`STATUS_EXTENTS_MAX`] are cut: a server may always say less than was asked.
-pub fn status_chunk(cookie: u64, context: u32, extents: &[StatusExtent], out: &mut Vec<u8>) {
+pub fn status_chunk(
+    cookie: u64,
+    context: u32,
+    extents: &[StatusExtent],
+    done: bool,
+    out: &mut Vec<u8>,
+) {
     let extents = &extents[..extents.len().min(STATUS_EXTENTS_MAX)];
     let payload = length32(4 + 8 * extents.len());
-    out.extend_from_slice(&chunk_header(cookie, chunk::BLOCK_STATUS, payload, true));
+    out.extend_from_slice(&chunk_header(cookie, chunk::BLOCK_STATUS, payload, done));
     out.extend_from_slice(&context.to_be_bytes());
     for extent in extents {
         out.extend_from_slice(&extent.length.to_be_bytes());

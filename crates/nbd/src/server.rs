@@ -16,12 +16,15 @@
 //!      └───── another, or bytes behind it ──▶ ERR_TLS_REQD, or an error
 //! ```
 
+use std::sync::Arc;
+
+use crate::dirty::Dirty;
 use crate::error::WireError;
-use crate::export::{ALLOCATION_CONTEXT, Export, ExportFlags, Exports, Session};
+use crate::export::{ALLOCATION_CONTEXT, DIRTY_MAX, Export, ExportFlags, Exports, Session};
 use crate::limits::HandshakeLimits;
-use crate::options::{parse_contexts, parse_info, refuse, reply};
+use crate::options::{ContextQuery, parse_contexts, parse_info, refuse, reply};
 use crate::wire::{
-    ALLOCATION, FIXED_NEWSTYLE, Fields, GREETING_BYTES, Gathered, NBD_MAGIC, NO_ZEROES,
+    ALLOCATION, DIRTY, FIXED_NEWSTYLE, Fields, GREETING_BYTES, Gathered, NBD_MAGIC, NO_ZEROES,
     OPTION_BYTES, OPTION_MAGIC, OPTION_REPLY_BYTES, STRING_BYTES_MAX, ZEROES_BYTES, cut, info,
     length32, name, option, option_reply as rep,
 };
@@ -86,6 +89,8 @@ pub struct ServerHandshake {
     structured: bool,
     /// The export for which `base:allocation` is selected.
     allocation_of: Option<String>,
+    /// The export for which contexts are selected that say what has changed, and those.
+    dirty_of: Option<(String, Vec<(u32, Arc<Dirty>)>)>,
 }
 
 impl ServerHandshake {
@@ -102,6 +107,7 @@ impl ServerHandshake {
             zeroes: true,
             structured: false,
             allocation_of: None,
+            dirty_of: None,
         }
     }
 
@@ -124,6 +130,7 @@ impl ServerHandshake {
         self.security = Security::Secured;
         self.structured = false;
         self.allocation_of = None;
+        self.dirty_of = None;
     }
 
     /// What to send first.
@@ -278,6 +285,7 @@ impl ServerHandshake {
     fn unselect_before(&mut self, number: u32) {
         if number == option::SET_META_CONTEXT {
             self.allocation_of = None;
+            self.dirty_of = None;
         }
     }
 
@@ -445,10 +453,42 @@ impl ServerHandshake {
             let data = [&id.to_be_bytes(), ALLOCATION.as_bytes()].concat();
             reply(out, number, rep::META_CONTEXT, &data);
             if set {
-                self.allocation_of = Some(export.name);
+                self.allocation_of = Some(export.name.clone());
             }
         }
+        self.dirty_contexts(number, &query, &export, exports, out);
         reply(out, number, rep::ACK, &[]);
+    }
+
+    /// Contexts that say what has changed.
+    fn dirty_contexts(
+        &mut self,
+        number: u32,
+        query: &ContextQuery<'_>,
+        export: &Export,
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) {
+        let tell = |out: &mut Vec<u8>, id: u32, since: &str| {
+            let data = [&id.to_be_bytes(), DIRTY.as_bytes(), since.as_bytes()].concat();
+            reply(out, number, rep::META_CONTEXT, &data);
+        };
+        if number != option::SET_META_CONTEXT {
+            let mut known = exports.known_since(&export.name);
+            let listed = query.empty || query.qemu;
+            known.retain(|since| listed || query.dirty.contains(&since.as_str()));
+            return known.iter().for_each(|since| tell(out, 0, since));
+        }
+        let mut selected = vec![];
+        for since in &query.dirty {
+            let found = exports.changed_since(&export.name, since);
+            if let Some(dirty) = found.filter(|_| selected.len() < DIRTY_MAX) {
+                let id = ALLOCATION_CONTEXT + 1 + selected.len() as u32;
+                tell(out, id, since);
+                selected.push((id, dirty));
+            }
+        }
+        self.dirty_of = Some((export.name.clone(), selected));
     }
 
     /// What holds when the transmission of `export` starts now.
@@ -458,10 +498,14 @@ impl ServerHandshake {
             export.flags = export.flags.without(ExportFlags::SEND_DF);
         }
         let selected = self.allocation_of.as_ref() == Some(&export.name);
+        let dirty = self.dirty_of.as_ref();
+        let dirty = dirty.filter(|(of, _)| *of == export.name);
+        let dirty = dirty.map_or(vec![], |(_, dirty)| dirty.clone());
         Session {
             export,
             structured: self.structured,
             allocation_context: selected.then_some(ALLOCATION_CONTEXT),
+            dirty,
         }
     }
 }

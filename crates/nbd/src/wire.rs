@@ -83,8 +83,11 @@ pub(crate) mod chunk {
     pub const ERROR_OFFSET: u16 = ERROR_BIT | 2;
 }
 
-/// The only metadata context.
+/// The metadata context that every export has.
 pub(crate) const ALLOCATION: &str = "base:allocation";
+/// What the names of metadata contexts begin with that say what has changed since something, and their namespace.
+pub(crate) const DIRTY: &str = "qemu:dirty-bitmap:";
+pub(crate) const QEMU: &str = "qemu:";
 /// Its namespace.
 pub(crate) const BASE: &str = "base:";
 

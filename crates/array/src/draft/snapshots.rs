@@ -75,9 +75,11 @@ impl<'t> Draft<'t> {
             return Err(refuse(id, why));
         }
         drop(snapshots);
+        let mut marks = self.marks(of.volume)?;
+        // Where the record of the one before went bad, nobody knew that the slot was shared.
+        marks.extend(self.not_as_newest(of.volume)?);
         self.put_volume(record)?;
         self.copy_places(of.volume, id)?;
-        let marks = self.marks(of.volume)?;
         self.put_marks(id, marks)?;
         self.forget_changed(of.volume)?;
         self.families()?.add(record);

@@ -23,6 +23,7 @@ mod remote;
 mod run;
 mod safety;
 mod sim;
+mod snapshots;
 mod ssd;
 mod suites;
 mod support;

@@ -26,7 +26,7 @@ pub(super) struct VolumeLimits {
 
 impl VolumeLimits {
     /// What holds of the volume itself.
-    fn all(&self) -> Limits {
+    pub(super) fn all(&self) -> Limits {
         match &self.for_a_time {
             Some((limits, _)) => both(self.own, *limits),
             None => self.own,

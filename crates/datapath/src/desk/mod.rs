@@ -1,5 +1,6 @@
 //! The desk: what operators may ask of an array, served or not.
 
+mod claims;
 mod copies;
 mod data;
 mod devices;
@@ -32,6 +33,7 @@ use crate::stages::throttle::Share;
 use crate::stages::{Served, StagesSetup};
 use crate::text::{explain, unknown};
 use crate::worker::{Answer, Inbox, Message, OfGuests, Question, VolumeSetup};
+use claims::Claims;
 use moves::MoveGoal;
 use policy::Allowed;
 use underway::Underway;
@@ -60,6 +62,8 @@ pub struct Desk {
     allowed: Mutex<Allowed>,
     /// Devices that are being added or removed.
     underway: Underway,
+    /// Volumes that are being changed as a whole.
+    changing: Claims,
 }
 
 enum KeeperAccess {
@@ -98,6 +102,7 @@ impl Desk {
             ordering: Mutex::default(),
             allowed: Mutex::default(),
             underway: Underway::default(),
+            changing: Claims::default(),
         }
     }
 
@@ -112,6 +117,7 @@ impl Desk {
             ordering: Mutex::default(),
             allowed: Mutex::default(),
             underway: Underway::default(),
+            changing: Claims::default(),
         }
     }
 
@@ -214,8 +220,9 @@ impl Desk {
         let record = self.volume(name)?;
         let id = record.id;
         let known = record.clone();
-        let (map, resume, lost) = self.with_keeper(move |keeper| -> Result<_> {
+        let (map, past, resume, lost) = self.with_keeper(move |keeper| -> Result<_> {
             let record = known;
+            let past = snapshots::past_of(keeper, &record)?;
             let map = match record.health {
                 Health::Whole => keeper.volume_map(&record).map_err(text)?,
                 Health::Damaged => {
@@ -239,12 +246,12 @@ impl Desk {
                 ));
             }
             let lost = keeper.lost.iter().map(|(id, l)| (*id, l.unflushed && !l.in_use));
-            Ok((map, order, lost.collect()))
+            Ok((map, past, order, lost.collect()))
         })??;
         let server = self.server.as_ref().ok_or("there is no server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let (share, objective) = (Arc::new(Share::default()), Arc::default());
-        let limits = VolumeLimits {
+        let mut limits = VolumeLimits {
             share: share.clone(),
             objective: Arc::clone(&objective),
             own: Limits::default(),
@@ -254,6 +261,12 @@ impl Desk {
             demand: (0.0, 0.0),
         };
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was served before has what was set for it.
+        if let Some(before) = volumes.remove(&id) {
+            (limits.own, limits.for_a_time, limits.weight) =
+                (before.own, before.for_a_time, before.weight);
+            limits.share.limit(limits.all());
+        }
         volumes.insert(id, limits);
         let size = map.size().0;
         let worker = home_of(id, server.workers.len());
@@ -271,6 +284,9 @@ impl Desk {
             objective,
             lost,
         })));
+        if let Some(past) = past {
+            server.shared.registry.set_snapshot(name, past);
+        }
         let home = Home { worker, volume: id };
         let access = match record.snapshot {
             None => Access::ReadWrite,

@@ -54,6 +54,7 @@ impl Desk {
         let class = class.unwrap_or_else(|| NO_CLASS.into());
         allowed.class(&class)?;
         can_be(size)?;
+        is_no_snapshots(&name)?;
         let told = name.clone();
         self.with_keeper(move |keeper| -> Result<()> {
             if keeper.volumes.values().any(|v| v.name == name) {
@@ -85,7 +86,10 @@ impl Desk {
     }
 
     pub(super) fn delete(&self, name: &str, guests: OfGuests) -> Result<Told> {
-        let id = self.volume(name)?.id;
+        let family = self.volume(name)?.family();
+        let _claim = self.changing.claim(family, name)?;
+        let record = self.volume(name)?;
+        let id = record.id;
         self.with_keeper(move |keeper| has_no_snapshots(keeper, id))??;
         if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status) {
             // Whoever connects at the same time is met by `detach`; most are seen here, before anything is taken away.
@@ -111,6 +115,10 @@ impl Desk {
         }
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         volumes.remove(&id);
+        drop(volumes);
+        if let Some(snapshot) = record.snapshot {
+            self.one_snapshot_less(name, snapshot)?;
+        }
         done(match cut {
             0 => format!("volume {name} is gone"),
             cut => format!(
@@ -171,6 +179,8 @@ impl Desk {
     /// Makes a volume larger. Its worker knows first, and guests last: nobody writes where the map has nothing yet.
     pub(super) fn resize(&self, name: &str, size: Bytes) -> Result<Told> {
         can_be(size)?;
+        let family = self.volume(name)?.family();
+        let _claim = self.changing.claim(family, name)?;
         let id = self.volume(name)?.id;
         let allowed = self.allowed();
         let now = self.with_keeper(move |keeper| -> Result<Bytes> {
@@ -247,7 +257,16 @@ impl Desk {
 
     /// Gives a volume another name. Connections stay; whoever connects from now on has to know the new one.
     pub(super) fn rename(&self, name: &str, to: String) -> Result<Told> {
-        let id = self.volume(name)?.id;
+        let family = self.volume(name)?.family();
+        let _claim = self.changing.claim(family, name)?;
+        let record = self.volume(name)?;
+        if record.snapshot.is_some() {
+            return Err(format!(
+                "{name} is a snapshot: it is called as its volume is"
+            ));
+        }
+        is_no_snapshots(&to)?;
+        let id = record.id;
         let wanted = to.clone();
         self.with_keeper(move |keeper| -> Result<()> {
             if keeper.volumes.values().any(|v| v.name == wanted) {
@@ -279,6 +298,16 @@ fn set(keeper: &mut Keeper, record: VolumeRecord) -> Result<()> {
     keeper.commit(&[change]).map_err(refused)?;
     keeper.volumes.insert(record.id, record);
     Ok(())
+}
+
+/// Names of snapshots are made of their volumes'.
+fn is_no_snapshots(name: &str) -> Result<()> {
+    match name.contains('@') {
+        false => Ok(()),
+        true => Err(format!(
+            "{name:?} is no name for a volume: snapshots have names with `@`"
+        )),
+    }
 }
 
 /// Whether a volume can have this size.

@@ -13,7 +13,7 @@ use units::DeviceId;
 use volume::{DeviceIo, Location};
 
 use super::places::Quarantined;
-use super::retry::Retry;
+use super::retry::{Retry, overlap};
 use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StoreRequest, Zeroes};
 
 /// Extents of a volume that are copied at a time: their guest waits for each, and there is memory for a piece of each.
@@ -29,6 +29,8 @@ const ASK_AGAIN_NS: u64 = 100_000_000;
 enum Phase {
     /// The store was asked for a slot.
     Asked,
+    /// It could not say, and is asked again at this time.
+    NotNow { again_ns: u64 },
     /// A piece is being read, written, or all of it flushed.
     Copying,
     /// The store was asked to make it the extent's place.
@@ -82,6 +84,21 @@ impl<G> Engine<G> {
         }
     }
 
+    fn ask_for_slot(&mut self, number: u32) {
+        let copy = &mut self.copy_ups[number as usize];
+        copy.phase = Phase::Asked;
+        let (extent, from) = (copy.extent, copy.from);
+        if !self.is_awaited(extent) {
+            return self.end_copy_up(number, Some(Fault::Io)); // whoever waited was answered
+        }
+        let prefer = from.device;
+        self.effects.push(Effect::Store(StoreRequest::Unshare {
+            extent,
+            from,
+            prefer,
+        }));
+    }
+
     fn copy_up_of(&self, extent: u32) -> u32 {
         let mut all = self.copy_ups.iter();
         let found = all.find(|(_, c)| c.extent == extent);
@@ -93,15 +110,35 @@ impl<G> Engine<G> {
         let number = self.copy_up_of(extent);
         match to {
             Ok(None) => self.end_copy_up(number, None),
+            // The store cannot say now: it may soon, while somebody waits.
+            Err(Fault::Io) if self.is_awaited(extent) => {
+                let again_ns = self.now_ns + ASK_AGAIN_NS;
+                self.copy_ups[number as usize].phase = Phase::NotNow { again_ns };
+                self.effects.push(Effect::Wake(again_ns));
+            }
             Err(fault) => self.end_copy_up(number, Some(fault)),
             Ok(Some(to)) => {
-                self.begins_on(to.device);
+                // What a running move has on its target is its own, as for places.
+                if !self.map.relocating() {
+                    self.begins_on(to.device);
+                }
                 let losses = self.losses(to.device);
                 let copy = &mut self.copy_ups[number as usize];
                 (copy.to, copy.losses, copy.phase) = (to, losses, Phase::Copying);
                 self.copy_piece(number, IoKind::Read);
             }
         }
+    }
+
+    /// Whether a request waits that touches an extent.
+    fn is_awaited(&self, extent: u32) -> bool {
+        let extent_bytes = self.map.extent_bytes().0;
+        let begin = u64::from(extent) * extent_bytes;
+        let bytes = begin..begin + extent_bytes;
+        let requests = self.waiting.iter().map(|id| &self.requests[*id as usize]);
+        requests
+            .map(|s| s.request.bytes())
+            .any(|b| overlap(&b, &bytes))
     }
 
     /// It stays in its slot: alone there, or because of a fault.
@@ -213,12 +250,17 @@ impl<G> Engine<G> {
 
     /// Asks the store again where it could not say.
     pub(super) fn ask_store_again(&mut self) {
-        let due =
-            |c: &CopyUp| matches!(c.phase, Phase::Unknown { again_ns } if again_ns <= self.now_ns);
-        let all = self.copy_ups.iter().filter(|(_, c)| due(c));
-        let again: Vec<u32> = all.map(|(number, _)| number as u32).collect();
-        for number in again {
-            self.store_copy_up(number);
+        for number in 0..COPY_UPS_MAX as u32 {
+            let phase = self.copy_ups.get(number as usize).map(|c| c.phase);
+            match phase {
+                Some(Phase::Unknown { again_ns }) if again_ns <= self.now_ns => {
+                    self.store_copy_up(number);
+                }
+                Some(Phase::NotNow { again_ns }) if again_ns <= self.now_ns => {
+                    self.ask_for_slot(number);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -229,7 +271,7 @@ impl<G> Engine<G> {
 
     /// Whether one is on a device.
     pub(super) fn copies_up_to(&self, device: DeviceId) -> bool {
-        let to = |c: &CopyUp| c.phase != Phase::Asked && c.to.device == device;
+        let to = |c: &CopyUp| c.to != c.from && c.to.device == device;
         self.copy_ups.iter().any(|(_, c)| to(c))
     }
 }

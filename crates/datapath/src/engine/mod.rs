@@ -254,12 +254,15 @@ impl<G> Engine<G> {
         self.requests[request as usize].guest.as_ref()
     }
 
-    /// Whether nothing is in flight: no request, no I/O, no move.
+    /// Whether nothing is in flight: no request, no I/O, no move, no answer of the store.
     pub fn at_rest(&self) -> bool {
         self.requests.is_empty()
             && self.ios.is_empty()
             && self.mover.is_none()
             && self.copy_ups.is_empty()
+            && self.placing.is_empty()
+            && self.quarantine.iter().all(|q| q.durable)
+            && self.rest.is_none()
     }
 
     /// Number of requests in flight or waiting.

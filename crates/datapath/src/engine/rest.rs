@@ -34,24 +34,24 @@ pub(super) enum Rest {
 
 impl<G> Engine<G> {
     /// Brings the volume to rest, with all that was answered durable: [`Effect::AtRest`] says when it is, or why it is not. It stays so until
-    /// [`Engine::go_on`]. Whether it is on its way: not while it is already.
-    pub fn rest(&mut self, now_ns: u64) -> bool {
+    /// [`Engine::go_on`]. The number of this rest; none while there is another.
+    pub fn rest(&mut self, now_ns: u64) -> Option<u32> {
         self.now_ns = now_ns;
         if self.rest.is_some() {
-            return false;
+            return None;
         }
         let until_ns = now_ns + REST_NS;
         self.rests += 1;
         self.rest = Some(Rest::Move { until_ns });
         self.settle();
-        true
+        Some(self.rests)
     }
 
-    /// What has waited goes on; if what the volume was at rest is kept (`shared`), its slots are others' too.
-    pub fn go_on(&mut self, now_ns: u64, shared: bool) {
+    /// What has waited for a rest goes on; if what the volume was at rest is kept (`shared`), its slots are others' too.
+    pub fn go_on(&mut self, now_ns: u64, number: u32, shared: bool) {
         self.now_ns = now_ns;
-        if self.rest != Some(Rest::Still) {
-            return; // it was given up, and goes on already
+        if self.rest != Some(Rest::Still) || number != self.rests {
+            return; // not of that one
         }
         if shared {
             self.map.share_all();
@@ -59,6 +59,11 @@ impl<G> Engine<G> {
         self.rest = None;
         self.retry = Retry::All;
         self.settle();
+    }
+
+    /// The number of the last rest.
+    pub fn rest_number(&self) -> u32 {
+        self.rests
     }
 
     /// Whether it is on its way to rest, or there.
@@ -84,7 +89,6 @@ impl<G> Engine<G> {
         self.changing == 0
             && self.placing.is_empty()
             && self.copy_ups.is_empty()
-            && self.unsure.is_empty()
             && self.quarantine.iter().all(|q| q.durable)
     }
 

@@ -17,6 +17,10 @@ impl<D: SlotSpace> Keeper<D> {
     /// The map cannot be read.
     pub fn volume_map(&self, record: &VolumeRecord) -> Result<VolumeMap, ArrayError> {
         let places = self.map.places(record.id)?;
+        if places.len() as u64 != record.extents(self.map.extent()) {
+            let why = format!("the size of volume {:?} is not known yet", record.name);
+            return Err(ArrayError::Away { why });
+        }
         let mut map = VolumeMap::at(record.size, self.map.extent(), places);
         for extent in 0..map.extents() {
             let at = map.location(extent);
@@ -28,7 +32,12 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     fn slots_of(&self, volume: VolumeId) -> Result<Vec<Location>, ArrayError> {
-        Ok(self.map.places(volume)?.into_iter().flatten().collect())
+        let places = self.map.extents(volume)?.into_iter();
+        let known = places.filter_map(|place| match place {
+            array::Extent::At(at) => Some(at),
+            array::Extent::Hole | array::Extent::Lost => None,
+        });
+        Ok(known.collect())
     }
 
     /// Keeps a volume as it is. Its engine is at rest, and what it wrote is durable.
@@ -37,8 +46,9 @@ impl<D: SlotSpace> Keeper<D> {
     /// When there is none, or that is not known; the slots are held for it then, all the same.
     pub fn take_snapshot(&mut self, record: VolumeRecord) -> Result<(), ArrayError> {
         let slots = self.slots_of(record.family())?;
+        let held = self.is_held();
         let done = self.commit(&[Change::TakeSnapshot(record.clone())]);
-        if done.is_ok() || self.is_held() {
+        if done.is_ok() || (self.is_held() && !held) {
             slots.into_iter().for_each(|at| self.slots.share(at));
         }
         done?;
@@ -62,16 +72,23 @@ impl<D: SlotSpace> Keeper<D> {
     /// # Errors
     /// When it is not, or that is not known: then no slot of either is free before the next start.
     pub fn restore_snapshot(&mut self, snapshot: VolumeId) -> Result<(), ArrayError> {
-        let record = self.volumes[&snapshot].clone();
+        let Some(record) = self.volumes.get(&snapshot).cloned() else {
+            return Err(ArrayError::NoVolume(snapshot.0));
+        };
         let (before, after) = (self.slots_of(record.family())?, self.slots_of(snapshot)?);
+        let held = self.is_held();
         let done = self.commit(&[Change::RestoreSnapshot(snapshot)]);
-        if done.is_ok() || self.is_held() {
+        if done.is_ok() || (self.is_held() && !held) {
             after.into_iter().for_each(|at| self.slots.share(at));
         }
         done?;
-        before.into_iter().for_each(|at| self.slots.give_back(at));
+        self.waiting.retain(|w| w.volume != record.family());
         if let Some(volume) = self.volumes.get_mut(&record.family()) {
-            volume.size = record.size;
+            // Others may have slots of one that is damaged: they are only free when the map is read again.
+            if volume.health == array::Health::Whole {
+                before.into_iter().for_each(|at| self.slots.give_back(at));
+            }
+            (volume.size, volume.health) = (record.size, record.health);
         }
         Ok(())
     }
@@ -84,6 +101,7 @@ impl<D: SlotSpace> Keeper<D> {
         let places = self.map.extents(volume)?;
         self.commit(&[Change::RemoveVolume(volume)])?;
         let removed = self.volumes.remove(&volume);
+        self.waiting.retain(|w| w.volume != volume);
         if removed.is_none_or(|v| v.health == array::Health::Damaged) {
             // Another volume may have the same slots: they are only free when the map is read again.
             return Ok(());

@@ -513,7 +513,8 @@ impl Worker {
             }
             Command::BlockStatus => {
                 let one = has(RequestFlags::REQ_ONE);
-                return self.block_status(connection, volume, &header, context, one);
+                let dirty = session.dirty.clone();
+                return self.block_status(connection, volume, &header, context, &dirty, one);
             }
         };
         c.requests += 1;
@@ -544,6 +545,7 @@ impl Worker {
         volume: u32,
         header: &RequestHeader,
         context: Option<u32>,
+        dirty_all: &[(u32, Arc<nbd::Dirty>)],
         one: bool,
     ) {
         let most = if one { 1 } else { STATUS_MAX };
@@ -563,7 +565,15 @@ impl Worker {
             })
             .collect();
         let mut out = vec![];
-        nbd::status_chunk(header.cookie, context.unwrap_or(0), &extents, &mut out);
+        if let Some(context) = context {
+            let done = dirty_all.is_empty();
+            nbd::status_chunk(header.cookie, context, &extents, done, &mut out);
+        }
+        for (at, (context, dirty)) in (1..).zip(dirty_all) {
+            let runs = dirty.runs(offset, length, most);
+            let done = at == dirty_all.len();
+            nbd::status_chunk(header.cookie, *context, &runs, done, &mut out);
+        }
         self.connections[connection as usize].requests += 1;
         self.push_segment(connection, Segment::Answer(out, 0));
     }

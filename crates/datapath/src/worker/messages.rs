@@ -97,10 +97,11 @@ pub enum Message {
     Ring(RingOrder),
     /// Something to do at a volume's stages.
     AtStages(VolumeId, Call),
-    /// Bring a volume to rest; told when it is, and all that was answered is durable. It stays so until [`Message::GoOn`].
-    Rest(VolumeId, Sender<Result<(), Fault>>),
+    /// Bring a volume to rest; told the number of this rest when it is, and all that was answered is durable. It stays so until
+    /// [`Message::GoOn`].
+    Rest(VolumeId, Sender<Result<u32, Fault>>),
     /// A volume that is at rest goes on; if that is said, its slots are others' too.
-    GoOn(VolumeId, bool),
+    GoOn(VolumeId, u32, bool),
     /// A question about a volume.
     Ask(VolumeId, Question, Sender<Result<Answer, String>>),
     /// How are all volumes? The time is when that was asked, in nanoseconds.
@@ -310,7 +311,7 @@ impl Worker {
                 }));
             }
             Message::Rest(volume, answer) => self.rest(volume, answer),
-            Message::GoOn(volume, shared) => self.go_on(volume, shared),
+            Message::GoOn(volume, rest, shared) => self.go_on(volume, rest, shared),
             Message::Ask(volume, question, sender) => {
                 let answer = self.ask(volume, question);
                 let _ = sender.send(answer); // whoever asked may have gone

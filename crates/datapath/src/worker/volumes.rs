@@ -31,7 +31,7 @@ pub(super) struct LiveVolume {
     /// For extents that are given slots of their own, by number; a few at most.
     pub(super) copies_up: BTreeMap<u32, Arc<Buf>>,
     /// Who waits until it is at rest.
-    pub(super) resting: Option<Sender<Result<(), Fault>>>,
+    pub(super) resting: Option<(u32, Sender<Result<u32, Fault>>)>,
     /// How the last move ended.
     pub(super) last_move: Option<super::LastMove>,
     /// Whoever waits for it to be let go, and how many connections were cut for it.

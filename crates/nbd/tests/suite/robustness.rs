@@ -74,7 +74,7 @@ fn servers() -> Vec<Vec<u8>> {
         length: 512,
         flags: 3,
     };
-    status_chunk(3, 1, &[extent; 3], &mut out);
+    status_chunk(3, 1, &[extent; 3], true, &mut out);
     out.extend(simple_reply(4, Some(ErrorCode::NoSpc)));
     let greeting = b"NBDMAGICIHAVEOPT\0\x03".to_vec();
     let mut all = vec![

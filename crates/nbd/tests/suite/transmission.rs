@@ -18,6 +18,7 @@ fn session() -> Session {
         },
         structured: true,
         allocation_context: Some(1),
+        dirty: vec![],
     }
 }
 
@@ -92,7 +93,7 @@ fn replies_byte_by_byte() {
         length: 512,
         flags: StatusExtent::HOLE | StatusExtent::ZERO,
     };
-    status_chunk(number, 1, &[extent], &mut out);
+    status_chunk(number, 1, &[extent], true, &mut out);
     let payload = vec![0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 3];
     assert_eq!(out, [chunk(1, [0, 5], 12), payload].concat());
 }
@@ -107,7 +108,7 @@ fn what_does_not_fit_is_cut() {
         flags: 0,
     };
     out.clear();
-    status_chunk(1, 1, &vec![extent; STATUS_EXTENTS_MAX + 1], &mut out);
+    status_chunk(1, 1, &vec![extent; STATUS_EXTENTS_MAX + 1], true, &mut out);
     let step = ReplyReader::new(&session()).next(&out).unwrap();
     let ReplyStep::Header { consumed, reply } = step else {
         panic!("{step:?}")
@@ -241,7 +242,7 @@ fn replies_that_break_the_protocol() {
     assert!(read_all(&plain, &none_chunk(1)).is_err());
     let empty_status = {
         let mut out = vec![];
-        status_chunk(1, 1, &[], &mut out);
+        status_chunk(1, 1, &[], true, &mut out);
         out
     };
     let other_context = {
@@ -250,7 +251,7 @@ fn replies_that_break_the_protocol() {
             length: 1,
             flags: 0,
         };
-        status_chunk(1, 2, &[extent], &mut out);
+        status_chunk(1, 2, &[extent], true, &mut out);
         out
     };
     let mut not_done = none_chunk(1);
@@ -344,7 +345,7 @@ proptest! {
             lengths.into_iter().map(|(length, flags)| StatusExtent { length, flags }).collect();
         let (mut failure, mut status) = (vec![], vec![]);
         error_chunk(cookie, error, &message, &mut failure);
-        status_chunk(cookie, 1, &extents, &mut status);
+        status_chunk(cookie, 1, &extents, true, &mut status);
         let replies = [
             (simple_reply(cookie, error_or_not).to_vec(), ReplyHeader::Simple { cookie, error: error_or_not }),
             (data_chunk(cookie, offset, length, done).to_vec(), ReplyHeader::Data { cookie, offset, length, done }),

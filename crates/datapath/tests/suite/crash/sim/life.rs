@@ -69,6 +69,8 @@ pub enum Event {
     Order(usize),
     /// A device that was missing at the start is there again.
     Back(usize),
+    /// A volume that is at rest is kept as it is.
+    Keep(usize),
 }
 
 /// An I/O on a device.
@@ -522,6 +524,7 @@ impl<'a> Life<'a> {
             Event::Look(volume) => self.look(volume)?,
             Event::Order(volume) => self.order(volume)?,
             Event::Back(device) => self.come_back(device)?,
+            Event::Keep(volume) => self.take_snapshot(volume)?,
         }
         Ok(!self.crashed)
     }

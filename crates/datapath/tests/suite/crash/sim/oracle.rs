@@ -402,7 +402,7 @@ impl Oracle {
         if found.peek().is_none() {
             return Err(self.told("at rest", at as u64, &format!("request {value}"), true));
         }
-        Ok(found.all(|v| !v.suspect))
+        Ok(found.all(|v| v.acknowledged && !v.suspect))
     }
 
     /// The volume is what it was when a snapshot was taken.

@@ -4,7 +4,7 @@ use array::{SnapshotOf, VolumeRecord};
 use datapath::engine::Fault;
 use units::VolumeId;
 
-use super::life::{Life, engine_of};
+use super::life::{Event, Life, engine_of};
 use super::oracle::SECTOR;
 use super::plan::EXTENT;
 
@@ -37,7 +37,7 @@ impl Life<'_> {
             self.delete_snapshot(ids[which]);
             return Ok(());
         }
-        if self.growing[volume].is_some() || !self.engines[volume].rest(self.now_ns) {
+        if self.growing[volume].is_some() || self.engines[volume].rest(self.now_ns).is_none() {
             return Ok(());
         }
         self.settle(volume)
@@ -50,7 +50,11 @@ impl Life<'_> {
         result: Result<(), Fault>,
     ) -> Result<(), String> {
         match result {
-            Ok(()) => self.take_snapshot(volume),
+            Ok(()) => {
+                let wait_ns = self.some(self.plan.store_ns);
+                self.after(wait_ns, Event::Keep(volume));
+                Ok(())
+            }
             Err(_) => {
                 self.tally.restless += 1;
                 Ok(())
@@ -59,7 +63,7 @@ impl Life<'_> {
     }
 
     /// All that was answered is durable: this is what is kept.
-    fn take_snapshot(&mut self, volume: usize) -> Result<(), String> {
+    pub(super) fn take_snapshot(&mut self, volume: usize) -> Result<(), String> {
         let of = VolumeId(volume as u32);
         let grows = self.growing[volume].is_some();
         let mut shared = false;
@@ -112,7 +116,8 @@ impl Life<'_> {
                 return Ok(());
             }
         }
-        self.engines[volume].go_on(self.now_ns, shared);
+        let number = self.engines[volume].rest_number();
+        self.engines[volume].go_on(self.now_ns, number, shared);
         self.settle(volume)
     }
 

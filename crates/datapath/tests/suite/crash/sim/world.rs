@@ -1,6 +1,6 @@
 //! The lives of one seed, and the crashes between them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use algo::{Rng, mix};
 use array::{
@@ -451,14 +451,29 @@ impl Life<'_> {
 
     /// Every slot is free or an extent's place.
     fn space_adds_up(&self) -> Result<(), String> {
-        let mut used = BTreeSet::new();
+        let (mut used, mut of_snapshots) = (BTreeSet::new(), vec![]);
         for map in self.engines.iter().map(|e| e.map()) {
             used.extend((0..map.extents()).filter_map(|e| map.location(e)));
         }
         for volume in self.keeper.volumes.values() {
             if volume.snapshot.is_some() {
                 let places = self.keeper.map.places(volume.id);
-                used.extend(places.map_err(|e| e.to_string())?.into_iter().flatten());
+                of_snapshots.extend(places.map_err(|e| e.to_string())?.into_iter().flatten());
+            }
+        }
+        used.extend(&of_snapshots);
+        let mut owners = BTreeMap::new();
+        let maps = self.engines.iter().map(|e| e.map());
+        let of_engines = maps.flat_map(|map| (0..map.extents()).filter_map(|e| map.location(e)));
+        for at in of_engines.chain(of_snapshots.iter().copied()) {
+            *owners.entry(at).or_insert(0) += 1;
+        }
+        for (at, count) in &owners {
+            let known = self.keeper.slots.owners(*at);
+            if known != *count {
+                return Err(format!(
+                    "{at:?} has {count} owners, and {known} are counted"
+                ));
             }
         }
         for device in self.keeper.records.keys() {

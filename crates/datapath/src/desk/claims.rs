@@ -1,0 +1,59 @@
+//! Orders that change a volume as a whole, and its snapshots, come one after the other.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use units::VolumeId;
+
+/// Volumes that such an order is about, with their snapshots.
+#[derive(Debug, Default)]
+pub(super) struct Claims(Mutex<BTreeSet<VolumeId>>);
+
+/// Nobody else changes a volume as a whole until this is dropped.
+#[derive(Debug)]
+pub(super) struct VolumeClaim<'a> {
+    all: &'a Claims,
+    volume: VolumeId,
+}
+
+impl Claims {
+    fn all(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims a volume, by the one that its snapshots are of.
+    ///
+    /// # Errors
+    /// Somebody has it.
+    pub(super) fn claim(&self, volume: VolumeId, name: &str) -> Result<VolumeClaim<'_>, String> {
+        match self.all().insert(volume) {
+            true => Ok(VolumeClaim { all: self, volume }),
+            false => Err(format!(
+                "volume {name:?} is being changed by another order at this moment: try again"
+            )),
+        }
+    }
+}
+
+impl Drop for VolumeClaim<'_> {
+    fn drop(&mut self) {
+        self.all.all().remove(&self.volume);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_claimed_once_at_a_time() {
+        let claims = Claims::default();
+        let first = claims.claim(VolumeId(1), "data").unwrap();
+        assert!(claims.claim(VolumeId(1), "data").is_err());
+        let other = claims.claim(VolumeId(2), "other").unwrap();
+        drop(first);
+        let again = claims.claim(VolumeId(1), "data").unwrap();
+        drop((other, again));
+        assert!(claims.all().is_empty());
+    }
+}
