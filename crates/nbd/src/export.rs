@@ -128,8 +128,11 @@ pub struct Session {
     /// Id of `base:allocation`, when it was negotiated for this export.
     pub allocation_context: Option<u32>,
     /// Ids of contexts that say what has changed, and what they say; [`DIRTY_MAX`] at most.
-    pub dirty: Vec<(u32, Arc<Dirty>)>,
+    pub dirty: DirtyContexts,
 }
+
+/// Contexts that say what has changed, by their ids.
+pub type DirtyContexts = Vec<(u32, Arc<Dirty>)>;
 
 /// Contexts that say what has changed that a client may select. Bounds its replies, and what is kept for it.
 pub const DIRTY_MAX: usize = 8;

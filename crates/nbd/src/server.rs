@@ -16,11 +16,10 @@
 //!      └───── another, or bytes behind it ──▶ ERR_TLS_REQD, or an error
 //! ```
 
-use std::sync::Arc;
-
-use crate::dirty::Dirty;
 use crate::error::WireError;
-use crate::export::{ALLOCATION_CONTEXT, DIRTY_MAX, Export, ExportFlags, Exports, Session};
+use crate::export::{
+    ALLOCATION_CONTEXT, DIRTY_MAX, DirtyContexts, Export, ExportFlags, Exports, Session,
+};
 use crate::limits::HandshakeLimits;
 use crate::options::{ContextQuery, parse_contexts, parse_info, refuse, reply};
 use crate::wire::{
@@ -90,7 +89,7 @@ pub struct ServerHandshake {
     /// The export for which `base:allocation` is selected.
     allocation_of: Option<String>,
     /// The export for which contexts are selected that say what has changed, and those.
-    dirty_of: Option<(String, Vec<(u32, Arc<Dirty>)>)>,
+    dirty_of: Option<(String, DirtyContexts)>,
 }
 
 impl ServerHandshake {

@@ -48,6 +48,10 @@ fn no_crash_loses_what_was_promised() {
         (tally.in_order, 200),
         (tally.again, 100),
         (tally.grown, 200),
+        (tally.snapshots, 800),
+        (tally.snapshots_deleted, 400),
+        (tally.copied_up, 1_500),
+        (tally.restored, 1),
     ] {
         assert!(part >= least, "{tally:#?}");
     }

@@ -261,3 +261,63 @@ fn a_lone_device_is_where_every_part_goes() {
         .unwrap();
     assert_eq!(map.lone_device(0, 5), None, "something moves");
 }
+
+#[test]
+fn what_is_shared_is_written_only_when_it_is_alone() {
+    let (device, other) = (DeviceId(0), DeviceId(1));
+    let mut map = VolumeMap::new(Bytes(40), Bytes(10), device);
+    let mut out = vec![];
+    map.share_all();
+    assert_eq!(map.sole_device(), None);
+    let request = |op, offset, length| Request { op, offset, length };
+    // Reads go on as ever; a trim of a part does nothing, a write asks.
+    let read = map.submit(request(Op::Read, 5, 10), &mut out);
+    assert!(read == Ok(Submission::Issued(None)) && out.len() == 1);
+    let trim = map.submit(request(Op::Trim, 5, 10), &mut out);
+    assert!(trim == Ok(Submission::Issued(None)) && out.is_empty());
+    let needs = |extent, end| Ok(Submission::NeedsCopy { extent, end });
+    let write = request(Op::Write, 5, 10);
+    assert_eq!(map.submit(write, &mut out), needs(0, 2));
+    assert!(map.begin_copy_up(0) && !map.begin_copy_up(0));
+    assert_eq!(map.vacate(0), None, "it is being copied");
+    let range = map.next_batch(Selection::Whole, 0, other, Bytes(40));
+    assert_eq!(range, Some(1..4), "and not moved meanwhile");
+    let slot = Location {
+        device: other,
+        slot: 7,
+    };
+    let before = Location { device, slot: 0 };
+    assert_eq!(map.copied_up(0, slot), before);
+    assert_eq!(map.holders(), [(device, 3), (other, 1)]);
+    assert_eq!(map.submit(write, &mut out), needs(1, 2));
+    // One that nobody else has any more stays where it is.
+    assert!(map.begin_copy_up(1));
+    map.not_copied_up(1, true);
+    assert_eq!(map.submit(write, &mut out), Ok(Submission::Issued(None)));
+    assert_eq!(out.len(), 2);
+    // A move takes a shared extent along; writes to it wait for its switch, and are in a hurry.
+    let target = Location {
+        device: other,
+        slot: 8,
+    };
+    let batch = Batch {
+        first: 2,
+        targets: vec![Some(target)],
+    };
+    map.begin_relocation(batch, Bytes(10), Earlier::None)
+        .unwrap();
+    let write = request(Op::Write, 20, 5);
+    assert!(!map.is_wanted());
+    assert_eq!(map.submit(write, &mut out), Ok(Submission::Held));
+    assert!(map.is_wanted() && !map.begin_copy_up(2));
+    let CopyStep::Copy(chunk) = map.next_copy().unwrap() else {
+        panic!("it is to be copied");
+    };
+    map.copied(chunk).unwrap();
+    map.switch().unwrap();
+    assert_eq!(map.submit(write, &mut out), Ok(Submission::Issued(None)));
+    assert!(!map.is_shared(2) && map.is_shared(3));
+    assert!(map.released() && !map.is_wanted());
+    // A trim of all of one makes a hole; it is nobody's then.
+    assert!(map.vacate(3).is_some() && !map.is_shared(3));
+}

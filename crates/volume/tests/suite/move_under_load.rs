@@ -350,6 +350,7 @@ impl World {
                     self.fill(place, 0);
                     self.map.place(extent, place);
                 }
+                Submission::NeedsCopy { .. } => unreachable!("nobody shares"),
             }
         };
         self.check_parts(request.op, &parts);
