@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use array::{Health, SnapshotOf, VolumeRecord};
 use model::NO_CLASS;
-use units::{Nanos, VolumeId};
+use units::VolumeId;
 
 use super::volumes::record_of;
 use super::{Desk, Result, Told, done, home_of, refused};
@@ -67,11 +67,11 @@ impl Desk {
         })?;
         at_rest.shared = shared;
         drop(at_rest);
-        let held = Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let held_ms = began.elapsed().as_secs_f64() * 1e3;
         result?;
         self.export(&full)?;
         done(format!(
-            "snapshot {full} is there; writes waited for {held}"
+            "snapshot {full} is there; writes waited for {held_ms:.1} ms"
         ))
     }
 
