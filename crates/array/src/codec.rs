@@ -285,14 +285,22 @@ impl Record for VolumeRecord {
             health,
             snapshot: match fields.version {
                 RECORD_VERSION => None,
-                _ => Some(SnapshotOf {
-                    volume: VolumeId(fields.u32("snapshot of")?),
-                    sequence: fields.u32("sequence")?,
-                    taken_s: fields.u64("taken")?,
-                }),
+                _ => Some(read_snapshot(id, fields)?),
             },
         })
     }
+}
+
+fn read_snapshot(id: u32, fields: &mut Fields<'_>) -> Result<SnapshotOf, String> {
+    let volume = fields.u32("snapshot of")?;
+    if volume == id {
+        return Err("field snapshot of names the snapshot itself".into());
+    }
+    Ok(SnapshotOf {
+        volume: VolumeId(volume),
+        sequence: fields.u32("sequence")?,
+        taken_s: fields.u64("taken")?,
+    })
 }
 
 impl Record for MoveRecord {

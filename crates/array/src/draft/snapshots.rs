@@ -244,11 +244,17 @@ impl<'t> Draft<'t> {
         from: Bytes,
         to: Bytes,
     ) -> Result<(), Failure> {
-        let end = from.min(to).0;
-        if from == to || end.is_multiple_of(self.extent.0) {
-            return Ok(());
+        match self.extent_that_ends_elsewhere(from, to) {
+            Some(extent) => self.mark(volume, extent),
+            None => Ok(()),
         }
-        self.mark(volume, (end / self.extent.0) as u32)
+    }
+
+    /// The extent in which the smaller of two sizes ends, if the other does not end there as well.
+    fn extent_that_ends_elsewhere(&self, a: Bytes, b: Bytes) -> Option<u32> {
+        let end = a.min(b).0;
+        let differs = a != b && !end.is_multiple_of(self.extent.0);
+        differs.then(|| (end / self.extent.0) as u32)
     }
 
     /// An extent of a volume counts as changed, if there is a snapshot to compare it with.
@@ -276,7 +282,15 @@ impl<'t> Draft<'t> {
         let mut marks = self.marks(state)?;
         let at = states.iter().position(|s| *s == state);
         if let Some(before) = at.and_then(|at| at.checked_sub(1)) {
-            marks.extend(self.differences(states[before], state)?);
+            let before = states[before];
+            marks.extend(self.differences(before, state)?);
+            let size = |id: VolumeId| -> Result<Option<Bytes>, Failure> {
+                let record: Option<VolumeRecord> = get(&self.volumes, id.0)?;
+                Ok(record.map(|r| r.size))
+            };
+            if let (Some(from), Some(to)) = (size(before)?, size(state)?) {
+                marks.extend(self.extent_that_ends_elsewhere(from, to));
+            }
         }
         self.put_marks(state, marks)
     }

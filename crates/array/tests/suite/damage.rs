@@ -560,6 +560,10 @@ fn snapshots_that_cannot_be_are_refused_by_name() {
         (good[..end - 9].to_vec(), "field sequence is cut off"),
         (good[..end - 16].to_vec(), "field snapshot of is cut off"),
         ([&good[..], &[0]].concat(), "1 bytes too many"),
+        (
+            [&good[..end - 16], &12_u32.to_le_bytes(), &good[end - 12..]].concat(),
+            "field snapshot of names the snapshot itself",
+        ),
     ] {
         let (found, problems, array) = read(&body);
         let text = format!("table volumes, key 12: {why}");
