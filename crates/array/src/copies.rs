@@ -621,15 +621,6 @@ impl Copies {
         self.array()?.extents(volume)
     }
 
-    /// [`Array::changed_between`].
-    pub fn changed_between(
-        &self,
-        from: Option<VolumeId>,
-        to: VolumeId,
-    ) -> Result<Vec<u32>, ArrayError> {
-        self.array()?.changed_between(from, to)
-    }
-
     /// [`Array::check`].
     pub fn check(&self) -> Result<CheckReport, ArrayError> {
         self.array()?.check()
