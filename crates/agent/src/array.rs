@@ -310,6 +310,7 @@ mod tests {
             TroubleKind::NoSpace,
             TroubleKind::NearlyFull,
             TroubleKind::DeviceNotDirect,
+            TroubleKind::SourceLost,
         ] {
             assert_ne!(Known::of_array(&kind_name(kind)), Known::Other, "{kind:?}");
         }

@@ -224,6 +224,8 @@ impl Seen {
         };
         let extents = record.as_ref().map(|r| r.extents(size));
         let family = record.as_ref().map_or(volume, VolumeRecord::family);
+        let is_at_source = |at| record.as_ref().is_some_and(|r| r.is_at_source(at));
+        let at_source = at.is_some_and(is_at_source);
         if let Some(extents) = extents
             && u64::from(extent) >= extents
         {
@@ -237,6 +239,13 @@ impl Seen {
             let what = found.as_ref().map_or_else(reason, |_| String::new());
             return self.extent_problem(key, what, damaged, COPY_OUT);
         };
+        if at_source {
+            if at.slot != extent {
+                let what = format!("it is at its source, but as extent {}", at.slot);
+                self.extent_problem(key, what, damaged, COPY_OUT);
+            }
+            return;
+        }
         let Some(device) = self.devices.get(&at.device.0) else {
             let what = format!("it is on device {}, which does not exist", at.device.0);
             return self.extent_problem(key, what, damaged, COPY_OUT);

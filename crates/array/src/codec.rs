@@ -8,11 +8,13 @@ use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 
 use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
 use crate::record::{
-    DeviceKind, DeviceRecord, Health, MoveRecord, SnapshotOf, TierRecord, VolumeRecord,
+    DeviceKind, DeviceRecord, Health, MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord,
+    VolumeRecord,
 };
 use crate::refusal::MOVE_RANGES_MAX;
 use crate::tables::{
-    DIRECT_VERSION, Key, RANGES_VERSION, RECORD_VERSION, SNAPSHOT_VERSION, Table, seal, unseal,
+    DIRECT_VERSION, Key, RANGES_VERSION, RECORD_VERSION, SNAPSHOT_VERSION, SOURCE_VERSION, Table,
+    seal, unseal,
 };
 use crate::{ArrayError, ArrayId};
 
@@ -241,7 +243,7 @@ impl Record for DeviceRecord {
 impl Record for VolumeRecord {
     type Id = u32;
     const TABLE: Table = Table::Volumes;
-    const NEWEST: u8 = SNAPSHOT_VERSION;
+    const NEWEST: u8 = SOURCE_VERSION;
     fn key(id: u32) -> Key {
         Key::Long(id)
     }
@@ -249,9 +251,10 @@ impl Record for VolumeRecord {
         self.id.0
     }
     fn version(&self) -> u8 {
-        match self.snapshot {
-            None => RECORD_VERSION,
-            Some(_) => SNAPSHOT_VERSION,
+        match (&self.snapshot, &self.source) {
+            (_, Some(_)) => SOURCE_VERSION,
+            (Some(_), None) => SNAPSHOT_VERSION,
+            (None, None) => RECORD_VERSION,
         }
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -267,6 +270,16 @@ impl Record for VolumeRecord {
             out.extend_from_slice(&of.volume.0.to_le_bytes());
             out.extend_from_slice(&of.sequence.to_le_bytes());
             out.extend_from_slice(&of.taken_s.to_le_bytes());
+        }
+        if let Some(source) = &self.source {
+            out.extend_from_slice(&source.device.0.to_le_bytes());
+            put_text(out, &source.from);
+            put_text(out, &source.format);
+            out.extend_from_slice(&source.mark.size.0.to_le_bytes());
+            out.extend_from_slice(&source.mark.file_bytes.to_le_bytes());
+            out.extend_from_slice(&source.mark.modified_ns.to_le_bytes());
+            out.extend_from_slice(&source.mark.inode.to_le_bytes());
+            out.extend_from_slice(&source.bandwidth.0.to_le_bytes());
         }
     }
     fn read(id: u32, fields: &mut Fields<'_>) -> Result<Self, String> {
@@ -284,11 +297,30 @@ impl Record for VolumeRecord {
             class: fields.text("class")?,
             health,
             snapshot: match fields.version {
-                RECORD_VERSION => None,
-                _ => Some(read_snapshot(id, fields)?),
+                SNAPSHOT_VERSION => Some(read_snapshot(id, fields)?),
+                _ => None,
+            },
+            source: match fields.version {
+                SOURCE_VERSION => Some(read_source(fields)?),
+                _ => None,
             },
         })
     }
+}
+
+fn read_source(fields: &mut Fields<'_>) -> Result<SourceRecord, String> {
+    Ok(SourceRecord {
+        device: DeviceId(fields.u16("source")?),
+        from: fields.text("from")?,
+        format: fields.text("format")?,
+        mark: SourceMark {
+            size: Bytes(fields.u64("source size")?),
+            file_bytes: fields.u64("source file bytes")?,
+            modified_ns: i64::from_le_bytes(fields.take("source modified")?),
+            inode: fields.u64("source inode")?,
+        },
+        bandwidth: BytesPerSec(fields.u64("source bandwidth")?),
+    })
 }
 
 fn read_snapshot(id: u32, fields: &mut Fields<'_>) -> Result<SnapshotOf, String> {

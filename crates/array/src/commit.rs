@@ -34,7 +34,14 @@ pub enum Change {
     },
     /// A new volume.
     AddVolume(VolumeRecord),
-    /// Other properties for a volume. Its size may only fall where nothing has a place.
+    /// A new volume that is imported: these extents of it, each range a first one and the one after its last, are at its source.
+    Import {
+        /// The volume, with its source.
+        volume: VolumeRecord,
+        /// Ascending, and apart.
+        extents: Vec<(u32, u32)>,
+    },
+    /// Other properties for a volume. Its size may only fall where nothing has a place. It has no source any more only when no extent is there.
     SetVolume(VolumeRecord),
     /// A volume is gone, with all its places and its move. Refused while there are snapshots of it. What counts as changed in a snapshot that
     /// goes does so in the next one, or in the volume.

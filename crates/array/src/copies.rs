@@ -33,10 +33,12 @@ use crate::{Array, ArrayError, ArrayId, DeviceStamp};
 use rebuild::Rebuild;
 use runner::{Runner, Said};
 
+mod handed;
 mod place;
 mod rebuild;
 mod runner;
 
+pub use handed::HandedCopy;
 pub use place::{CopyPlace, FilePlace, Fresh, Identity};
 
 /// A copy that has not made a commit durable for so long is dropped. Bounds how long guests that need a new extent wait for a disk

@@ -10,8 +10,8 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, TableError,
@@ -20,6 +20,7 @@ use redb::{
 use units::Bytes;
 
 use crate::codec::Meta;
+use crate::file::{MapFile, open_locked};
 use crate::membership::MapState;
 use crate::tables::{
     DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, STATE_KEY, TIERS, VOLUMES,
@@ -84,8 +85,17 @@ impl Array {
         };
         let place = path.display().to_string();
         not_empty(&place, length)?;
-        let db = open_store(&place, || builder().open(&path))?;
-        Self::read_meta(db, &place)
+        let file = open_locked(&path, false)?;
+        Self::open_locked_file(file, &place)
+    }
+
+    /// Opens the map in a file that is open, and locked, already: one that was handed over.
+    pub fn open_locked_file(file: Arc<File>, place: &str) -> Result<Self, ArrayError> {
+        let backend = MapFile(file.clone());
+        let db = open_store(place, || builder().create_with_backend(backend))?;
+        let mut array = Self::read_meta(db, place)?;
+        array.file = Some(file);
+        Ok(array)
     }
 
     /// Makes an empty map in a file, in place of what is there.
@@ -98,10 +108,12 @@ impl Array {
         if fs::exists(fresh).map_err(ArrayError::io("look for", fresh))? {
             fs::remove_file(fresh).map_err(ArrayError::io("remove", fresh))?;
         }
-        let opened = builder().create(fresh);
+        let file = open_locked(fresh, true)?;
+        let opened = builder().create_with_backend(MapFile(file.clone()));
         let place = fresh.display().to_string();
         let db = opened.map_err(|e| database_error(&place, "create", e))?;
-        let array = Self::initialize(db, id, extent)?;
+        let mut array = Self::initialize(db, id, extent)?;
+        array.file = Some(file);
         // It says where guests' data is; it is nobody else's.
         fs::set_permissions(fresh, PermissionsExt::from_mode(0o600))
             .map_err(ArrayError::io("protect", fresh))?;
@@ -141,6 +153,7 @@ impl Array {
             extent,
             format: AtomicU32::new(FORMAT_VERSION),
             families: Mutex::new(None),
+            file: None,
         };
         let write = || -> Result<(), redb::Error> {
             let txn = array.db.begin_write()?;
@@ -208,6 +221,7 @@ impl Array {
             extent,
             format: AtomicU32::new(version),
             families: Mutex::new(None),
+            file: None,
         })
     }
 }

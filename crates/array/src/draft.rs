@@ -25,6 +25,7 @@ use crate::tables::{
 };
 
 mod snapshots;
+mod sources;
 
 type Records<'t, K> = redb::Table<'t, K, tables::Bytes>;
 
@@ -94,6 +95,7 @@ impl<'t> Draft<'t> {
             Change::AddDevice(record) => self.add_device(record),
             Change::HighWater { device, slots } => self.raise(*device, *slots),
             Change::AddVolume(record) => self.add_volume(record),
+            Change::Import { volume, extents } => self.import(volume, extents),
             Change::SetVolume(record) => self.set_volume(record),
             Change::RemoveVolume(volume) => self.remove_volume(*volume),
             Change::TakeSnapshot(record) => self.take_snapshot(record),
@@ -336,6 +338,7 @@ impl<'t> Draft<'t> {
             let (what, id) = ("device", id.into());
             return Err(Failure::Refused(Refusal::IdTaken { what, id }));
         }
+        self.is_no_source(record.id, None)?;
         self.device_is_unique(record)?;
         self.put_device(record)
     }
@@ -389,6 +392,10 @@ impl<'t> Draft<'t> {
                 why: "a snapshot is not added, but taken of its volume".into(),
             }));
         }
+        if record.source.is_some() {
+            let (volume, why) = (record.id.0, "it is added without its source".into());
+            return Err(Failure::Refused(Refusal::Source { volume, why }));
+        }
         self.id_is_free(record.id)?;
         self.put_volume(record)
     }
@@ -429,6 +436,7 @@ impl<'t> Draft<'t> {
             let (volume, why) = (id, why.into());
             return Err(Failure::Refused(Refusal::Snapshot { volume, why }));
         }
+        self.source_is_kept(&before, record)?;
         let extents = record.extents(self.extent);
         if let Ok(after) = u32::try_from(extents)
             && let Some(placed) = self.first_placed(record.id, after)?

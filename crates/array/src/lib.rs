@@ -54,6 +54,7 @@ mod create;
 mod draft;
 mod error;
 mod families;
+mod file;
 mod membership;
 mod problem;
 mod read;
@@ -64,8 +65,9 @@ mod slots;
 mod superblock;
 mod tables;
 
-use std::sync::Mutex;
+use std::fs::File;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 use redb::Database;
 use units::Bytes;
@@ -74,7 +76,7 @@ use families::Families;
 
 pub use commit::Change;
 pub use copies::{
-    CommitError, Copies, CopyHealth, CopyPlace, FilePlace, Fresh, HANG_MAX, Identity,
+    CommitError, Copies, CopyHealth, CopyPlace, FilePlace, Fresh, HANG_MAX, HandedCopy, Identity,
 };
 pub use copy::Image;
 pub use create::{EXTENT_MAX, EXTENT_MIN, MAP_FILE};
@@ -85,8 +87,8 @@ pub use membership::{
 };
 pub use problem::{CheckReport, Problem, Repair, Repaired};
 pub use record::{
-    ArrayId, DeviceKind, DeviceRecord, Extent, Health, MoveRecord, SnapshotOf, TierRecord,
-    VolumeRecord,
+    ArrayId, DeviceKind, DeviceRecord, Extent, Health, MoveRecord, SnapshotOf, SourceMark,
+    SourceRecord, TierRecord, VolumeRecord,
 };
 pub use refusal::{
     DEVICE_ID_MAX, DEVICE_SLOTS_MAX, MOVE_RANGES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal,
@@ -108,6 +110,8 @@ pub struct Array {
     format: AtomicU32,
     /// As the last commit left them, if they are known. Held by a commit while it is made.
     families: Mutex<Option<Families>>,
+    /// The file that it is in, if it is in one, with the lock on it. Last, so that the store is closed before the lock goes.
+    file: Option<Arc<File>>,
 }
 
 impl Array {

@@ -104,6 +104,35 @@ pub struct SnapshotOf {
     pub taken_s: u64,
 }
 
+/// Where a volume is imported from, while some of its extents are not there yet. Those have places on `device`, each in the slot of its own
+/// number, and nothing else has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceRecord {
+    /// Stands for the source in places. No device of the array has this number, nor has the source of another volume.
+    pub device: DeviceId,
+    /// The file, the block device or the NBD URI.
+    pub from: String,
+    /// What it is: `raw`, or a format of images as QEMU calls it.
+    pub format: String,
+    /// What it looked like when the import began: one that looks different now is another one.
+    pub mark: SourceMark,
+    /// The most that copies may take; 0 is no limit.
+    pub bandwidth: BytesPerSec,
+}
+
+/// What tells a source from another one, or from itself after somebody has written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceMark {
+    /// Bytes that are imported.
+    pub size: Bytes,
+    /// Bytes of the file, where it is one; they differ from `size` where the image has a format.
+    pub file_bytes: u64,
+    /// When the file was last written to, in nanoseconds since 1970; 0 where it is none.
+    pub modified_ns: i64,
+    /// Number of its inode; 0 where it is none.
+    pub inode: u64,
+}
+
 /// A volume, or a snapshot of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
@@ -121,9 +150,16 @@ pub struct VolumeRecord {
     pub health: Health,
     /// Of what, and since when, if it is a snapshot: nobody writes to it then.
     pub snapshot: Option<SnapshotOf>,
+    /// Where the rest of it is to come from, while it is imported; never of a snapshot.
+    pub source: Option<SourceRecord>,
 }
 
 impl VolumeRecord {
+    /// Whether a place is one at the volume's source.
+    pub fn is_at_source(&self, at: Location) -> bool {
+        self.source.as_ref().is_some_and(|s| s.device == at.device)
+    }
+
     /// The volume that it is a snapshot of, or itself. Volumes of one family may share slots.
     pub fn family(&self) -> VolumeId {
         self.snapshot.map_or(self.id, |of| of.volume)

@@ -158,6 +158,14 @@ pub enum Refusal {
         /// Why not.
         why: String,
     },
+    /// An import that cannot begin, or end, like that.
+    #[error("import of volume {volume}: {why}")]
+    Source {
+        /// The volume.
+        volume: u32,
+        /// Why not.
+        why: String,
+    },
     /// A volume of which it is not known whether it is a snapshot, and of what.
     #[error(
         "the record of volume {volume} is corrupt, and it may be a snapshot between others: remove all other snapshots first"
@@ -385,6 +393,14 @@ pub(crate) fn check_move(record: &MoveRecord, extents: u64) -> Result<(), Refusa
 pub(crate) fn check_volume(record: &VolumeRecord, extent: Bytes) -> Result<(), Refusal> {
     check_text("name", &record.name, NAME_BYTES_MAX)?;
     check_text("class", &record.class, NAME_BYTES_MAX)?;
+    if let Some(source) = &record.source {
+        check_path(&source.from)?;
+        check_text("format", &source.format, NAME_BYTES_MAX)?;
+        if record.snapshot.is_some() {
+            let (volume, why) = (record.id.0, "a snapshot is not imported".into());
+            return Err(Refusal::Source { volume, why });
+        }
+    }
     let extents = record.extents(extent);
     match (1..=VOLUME_EXTENTS_MAX).contains(&extents) {
         true => Ok(()),

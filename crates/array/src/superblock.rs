@@ -21,7 +21,7 @@
 //! ```
 //!
 //! It takes up the first 4 KiB, and a second time the next 4 KiB ([`SUPERBLOCKS_BYTES`] in all), since it is written again and again and a
-//! power loss may tear one of them: the second is written and flushed before the first ([`Superblock::places_to_write`]). Of the two the later
+//! power loss may tear one of them: the second is written and flushed before the first ([`Superblock::writes`]). Of the two the later
 //! one counts.
 //! The rest of the first MiB ([`DATA_START`]) is kept for later. Magic, version and checksum have their places in every version.
 
@@ -66,17 +66,29 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Where on a device to write it, in this order and each durably before the next: the second place, then the first. `there` is what
-    /// both places hold now. If that is what is to be written, only the first can be missing on the medium, since it is begun when the
-    /// other one is durable: then it alone is written again, and one of them is good at any moment.
-    pub fn places_to_write(&self, there: &[u8]) -> &'static [u64] {
-        const SECOND_THEN_FIRST: [u64; 2] = [SUPERBLOCK_BYTES as u64, 0];
+    /// What to write where on a device so that both places hold it, in this order and each durably before the next. `there` is what they hold
+    /// now, as it is read: that need not be on the medium. At any moment one of the two is good on the medium:
+    ///
+    /// - The first place is written only when the second is durable. So a first one that is torn, or may not be on the medium as its flush failed
+    ///   (it is read as what the second is then), is made what the second is before that one is touched.
+    /// - The second place is written only when the first is durable. Where both are read as good and differ the second was being written, or
+    ///   is durable, and the first is older.
+    pub fn writes(&self, there: &[u8]) -> Vec<(u64, [u8; SUPERBLOCK_BYTES])> {
+        const SECOND: u64 = SUPERBLOCK_BYTES as u64;
         let block = self.encode();
-        match there.len() == SUPERBLOCKS_BYTES && there.chunks(SUPERBLOCK_BYTES).all(|c| c == block)
-        {
-            true => &SECOND_THEN_FIRST[1..],
-            false => &SECOND_THEN_FIRST,
+        let (first, rest) = there.split_at(SUPERBLOCK_BYTES.min(there.len()));
+        let second = rest.first_chunk::<SUPERBLOCK_BYTES>();
+        let good = second.filter(|second| Self::decode(&second[..]).is_ok());
+        let torn = Self::decode(first) == Err(SuperblockError::Checksum);
+        let mut writes = vec![];
+        if let Some(second) = good.filter(|second| torn || second[..] == *first) {
+            writes.push((0, *second));
+            if *second == block {
+                return writes;
+            }
         }
+        writes.extend([(SECOND, block), (0, block)]);
+        writes
     }
 }
 

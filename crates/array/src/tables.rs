@@ -35,6 +35,9 @@ pub(crate) const DIRECT_VERSION: u8 = 2;
 /// Version of the record of a snapshot. A program that does not know it would write to slots that other volumes have too.
 pub(crate) const SNAPSHOT_VERSION: u8 = 2;
 
+/// Version of the record of a volume that is being imported. A program that does not know it would take what is not there yet for lost.
+pub(crate) const SOURCE_VERSION: u8 = 3;
+
 pub(crate) type Bytes = &'static [u8];
 pub(crate) type ExtentBytes = &'static [u8; EXTENT_VALUE_BYTES];
 

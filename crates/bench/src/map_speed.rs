@@ -77,6 +77,7 @@ fn filled(dir: &Path, extents: u32) -> Result<Array, ArrayError> {
         class: "default".into(),
         health: Health::Whole,
         snapshot: None,
+        source: None,
     };
     array.commit(&[
         Change::AddTier(tier),

@@ -5,18 +5,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use array::Health;
 use clap::{Args, ValueEnum};
-use datapath::desk::{Ask, Told, VolumeInfo};
-use datapath::{Credentials, EngineLimits, IoChoice, Listen, ServerConfig, Serving};
+use datapath::{Credentials, EngineLimits, IoChoice, Listen, ServerConfig, Serving, Wanted};
 use manager::settings::POLL_MAX;
 use serde::Serialize;
 use units::Nanos;
 
 use crate::live::{
-    AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected, wrong_usage,
+    AcceptLossArg, ArrayArg, Go, OutputArg, Signalled, Stop, explained, message, wrong_usage,
 };
 use crate::logging::LogArg;
 use crate::notify::Notifier;
+use crate::take_over::{SUCCESSOR, Successor, TakeOverArg, end_if_handed, end_when_handed};
 
 /// What tiers' volumes share is divided this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,6 +44,8 @@ pub struct Export {
     vhost_user: Option<PathBuf>,
     #[command(flatten)]
     accept: AcceptLossArg,
+    #[command(flatten)]
+    take_over: TakeOverArg,
     #[command(flatten)]
     serving: ServingArgs,
     #[command(flatten)]
@@ -189,41 +192,68 @@ pub fn run(export: Export) -> anyhow::Result<ExitCode> {
         Ok(tls) => tls,
         Err(wrong) => return Ok(wrong),
     };
+    // Before any thread begins, which would end the process with the signal.
+    let [wanted] = Signalled::listen([SUCCESSOR])?;
+    let mut successor = Successor::new(wanted);
     let stop = Stop::listen()?;
     let _logging = export.serving.log.begin();
     let notifier = Notifier::from_env();
     notifier.status("opening the array");
     let config = export.serving.config();
     let accept = export.accept.words();
-    let mut serving =
-        Serving::start_accepting(&export.array.array, config, &accept).map_err(explained)?;
+    let dir = &export.array.array;
+    let listens = export.listens();
+    let serving = match export.take_over.wanted() {
+        true => {
+            let wanted = Wanted {
+                listens: listens.clone(),
+                tls,
+                vhost_user: export.vhost_user.clone(),
+                volumes: export.volumes.clone(),
+            };
+            Serving::take_over(dir, config, wanted)
+        }
+        false => Serving::start_accepting(dir, config, &accept).and_then(|serving| {
+            tls.map_or(Ok(()), |tls| serving.require_tls(tls))?;
+            Ok(serving)
+        }),
+    };
+    let mut serving = serving.map_err(explained)?;
     let mut pulse = serving.pulse();
     let watched = notifier.watch(move || pulse.beats());
     let notifier = watched.context("cannot watch the workers")?;
-    let ended = secure(&serving, tls);
-    let ended = ended.and_then(|()| serve(export, &mut serving, &stop, &notifier));
+    end_when_handed(serving.lost(), &notifier).context("cannot wait for a successor")?;
+    let told = (&stop, &mut successor);
+    let ended = serve(export, listens, &mut serving, told, &notifier);
     notifier.stopping();
-    serving.stop();
+    end_if_handed(&serving.stop(), &notifier);
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-fn secure(serving: &Serving, tls: Option<Credentials>) -> anyhow::Result<()> {
-    match tls {
-        Some(credentials) => serving.require_tls(credentials).map_err(explained),
-        None => Ok(()),
+impl Export {
+    /// Where guests connect.
+    fn listens(&self) -> Vec<Listen> {
+        match self.listen.is_empty() {
+            true => vec![reachable(Listen::Unix(default_socket(&self.array.array)))],
+            false => self.listen.iter().cloned().map(reachable).collect(),
+        }
     }
 }
 
 fn serve(
     export: Export,
+    listens: Vec<Listen>,
     serving: &mut Serving,
-    stop: &Stop,
+    (stop, successor): (&Stop, &mut Successor),
     notifier: &Notifier,
 ) -> anyhow::Result<()> {
     let names = chosen(serving, export.volumes)?;
     for name in &names {
         serving.desk().export(name).map_err(|why| anyhow!(why))?;
     }
+    // Guests who were taken over wait for that.
+    serving.let_in();
+    serving.wait_for_the_other();
     if let Err(away) = serving.wait_for_remotes(REMOTES) {
         tracing::warn!("{away}");
     }
@@ -233,28 +263,28 @@ fn serve(
         for name in &names {
             if let Some(path) = serving.vhost_user_socket(name) {
                 let uri = format!("vhost-user:{}", path.display());
-                announce_uri(&export.output, name, uri)?;
+                let said = announce_uri(&export.output, name, uri);
+                export.take_over.said(said)?;
             }
         }
     }
-    let listens = match export.listen {
-        given if given.is_empty() => vec![Listen::Unix(default_socket(&export.array.array))],
-        given => given,
-    };
     let mut places = vec![];
     for listen in listens {
-        let bound = serving.listen(&reachable(listen)).map_err(explained)?;
+        let bound = serving.listen(&listen).map_err(explained)?;
         for name in &names {
-            announce(&export.output, &bound, name)?;
+            let said = announce(&export.output, &bound, name);
+            export.take_over.said(said)?;
         }
         places.push(bound.to_string());
     }
+    serving.started();
     notifier.ready(&format!(
         "serving {} at {}",
         volumes(names.len()),
         places.join(", ")
     ));
     while stop.sleep(TICK) == Go::On {
+        successor.look();
         if !serving.tick() {
             bail!(
                 "a worker has ended unexpectedly: what was answered is safe; start the export again"
@@ -281,22 +311,18 @@ fn chosen(serving: &Serving, named: Vec<String>) -> anyhow::Result<Vec<String>> 
     if !named.is_empty() {
         return Ok(named);
     }
-    let told = serving.desk().ask(Ask::Volumes);
-    let Told::Volumes { volumes } = told.map_err(|why| anyhow!(why))? else {
-        return Err(unexpected());
-    };
+    let volumes = serving.desk().names().map_err(|why| anyhow!(why))?;
     if volumes.is_empty() {
         message(
             "note: there is no volume yet: `terrace volume create` makes one, and it is served at once",
         );
     }
-    let (whole, damaged): (Vec<VolumeInfo>, Vec<VolumeInfo>) =
-        volumes.into_iter().partition(|v| v.healthy);
-    for volume in damaged {
+    let (whole, damaged): (Vec<_>, Vec<_>) =
+        volumes.into_iter().partition(|v| v.1 == Health::Whole);
+    for (name, _) in damaged {
         message(&format!(
-            "warning: volume {:?} is damaged and not served: `terrace volume check` says how",
-            volume.name
+            "warning: volume {name:?} is damaged and not served: `terrace volume check` says how"
         ));
     }
-    Ok(whole.into_iter().map(|v| v.name).collect())
+    Ok(whole.into_iter().map(|v| v.0).collect())
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -230,6 +231,14 @@ pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))
 }
 
+/// Whether the user, or the system, wants this process to end.
+static TO_END: AtomicBool = AtomicBool::new(false);
+
+/// Whether the user, or the system, wants this process to end, where a [`Stop`] listens.
+pub fn is_to_end() -> bool {
+    TO_END.load(Ordering::Relaxed)
+}
+
 /// Told when the user, or the system, wants this process to end.
 pub struct Stop(Receiver<()>);
 
@@ -248,6 +257,7 @@ impl Stop {
         let (sender, receiver) = channel();
         // Nobody listens any more when this ends anyway.
         ctrlc::set_handler(move || {
+            TO_END.store(true, Ordering::Relaxed);
             let _ = sender.send(());
         })
         .context("cannot wait for signals to end")?;
@@ -263,23 +273,36 @@ impl Stop {
     }
 }
 
-/// Told when the system asks for the configuration to be read anew (SIGHUP).
-pub struct Hangup(Receiver<()>);
+/// A signal by which the system asks for something, and what that is.
+pub type Wanted = (Signal, &'static str);
 
-impl Hangup {
-    /// From now on the signal does not end the process. To be called before threads begin: they inherit that.
-    pub fn listen() -> anyhow::Result<Self> {
-        let mut hangup = SigSet::empty();
-        hangup.add(Signal::SIGHUP);
-        hangup
-            .thread_block()
-            .context("cannot wait for SIGHUP, which reads the configuration anew")?;
-        let (sender, receiver) = channel();
-        std::thread::Builder::new()
-            .name("terrace-hangup".into())
-            .spawn(move || while hangup.wait().is_ok() && sender.send(()).is_ok() {})
-            .context("cannot wait for SIGHUP, which reads the configuration anew")?;
-        Ok(Self(receiver))
+/// The configuration is to be read anew.
+pub const HANGUP: Wanted = (Signal::SIGHUP, "which reads the configuration anew");
+
+/// Told of a signal.
+pub struct Signalled(Receiver<()>);
+
+impl Signalled {
+    /// From now on these signals do not end the process. To be called once, before threads begin: they inherit that.
+    pub fn listen<const N: usize>(wanted: [Wanted; N]) -> anyhow::Result<[Self; N]> {
+        let mut signals = SigSet::empty();
+        wanted.iter().for_each(|w| signals.add(w.0));
+        let blocked = signals.thread_block();
+        blocked.context("cannot wait for signals")?;
+        let each = wanted.map(|(signal, what_for)| {
+            let mut signals = SigSet::empty();
+            signals.add(signal);
+            let (sender, receiver) = channel();
+            std::thread::Builder::new()
+                .name("terrace-signal".into())
+                .spawn(move || while signals.wait().is_ok() && sender.send(()).is_ok() {})
+                .with_context(|| format!("cannot wait for {signal}, {what_for}"))?;
+            Ok(Self(receiver))
+        });
+        let each: Result<Vec<Self>, anyhow::Error> = each.into_iter().collect();
+        Ok(each?
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("one for each")))
     }
 
     /// Whether it came since this was last asked.

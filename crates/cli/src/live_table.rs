@@ -23,7 +23,8 @@ fn share(part: Bytes, whole: Bytes) -> String {
     }
 }
 
-fn size(bytes: Bytes) -> String {
+/// A size for people to read.
+pub fn size(bytes: Bytes) -> String {
     let b = bytes.as_f64();
     match bytes.0 {
         0..=0x3ff => bytes.to_string(),
@@ -303,6 +304,19 @@ pub fn volume(listed: &ListedVolume) -> String {
     if let Some(what) = &listed.incomplete {
         line("incomplete", what.clone());
     }
+    if let Some(import) = &volume.import {
+        let (left, from) = (size(import.left), &import.from);
+        line(
+            "importing from",
+            format!("{from} ({}), {left} left", import.format),
+        );
+        if let Some(trouble) = &import.trouble {
+            line("import waits", trouble.clone());
+        }
+        if let Some(warning) = &import.warning {
+            line("import warns", warning.clone());
+        }
+    }
     let Some(status) = &volume.status else {
         return out;
     };
@@ -518,6 +532,7 @@ mod tests {
                 moving_to: None,
                 moving_extents: None,
                 snapshot: None,
+                import: None,
                 status: None,
             },
             incomplete: incomplete.map(Into::into),

@@ -12,7 +12,7 @@ use units::BytesPerSec;
 
 use crate::live::{Go, Stop, explained, message, one, said, show};
 use crate::live_table;
-use crate::progress::MoveBar;
+use crate::progress::LeftBar;
 use crate::volume_cmd::Which;
 
 /// Time between two looks at a move.
@@ -154,14 +154,14 @@ fn follow(
     stop: &Stop,
     later: &str,
 ) -> anyhow::Result<ExitCode> {
-    let mut bar = MoveBar::new(volume);
+    let mut bar = LeftBar::new(volume);
     loop {
         let now = one(ask(show(volume)).map_err(|why| anyhow!(why))?)?;
         let Some(status) = now.status else {
             bail!("volume {volume:?} is not served any more; {later}");
         };
         match (status.moving, status.last_move) {
-            (Some(moving), _) => bar.update(&moving),
+            (Some(moving), _) => bar.update_move(volume, &moving),
             (None, Some(LastMove::Done { copied })) => {
                 drop(bar);
                 let text = live_table::ended(&LastMove::Done { copied });

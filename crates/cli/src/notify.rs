@@ -82,6 +82,28 @@ impl Notifier {
         }
     }
 
+    /// The same way, for another thread, without the watchdog.
+    ///
+    /// # Errors
+    /// When there are no descriptors.
+    pub fn another(&self) -> io::Result<Self> {
+        let to = self.to.as_ref().map(|way| {
+            Ok::<_, io::Error>(Way {
+                socket: way.socket.try_clone()?,
+                address: way.address.clone(),
+            })
+        });
+        Ok(Self {
+            to: to.transpose()?,
+            watchdog: None,
+        })
+    }
+
+    /// Another process of this service is its main one from here on.
+    pub fn main_pid(&self, pid: u32) {
+        self.say(&format!("MAINPID={pid}"));
+    }
+
     /// Serving works from here on; in a few words, what is served.
     pub fn ready(&self, status: &str) {
         self.say(&format!("READY=1\n{}", line(status)));
@@ -114,12 +136,8 @@ impl Notifier {
         let Some(time) = self.watchdog else {
             return Ok(self);
         };
-        let Some(Way { socket, address }) = &self.to else {
+        let Some(to) = self.another()?.to else {
             return Ok(self);
-        };
-        let to = Way {
-            socket: socket.try_clone()?,
-            address: address.clone(),
         };
         let watch = move || {
             let mut said = true;

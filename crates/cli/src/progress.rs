@@ -7,6 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use manager::view::JobView;
 use runner::progress::{LateBar, bar, percents};
 use trace::Progress;
+use units::Bytes;
 
 fn bytes_bar(total_bytes: Option<u64>) -> ProgressBar {
     match total_bytes {
@@ -74,15 +75,15 @@ impl CountBar {
     }
 }
 
-/// Shows how far the move of a volume has come.
-pub struct MoveBar {
+/// Shows how far something has come of which it is known how many bytes are left: a move, an import, a save.
+pub struct LeftBar {
     what: String,
-    /// Most bytes that were left at once: all of the move.
+    /// Most bytes that were left at once: all of it.
     total: u64,
     bar: LateBar,
 }
 
-impl MoveBar {
+impl LeftBar {
     /// A bar that says what is done.
     pub fn new(what: &str) -> Self {
         Self {
@@ -92,15 +93,21 @@ impl MoveBar {
         }
     }
 
-    /// Reports progress.
-    pub fn update(&mut self, moving: &Moving) {
-        self.total = self.total.max(moving.left.0);
+    /// Reports what is left.
+    pub fn update(&mut self, left: Bytes) {
+        self.total = self.total.max(left.0);
         let Some(bar) = self.bar.get(|| bytes_bar(Some(self.total))) else {
             return;
         };
         bar.set_length(self.total);
-        bar.set_position(self.total - moving.left.0);
-        bar.set_message(format!("{}: {}", self.what, moving.phase));
+        bar.set_position(self.total - left.0);
+        bar.set_message(self.what.clone());
+    }
+
+    /// Reports what is left of a move, and what it does.
+    pub fn update_move(&mut self, volume: &str, moving: &Moving) {
+        self.what = format!("{volume}: {}", moving.phase);
+        self.update(moving.left);
     }
 }
 

@@ -9,16 +9,17 @@ use agent::{AgentSettings, HostOf, MachinesSettings, Moving, RunningAgent, TierO
 use anyhow::{Context, anyhow};
 use clap::Args;
 use client::Address;
-use daemon::{Daemon, ServedArray};
+use daemon::{Daemon, ServedArray, Start};
 use datapath::Pulse;
 use manager::settings::{ManagerConfig, Settings};
 use serde::Serialize;
 
 use crate::asking::Credentials;
 use crate::export_cmd::volumes;
-use crate::live::{AcceptLossArg, Go, Hangup, OutputArg, Stop, absolute, explained};
+use crate::live::{AcceptLossArg, Go, HANGUP, OutputArg, Signalled, Stop, absolute, explained};
 use crate::logging::LogArg;
 use crate::notify::Notifier;
+use crate::take_over::{SUCCESSOR, Successor, TakeOverArg, end_if_handed, end_when_handed};
 
 /// The daemon is ticked this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -31,6 +32,8 @@ pub struct Serve {
     config: PathBuf,
     #[command(flatten)]
     accept: AcceptLossArg,
+    #[command(flatten)]
+    take_over: TakeOverArg,
     #[command(flatten)]
     log: LogArg,
     #[command(flatten)]
@@ -101,7 +104,8 @@ pub fn read_config(path: &Path) -> anyhow::Result<Settings> {
 /// Runs `terrace serve`.
 pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     // Before any thread begins, which would end the process with the signal.
-    let hangup = Hangup::listen()?;
+    let [hangup, wanted] = Signalled::listen([HANGUP, SUCCESSOR])?;
+    let mut successor = Successor::new(wanted);
     let stop = Stop::listen()?;
     let _logging = what.log.begin();
     let notifier = Notifier::from_env();
@@ -113,15 +117,24 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
         .ok_or_else(|| anyhow!("{} is no file", path.display()))?;
     let file = what.config.clone();
     let read = Box::new(move || read_config(&file).map_err(|e| format!("{e:#}")));
-    let mut daemon =
-        Daemon::start_from(settings, base, Some(read), &what.accept.words()).map_err(explained)?;
+    let accept = what.accept.words();
+    let start = match what.take_over.wanted() {
+        true => Start::TakeOver,
+        false => Start::Accepting(&accept),
+    };
+    let mut daemon = Daemon::start_from(settings, base, Some(read), start).map_err(explained)?;
     // Without an array of its own there is no worker that could hang.
     let mut pulse = daemon.array().map(ServedArray::pulse);
     let watched = notifier.watch(move || pulse.as_mut().is_none_or(Pulse::beats));
     let notifier = watched.context("cannot watch the workers")?;
-    let done = announce(&daemon, &what.output).and_then(|()| {
+    if let Some(array) = daemon.array() {
+        end_when_handed(array.lost(), &notifier).context("cannot wait for a successor")?;
+    }
+    let said = what.take_over.said(announce(&daemon, &what.output));
+    let done = said.and_then(|()| {
         notifier.ready(&status(&daemon));
         while stop.sleep(TICK) == Go::On {
+            successor.look();
             daemon.tick().map_err(explained)?;
             if hangup.came() {
                 // What came of it is in the log.
@@ -131,7 +144,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
         Ok(())
     });
     notifier.stopping();
-    daemon.stop();
+    end_if_handed(&daemon.stop(), &notifier);
     done.map(|()| ExitCode::SUCCESS)
 }
 

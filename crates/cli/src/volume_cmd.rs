@@ -15,12 +15,12 @@ use crate::live::{ArrayArg, OutputArg, absolute, parse_iops, wrong_usage};
 use crate::snapshot_cmd::{self, SnapshotCommand};
 use crate::volume_listed::{ListedVolume, ListedVolumes};
 use crate::{
-    check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, place_cmd, reuse_cmd,
-    volume_asked,
+    check_cmd, export_cmd, heat_cmd, import_cmd, inject_cmd, live_table, move_cmd, place_cmd,
+    reuse_cmd, save_cmd, volume_asked,
 };
 
 /// Where `terrace serve` lets guests connect unless it is told otherwise.
-const NBD_SOCKET: &str = "nbd.sock";
+pub(crate) const NBD_SOCKET: &str = "nbd.sock";
 
 /// `terrace volume …`: `pin` and `history` ask a controller, and `create` does for a tier; all others act on an array.
 #[derive(Debug, Subcommand)]
@@ -73,6 +73,10 @@ pub enum VolumeCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Make a volume of an image, a block device or an NBD export; guests may use it at once, while it is copied
+    Import(import_cmd::Import),
+    /// Save a volume that is not in use, or a snapshot, as an image or on a block device
+    Save(save_cmd::Save),
     /// Make a volume larger while it is in use; guests see it when they connect again
     Resize {
         #[command(flatten)]
@@ -241,6 +245,8 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             volume: which.volume,
             force,
         })?,
+        VolumeCommand::Import(import) => return import_cmd::run(import),
+        VolumeCommand::Save(save) => return save_cmd::run(save),
         VolumeCommand::Resize { which, size } => which.array.order(Ask::Resize {
             volume: which.volume,
             size,

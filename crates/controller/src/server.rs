@@ -49,6 +49,21 @@ pub struct TcpSettings {
     pub certificate: Certificate,
 }
 
+impl TcpSettings {
+    /// Whether it could be listened on, as far as that can be said while another process still does.
+    ///
+    /// # Errors
+    /// [`StartError`]: tokens or certificate that cannot be used, or an address that this host has not.
+    pub fn check(&self) -> Result<(), StartError> {
+        Tokens::read(&self.tokens)?;
+        self.certificate.load(self.listen.ip())?;
+        match listen::tcp(self.listen) {
+            Ok(_) | Err(StartError::PortTaken(_)) => Ok(()),
+            Err(why) => Err(why),
+        }
+    }
+}
+
 /// Why a controller cannot be reached by anybody.
 #[derive(Debug, Error)]
 pub enum StartError {

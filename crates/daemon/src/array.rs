@@ -1,10 +1,12 @@
 //! The array of this host, served here.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use datapath::desk::{Ask, Told};
-use datapath::{AcceptLoss, Credentials, Listen, Pulse, ServerConfig, Serving};
+use datapath::desk::Ask;
+use datapath::{
+    AcceptLoss, Credentials, Handover, Health, Listen, Pulse, ServerConfig, Serving, Wanted,
+};
 use manager::settings::ArrayConfig;
 use manager::wire::ArrayPolicy;
 use tracing::warn;
@@ -13,6 +15,15 @@ use crate::error::DaemonError;
 
 /// Guests are let in when remote devices are connected, or after this time.
 const REMOTES: Duration = Duration::from_secs(10);
+
+/// How an array comes to be served here.
+#[derive(Debug, Clone, Copy)]
+pub enum Start<'a> {
+    /// From its files, with what an operator accepts to lose.
+    Accepting(&'a AcceptLoss),
+    /// From the process that serves it, with the connections of its guests.
+    TakeOver,
+}
 
 /// A served array: all its volumes that are whole.
 pub struct ServedArray {
@@ -27,7 +38,7 @@ impl ServedArray {
     pub(crate) fn start(
         words: &ArrayConfig,
         base: &Path,
-        accept: &AcceptLoss,
+        start: Start<'_>,
         policy: &ArrayPolicy,
     ) -> Result<Self, DaemonError> {
         let dir = base.join(&words.dir);
@@ -35,7 +46,24 @@ impl ServedArray {
         if let Some(poll) = words.poll {
             config.poll = Duration::from_nanos(poll.0);
         }
-        let serving = Serving::start_accepting(&dir, config, accept)?;
+        let (listens, tls) = (listens(words, &dir)?, credentials(words, base)?);
+        let vhost_user = words.vhost_user.as_ref().map(|sockets| dir.join(sockets));
+        let serving = match start {
+            Start::Accepting(accept) => {
+                let serving = Serving::start_accepting(&dir, config, accept)?;
+                tls.map_or(Ok(()), |tls| serving.require_tls(tls))?;
+                serving
+            }
+            Start::TakeOver => {
+                let wanted = Wanted {
+                    listens: listens.clone(),
+                    tls,
+                    vhost_user: vhost_user.clone(),
+                    volumes: vec![],
+                };
+                Serving::take_over(&dir, config, wanted)?
+            }
+        };
         let mut array = Self {
             serving,
             policy: None,
@@ -45,7 +73,7 @@ impl ServedArray {
         // The agent says it again when it is registered: no volume is to be made before that.
         let ready = array
             .allow(policy)
-            .and_then(|()| array.open(words, base, &dir));
+            .and_then(|()| array.open(listens, vhost_user));
         match ready {
             Ok(()) => Ok(array),
             Err(error) => {
@@ -68,63 +96,46 @@ impl ServedArray {
         Ok(())
     }
 
-    fn open(&mut self, words: &ArrayConfig, base: &Path, dir: &Path) -> Result<(), DaemonError> {
-        let told = self
-            .serving
-            .desk()
-            .ask(Ask::Volumes)
-            .map_err(DaemonError::Array)?;
-        let Told::Volumes { volumes } = told else {
-            return Err(DaemonError::Array(
-                "the array answered something else".into(),
-            ));
-        };
-        for volume in volumes {
-            if !volume.healthy {
-                let volume = &volume.name;
+    fn open(
+        &mut self,
+        listens: Vec<Listen>,
+        vhost_user: Option<PathBuf>,
+    ) -> Result<(), DaemonError> {
+        for (volume, health) in self.serving.desk().names().map_err(DaemonError::Array)? {
+            if health == Health::Damaged {
                 warn!(
                     volume,
                     "damaged and not served: `terrace volume check` says how"
                 );
                 continue;
             }
-            self.serving
-                .desk()
-                .export(&volume.name)
-                .map_err(DaemonError::Array)?;
-            self.volumes.push(volume.name);
+            let exported = self.serving.desk().export(&volume);
+            exported.map_err(DaemonError::Array)?;
+            self.volumes.push(volume);
         }
+        // Guests who were taken over wait for that.
+        self.serving.let_in();
+        self.serving.wait_for_the_other();
         if let Err(away) = self.serving.wait_for_remotes(REMOTES) {
             warn!("{away}");
         }
-        let default = Listen::Unix(dir.join("nbd.sock"));
-        let given: Result<Vec<Listen>, _> = words.listen.iter().map(|l| l.parse()).collect();
-        let tls = Credentials::of(
-            words.tls_certificates.as_ref().map(|d| base.join(d)),
-            words.tls_psk.as_ref().map(|f| base.join(f)),
-        );
-        let both = |why| DaemonError::Config {
-            key: "array.tls_psk",
-            why: format!("and array.tls_certificates: {why}"),
-        };
-        if let Some(credentials) = tls.map_err(both)? {
-            self.serving.require_tls(credentials)?;
-        }
-        let given = match given? {
-            none if none.is_empty() => vec![default],
-            given => given,
-        };
-        for listen in given {
-            let listen = match listen {
-                Listen::Unix(path) if path.is_relative() => Listen::Unix(dir.join(path)),
-                other => other,
-            };
+        for listen in listens {
             self.listens.push(self.serving.listen(&listen)?);
         }
-        if let Some(sockets) = &words.vhost_user {
-            self.serving.listen_vhost_user(&dir.join(sockets))?;
+        if let Some(sockets) = vhost_user {
+            self.serving.listen_vhost_user(&sockets)?;
         }
         Ok(())
+    }
+
+    /// All of this process is there: the array can be handed over.
+    pub(crate) fn started(&self) {
+        self.serving.started();
+    }
+
+    /// What waits until another process has it.
+    pub fn lost(&self) -> impl FnOnce() -> Handover + Send + use<> {
+        self.serving.lost()
     }
 
     /// Volumes that are served.
@@ -153,7 +164,36 @@ impl ServedArray {
         self.serving.tick()
     }
 
-    pub(crate) fn stop(self) {
-        self.serving.stop();
+    /// It is to end: whether it is another process's by now.
+    pub(crate) fn ends(&self) -> Handover {
+        self.serving.ends()
     }
+
+    pub(crate) fn stop(self) -> Handover {
+        self.serving.stop()
+    }
+}
+
+fn listens(words: &ArrayConfig, dir: &Path) -> Result<Vec<Listen>, DaemonError> {
+    let given: Result<Vec<Listen>, _> = words.listen.iter().map(|l| l.parse()).collect();
+    let given = given?.into_iter().map(|listen| match listen {
+        Listen::Unix(path) => Listen::Unix(dir.join(path)),
+        other => other,
+    });
+    let given: Vec<Listen> = given.collect();
+    match given.is_empty() {
+        true => Ok(vec![Listen::Unix(dir.join("nbd.sock"))]),
+        false => Ok(given),
+    }
+}
+
+fn credentials(words: &ArrayConfig, base: &Path) -> Result<Option<Credentials>, DaemonError> {
+    let tls = Credentials::of(
+        words.tls_certificates.as_ref().map(|d| base.join(d)),
+        words.tls_psk.as_ref().map(|f| base.join(f)),
+    );
+    tls.map_err(|why| DaemonError::Config {
+        key: "array.tls_psk",
+        why: format!("and array.tls_certificates: {why}"),
+    })
 }

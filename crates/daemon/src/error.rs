@@ -29,6 +29,14 @@ pub enum DaemonError {
         /// Why.
         source: std::io::Error,
     },
+    /// A directory of the controller's.
+    #[error("cannot make files in {dir}")]
+    Directory {
+        /// The directory.
+        dir: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The controller's sockets.
     #[error(transparent)]
     Controller(#[from] StartError),

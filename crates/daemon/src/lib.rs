@@ -23,7 +23,7 @@ use client::{Address, Client, TlsTrust};
 use controller::{
     Certificate, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings, TcpSettings,
 };
-use datapath::AcceptLoss;
+use datapath::{AcceptLoss, Handover};
 use manager::managed::Managed;
 use manager::question::{Actor, Answer, Question};
 use manager::service::Service;
@@ -34,7 +34,7 @@ use store::{Retention, SqliteStore};
 use tracing::warn;
 use units::Nanos;
 
-pub use array::ServedArray;
+pub use array::{ServedArray, Start};
 pub use clock::ControllerClock;
 pub use error::DaemonError;
 
@@ -50,6 +50,9 @@ pub const STORE_FILE: &str = "terrace.db";
 /// Time between two rounds of rolling up and forgetting, while there is more to do and when there is not.
 const TIDY_MORE: Duration = Duration::from_secs(1);
 const TIDY: Duration = Duration::from_secs(60);
+
+/// A process that was taken over from lets go of the store within this time.
+const LET_GO: Duration = Duration::from_secs(10);
 
 /// Everything, running.
 pub struct Daemon {
@@ -69,10 +72,15 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`]: nothing runs then.
     pub fn start(settings: Settings, base: &Path) -> Result<Self, DaemonError> {
-        Self::start_from(settings, base, None, &AcceptLoss::default())
+        Self::start_from(
+            settings,
+            base,
+            None,
+            Start::Accepting(&AcceptLoss::default()),
+        )
     }
 
-    /// Likewise, with what reads the configuration anew when somebody asks for that, and what an operator accepts to lose of the array.
+    /// Likewise, with what reads the configuration anew when somebody asks for that, and how the array comes to be served.
     ///
     /// # Errors
     /// [`DaemonError`]: nothing runs then.
@@ -80,7 +88,7 @@ impl Daemon {
         settings: Settings,
         base: &Path,
         read: Option<ReadSettings>,
-        accept: &AcceptLoss,
+        start: Start<'_>,
     ) -> Result<Self, DaemonError> {
         let words = settings.words.controller.clone();
         let array_words = settings.words.array.clone();
@@ -90,27 +98,38 @@ impl Daemon {
             .socket
             .as_ref()
             .map_or_else(|| state.join(CONTROLLER_SOCKET), |s| base.join(s));
+        let policy = settings.array_policy();
+        let here = array_words.filter(|words| words.serve == Serve::Here);
+        // What is taken over comes first: guests wait for it, and the store is let go of when the other process has ended.
+        let mut array = None;
+        if let (Some(here), Start::TakeOver) = (&here, start) {
+            // What is wrong with the rest is told before that, as far as it can be seen while another process has it.
+            if let Some(tcp) = tcp(&words, base, &state)? {
+                tcp.check()?;
+            }
+            can_be_written(&state)?;
+            if let Some(file) = words.record.as_ref().map(|f| base.join(f)) {
+                can_be_written(file.parent().unwrap_or(base))?;
+            }
+            array = Some(ServedArray::start(here, base, start, &policy)?);
+        }
         // The store first: two controllers on one store must not get any further than this.
         let retention = Retention {
             raw: words.raw,
             rolled: words.rolled,
             ..Retention::default()
         };
-        let store = SqliteStore::open(&state.join(STORE_FILE), retention)?;
+        let store = open_store(&state.join(STORE_FILE), retention, array.is_some())?;
         let unix_ms = clock::unix_ms();
-        let policy = settings.array_policy();
         let mut managed = Managed::new(settings, store, unix_ms)?;
         if let Some(file) = &words.record {
             managed.record(recording::to_file(&base.join(file))?)?;
         }
         let clock = ControllerClock::starting_at(managed.time());
         let managed = Arc::new(Mutex::new(managed));
-        let array = match &array_words {
-            Some(words) if words.serve == Serve::Here => {
-                Some(ServedArray::start(words, base, accept, &policy)?)
-            }
-            _ => None,
-        };
+        if let (None, Some(here)) = (&array, &here) {
+            array = Some(ServedArray::start(here, base, start, &policy)?);
+        }
         let server = ServerSettings {
             socket: socket.clone(),
             tcp: tcp(&words, base, &state)?,
@@ -130,6 +149,9 @@ impl Daemon {
                 })?)
             }
         };
+        if let Some(array) = &array {
+            array.started();
+        }
         Ok(Self {
             agent,
             controller,
@@ -212,13 +234,42 @@ impl Daemon {
     }
 
     /// Ends everything in order. What was answered to guests is safe; a move that is under way goes on at the next start.
-    pub fn stop(self) {
+    /// If the array is another process's by now, so is all the rest: nothing is touched then, and that is told.
+    pub fn stop(self) -> Handover {
+        if let Some(array) = &self.array {
+            let handover = array.ends();
+            if handover != Handover::Ending {
+                std::mem::forget(self);
+                return handover;
+            }
+        }
         if let Some(agent) = self.agent {
             agent.stop();
         }
         self.controller.stop();
-        if let Some(array) = self.array {
-            array.stop();
+        self.array.map_or(Handover::Ending, ServedArray::stop)
+    }
+}
+
+/// Whether files can be made in a directory.
+fn can_be_written(dir: &Path) -> Result<(), DaemonError> {
+    let probe = dir.join(format!(".terrace-{}", std::process::id()));
+    let made = std::fs::File::create(&probe).and_then(|_| std::fs::remove_file(&probe));
+    made.map_err(|source| DaemonError::Directory {
+        dir: dir.into(),
+        source,
+    })
+}
+
+/// Opens the store; one that the process that was taken over from has still is waited for, which is ending.
+fn open_store(path: &Path, retention: Retention, taken: bool) -> Result<SqliteStore, DaemonError> {
+    let until = Instant::now() + LET_GO;
+    loop {
+        match SqliteStore::open(path, retention) {
+            Err(_) if taken && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => return Ok(opened?),
         }
     }
 }

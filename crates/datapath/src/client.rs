@@ -234,7 +234,7 @@ fn secure(uri: &Uri, words: &TlsWords, stream: &mut Stream) -> Result<Channel, C
     }
 }
 
-fn handshake(uri: &Uri) -> Result<(Socket, Box<Session>), ClientError> {
+fn handshake(uri: &Uri, wishes: ClientWishes) -> Result<(Socket, Box<Session>), ClientError> {
     let failed = |source| ClientError::Io {
         uri: uri.to_string(),
         source,
@@ -248,10 +248,6 @@ fn handshake(uri: &Uri) -> Result<(Socket, Box<Session>), ClientError> {
     }
     let stream = Stream::connect(&uri.address).map_err(failed)?;
     let mut socket = Socket { stream, tls: None };
-    let wishes = ClientWishes {
-        structured: true,
-        allocation: false,
-    };
     let mut handshake = match uri.tls {
         Some(_) => ClientHandshake::with_tls(&uri.export, wishes),
         None => ClientHandshake::new(&uri.export, wishes),
@@ -283,12 +279,18 @@ fn handshake(uri: &Uri) -> Result<(Socket, Box<Session>), ClientError> {
     }
 }
 
+/// What is asked of a server that data goes to and comes from.
+const DATA_ONLY: ClientWishes = ClientWishes {
+    structured: true,
+    allocation: false,
+};
+
 /// Connects and shakes hands.
 ///
 /// # Errors
 /// [`ClientError`] when there is no server, or it refuses.
 pub fn connect(uri: &Uri) -> Result<Connected, ClientError> {
-    let (socket, session) = handshake(uri)?;
+    let (socket, session) = handshake(uri, DATA_ONLY)?;
     socket
         .into_connected(session)
         .map_err(|source| ClientError::Io {
@@ -384,6 +386,23 @@ pub struct Client {
     /// Received, not looked at yet.
     input: Vec<u8>,
     cookie: u64,
+    /// The last block status.
+    extents: Vec<nbd::StatusExtent>,
+}
+
+/// Ends a connection when it is dropped: whoever waits for an answer on it is told at once that it broke.
+#[derive(Debug)]
+pub struct Breaker(Stream);
+
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        let how = std::net::Shutdown::Both;
+        // It may have ended by itself.
+        let _ = match &self.0 {
+            Stream::Unix(s) => s.shutdown(how),
+            Stream::Tcp(s) => s.shutdown(how),
+        };
+    }
 }
 
 /// What is sent with a request, or comes back.
@@ -399,7 +418,23 @@ impl Client {
     /// # Errors
     /// [`ClientError`] when there is no server, or it refuses.
     pub fn connect(uri: &Uri) -> Result<Self, ClientError> {
-        let (socket, session) = handshake(uri)?;
+        Self::connect_wishing(uri, DATA_ONLY)
+    }
+
+    /// [`Client::connect`], and asks what of the export is there ([`Client::status`]).
+    ///
+    /// # Errors
+    /// As for [`Client::connect`].
+    pub fn connect_for_status(uri: &Uri) -> Result<Self, ClientError> {
+        let wishes = ClientWishes {
+            structured: true,
+            allocation: true,
+        };
+        Self::connect_wishing(uri, wishes)
+    }
+
+    fn connect_wishing(uri: &Uri, wishes: ClientWishes) -> Result<Self, ClientError> {
+        let (socket, session) = handshake(uri, wishes)?;
         let reader = ReplyReader::new(&session);
         let uri = uri.clone();
         socket
@@ -415,7 +450,20 @@ impl Client {
             reader,
             input: vec![],
             cookie: 0,
+            extents: vec![],
         })
+    }
+
+    /// What ends this connection from another thread.
+    ///
+    /// # Errors
+    /// [`ClientError::Io`], when the system has no descriptor for it.
+    pub fn breaker(&self) -> Result<Breaker, ClientError> {
+        let stream = match &self.socket.stream {
+            Stream::Unix(s) => s.try_clone().map(Stream::Unix),
+            Stream::Tcp(s) => s.try_clone().map(Stream::Tcp),
+        };
+        stream.map(Breaker).map_err(|e| self.io(e))
     }
 
     /// Bytes of the export.
@@ -432,6 +480,27 @@ impl Client {
         let payload = Payload::In(&mut data);
         self.ask(Command::Read, "reading", offset, length, payload)?;
         Ok(data)
+    }
+
+    /// Whether the server says what of the export is there.
+    pub fn tells_status(&self) -> bool {
+        self.session.allocation_context.is_some()
+    }
+
+    /// What is in a range, from its first byte on; perhaps not all of it.
+    ///
+    /// # Errors
+    /// As for [`Client::read`]; also where [`Client::tells_status`] says no.
+    pub fn status(
+        &mut self,
+        offset: u64,
+        length: u32,
+    ) -> Result<Vec<nbd::StatusExtent>, ClientError> {
+        self.extents.clear();
+        let command = Command::BlockStatus;
+        let payload = Payload::None;
+        self.ask(command, "asking for block status", offset, length, payload)?;
+        Ok(std::mem::take(&mut self.extents))
     }
 
     /// Writes; durable after the next flush.
@@ -614,7 +683,15 @@ impl Client {
                     (cookie, done)
                 }
                 ReplyHeader::None { cookie } => (cookie, true),
-                ReplyHeader::Status { cookie, done, .. } => (cookie, done),
+                ReplyHeader::Status {
+                    cookie,
+                    done,
+                    extents,
+                    ..
+                } => {
+                    self.extents = extents;
+                    (cookie, done)
+                }
                 ReplyHeader::Error {
                     cookie,
                     error,

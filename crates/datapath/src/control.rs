@@ -10,23 +10,33 @@
 //! none. A thread per connection: operators are few.
 
 use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, fchmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
+use tracing::warn;
 
-use crate::desk::{Ask, Desk, Told, boundable};
+use crate::desk::{Ask, Desk, Hold, Told, boundable};
 use crate::server::{ListenError, clear_stale};
+use crate::takeover::wire::{Tag, say};
+use crate::takeover::{DoorKeeper, Listening};
 
 /// The socket in an array's directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
+
+/// What its listener is called when it is handed over.
+pub(crate) const CONTROL: &str = "control";
 
 /// The version of requests.
 pub const CONTROL_VERSION: u64 = 1;
@@ -40,11 +50,20 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Connections at the same time. Protects the server's threads.
 const CONNECTIONS_MAX: usize = 16;
 
+/// Volumes, and snapshots, that are held at the same time. Each keeps a connection for as long as it takes to read all of it: operators have the others.
+const HOLDS_MAX: usize = 8;
+
 /// A request must be complete so long after the one before it, and an answer taken. Frees threads of clients that hang.
 const LINE_TIME: Duration = Duration::from_secs(10);
 
+/// Who holds a volume says nothing until it has read all of it: the hold ends with the connection, not with a time.
+const HELD_TIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// A client gives up on an answer after this long: writing a long recording takes its time.
 const ANSWER_TIME: Duration = Duration::from_secs(300);
+
+/// Who gives a hold up waits no longer for the server to have seen that.
+const GIVE_UP_TIME: Duration = Duration::from_secs(3);
 
 /// Most bytes of a unix socket's path, as Linux has it.
 const SOCKET_PATH_MAX: usize = 107;
@@ -70,12 +89,25 @@ impl Control {
     /// When another server listens there, or the system refuses.
     pub fn listen(path: &Path, desk: &Arc<Desk>) -> Result<Self, ListenError> {
         fits(path)?;
-        clear_stale(path)?;
         let system = |source| ListenError::System {
             address: path.display().to_string(),
             source,
         };
-        let listener = private(path).map_err(|e| system(e.into()))?;
+        let server = desk
+            .server()
+            .expect("an array that is asked here is served");
+        let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = CONTROL.to_owned();
+        let socket = match server.take_handed(&name) {
+            Some(socket) => socket,
+            None => {
+                clear_stale(path)?;
+                Arc::new(private(path).map_err(|e| system(e.into()))?)
+            }
+        };
+        let listener = server.doors.keep(Listening { name, socket });
+        let listener = listener.map_err(system)?;
+        drop(server);
         let ended = Arc::new(AtomicBool::new(false));
         let (desk, over) = (Arc::downgrade(desk), ended.clone());
         std::thread::Builder::new()
@@ -109,7 +141,7 @@ pub(crate) fn fits(path: &Path) -> Result<(), ListenError> {
 }
 
 /// A socket that never was open to others: its mode is set before it has a name.
-fn private(path: &Path) -> rustix::io::Result<UnixListener> {
+fn private(path: &Path) -> rustix::io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -119,20 +151,22 @@ fn private(path: &Path) -> rustix::io::Result<UnixListener> {
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, CONNECTIONS_MAX as i32)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
-fn accept(listener: &UnixListener, desk: &Weak<Desk>, over: &AtomicBool) {
-    let open = Arc::new(AtomicUsize::new(0));
+fn accept(listener: &DoorKeeper, desk: &Weak<Desk>, over: &AtomicBool) {
+    let (open, holds) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     loop {
-        let accepted = listener.accept();
+        listener.wait();
+        let accepted = accept_with(listener.as_fd(), SocketFlags::CLOEXEC);
         if over.load(Ordering::Acquire) {
             return;
         }
-        let Ok((mut socket, _)) = accepted else {
+        let Ok(socket) = accepted else {
             std::thread::sleep(Duration::from_millis(10)); // out of descriptors, most likely
             continue;
         };
+        let mut socket = UnixStream::from(socket);
         let _ = socket.set_write_timeout(Some(LINE_TIME));
         if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
             open.fetch_sub(1, Ordering::AcqRel);
@@ -140,11 +174,11 @@ fn accept(listener: &UnixListener, desk: &Weak<Desk>, over: &AtomicBool) {
             let _ = answer(&mut socket, &Reply::Error(busy.into()));
             continue;
         }
-        let (desk, mine) = (desk.clone(), open.clone());
+        let (desk, mine, holds) = (desk.clone(), open.clone(), holds.clone());
         let spawned = std::thread::Builder::new()
             .name("terrace-asked".into())
             .spawn(move || {
-                converse(&mut socket, &desk);
+                converse(&mut socket, &desk, &holds);
                 mine.fetch_sub(1, Ordering::AcqRel);
             });
         if spawned.is_err() {
@@ -153,11 +187,35 @@ fn accept(listener: &UnixListener, desk: &Weak<Desk>, over: &AtomicBool) {
     }
 }
 
+/// One of the [`HOLDS_MAX`], until it is dropped.
+struct HoldPlace(Arc<AtomicUsize>);
+
+impl HoldPlace {
+    fn take(holds: &Arc<AtomicUsize>) -> Result<Self, String> {
+        let place = Self(holds.clone());
+        match holds.fetch_add(1, Ordering::AcqRel) < HOLDS_MAX {
+            true => Ok(place),
+            false => Err(format!(
+                "{HOLDS_MAX} volumes are being saved at this moment, and no more can be: try again when one of them is over"
+            )),
+        }
+    }
+}
+
+impl Drop for HoldPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Answers one connection until it ends, hangs or talks nonsense.
-fn converse(socket: &mut UnixStream, desk: &Weak<Desk>) {
+fn converse(socket: &mut UnixStream, desk: &Weak<Desk>, holds: &Arc<AtomicUsize>) {
     let mut input = vec![];
+    // What this connection holds.
+    let mut held: Option<(Hold, HoldPlace)> = None;
     loop {
-        let line = match read_line(socket, &mut input, LINE_BYTES_MAX, LINE_TIME) {
+        let time = if held.is_some() { HELD_TIME } else { LINE_TIME };
+        let line = match read_line(socket, &mut input, LINE_BYTES_MAX, time) {
             Ok(Some(line)) => line,
             Ok(None) => return,
             Err(error) => {
@@ -165,15 +223,54 @@ fn converse(socket: &mut UnixStream, desk: &Weak<Desk>) {
                 return;
             }
         };
-        let told = parse(&line).and_then(|ask| {
+        let ask = parse(&line);
+        if let Ok(Ask::TakeOver { format }) = ask {
+            return hand_over(socket, desk, format);
+        }
+        let told = ask.and_then(|ask| {
             let desk = desk.upgrade().ok_or("the server is ending")?;
-            desk.ask(ask)
+            match ask {
+                Ask::Hold { .. } if held.is_some() => {
+                    Err("this connection holds a volume already".into())
+                }
+                Ask::Hold { volume } => {
+                    let place = HoldPlace::take(holds)?;
+                    let (hold, told) = desk.hold(&volume)?;
+                    held = Some((hold, place));
+                    Ok(told)
+                }
+                Ask::Release => {
+                    drop(held.take().ok_or("this connection holds no volume")?);
+                    Ok(Told::done("it is not held any more".into()))
+                }
+                ask => desk.ask(ask),
+            }
         });
         let reply = told.map_or_else(Reply::Error, Reply::Ok);
         if answer(socket, &reply).is_err() {
             return;
         }
     }
+}
+
+/// Lets the process at the other end take over; if that comes to nothing this one goes on, and both say why.
+fn hand_over(socket: &mut UnixStream, desk: &Weak<Desk>, format: u32) {
+    let Some(desk) = desk.upgrade() else { return };
+    let prepared = match desk.prepare_to_hand(format) {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            warn!(why, "another process wants to take over, and cannot");
+            let _ = answer(socket, &Reply::Error(why));
+            return;
+        }
+    };
+    let message = "it can be taken over".into();
+    if answer(socket, &Reply::Ok(Told::Done { message })).is_err() {
+        return;
+    }
+    let why = prepared.hand_over(socket);
+    warn!(why, "another process was to take over, and has not");
+    let _ = say(socket, Tag::No, why.as_bytes(), LINE_TIME); // it may be gone
 }
 
 fn answer(socket: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
@@ -306,10 +403,6 @@ pub enum ControlError {
 /// # Errors
 /// [`ControlError`].
 pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
-    let silent = |source| ControlError::Silent {
-        path: path.into(),
-        source,
-    };
     if let Ask::Stage(word) = ask {
         // JSON has no words for infinite and for not a number: the server would take it for left out.
         word.check().map_err(ControlError::Refused)?;
@@ -321,10 +414,47 @@ pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
     {
         boundable(*most).map_err(ControlError::Refused)?; // likewise
     }
-    let mut socket = UnixStream::connect(path).map_err(|source| ControlError::Nobody {
+    let mut socket = connect(path)?;
+    ask_on(&mut socket, path, ask)
+}
+
+fn connect(path: &Path) -> Result<UnixStream, ControlError> {
+    UnixStream::connect(path).map_err(|source| ControlError::Nobody {
         path: path.into(),
         source,
-    })?;
+    })
+}
+
+fn ask_on(socket: &mut UnixStream, path: &Path, ask: &Ask) -> Result<Told, ControlError> {
+    converse_once(socket, path, ask).map(|(told, _)| told)
+}
+
+/// Asks the server of an array to hand it over: the connection, on which the rest is said.
+///
+/// # Errors
+/// [`ControlError`].
+pub(crate) fn ask_to_take(path: &Path, ask: &Ask) -> Result<UnixStream, ControlError> {
+    let mut socket = connect(path)?;
+    let (_, rest) = converse_once(&mut socket, path, ask)?;
+    match rest.is_empty() {
+        true => Ok(socket),
+        false => Err(ControlError::Silent {
+            path: path.into(),
+            source: std::io::ErrorKind::InvalidData.into(),
+        }),
+    }
+}
+
+/// One question and its answer, and what has come behind that.
+fn converse_once(
+    socket: &mut UnixStream,
+    path: &Path,
+    ask: &Ask,
+) -> Result<(Told, Vec<u8>), ControlError> {
+    let silent = |source| ControlError::Silent {
+        path: path.into(),
+        source,
+    };
     let mut request = serde_json::to_value(ask).map_err(|e| silent(e.into()))?;
     request["v"] = CONTROL_VERSION.into();
     let line = format!("{request}\n");
@@ -335,13 +465,65 @@ pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
     // A server that has too many to answer says so and closes: then the answer is there, and writing fails.
     let written = socket.write_all(line.as_bytes());
     let mut input = vec![];
-    let answer = read_line(&mut socket, &mut input, ANSWER_BYTES_MAX, ANSWER_TIME);
+    let answer = read_line(socket, &mut input, ANSWER_BYTES_MAX, ANSWER_TIME);
     let answer = answer.map_err(silent)?;
     written.map_err(silent)?;
     let answer = answer.ok_or_else(|| silent(std::io::ErrorKind::UnexpectedEof.into()))?;
     match serde_json::from_slice(&answer).map_err(|e| silent(e.into()))? {
-        Reply::Ok(told) => Ok(told),
+        Reply::Ok(told) => Ok((told, input)),
         Reply::Error(why) => Err(ControlError::Refused(why)),
+    }
+}
+
+/// A volume, or a snapshot, that does not change, and to which no guest can connect, until this is dropped: [`Ask::Hold`].
+#[derive(Debug)]
+pub struct Holding {
+    path: PathBuf,
+    socket: UnixStream,
+    /// The export that it can be read by.
+    pub export: String,
+    /// Unix sockets that its server listens on, where that export is.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl Holding {
+    /// Asks the server of an array, at its control socket, to hold a volume.
+    ///
+    /// # Errors
+    /// [`ControlError`], when guests are connected to it among others.
+    pub fn begin(path: &Path, volume: &str) -> Result<Self, ControlError> {
+        let mut socket = connect(path)?;
+        let volume = volume.into();
+        match ask_on(&mut socket, path, &Ask::Hold { volume })? {
+            Told::Held { export, sockets } => Ok(Self {
+                path: path.into(),
+                socket,
+                export,
+                sockets,
+            }),
+            other => {
+                let why = format!("an answer to another question: {other:?}");
+                Err(ControlError::Refused(why))
+            }
+        }
+    }
+
+    /// Lets go of it. When that succeeds it was held all the time, and guests can connect again.
+    ///
+    /// # Errors
+    /// [`ControlError`]; then what was read may be of no one moment.
+    pub fn end(mut self) -> Result<(), ControlError> {
+        ask_on(&mut self.socket, &self.path, &Ask::Release).map(drop)
+    }
+}
+
+impl Drop for Holding {
+    /// Waits until the server has let go of it, so that guests who come next are not refused; not for long, as it may hang, or be gone.
+    fn drop(&mut self) {
+        // It closes the connection when what that held is free.
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.socket.set_read_timeout(Some(GIVE_UP_TIME));
+        let _ = std::io::copy(&mut self.socket, &mut std::io::sink());
     }
 }
 

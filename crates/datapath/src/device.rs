@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -106,6 +106,9 @@ impl Backing {
     }
 }
 
+/// What the source of an import is called, in messages.
+pub(crate) const SOURCE: &str = "source of an import";
+
 /// One device.
 #[derive(Debug)]
 pub struct Device {
@@ -115,8 +118,14 @@ pub struct Device {
     pub name: String,
     /// Where its bytes are.
     pub medium: Medium,
+    /// The byte of its file that its data begins at.
+    pub(crate) start: u64,
+    /// Of an export that is the source of an import: the size that it has to have whenever it is connected to.
+    source_size: Option<Bytes>,
     /// The file with this process's lock on it.
     locked: Option<Arc<File>>,
+    /// The lock is also that of the process that hands it over, and may go on with it: it is not let go of here.
+    borrowed: AtomicBool,
     /// What is wanted of direct I/O.
     wanted: DirectIo,
     /// What came of it.
@@ -136,6 +145,19 @@ pub struct Device {
     zeroer: Hand,
     /// Zeroing that was not over in time, its end not yet heard of.
     late: Mutex<Option<Late>>,
+}
+
+/// A device as it goes from one process to another.
+#[derive(Debug)]
+pub struct HandedDevice {
+    /// Its number.
+    pub id: DeviceId,
+    /// Its file.
+    pub file: Arc<File>,
+    /// The file with the lock on it: the same, or an earlier opening.
+    pub lock: Arc<File>,
+    /// Whether I/O on it is direct, and why, if that was decided.
+    pub direct: Option<(bool, String)>,
 }
 
 /// Requests that failed in one way.
@@ -285,15 +307,7 @@ impl Device {
                     .map_err(failed("open"))?;
                 let file = Arc::new(file);
                 locked = Some(lock(&file, record)?);
-                let need = DATA_START + u64::from(record.slots) * extent.0;
-                let have = file_bytes(&file).map_err(failed("measure"))?;
-                if have < need {
-                    return Err(wrong(format!(
-                        "it has {} and should have {}",
-                        Bytes(have),
-                        Bytes(need)
-                    )));
-                }
+                large_enough(&file, extent, record)?;
                 let backing = Backing::of(&file);
                 Medium::File(file, backing)
             }
@@ -307,9 +321,90 @@ impl Device {
         })
     }
 
+    /// A device that another process has opened, and locked.
+    ///
+    /// # Errors
+    /// [`DeviceError`], also of one that is too small, or not locked.
+    pub fn from_handed(
+        extent: Bytes,
+        record: &DeviceRecord,
+        handed: HandedDevice,
+    ) -> Result<Self, DeviceError> {
+        let HandedDevice {
+            file, lock, direct, ..
+        } = handed;
+        // It has it already; but whoever tries the device in this process has to know who has.
+        let locked = Some(self::lock(&lock, record)?);
+        large_enough(&file, extent, record)?;
+        let backing = Backing::of(&file);
+        let device = Self {
+            locked,
+            borrowed: AtomicBool::new(true),
+            wanted: record.direct,
+            stages: DeviceStages::new(record),
+            ..Self::with(record.id, record.name.clone(), Medium::File(file, backing))
+        };
+        if let Some((direct, why)) = direct {
+            device.settle_as(direct, why);
+        }
+        Ok(device)
+    }
+
+    /// What another process needs to go on with it; none of what is no file.
+    pub fn handed(&self) -> Option<HandedDevice> {
+        let Medium::File(file, _) = &self.medium else {
+            return None;
+        };
+        let direct = self.direct_why();
+        Some(HandedDevice {
+            id: self.id,
+            file: file.clone(),
+            lock: self.locked.clone()?,
+            direct: direct.map(|(direct, why)| (direct, why.to_owned())),
+        })
+    }
+
+    /// Whether something is under way that the keeper has asked of it.
+    pub fn is_asked(&self) -> bool {
+        let asked = self.holder.busy_for().is_some() || self.zeroer.busy_for().is_some();
+        asked || self.is_zeroing()
+    }
+
+    /// The lock on it is this process's alone from here on.
+    pub fn now_owned(&self) {
+        self.borrowed.store(false, Ordering::Release);
+    }
+
     /// One that cannot be used.
     pub fn lost(id: DeviceId, name: String) -> Self {
         Self::with(id, name, Medium::Lost)
+    }
+
+    /// The source of an import that is a file or a block device: read from its first byte on.
+    pub(crate) fn source_in(id: DeviceId, file: Arc<File>) -> Self {
+        let backing = Backing::of(&file);
+        Self {
+            start: 0,
+            ..Self::with(id, SOURCE.into(), Medium::File(file, backing))
+        }
+    }
+
+    /// The source of an import that is an export.
+    pub(crate) fn source_at(id: DeviceId, uri: nbd::Uri, size: Bytes) -> Self {
+        Self {
+            source_size: Some(size),
+            ..Self::with(id, SOURCE.into(), Medium::Nbd(uri, 0))
+        }
+    }
+
+    /// Whether it is an export that is the source of an import.
+    pub(crate) fn is_source(&self) -> bool {
+        self.source_size.is_some()
+    }
+
+    /// Whether an export of this size can be it.
+    pub(crate) fn may_have(&self, size: Bytes) -> bool {
+        self.source_size.is_none_or(|wanted| wanted == size)
     }
 
     /// A remote export that belongs to no array.
@@ -322,7 +417,10 @@ impl Device {
             id,
             name,
             medium,
+            start: DATA_START,
+            source_size: None,
             locked: None,
+            borrowed: AtomicBool::new(false),
             wanted: DirectIo::Off,
             settled: OnceLock::new(),
             stages: DeviceStages::default(),
@@ -427,8 +525,8 @@ impl Device {
 fn write_superblocks(file: &File, superblock: &Superblock) -> io::Result<()> {
     let mut there = [0; SUPERBLOCKS_BYTES];
     file.read_at(&mut there, 0)?; // a new file has none
-    for at in superblock.places_to_write(&there) {
-        file.write_all_at(&superblock.encode(), *at)?;
+    for (at, block) in superblock.writes(&there) {
+        file.write_all_at(&block, at)?;
         file.sync_data()?;
     }
     Ok(())
@@ -458,6 +556,20 @@ fn system(
         what,
         path,
         source,
+    }
+}
+
+/// Whether a device has the slots that it is to have.
+fn large_enough(file: &File, extent: Bytes, record: &DeviceRecord) -> Result<(), DeviceError> {
+    let need = DATA_START + u64::from(record.slots) * extent.0;
+    let have = file_bytes(file).map_err(system(record, "measure"))?;
+    match have < need {
+        false => Ok(()),
+        true => Err(DeviceError::Wrong {
+            name: record.name.clone(),
+            path: record.path.clone(),
+            why: format!("it has {} and should have {}", Bytes(have), Bytes(need)),
+        }),
     }
 }
 

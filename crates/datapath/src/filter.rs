@@ -124,6 +124,7 @@ impl Filter {
             map: VolumeMap::new(bytes, bytes, DeviceId(0)),
             limits: config.limits,
             resume: None,
+            import: None,
             stages: StagesSetup {
                 measure: config.measured,
                 throttle: share,

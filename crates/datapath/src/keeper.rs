@@ -129,8 +129,14 @@ pub struct Keeper<D: SlotSpace = Device> {
     /// The array's directory.
     pub dir: Option<PathBuf>,
     watch: watch::Watch,
+    /// Places of volumes that the process before this one has said, until something is changed.
+    known: open::Places,
+    /// Where volumes are imported from.
+    sources: sources::Sources,
     /// What was said in the log.
     logged: log::Logged,
+    /// Nothing is begun that nobody asked for: zeroing, looks at devices and sources. The array is about to be handed over.
+    pub quiet: bool,
 }
 
 impl Keeper {
@@ -164,10 +170,11 @@ impl Keeper {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.clean_a_little();
+                    if !self.quiet {
+                        self.clean_a_little();
+                    }
                     self.serve_waiting();
-                    self.look_after();
-                    self.log();
+                    self.look_after_all();
                     continue;
                 }
             };
@@ -193,9 +200,23 @@ impl Keeper {
             }
             self.serve(together);
             self.serve_waiting();
-            self.look_after();
-            self.log();
+            self.look_after_all();
         }
+    }
+
+    /// Looks after what may have changed without anybody's asking.
+    fn look_after_all(&mut self) {
+        match self.quiet {
+            true => {
+                let answers = self.settle();
+                self.answer(answers);
+            }
+            false => {
+                self.look_after();
+                self.look_at_known_sources();
+            }
+        }
+        self.log();
     }
 
     /// Tries again what waits for devices that did not answer.
@@ -277,6 +298,12 @@ impl<D: SlotSpace> Keeper<D> {
                 extent,
                 done: Err(fault),
             },
+            StoreRequest::Gather { .. } => StoreReply::Gathered(Err(fault)),
+            StoreRequest::Arrive { group, .. } => StoreReply::Arrived {
+                group,
+                done: Err(fault),
+            },
+            StoreRequest::Imported => StoreReply::Imported(Err(fault)),
             StoreRequest::Free { slots } => {
                 slots.into_iter().for_each(|s| self.slots.give_back(s));
                 return None;
@@ -340,6 +367,24 @@ impl<D: SlotSpace> Keeper<D> {
                 let done = Ok(());
                 Some(StoreReply::CopiedUp { extent, done })
             }
+            StoreRequest::Gather { count, prefer } => {
+                let slots = self.gather(volume, count, prefer, changes);
+                Some(StoreReply::Gathered(slots))
+            }
+            StoreRequest::Arrive { group, places } => {
+                for (extent, at) in places {
+                    changes.push(match at {
+                        Some(at) => Change::CopyUp { volume, extent, at },
+                        None => Change::Vacate { volume, extent },
+                    });
+                }
+                let done = Ok(());
+                Some(StoreReply::Arrived { group, done })
+            }
+            StoreRequest::Imported => {
+                let done = self.without_source(volume);
+                Some(StoreReply::Imported(done.map(|c| changes.extend(c))))
+            }
             StoreRequest::Free { slots } => {
                 for slot in slots {
                     self.slots.give_back(slot);
@@ -358,10 +403,8 @@ impl<D: SlotSpace> Keeper<D> {
         if self.workers.is_empty() {
             return; // whoever drives the keeper asks
         }
-        for device in self.lost_flushes.drain(..) {
-            for worker in &self.workers {
-                worker.send(Message::FlushFailed(Failure::of_flush(device)));
-            }
+        for device in std::mem::take(&mut self.lost_flushes) {
+            self.tell(|| Message::FlushFailed(Failure::of_flush(device)));
         }
     }
 
@@ -371,8 +414,13 @@ impl<D: SlotSpace> Keeper<D> {
             return self.newly_lost.push(id); // whoever drives the keeper asks
         }
         let device = Arc::new(Device::lost(id, self.records[&id].name.clone()));
+        self.tell(|| Message::DeviceLost(device.clone()));
+    }
+
+    /// Says something to all workers.
+    fn tell(&self, message: impl Fn() -> Message) {
         for worker in &self.workers {
-            worker.send(Message::DeviceLost(device.clone()));
+            worker.send(message());
         }
     }
 }
@@ -423,6 +471,7 @@ pub enum KeeperError {
 }
 
 mod commits;
+pub(crate) mod handed;
 mod log;
 mod look;
 mod members;
@@ -430,9 +479,11 @@ mod open;
 mod places;
 mod second;
 mod snapshots;
+mod sources;
 mod trouble;
 mod watch;
 
+pub(crate) use open::Places;
 pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
 pub(crate) use open::{open_one, settle_direct};
 pub use second::HINT_FILE;

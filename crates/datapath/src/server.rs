@@ -1,8 +1,8 @@
 //! The server: workers, the keeper, listeners, and the desk that carries out what operators ask.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,21 +13,26 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nbd::Exports as _;
+use rustix::net::SocketFlags;
 use thiserror::Error;
 use tracing::{debug, error, info, warn};
-use units::Bytes;
+use units::{Bytes, VolumeId};
 use volume::SlackBoard;
 
+use crate::desk::home_of;
 use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::pulse::{Beats, Pulse};
 use crate::registry::{Access, Home, Registry};
+use crate::takeover::{DoorKeeper, Doors, Listening};
 use crate::tls::door::{self, Door, Inside};
 use crate::tls::{Credentials, ServerTls, TlsError};
 use crate::vhost::{Allowed, DESCRIPTORS_EACH, Sockets};
-use crate::worker::{Inbox, Lookers, Message, SLACK_OLD_NS, Shared, TICK, Worker};
+use crate::worker::{
+    HandedConnection, Inbox, Lookers, Message, SLACK_OLD_NS, Shared, TICK, Worker,
+};
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
 const SOCKET_BYTES: usize = 2 << 20;
@@ -159,6 +164,14 @@ impl Listen {
         }
     }
 
+    /// What its socket is called when it is handed over: whoever was let in without TLS was let in there, and nobody else.
+    pub(crate) fn door(&self, secured: bool) -> String {
+        match self {
+            Listen::Tcp(_) | Listen::Tls(_) if secured => format!("tls {self}"),
+            _ => format!("nbd {self}"),
+        }
+    }
+
     /// What a client is told to connect to the export of this name.
     pub fn uri(&self, export: &str) -> String {
         let address = match self {
@@ -202,6 +215,9 @@ pub struct Server {
     /// For guests whose memory is mapped.
     vhost: Option<Sockets>,
     next: Arc<AtomicUsize>,
+    pub(crate) doors: Arc<Doors>,
+    /// Sockets that the server before this one listened on, for whoever listens on them here.
+    pub(crate) handed: Vec<Listening>,
 }
 
 impl Server {
@@ -233,6 +249,8 @@ impl Server {
             tls: None,
             vhost: None,
             next: Arc::new(AtomicUsize::new(0)),
+            doors: Arc::new(Doors::new().map_err(ServerError::Worker)?),
+            handed: vec![],
         };
         for index in 0..config.workers.max(1) {
             server.start_worker(index)?;
@@ -263,6 +281,11 @@ impl Server {
                 let device = Arc::new(Device::lost(*id, name));
                 for worker in &server.workers {
                     worker.send(Message::DeviceLost(device.clone()));
+                }
+            }
+            for device in keeper.open_sources() {
+                for worker in &server.workers {
+                    worker.send(Message::Device(device.clone()));
                 }
             }
             keeper.map.run_in_threads();
@@ -315,6 +338,11 @@ impl Server {
         Ok(())
     }
 
+    /// As [`Server::require_tls`], with what is loaded already.
+    pub(crate) fn secured_by(&mut self, tls: Option<ServerTls>) {
+        self.tls = tls.map(Arc::new);
+    }
+
     /// Lets guests connect. By TCP that is an address of loopback, or any one where TLS is required.
     ///
     /// # Errors
@@ -327,10 +355,17 @@ impl Server {
         match listen {
             Listen::Unix(path) => {
                 crate::control::fits(path)?;
-                clear_stale(path)?;
-                let listener = UnixListener::bind(path).map_err(system)?;
+                let name = listen.door(false);
+                let listener = match self.take_handed(&name) {
+                    Some(listener) => listener,
+                    None => {
+                        clear_stale(path)?;
+                        Arc::new(UnixListener::bind(path).map_err(system)?.into())
+                    }
+                };
                 self.sockets.push(path.clone());
-                self.accept(move || listener.accept().map(|(s, _)| OwnedFd::from(s)));
+                let keeper = self.keep(name, listener).map_err(system)?;
+                self.accept(keeper, |_| Ok(()));
                 Ok(listen.clone())
             }
             Listen::Tcp(address) | Listen::Tls(address) => {
@@ -339,16 +374,20 @@ impl Server {
                     (None, _) => listen.allowed_in_the_clear().map(|()| None)?,
                     (Some(tls), _) => Some(tls.clone()),
                 };
-                let listener = TcpListener::bind(address).map_err(system)?;
-                let bound = listener.local_addr().map_err(system)?;
+                let name = listen.door(tls.is_some());
+                let listener: Arc<OwnedFd> = match self.take_handed(&name) {
+                    Some(listener) => listener,
+                    None => Arc::new(TcpListener::bind(address).map_err(system)?.into()),
+                };
+                let same = listener.try_clone().map_err(system)?;
+                let bound = TcpListener::from(same).local_addr().map_err(system)?;
+                let keeper = self.keep(name, listener).map_err(system)?;
                 if let Some(tls) = tls {
-                    self.accept_secured(listener, tls);
+                    self.accept_secured(keeper, tls);
                     return Ok(Listen::Tls(bound));
                 }
-                self.accept(move || {
-                    let (socket, _) = listener.accept()?;
-                    socket.set_nodelay(true)?;
-                    Ok(OwnedFd::from(socket))
+                self.accept(keeper, |socket| {
+                    Ok(rustix::net::sockopt::set_tcp_nodelay(socket, true)?)
                 });
                 Ok(Listen::Tcp(bound))
             }
@@ -375,6 +414,11 @@ impl Server {
         }
         self.vhost = Some(sockets);
         Ok(())
+    }
+
+    /// Where there is a socket for each volume's guests by vhost-user.
+    pub(crate) fn vhost_user_dir(&self) -> Option<&Path> {
+        self.vhost.as_ref().map(Sockets::dir)
     }
 
     /// Where guests of a volume connect by vhost-user, if they can.
@@ -436,7 +480,27 @@ impl Server {
         }
     }
 
-    fn accept_secured(&self, listener: TcpListener, tls: Arc<ServerTls>) {
+    /// Goes on with connections that the server before this one had.
+    pub(crate) fn let_in(&self, connections: Vec<HandedConnection>) {
+        let workers = self.workers.len();
+        for connection in connections {
+            let home = home_of(VolumeId(connection.session.volume), workers);
+            self.shared.connections.fetch_add(1, Ordering::AcqRel);
+            self.workers[home].send(Message::Handed(Box::new(connection)));
+        }
+    }
+
+    /// A socket that the server before this one listened on.
+    pub(crate) fn take_handed(&mut self, name: &str) -> Option<Arc<OwnedFd>> {
+        let at = self.handed.iter().position(|l| l.name == name)?;
+        Some(self.handed.swap_remove(at).socket)
+    }
+
+    fn keep(&self, name: String, socket: Arc<OwnedFd>) -> std::io::Result<DoorKeeper> {
+        self.doors.keep(Listening { name, socket })
+    }
+
+    fn accept_secured(&self, keeper: DoorKeeper, tls: Arc<ServerTls>) {
         let inside = Inside {
             workers: self.workers.clone(),
             registry: self.shared.registry.clone(),
@@ -446,15 +510,21 @@ impl Server {
         };
         let door = Door::new(tls, inside);
         accept_each(
-            move || listener.accept(),
+            keeper,
+            |socket| {
+                let socket = TcpStream::from(socket);
+                let address = socket.peer_addr()?;
+                Ok((socket, address))
+            },
             move |(socket, address), _| door.knock(socket, address),
         );
     }
 
-    fn accept(&self, accept: impl FnMut() -> std::io::Result<OwnedFd> + Send + 'static) {
+    fn accept(&self, keeper: DoorKeeper, prepare: fn(&OwnedFd) -> std::io::Result<()>) {
         let (workers, next) = (self.workers.clone(), self.next.clone());
         let (open, most) = (self.shared.connections.clone(), self.config.connections_max);
-        accept_each(accept, move |socket, said| {
+        let accepted = move |socket: OwnedFd| prepare(&socket).map(|()| socket);
+        accept_each(keeper, accepted, move |socket, said| {
             if open.fetch_add(1, Ordering::AcqRel) >= most {
                 open.fetch_sub(1, Ordering::AcqRel);
                 if seldom(said) {
@@ -469,6 +539,11 @@ impl Server {
                 false => ControlFlow::Break(()),
             }
         });
+    }
+
+    /// The unix sockets where guests connect.
+    pub(crate) fn unix_sockets(&self) -> &[PathBuf] {
+        &self.sockets
     }
 
     /// To the keeper.
@@ -533,20 +608,26 @@ pub(crate) fn widen(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, SOCKET_BYTES);
 }
 
-/// Does something with everybody who connects, on a thread of its own. It ends with the process: a blocked accept cannot be woken, and holds nothing.
+/// Does something with everybody who connects, on a thread of its own, while the doors are open. It ends with the process: who waits for
+/// somebody to connect cannot be woken, and holds nothing.
 fn accept_each<S>(
-    mut accept: impl FnMut() -> std::io::Result<S> + Send + 'static,
+    keeper: DoorKeeper,
+    mut prepare: impl FnMut(OwnedFd) -> std::io::Result<S> + Send + 'static,
     mut accepted: impl FnMut(S, &mut Option<Instant>) -> ControlFlow<()> + Send + 'static,
 ) {
     std::thread::spawn(move || {
         let mut said = None;
         loop {
-            match accept() {
+            keeper.wait();
+            let socket = rustix::net::accept_with(keeper.as_fd(), SocketFlags::CLOEXEC);
+            match socket.map_err(std::io::Error::from).and_then(&mut prepare) {
                 Ok(socket) => {
                     if accepted(socket, &mut said).is_break() {
                         return;
                     }
                 }
+                // Who connected has gone again.
+                Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(why) => {
                     if seldom(&mut said) {
                         warn!(%why, "cannot accept a connection");
@@ -563,7 +644,7 @@ fn accept_each<S>(
 const DESCRIPTORS_KEPT: u64 = 64 + door::OPEN_MAX as u64;
 
 /// Lets this process have as many descriptors as it may; how many of them are for guests' connections.
-fn raise_descriptors() -> usize {
+pub(crate) fn raise_descriptors() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

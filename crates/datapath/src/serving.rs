@@ -1,18 +1,24 @@
 //! An array that is served by this process: server, desk and control socket, from start to end.
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
+use tracing::{info, warn};
 
 use crate::control::{CONTROL_SOCKET, Control};
 use crate::desk::{Ask, Desk, Told};
+use crate::io::Io;
 use crate::keeper::{AcceptLoss, KeeperError};
 use crate::pulse::Pulse;
 use crate::reach::{ReachError, open_to_serve};
 use crate::server::{Listen, ListenError, Server, ServerConfig, ServerError};
-use crate::tls::Credentials;
+use crate::takeover::{Handover, TakeOverError, Taken, Wanted, take_over};
+use crate::tls::{Credentials, ServerTls};
+use crate::worker::HandedConnection;
 
 /// Requests on the control socket that are being answered when the server is to end get this long.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -32,6 +38,9 @@ pub enum ServeError {
     /// No socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The server that has it does not hand it over, or not in full.
+    #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
 }
 
 /// A served array. Dropping it without [`Serving::stop`] is as good as a kill: nothing that was answered is lost.
@@ -39,6 +48,10 @@ pub struct Serving {
     desk: Arc<Desk>,
     control: Control,
     shared_at: Instant,
+    /// Connections that were taken over, and when, until they are let in.
+    taken: Option<(Vec<HandedConnection>, Instant)>,
+    /// Ends with the process that was taken over from. It is kept: if it was closed here, that process would take this one for ended.
+    other: Option<UnixStream>,
 }
 
 impl Serving {
@@ -74,7 +87,95 @@ impl Serving {
             desk,
             control,
             shared_at: Instant::now(),
+            taken: None,
+            other: None,
         })
+    }
+
+    /// Takes the array in a directory over from the process that serves it, with the connections of its guests: these wait until its volumes
+    /// are exported and they are let in ([`Serving::let_in`]). The other process ends by itself.
+    ///
+    /// # Errors
+    /// [`ServeError`]: this process is to end then, and which of the two serves is what it says.
+    pub fn take_over(dir: &Path, config: ServerConfig, wanted: Wanted) -> Result<Self, ServeError> {
+        // What can fail does so before the other process has anything to do with it.
+        let tls = wanted.tls.clone().map(ServerTls::load).transpose();
+        let tls = tls.map_err(ListenError::from)?;
+        if tls.is_none() {
+            let mut listens = wanted.listens.iter();
+            listens.try_for_each(Listen::allowed_in_the_clear)?;
+        }
+        Io::new(config.io).map_err(ServerError::Worker)?;
+        if let Some(sockets) = &wanted.vhost_user {
+            let system = |source| ListenError::System {
+                address: sockets.display().to_string(),
+                source,
+            };
+            std::fs::create_dir_all(sockets).map_err(system)?;
+        }
+        let Taken {
+            keeper,
+            listening,
+            connections,
+            volumes,
+            tiers,
+            left,
+            other,
+        } = take_over(dir, &wanted)?;
+        let began = Instant::now();
+        let _ = keeper.write_hint();
+        let mut server = Server::start(Some(keeper), config)?;
+        server.handed = listening;
+        server.secured_by(tls);
+        let desk = Arc::new(Desk::online(server));
+        desk.set_handed(volumes, tiers);
+        let control = Control::listen(&dir.join(CONTROL_SOCKET), &desk)?;
+        if left > 0 {
+            warn!(
+                left,
+                "connections that cannot be taken over, as those with TLS and by vhost-user, have ended: their clients connect again"
+            );
+        }
+        Ok(Self {
+            desk,
+            control,
+            shared_at: Instant::now(),
+            taken: Some((connections, began)),
+            other: Some(other),
+        })
+    }
+
+    /// Goes on with the connections that were taken over, if there are any: all volumes that they are of are exported.
+    pub fn let_in(&mut self) {
+        let Some((connections, began)) = self.taken.take() else {
+            return;
+        };
+        let server = self.desk.server().expect("it is served");
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = connections.len();
+        server.let_in(connections);
+        let ms = began.elapsed().as_millis() as u64;
+        info!(connections = count, ms, "guests are served");
+    }
+
+    /// Waits a while until the process that was taken over from has ended; at once, if there was none.
+    pub fn wait_for_the_other(&mut self) {
+        if let Some(other) = &mut self.other {
+            let _ = other.set_read_timeout(Some(LAST_ANSWERS));
+            // It says nothing more.
+            let _ = other.read(&mut [0; 16]);
+        }
+    }
+
+    /// All that was asked for is there: from here on the array can be handed over.
+    pub fn started(&self) {
+        self.desk.gate.started();
+    }
+
+    /// What waits until another process has the array, or had it: this one has to end then, and to touch nothing.
+    pub fn lost(&self) -> impl FnOnce() -> Handover + Send + use<> {
+        let gate = self.desk.gate.clone();
+        move || gate.lost()
     }
 
     /// Where to ask.
@@ -166,8 +267,20 @@ impl Serving {
             .pulse()
     }
 
-    /// Ends it in order, so that the next start does not have to look through the whole map.
-    pub fn stop(self) {
+    /// This process is to end: waits for what becomes of a hand-over that is under way, and there is no other one then.
+    pub fn ends(&self) -> Handover {
+        self.desk.gate.ends()
+    }
+
+    /// Ends it in order, so that the next start does not have to look through the whole map; or does nothing, if it is another process's by now.
+    /// Which of the two, is told.
+    pub fn stop(self) -> Handover {
+        let handover = self.ends();
+        if handover != Handover::Ending {
+            // What is here is another process's: its locks and sockets too.
+            std::mem::forget(self);
+            return handover;
+        }
         drop(self.control);
         let until = Instant::now() + LAST_ANSWERS;
         let mut desk = self.desk;
@@ -177,13 +290,14 @@ impl Serving {
                     if let Some(server) = desk.into_server() {
                         server.stop();
                     }
-                    return;
+                    break;
                 }
                 Err(busy) if Instant::now() < until => desk = busy,
-                Err(_) => return,
+                Err(_) => break,
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+        handover
     }
 }
 

@@ -21,6 +21,8 @@ pub enum TroubleKind {
     VolumeIncomplete,
     /// Records of a volume are damaged: it is not served.
     VolumeDamaged,
+    /// A volume is being imported, and its source cannot be read, or was written to.
+    SourceLost,
     /// One of the copies of the map is not kept up to date.
     MapCopyLost,
     /// A device cannot be reached, or another one answers in its place.
@@ -73,6 +75,7 @@ impl TroubleKind {
             TroubleKind::DeviceFileGone => "device-file-gone",
             TroubleKind::VolumeIncomplete => "volume-incomplete",
             TroubleKind::VolumeDamaged => "volume-damaged",
+            TroubleKind::SourceLost => "source-lost",
             TroubleKind::MapCopyLost => "map-copy-lost",
             TroubleKind::DeviceUnreachable => "device-unreachable",
             TroubleKind::DeviceErrors => "device-errors",
@@ -105,6 +108,7 @@ impl TroubleKind {
             TroubleKind::DeviceFileGone,
             TroubleKind::VolumeIncomplete,
             TroubleKind::VolumeDamaged,
+            TroubleKind::SourceLost,
             TroubleKind::MapCopyLost,
             TroubleKind::DeviceUnreachable,
             TroubleKind::DeviceErrors,

@@ -26,6 +26,16 @@ impl Dirty {
         Self { unit, parts }
     }
 
+    /// Bytes of a part.
+    pub fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// Numbers of the parts that may have changed, ascending.
+    pub fn parts(&self) -> &[u32] {
+        &self.parts
+    }
+
     /// Runs of bytes that may have changed, and that have not, from `offset` on: at most `most`.
     pub fn runs(&self, offset: u64, length: u64, most: usize) -> Vec<StatusExtent> {
         let end = offset + length;

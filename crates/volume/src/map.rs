@@ -6,7 +6,7 @@ use units::{Bytes, DeviceId};
 
 use crate::relocation::{Chunk, CopyStep, Relocation, RelocationError, Ticket};
 use crate::selection::Selection;
-use crate::shared::Shared;
+use crate::shared::ExtentSet;
 
 /// What a guest asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,9 +130,11 @@ pub struct VolumeMap {
     /// Number of relocations begun.
     generation: u64,
     /// Extents in slots that others read too.
-    shared: Shared,
+    shared: ExtentSet,
     /// Those of them that are being copied to slots of their own.
-    copied_up: Vec<usize>,
+    copied_up: ExtentSet,
+    /// Where the extents are that have not been imported yet, and how many there are. It is read only: each of them is shared with it.
+    source: Option<(DeviceId, u32)>,
     /// A write waits for the relocation under way, as it touches an extent that is shared until the switch.
     wanted: bool,
 }
@@ -148,6 +150,17 @@ impl VolumeMap {
 
     /// A volume of `size` bytes whose extents are at `places`, one for each extent.
     pub fn at(size: Bytes, extent: Bytes, places: Vec<Option<Location>>) -> Self {
+        Self::from_source(size, extent, places, None)
+    }
+
+    /// [`VolumeMap::at`]; extents that are on `source` have to be imported from there. Nothing is ever written to it, nor flushed, and moves
+    /// leave them where they are: they get places by being copied up.
+    pub fn from_source(
+        size: Bytes,
+        extent: Bytes,
+        places: Vec<Option<Location>>,
+        source: Option<DeviceId>,
+    ) -> Self {
         assert!(
             size.0 > 0 && extent.0 > 0,
             "a volume has a size and an extent size"
@@ -161,19 +174,29 @@ impl VolumeMap {
             holders: vec![],
             relocation: None,
             generation: 0,
-            shared: Shared::default(),
-            copied_up: vec![],
+            shared: ExtentSet::default(),
+            copied_up: ExtentSet::default(),
+            source: source.map(|s| (s, 0)),
             wanted: false,
         };
         for i in 0..map.extents.len() {
-            let device = map.extents[i].device;
-            map.count(device, 1);
+            map.count(map.extents[i].device, 1);
+            if map.is_at_source(i) {
+                map.shared.insert(i);
+            }
         }
         map
     }
 
     fn count(&mut self, device: DeviceId, change: i32) {
         if device == HOLE.device {
+            return;
+        }
+        if let Some((source, left)) = &mut self.source
+            && *source == device
+        {
+            let now = left.checked_add_signed(change);
+            *left = now.expect("no more leave than were there");
             return;
         }
         let at = match self.holders.iter().position(|h| h.0 == device) {
@@ -366,6 +389,32 @@ impl VolumeMap {
         Submission::NeedsCopy { extent, end }
     }
 
+    /// Where the extents are that have not been imported yet, if there was a source.
+    pub fn source(&self) -> Option<DeviceId> {
+        self.source.map(|s| s.0)
+    }
+
+    /// How many extents have not been imported yet.
+    pub fn left_at_source(&self) -> usize {
+        self.source.map_or(0, |s| s.1 as usize)
+    }
+
+    /// Whether an extent has not been imported yet.
+    #[inline]
+    pub fn is_at_source(&self, extent: usize) -> bool {
+        self.source
+            .is_some_and(|(source, _)| self.extents[extent].device == source)
+    }
+
+    /// Nothing is at the source any more, and nobody in flight knows it.
+    ///
+    /// # Panics
+    /// When something is.
+    pub fn forget_source(&mut self) {
+        assert_eq!(self.left_at_source(), 0, "what is there is not forgotten");
+        self.source = None;
+    }
+
     /// Whether a range touches an extent that is shared.
     #[inline]
     pub fn touches_shared(&self, offset: u64, length: u64) -> bool {
@@ -405,29 +454,31 @@ impl VolumeMap {
     pub fn begin_copy_up(&mut self, extent: usize) -> bool {
         let begins = self.is_shared(extent) && !self.moves(extent) && !self.is_copied_up(extent);
         if begins {
-            self.copied_up.push(extent);
+            self.copied_up.insert(extent);
         }
         begins
     }
 
     /// Whether an extent is being copied to a slot of its own.
     pub fn is_copied_up(&self, extent: usize) -> bool {
-        self.copied_up.contains(&extent)
+        self.copied_up.contains(extent)
     }
 
-    /// Whether one of these extents is.
+    /// Whether one of these extents is, and a move has to wait for it.
     pub fn copies_up(&self, selected: Selection<'_>) -> bool {
-        self.copied_up.iter().any(|e| selected.contains(*e))
+        let moves = |e: usize| selected.contains(e) && !self.is_at_source(e);
+        self.copied_up.iter().any(moves)
     }
 
-    /// The extent is at `at` from now on, and nobody else is there: its bytes are, durably, and the map of the array says so. Returns where it
-    /// was, which reads that were submitted before may still know.
-    pub fn copied_up(&mut self, extent: usize, at: Location) -> Location {
+    /// The extent is at `to` from now on, and nobody else is there: its bytes are, durably, and the map of the array says so. `None` makes a hole
+    /// of one whose bytes are all zeroes. Returns where it was, which reads that were submitted before may still know.
+    pub fn copied_up(&mut self, extent: usize, to: Option<Location>) -> Location {
         self.copy_up_over(extent);
         self.shared.remove(extent);
-        let before = std::mem::replace(&mut self.extents[extent], at);
+        let to = to.unwrap_or(HOLE);
+        let before = std::mem::replace(&mut self.extents[extent], to);
         self.count(before.device, -1);
-        self.count(at.device, 1);
+        self.count(to.device, 1);
         before
     }
 
@@ -440,9 +491,8 @@ impl VolumeMap {
     }
 
     fn copy_up_over(&mut self, extent: usize) {
-        let at = self.copied_up.iter().position(|e| *e == extent);
-        self.copied_up
-            .swap_remove(at.expect("it is being copied up"));
+        assert!(self.is_copied_up(extent), "it is being copied up");
+        self.copied_up.remove(extent);
     }
 
     /// Whether a write waits for the relocation under way: it should not be slow.
@@ -540,7 +590,7 @@ impl VolumeMap {
     ) -> Option<std::ops::Range<usize>> {
         let elsewhere = |e: &usize| {
             let at = self.extents[*e];
-            at != HOLE && at.device != to && !self.is_copied_up(*e)
+            at != HOLE && at.device != to && !self.is_copied_up(*e) && !self.is_at_source(*e)
         };
         let most = (batch.0 / self.extent_bytes).max(1) as usize;
         match selected {
@@ -565,7 +615,7 @@ impl VolumeMap {
         if let Selection::Extents(ranges) = selected {
             let elsewhere = ranges.iter().map(|e| e as usize).filter(|e| {
                 let at = self.extents[*e];
-                at != HOLE && at.device != to
+                at != HOLE && at.device != to && !self.is_at_source(*e)
             });
             return elsewhere.map(|e| self.bytes_of(e)).sum();
         }
@@ -573,7 +623,8 @@ impl VolumeMap {
         let extents: u64 = elsewhere.map(|h| u64::from(h.1)).sum();
         let cut = self.extents.len() as u64 * self.extent_bytes - self.size;
         let last = *self.extents.last().expect("a volume has an extent");
-        let last_counts = last != HOLE && last.device != to;
+        let at_source = self.source() == Some(last.device);
+        let last_counts = last != HOLE && last.device != to && !at_source;
         Bytes(extents * self.extent_bytes - if last_counts { cut } else { 0 })
     }
 

@@ -244,9 +244,9 @@ impl<W> Mover<W> {
         matches!(self.phase, Phase::Cancelled { .. })
     }
 
-    /// Whether it is between two batches.
+    /// Whether it is between two batches, and there is to be another one.
     pub fn is_between(&self) -> bool {
-        matches!(self.phase, Phase::Choose)
+        matches!(self.phase, Phase::Choose) && self.stop.is_none()
     }
 
     /// Whether it is stuck, and should be given up.
@@ -317,7 +317,8 @@ impl<W> Mover<W> {
         };
         let moves = |e: &usize| {
             let elsewhere = map.location(*e).is_some_and(|l| l.device != to);
-            elsewhere && selection.contains(*e) && !map.is_copied_up(*e)
+            let stays = map.is_copied_up(*e) || map.is_at_source(*e);
+            elsewhere && selection.contains(*e) && !stays
         };
         let mut extents: Vec<usize> = range.clone().filter(moves).collect();
         self.cursor = range.end;

@@ -1,8 +1,9 @@
-//! Extents of which somebody else reads the slots too: a snapshot of the volume, or the volume of a snapshot.
+//! Sets of extents: those of which somebody else reads the slots too (a snapshot of the volume, the volume of a snapshot, whoever has the
+//! source of an import), and those that are being copied.
 
 /// A set of extents, a bit each. Takes no memory while there never was one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shared {
+pub(crate) struct ExtentSet {
     words: Vec<u64>,
     count: usize,
 }
@@ -11,7 +12,7 @@ fn bit(extent: usize) -> (usize, u64) {
     (extent / 64, 1 << (extent % 64))
 }
 
-impl Shared {
+impl ExtentSet {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
@@ -39,6 +40,19 @@ impl Shared {
             self.count -= 1;
         }
     }
+
+    /// In order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        let words = self
+            .words
+            .iter()
+            .enumerate()
+            .filter(|(_, word)| **word != 0);
+        words.flat_map(|(at, word)| {
+            let bits = (0..64).filter(move |b| word & (1 << b) != 0);
+            bits.map(move |b| at * 64 + b)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -47,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_set_has_what_was_put_in() {
-        let mut set = Shared::default();
+        let mut set = ExtentSet::default();
         assert!(set.is_empty() && !set.contains(1000));
         set.remove(1000);
         for extent in [0, 63, 64, 1000, 64] {
@@ -55,6 +69,7 @@ mod tests {
         }
         let all: Vec<usize> = (0..2000).filter(|e| set.contains(*e)).collect();
         assert_eq!(all, [0, 63, 64, 1000]);
+        assert_eq!(set.iter().collect::<Vec<_>>(), all);
         for extent in [64, 64, 1, 0, 63] {
             set.remove(extent);
         }

@@ -53,6 +53,9 @@ impl<'t> Draft<'t> {
             let volume = volume.id.0;
             return Err(Failure::Refused(Refusal::Damaged { volume }));
         }
+        if volume.source.is_some() {
+            return Err(refuse(id, "its volume is being imported"));
+        }
         if volume.size != record.size {
             let (size, of) = (record.size, volume.size);
             return Err(refuse(

@@ -552,8 +552,8 @@ fn snapshots_that_cannot_be_are_refused_by_name() {
     let end = good.len();
     for (body, why) in [
         (
-            snapshot_body(3),
-            "record version 3 is unknown to this program, which reads 1 to 2",
+            snapshot_body(4),
+            "record version 4 is unknown to this program, which reads 1 to 3",
         ),
         (snapshot_body(1), "16 bytes too many"),
         (good[..end - 1].to_vec(), "field taken is cut off"),

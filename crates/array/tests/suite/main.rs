@@ -7,5 +7,6 @@ mod damage;
 mod membership;
 mod slots;
 mod snapshots;
+mod sources;
 mod superblock;
 mod support;

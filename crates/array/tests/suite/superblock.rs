@@ -1,5 +1,6 @@
 //! Superblocks: there and back, and what is wrong with those that are not.
 
+use algo::Rng;
 use array::{ArrayId, SUPERBLOCK_BYTES, Stamp, Superblock, SuperblockError};
 use units::{Bytes, DeviceId};
 use xxhash_rust::xxh3::xxh3_64;
@@ -137,4 +138,63 @@ fn of_two_the_later_one_counts_and_a_torn_one_does_not() {
     };
     assert_eq!(both(&good, &used.encode()), Ok(used));
     assert_eq!(both(&used.encode(), &good), Ok(used));
+}
+
+/// What the medium has of a block whose write was not made durable: the old one, the new one, or a part of it.
+fn perhaps(
+    rng: &mut Rng,
+    old: [u8; SUPERBLOCK_BYTES],
+    new: [u8; SUPERBLOCK_BYTES],
+) -> [u8; SUPERBLOCK_BYTES] {
+    match rng.below(4) {
+        0 => old,
+        1 => new,
+        _ => {
+            let mut torn = old;
+            let cut = 512 * rng.below(8) as usize;
+            torn[cut..cut + 512].copy_from_slice(&new[cut..cut + 512]);
+            torn
+        }
+    }
+}
+
+/// Kills, losses of power and flushes that fail, in any order: at any moment there is a superblock on the medium.
+#[test]
+fn one_of_the_two_is_good_at_any_moment() {
+    testkit::seeds::run(0..2000, |seed| {
+        let mut rng = Rng::new(seed, 1);
+        let mut medium = [GOOD.encode(); 2];
+        let mut cache = medium;
+        for generation in 1..40 {
+            let mut next = GOOD;
+            // The same one again, sometimes.
+            next.stamp.generation = generation / (1 + rng.below(2));
+            for (at, block) in next.writes(&cache.concat()) {
+                let place = at as usize / SUPERBLOCK_BYTES;
+                let event = rng.below(20);
+                match event {
+                    // The process is killed in the middle of it.
+                    0 => cache[place] = perhaps(&mut rng, cache[place], block),
+                    _ => cache[place] = block,
+                }
+                medium[place] = match event {
+                    0..4 => perhaps(&mut rng, medium[place], cache[place]),
+                    _ => block,
+                };
+                let found = Superblock::decode_both(&medium.concat());
+                if found.is_err() {
+                    return Err(format!("generation {generation}: {found:?}"));
+                }
+                match event {
+                    // Power is lost.
+                    1 => cache = medium,
+                    // Its flush fails.
+                    0 | 2 | 3 => {}
+                    _ => continue,
+                }
+                break;
+            }
+        }
+        Ok(())
+    });
 }

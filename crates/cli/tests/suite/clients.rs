@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use testkit::needs;
 
-use crate::support::{PATIENCE, Site};
+use crate::support::{KillOnDrop, PATIENCE, Site};
 
 #[test]
 fn libnbd_tools_see_copy_and_script_an_export() {
@@ -326,15 +326,6 @@ h.flush()
         !out.status.success(),
         "a read of a device that is gone succeeded"
     );
-}
-
-struct KillOnDrop(std::process::Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use manager::question::{Choice, PlaceQuestion};
 use manager::view::{HostState, JobView, PlanView};
 use model::JobStatus;
 
-use crate::live::{Bench, Running, fill, verify, wait};
+use crate::live::{Bench, Running, fill, signal, verify, wait};
 
 /// Nothing here takes so long on any machine that can run it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -205,6 +205,52 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
     );
     server.stop();
     assert!(!socket(&bench).exists(), "it leaves no socket behind");
+}
+
+#[test]
+fn the_whole_of_it_is_taken_over_and_a_guest_goes_on() {
+    let bench = bench("");
+    let server = serve(&bench);
+    let guest_uri = uri(&server);
+    let mut guest = datapath::Client::connect(&guest_uri).unwrap();
+    fill(&mut guest, 16);
+    // A copy of the map is made anew after a start; then it can be taken over.
+    let current = |bench: &Bench| {
+        let copies = bench.json(&["array", "copies"]);
+        let all = copies["copies"].as_array().unwrap().clone();
+        all.iter().all(|c| c["state"] == "current").then_some(())
+    };
+    wait(PATIENCE, "both copies of the map", || current(&bench));
+    let next = bench.start(&["serve", "--config", "live.toml", "--take-over"], 3);
+    assert_eq!(next.lines[2].trim(), "ready");
+    server.ends();
+    verify(&mut guest, 16);
+    fill(&mut guest, 16);
+    guest.flush().unwrap();
+    // Its controller answers, and its agent reports.
+    wait(PATIENCE, "a report", || {
+        let status = bench.run(&[
+            "status",
+            "--controller",
+            &format!("unix:{}", socket(&bench).display()),
+        ]);
+        status.status.success().then_some(())
+    });
+    verify(&mut guest, 16);
+    // A signal starts one more, as its child.
+    wait(PATIENCE, "both copies of the map", || current(&bench));
+    let successor = next.is_succeeded();
+    next.ends();
+    verify(&mut guest, 16);
+    guest.disconnect().unwrap();
+    wait(PATIENCE, "an answer", || {
+        let copies = bench.run(&["array", "copies"]);
+        copies.status.success().then_some(())
+    });
+    signal(successor, "-TERM");
+    wait(PATIENCE, "the end", || {
+        (!socket(&bench).exists()).then_some(())
+    });
 }
 
 #[test]

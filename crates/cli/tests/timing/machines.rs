@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use algo::Rng;
 use testkit::guest::Guest;
 
+use crate::support::KillOnDrop;
 use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, URI};
 use crate::support::machine_host::{end, format_of, said};
 
@@ -59,32 +60,18 @@ fn is_copied(host: &Kvm) -> bool {
     host.intents(MOVES).contains("\"copying\"")
 }
 
-/// An export of a file, as slow storage elsewhere would be; it ends with the test.
-struct Export(Child);
-
-impl Export {
-    fn of(host: &Kvm, file: &str, bytes: u64) -> (Self, String) {
-        let path = host.path(file);
-        fs::File::create(&path).unwrap().set_len(bytes).unwrap();
-        host.give();
-        let socket = host.path("nbd.sock");
-        let mut nbdkit = host.command(Path::new("nbdkit"));
-        nbdkit.args(["-f", "--exit-with-parent", "-U"]).arg(&socket);
-        nbdkit.arg("file").arg(&path).stderr(Stdio::null());
-        let child = nbdkit.spawn().unwrap();
-        host.wait_until("nbdkit listens", || socket.exists());
-        (
-            Self(child),
-            format!("nbd+unix:///?socket={}", socket.display()),
-        )
-    }
-}
-
-impl Drop for Export {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// An export of a file, as slow storage elsewhere would be, and where it is.
+fn export(host: &Kvm, file: &str, bytes: u64) -> (KillOnDrop, String) {
+    let path = host.path(file);
+    fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+    host.give();
+    let socket = host.path("nbd.sock");
+    let mut nbdkit = host.command(Path::new("nbdkit"));
+    nbdkit.args(["-f", "--exit-with-parent", "-U"]).arg(&socket);
+    nbdkit.arg("file").arg(&path).stderr(Stdio::null());
+    let child = KillOnDrop(nbdkit.spawn().unwrap());
+    host.wait_until("nbdkit listens", || socket.exists());
+    (child, format!("nbd+unix:///?socket={}", socket.display()))
 }
 
 #[test]
@@ -96,7 +83,7 @@ fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
     }
     let mut host = Kvm::new();
     let [fast, bulk] = ["fast", "bulk"].map(|name| host.make_dir(name));
-    let (_export, far) = Export::of(&host, "far.raw", GUEST.disk_bytes());
+    let (_export, far) = export(&host, "far.raw", GUEST.disk_bytes());
     let web = DiskOf {
         file: "fast/web.qcow2",
         format: "qcow2",

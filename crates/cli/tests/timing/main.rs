@@ -8,6 +8,7 @@ mod machines;
 mod qemu;
 #[path = "../suite/support/mod.rs"]
 mod support;
+mod takeover;
 mod vhost_user;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

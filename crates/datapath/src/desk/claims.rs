@@ -1,18 +1,18 @@
 //! Orders that change a volume as a whole, and its snapshots, come one after the other.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use units::VolumeId;
 
 /// Volumes that such an order is about, with their snapshots.
-#[derive(Debug, Default)]
-pub(super) struct Claims(Mutex<BTreeSet<VolumeId>>);
+#[derive(Debug, Clone, Default)]
+pub(super) struct Claims(Arc<Mutex<BTreeSet<VolumeId>>>);
 
 /// Nobody else changes a volume as a whole until this is dropped.
 #[derive(Debug)]
-pub(super) struct VolumeClaim<'a> {
-    all: &'a Claims,
+pub(super) struct VolumeClaim {
+    all: Claims,
     volume: VolumeId,
 }
 
@@ -25,17 +25,25 @@ impl Claims {
     ///
     /// # Errors
     /// Somebody has it.
-    pub(super) fn claim(&self, volume: VolumeId, name: &str) -> Result<VolumeClaim<'_>, String> {
+    pub(super) fn claim(&self, volume: VolumeId, name: &str) -> Result<VolumeClaim, String> {
         match self.all().insert(volume) {
-            true => Ok(VolumeClaim { all: self, volume }),
+            true => Ok(VolumeClaim {
+                all: self.clone(),
+                volume,
+            }),
             false => Err(format!(
-                "volume {name:?} is being changed by another order at this moment: try again"
+                "volume {name:?} is being changed, or saved, by another order at this moment: try again"
             )),
         }
     }
+
+    /// One that is claimed.
+    pub(super) fn any(&self) -> Option<VolumeId> {
+        self.all().first().copied()
+    }
 }
 
-impl Drop for VolumeClaim<'_> {
+impl Drop for VolumeClaim {
     fn drop(&mut self) {
         self.all.all().remove(&self.volume);
     }
@@ -53,7 +61,9 @@ mod tests {
         let other = claims.claim(VolumeId(2), "other").unwrap();
         drop(first);
         let again = claims.claim(VolumeId(1), "data").unwrap();
+        assert_eq!(claims.any(), Some(VolumeId(1)));
         drop((other, again));
+        assert_eq!(claims.any(), None);
         assert!(claims.all().is_empty());
     }
 }

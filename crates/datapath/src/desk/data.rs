@@ -21,6 +21,11 @@ use crate::worker::VolumeStatus;
 pub enum Ask {
     /// All tiers.
     Tiers,
+    /// Hand the array to the process that asks: what follows is no line of JSON any more.
+    TakeOver {
+        /// Version of all that follows.
+        format: u32,
+    },
     /// Everything as it is, with counters.
     Samples,
     /// How often the extents of a volume were touched, and where they are.
@@ -121,6 +126,21 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
+    /// Make a volume of an image, a block device or an NBD export: guests may use it at once, what is not here yet is read from there.
+    Import {
+        /// Its name.
+        volume: String,
+        /// The file, the block device or the NBD URI.
+        from: String,
+        /// What it is: `raw`, or a format of images as QEMU calls it.
+        format: Option<String>,
+        /// Name of its home tier.
+        tier: String,
+        /// Name of its service class.
+        class: Option<String>,
+        /// The most that copies may take.
+        bandwidth: Option<BytesPerSec>,
+    },
     /// It is larger from now on, for guests that connect from now on.
     Resize {
         /// Its name.
@@ -147,6 +167,13 @@ pub enum Ask {
         /// The snapshot, as `VOLUME@NAME`.
         snapshot: String,
     },
+    /// It does not change, and no guest can connect to it, for as long as this connection to the control socket lasts: for who reads all of it.
+    Hold {
+        /// Its name, or that of a snapshot, which does not change anyhow.
+        volume: String,
+    },
+    /// What this connection held may change again. An error if it held nothing: an answer says that it was held all the time.
+    Release,
     /// What may be made from now on, until the server ends: a live manager says it.
     Policy {
         /// The service classes that there are; any is taken if left out.
@@ -331,8 +358,27 @@ pub struct VolumeInfo {
     /// Of which volume it is a snapshot, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotInfo>,
+    /// Where the rest of it comes from, while it is imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<ImportInfo>,
     /// What its worker knows, if it is served.
     pub status: Option<VolumeStatus>,
+}
+
+/// An import that is under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportInfo {
+    /// The file, the block device or the NBD URI.
+    pub from: String,
+    /// What it is: `raw`, or a format of images as QEMU calls it.
+    pub format: String,
+    /// Bytes of extents that are read from there.
+    pub left: Bytes,
+    /// Why it does not go on, if so.
+    pub trouble: Option<String>,
+    /// What is wrong with the source, though it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// What a snapshot is.
@@ -385,6 +431,13 @@ pub enum Told {
     },
     /// A recording.
     Recorded(Recorded),
+    /// A volume that is held.
+    Held {
+        /// The export that it can be read by, and nothing else.
+        export: String,
+        /// Unix sockets that the server listens on, where that export is.
+        sockets: Vec<PathBuf>,
+    },
 }
 
 impl Told {

@@ -165,7 +165,7 @@ impl Known {
         Ok(Self {
             array: keeper.map.id(),
             extent: keeper.map.extent(),
-            last: keeper.records.keys().last().copied(),
+            last: keeper.last_number(),
             names: records.clone().map(|r| r.name.clone()).collect(),
             paths: records.map(|r| r.path.clone()).collect(),
         })

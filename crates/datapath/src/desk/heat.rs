@@ -83,10 +83,10 @@ impl From<HeatSince> for HeatCounts {
     }
 }
 
-/// Where the extents of a map are.
+/// Where the extents of a map are. What has not been imported yet has no place on a tier.
 fn places(map: &VolumeMap) -> ExtentPlaces {
-    let extents = 0..map.extents();
-    ExtentPlaces::of(extents.map(|e| map.location(e).map(|l| l.device)))
+    let here = |e| map.location(e).filter(|_| !map.is_at_source(e));
+    ExtentPlaces::of((0..map.extents()).map(|e| here(e).map(|l| l.device)))
 }
 
 impl Desk {
@@ -100,10 +100,11 @@ impl Desk {
         let (held, heat) = match asked {
             Ok((held, heat)) => (held, heat.map(HeatCounts::from)),
             Err(_) => {
-                let size = record.size;
+                let (size, source) = (record.size, record.source.as_ref().map(|s| s.device));
                 let held = self.with_keeper(move |keeper| -> Result<ExtentPlaces> {
                     let at = keeper.map.places(id).map_err(text)?;
-                    Ok(places(&VolumeMap::at(size, keeper.map.extent(), at)))
+                    let extent = keeper.map.extent();
+                    Ok(places(&VolumeMap::from_source(size, extent, at, source)))
                 })??;
                 (held, None)
             }

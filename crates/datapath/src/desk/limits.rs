@@ -10,6 +10,7 @@ use super::{Desk, NOT_SERVED, Result, Told, done, tier_named};
 use crate::clock;
 use crate::objective::SharedObjective;
 use crate::stages::throttle::{Share, Throttled};
+use crate::takeover::Handover;
 
 /// Limits and objective of one volume, as its operator and the live manager set them.
 #[derive(Debug, Clone)]
@@ -25,6 +26,19 @@ pub(super) struct VolumeLimits {
 }
 
 impl VolumeLimits {
+    /// None.
+    pub(super) fn new() -> Self {
+        Self {
+            share: Arc::default(),
+            objective: Arc::default(),
+            own: Limits::default(),
+            for_a_time: None,
+            weight: 1.0,
+            before: (0, 0),
+            demand: (0.0, 0.0),
+        }
+    }
+
     /// What holds of the volume itself.
     pub(super) fn all(&self) -> Limits {
         match &self.for_a_time {
@@ -152,6 +166,9 @@ impl Desk {
 
     /// Divides what limited tiers may do among their volumes, and ends limits whose time is over. To be called about ten times a second.
     pub fn share_tiers(&self, seconds: f64) {
+        if self.gate.handover() != Handover::None {
+            return; // the keeper would not answer
+        }
         self.end_limits();
         let tiers = self
             .tiers

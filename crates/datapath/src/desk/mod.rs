@@ -4,7 +4,10 @@ mod claims;
 mod copies;
 mod data;
 mod devices;
+mod handed;
 mod heat;
+mod holds;
+mod imports;
 mod limits;
 mod losses;
 mod moves;
@@ -31,15 +34,19 @@ use crate::registry::{Access, Home};
 use crate::server::Server;
 use crate::stages::throttle::Share;
 use crate::stages::{Served, StagesSetup};
+use crate::takeover::Gate;
 use crate::text::{explain, unknown};
 use crate::worker::{Answer, Inbox, Message, OfGuests, Question, VolumeSetup};
 use claims::Claims;
+pub(crate) use holds::Hold;
+use imports::Importing;
 use moves::MoveGoal;
 use policy::Allowed;
 use underway::Underway;
 
 pub use data::{
-    Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, SnapshotInfo, TierInfo, Told, VolumeInfo,
+    Ask, CopyInfo, DeviceInfo, ImportInfo, NewDevice, NewSource, SnapshotInfo, TierInfo, Told,
+    VolumeInfo,
 };
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
@@ -64,6 +71,8 @@ pub struct Desk {
     underway: Underway,
     /// Volumes that are being changed as a whole.
     changing: Claims,
+    /// Whether operators may ask.
+    pub(crate) gate: Arc<Gate>,
 }
 
 enum KeeperAccess {
@@ -75,7 +84,7 @@ enum KeeperAccess {
 const NOT_SERVED: &str = "it is not served: run `terrace volume export`";
 
 /// Sizes of volumes are multiples of this: what guests and their tools count in.
-const SECTOR_BYTES: u64 = 512;
+pub(crate) const SECTOR_BYTES: u64 = 512;
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -103,6 +112,7 @@ impl Desk {
             allowed: Mutex::default(),
             underway: Underway::default(),
             changing: Claims::default(),
+            gate: Arc::default(),
         }
     }
 
@@ -118,6 +128,7 @@ impl Desk {
             allowed: Mutex::default(),
             underway: Underway::default(),
             changing: Claims::default(),
+            gate: Arc::default(),
         }
     }
 
@@ -212,6 +223,17 @@ impl Desk {
         })?
     }
 
+    /// Names of all volumes, and whether each is whole: what can be said without reading where their extents are.
+    ///
+    /// # Errors
+    /// When nobody can say.
+    pub fn names(&self) -> Result<Vec<(String, Health)>> {
+        self.with_keeper(|keeper| {
+            let all = keeper.volumes.values();
+            all.map(|v| (v.name.clone(), v.health)).collect()
+        })
+    }
+
     /// Starts to serve a volume.
     ///
     /// # Errors
@@ -254,11 +276,7 @@ impl Desk {
         let mut limits = VolumeLimits {
             share: share.clone(),
             objective: Arc::clone(&objective),
-            own: Limits::default(),
-            for_a_time: None,
-            weight: 1.0,
-            before: (0, 0),
-            demand: (0.0, 0.0),
+            ..VolumeLimits::new()
         };
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         // One that was served before has what was set for it.
@@ -276,6 +294,7 @@ impl Desk {
             map,
             limits: server.config.limits,
             resume,
+            import: record.source.as_ref().map(|s| s.bandwidth),
             stages: StagesSetup {
                 measure: server.config.measured,
                 throttle: share,
@@ -300,7 +319,9 @@ impl Desk {
     /// # Errors
     /// A sentence that says what is wrong.
     pub fn ask(&self, ask: Ask) -> Result<Told> {
+        let _inside = self.gate.enter()?;
         match ask {
+            Ask::TakeOver { .. } => Err("it can be taken over by a server that starts".into()),
             Ask::Tiers => self.tiers(),
             Ask::Samples => self.samples(),
             Ask::Heat { volume, since } => self.heat(&volume, since),
@@ -338,10 +359,28 @@ impl Desk {
                 let guests = if force { OfGuests::All } else { OfGuests::None };
                 self.delete(&volume, guests)
             }
+            Ask::Import {
+                volume,
+                from,
+                format,
+                tier,
+                class,
+                bandwidth,
+            } => self.import(Importing {
+                name: volume,
+                from,
+                format,
+                tier,
+                class,
+                bandwidth,
+            }),
             Ask::Resize { volume, size } => self.resize(&volume, size),
             Ask::Rename { volume, to } => self.rename(&volume, to),
             Ask::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
             Ask::RestoreSnapshot { snapshot } => self.restore(&snapshot),
+            Ask::Hold { .. } | Ask::Release => {
+                Err("a volume is held for a connection to the control socket of its server".into())
+            }
             Ask::Policy {
                 classes,
                 overcommit_max,

@@ -62,6 +62,8 @@ pub enum TroubleKind {
     VolumeIncomplete,
     /// The map knows that records of a volume are damaged: it is not served.
     VolumeDamaged,
+    /// A volume is being imported, and its source cannot be read, or was written to.
+    SourceLost,
     /// One of the copies of the map is not kept up to date.
     MapCopyLost,
     /// A device does not answer, or another one answers in its place.

@@ -217,10 +217,11 @@ fn at_rest(keeper: &Keeper, record: &VolumeRecord, moves: &[MoveRecord]) -> Resu
     };
     let extents = keeper.map.extents(record.id).map_err(text)?;
     let extent = keeper.map.extent();
-    let map = VolumeMap::at(
+    let map = VolumeMap::from_source(
         record.size,
         extent,
         extents.into_iter().map(place).collect(),
+        record.source.as_ref().map(|s| s.device),
     );
     let holders = map.holders().iter();
     let placed = holders.map(|(d, n)| (*d, Bytes(u64::from(*n) * extent.0)));

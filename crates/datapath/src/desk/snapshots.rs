@@ -13,7 +13,7 @@ use array::{Health, SnapshotOf, VolumeRecord};
 use model::NO_CLASS;
 use units::VolumeId;
 
-use super::volumes::record_of;
+use super::volumes::{next_volume, not_importing, record_of};
 use super::{Desk, Result, Told, done, home_of, refused};
 use crate::engine::Fault;
 use crate::keeper::Keeper;
@@ -195,6 +195,7 @@ fn may_be_taken(keeper: &Keeper, of: VolumeId, full: &str) -> Result<()> {
     if record.health == Health::Damaged {
         return Err(format!("volume {:?} is damaged", record.name));
     }
+    not_importing(&record)?;
     match keeper.volumes.values().any(|v| v.name == full) {
         true => Err(format!("there is a snapshot {full:?} already")),
         false => Ok(()),
@@ -206,9 +207,8 @@ fn take(keeper: &mut Keeper, of: VolumeId, name: String) -> Result<()> {
     let all = keeper.volumes.values().filter_map(|v| v.snapshot);
     let last = all.filter(|s| s.volume == of).map(|s| s.sequence).max();
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let id = keeper.volumes.keys().last().map_or(0, |v| v.0 + 1);
     let record = VolumeRecord {
-        id: VolumeId(id),
+        id: next_volume(keeper),
         name,
         class: NO_CLASS.into(),
         snapshot: Some(SnapshotOf {

@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvError, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use array::{Change, Health, MoveRecord, VolumeRecord};
 use model::NO_CLASS;
 use units::{Bytes, TierId, VolumeId};
 
 use super::{
-    Desk, Result, SECTOR_BYTES, SnapshotInfo, Told, VolumeInfo, done, home_of, refused, text,
-    tier_name, tier_named, unknown_volume,
+    Desk, ImportInfo, Result, SECTOR_BYTES, SnapshotInfo, Told, VolumeInfo, done, home_of, refused,
+    text, tier_name, tier_named, unknown_volume,
 };
 use crate::keeper::Keeper;
 use crate::worker::{Answer, DetachRefusal, Message, OfGuests, Question};
+
+/// What a volume that is let go of reads from the source of its import gets this long to come.
+const SOURCE_TIME: Duration = Duration::from_secs(5);
 
 impl Desk {
     pub(super) fn volumes(&self, only: Option<String>) -> Result<Told> {
@@ -36,6 +40,10 @@ impl Desk {
         for (id, mut info) in found {
             if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status) {
                 info.exported = true;
+                if let Some(import) = &mut info.import {
+                    let waits = status.import_waits.clone();
+                    import.trouble = import.trouble.take().or(waits);
+                }
                 info.status = Some(*status);
             }
             volumes.push(info);
@@ -57,21 +65,19 @@ impl Desk {
         is_no_snapshots(&name)?;
         let told = name.clone();
         self.with_keeper(move |keeper| -> Result<()> {
-            if keeper.volumes.values().any(|v| v.name == name) {
-                return Err(format!("there is a volume {name:?} already"));
-            }
+            name_is_free(keeper, &name)?;
             let home = tier_named(keeper, &tier)?;
             let what = format!("create volume {name:?} of {size}");
             allowed.room(keeper, &what, size)?;
-            let id = keeper.volumes.keys().last().map_or(0, |v| v.0 + 1);
             let record = VolumeRecord {
-                id: VolumeId(id),
+                id: next_volume(keeper),
                 name,
                 size,
                 home,
                 class,
                 health: Health::Whole,
                 snapshot: None,
+                source: None,
             };
             keeper
                 .commit(&[Change::AddVolume(record.clone())])
@@ -141,7 +147,15 @@ impl Desk {
         let entry = registry.remove(name);
         let (answer, answered) = channel();
         worker.send(Message::Detach(id, guests, answer));
-        let detached = match answered.recv() {
+        let answered = match answered.recv_timeout(SOURCE_TIME) {
+            // A server that is silent would be waited for until it ends.
+            Err(RecvTimeoutError::Timeout) => {
+                self.with_keeper(move |keeper| keeper.give_up_source(id))?;
+                answered.recv()
+            }
+            in_time => in_time.map_err(|_| RecvError),
+        };
+        let detached = match answered {
             Ok(detached) => detached.map_err(|refusal| kept(name, refusal)),
             Err(_) => Err("its worker has ended".into()),
         };
@@ -201,6 +215,7 @@ impl Desk {
             if record.health == Health::Damaged {
                 return Err(format!("volume {:?} is damaged", record.name));
             }
+            not_importing(&record)?;
             let moves = keeper.map.moves().map_err(text)?;
             if moves.iter().any(|m| m.volume == id) {
                 let name = &record.name;
@@ -269,9 +284,7 @@ impl Desk {
         let id = record.id;
         let wanted = to.clone();
         self.with_keeper(move |keeper| -> Result<()> {
-            if keeper.volumes.values().any(|v| v.name == wanted) {
-                return Err(format!("there is a volume {wanted:?} already"));
-            }
+            name_is_free(keeper, &wanted)?;
             // Theirs begin with its own.
             has_no_snapshots(keeper, id)?;
             let before = record_of(keeper, id)?;
@@ -301,13 +314,26 @@ fn set(keeper: &mut Keeper, record: VolumeRecord) -> Result<()> {
 }
 
 /// Names of snapshots are made of their volumes'.
-fn is_no_snapshots(name: &str) -> Result<()> {
+pub(super) fn is_no_snapshots(name: &str) -> Result<()> {
     match name.contains('@') {
         false => Ok(()),
         true => Err(format!(
             "{name:?} is no name for a volume: snapshots have names with `@`"
         )),
     }
+}
+
+pub(super) fn name_is_free(keeper: &Keeper, name: &str) -> Result<()> {
+    match keeper.volumes.values().any(|v| v.name == name) {
+        true => Err(format!("there is a volume {name:?} already")),
+        false => Ok(()),
+    }
+}
+
+/// The number of a new volume, or snapshot.
+pub(super) fn next_volume(keeper: &Keeper) -> VolumeId {
+    let last = keeper.volumes.keys().last();
+    VolumeId(last.map_or(0, |v| v.0 + 1))
 }
 
 /// Whether a volume can have this size.
@@ -363,6 +389,17 @@ fn has_no_snapshots(keeper: &Keeper, id: VolumeId) -> Result<()> {
     }
 }
 
+/// What a volume is has to be here before it can be another.
+pub(super) fn not_importing(record: &VolumeRecord) -> Result<()> {
+    match &record.source {
+        None => Ok(()),
+        Some(source) => Err(format!(
+            "volume {:?} is being imported from {}: wait until that is over",
+            record.name, source.from
+        )),
+    }
+}
+
 /// A volume as it is now: it may have changed, or gone, since it was looked up by its name.
 pub(super) fn record_of(keeper: &Keeper, id: VolumeId) -> Result<VolumeRecord> {
     let record = keeper.volumes.get(&id).cloned();
@@ -372,10 +409,15 @@ pub(super) fn record_of(keeper: &Keeper, id: VolumeId) -> Result<VolumeRecord> {
 fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<VolumeInfo> {
     let extent = keeper.map.extent().0;
     let mut by_tier: BTreeMap<TierId, u64> = BTreeMap::new();
+    let mut at_source = 0;
     for place in keeper.map.extents(volume.id).map_err(text)? {
-        if let array::Extent::At(place) = place {
+        if let array::Extent::At(place) = place
+            && !volume.is_at_source(place)
+        {
             let tier = keeper.records[&place.device].tier;
             *by_tier.entry(tier).or_default() += extent;
+        } else if let array::Extent::At(_) = place {
+            at_source += 1;
         }
     }
     let moving = moves.iter().find(|m| m.volume == volume.id);
@@ -396,6 +438,13 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
                 .get(&s.volume)
                 .map_or_else(String::new, |v| v.name.clone()),
             taken_s: s.taken_s,
+        }),
+        import: volume.source.as_ref().map(|s| ImportInfo {
+            from: s.from.clone(),
+            format: s.format.clone(),
+            left: Bytes(at_source * extent),
+            trouble: keeper.source_away(volume),
+            warning: keeper.source_warning(volume),
         }),
         exported: false,
         moving_to: moving.map(|m| tier_name(keeper, keeper.records[&m.to].tier)),

@@ -86,6 +86,27 @@ impl Device {
         self.wanted
     }
 
+    /// Uses it as another process has, which decided that.
+    pub(super) fn settle_as(&self, direct: bool, why: String) {
+        let Medium::File(file, _) = &self.medium else {
+            return;
+        };
+        let opened = direct.then(|| open_direct(file)).transpose();
+        let settled = match opened {
+            Ok(opened) => Settled {
+                direct: opened,
+                refused: self.wanted == DirectIo::On && !direct,
+                why,
+            },
+            Err(why) => Settled {
+                direct: None,
+                why,
+                refused: self.wanted == DirectIo::On,
+            },
+        };
+        let _ = self.settled.set(settled);
+    }
+
     /// Decides, once and before it is used, whether I/O on it passes the page cache by. Only of a device that is the array's: what is measured
     /// is written to it, though not where anything is.
     pub fn settle_direct(&self) {

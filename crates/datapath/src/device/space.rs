@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -71,7 +72,7 @@ pub trait SlotSpace: Sized {
     /// What keeps it from being read, or being one.
     fn read_superblock(&self) -> Result<Superblock, String>;
 
-    /// Writes both superblocks, durably, one after the other; as [`Superblock::places_to_write`] says.
+    /// Writes both superblocks, durably, one after the other; as [`Superblock::writes`] says.
     ///
     /// # Errors
     /// Either of them may be there then.
@@ -228,8 +229,8 @@ impl SlotSpace for Device {
             Medium::File(file, _) => write_superblocks(file, superblock)?,
             Medium::Nbd(uri, _) => {
                 let there = client::read_quickly(uri, 0, SUPERBLOCKS_BYTES as u32);
-                for at in superblock.places_to_write(&there.map_err(io::Error::other)?) {
-                    let written = client::write_durably(uri, *at, &superblock.encode());
+                for (at, block) in superblock.writes(&there.map_err(io::Error::other)?) {
+                    let written = client::write_durably(uri, at, &block);
                     written.map_err(io::Error::other)?;
                 }
             }
@@ -253,7 +254,8 @@ impl SlotSpace for Device {
     fn release(&self) {
         // What hangs may be written yet: then the lock ends with it, and not before.
         let hangs = self.holder.busy_for().is_some() || self.zeroer.busy_for().is_some();
-        if let Some(locked) = self.locked.as_ref().filter(|_| !hangs) {
+        let borrowed = self.borrowed.load(Ordering::Acquire);
+        if let Some(locked) = self.locked.as_ref().filter(|_| !hangs && !borrowed) {
             let _ = flock(&**locked, FlockOperation::Unlock);
         }
     }

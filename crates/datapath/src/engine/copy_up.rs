@@ -17,13 +17,13 @@ use super::retry::{Retry, overlap};
 use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StoreRequest, Zeroes};
 
 /// Extents of a volume that are copied at a time: their guest waits for each, and there is memory for a piece of each.
-const COPY_UPS_MAX: usize = 4;
+pub(super) const COPY_UPS_MAX: usize = 4;
 
 /// Bytes of a piece.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// How long to wait before the store is asked again whether it has the new place.
-const ASK_AGAIN_NS: u64 = 100_000_000;
+pub(super) const ASK_AGAIN_NS: u64 = 100_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -56,6 +56,7 @@ impl<G> Engine<G> {
     /// Extents that a write touches are to be alone in their slots.
     pub(super) fn ask_for_copies(&mut self, extents: std::ops::Range<u32>) {
         for extent in extents {
+            self.is_wanted_now(extent);
             if self.copy_ups.len() >= COPY_UPS_MAX {
                 return; // it is asked again when one is over
             }
@@ -236,11 +237,16 @@ impl<G> Engine<G> {
             return self.effects.push(Effect::Wake(again_ns));
         }
         let copy = self.copy_ups.remove(number as usize);
-        let before = self.map.copied_up(extent as usize, copy.to);
+        let before = self.map.copied_up(extent as usize, Some(copy.to));
+        self.leave(vec![before]);
+    }
+
+    /// Extents are elsewhere, durably: whoever reads their old places still knows those.
+    pub(super) fn leave(&mut self, slots: Vec<Location>) {
         let epoch = self.grace.end_epoch();
         self.quarantine.push(Quarantined {
             extents: vec![],
-            slots: vec![before],
+            slots,
             epoch,
             durable: true,
             waiter: None,
@@ -266,12 +272,13 @@ impl<G> Engine<G> {
 
     /// Whether an extent is being given a slot of its own.
     pub fn copies_up(&self) -> bool {
-        !self.copy_ups.is_empty()
+        !self.copy_ups.is_empty() || !self.behind_is_quiet()
     }
 
     /// Whether one is on a device.
     pub(super) fn copies_up_to(&self, device: DeviceId) -> bool {
         let to = |c: &CopyUp| c.to != c.from && c.to.device == device;
-        self.copy_ups.iter().any(|(_, c)| to(c))
+        let behind = self.behind.as_ref().is_some_and(|b| b.copies_to(device));
+        behind || self.copy_ups.iter().any(|(_, c)| to(c))
     }
 }

@@ -274,6 +274,7 @@ impl<G> Engine<G> {
                 }
                 Owner::MoveFlush { batch } => self.move_flush_done(batch),
                 Owner::CopyUpFlush(number) => self.copy_up_flushed(number),
+                Owner::BehindFlush(number) => self.behind_flushed(number, device),
                 Owner::RestFlush(number) => self.flushed_at_rest(number, result),
                 _ => unreachable!("others do not wait for flushes"),
             }

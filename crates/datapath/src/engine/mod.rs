@@ -28,6 +28,7 @@
 //! - *Late writes*: a write that was answered with an error because its device hangs may still land. Requests that overlap
 //!   it wait until it has ended one way or the other (and are themselves answered with an error when they waited too long).
 
+mod behind;
 mod copy_up;
 mod failure;
 mod flush;
@@ -47,6 +48,8 @@ use slab::Slab;
 use units::{Bytes, DeviceId};
 use volume::{DeviceIo, GuestLatency, Mover, Others, Request, Submission, Ticket, VolumeMap};
 
+use behind::Behind;
+pub use behind::ImportStatus;
 use copy_up::CopyUp;
 pub use failure::{Failure, StopReason};
 use flush::Dirt;
@@ -110,6 +113,9 @@ enum Owner {
     CopyUpRead(u32),
     CopyUpWrite(u32),
     CopyUpFlush(u32),
+    BehindRead(u32),
+    BehindWrite(u32),
+    BehindFlush(u32),
     RestFlush(u32),
     /// Those who wait for it are listed elsewhere.
     Flush,
@@ -131,8 +137,10 @@ pub struct EngineLimits {
     pub timeout_ns: u64,
     /// Bytes of one chunk of a copy: what a guest's request may have to wait behind.
     pub copy_chunk: Bytes,
-    /// Bytes of the extents that are moved, and switched, together.
+    /// Bytes of the extents that are moved, and switched, together; likewise of those that are imported.
     pub batch: Bytes,
+    /// Bytes of one piece of an import, of which some are copied at a time.
+    pub import_piece: Bytes,
 }
 
 impl Default for EngineLimits {
@@ -141,6 +149,7 @@ impl Default for EngineLimits {
             timeout_ns: 30_000_000_000,
             copy_chunk: Bytes(64 << 10),
             batch: Bytes::mib(64),
+            import_piece: Bytes::mib(1),
         }
     }
 }
@@ -175,9 +184,13 @@ pub struct Engine<G> {
     mover: Option<Mover<StopReason>>,
     /// Extents that are given slots of their own.
     copy_ups: Slab<CopyUp>,
+    /// While something is at the source of an import.
+    behind: Option<Behind>,
     rest: Option<Rest>,
     /// Times that it was brought to rest, or was to be.
     rests: u32,
+    /// No batch of a move begins.
+    moves_held: bool,
     /// Ends with the last request from before the batch that is being moved.
     earlier: Option<Epoch>,
     latency: GuestLatency,
@@ -195,6 +208,7 @@ pub struct Engine<G> {
 impl<G> Engine<G> {
     /// A volume as its map says, at rest.
     pub fn new(map: VolumeMap, limits: EngineLimits) -> Self {
+        let behind = map.source().map(|_| Behind::new(None));
         let mut engine = Self {
             map,
             limits,
@@ -213,8 +227,10 @@ impl<G> Engine<G> {
             zombies: 0,
             mover: None,
             copy_ups: Slab::new(),
+            behind,
             rest: None,
             rests: 0,
+            moves_held: false,
             earlier: None,
             latency: GuestLatency::default(),
             judged: JudgedLatency::default(),
@@ -229,6 +245,10 @@ impl<G> Engine<G> {
         for device in holders {
             engine.dirt_of(device).dirty = true;
         }
+        if let Some(source) = engine.map.source() {
+            // Nothing is ever written to it.
+            engine.dirt_of(source).dirty = false;
+        }
         engine
     }
 
@@ -237,7 +257,7 @@ impl<G> Engine<G> {
         if self.map.size().0 >= size.0 {
             return true;
         }
-        let still = self.mover.is_none() && !self.map.relocating() && self.copy_ups.is_empty();
+        let still = self.mover.is_none() && !self.map.relocating() && !self.copies_up();
         if still {
             self.map.grow(size);
         }
@@ -259,7 +279,7 @@ impl<G> Engine<G> {
         self.requests.is_empty()
             && self.ios.is_empty()
             && self.mover.is_none()
-            && self.copy_ups.is_empty()
+            && !self.copies_up()
             && self.placing.is_empty()
             && self.quarantine.iter().all(|q| q.durable)
             && self.rest.is_none()
@@ -322,9 +342,12 @@ impl<G> Engine<G> {
             Owner::CopyWrite => self.copy_write_done(result),
             Owner::CopyUpRead(number) => self.copy_up_read(number, result, zeroes),
             Owner::CopyUpWrite(number) => self.copy_up_written(number, result),
+            Owner::BehindRead(piece) => self.behind_read(piece, result, zeroes),
+            Owner::BehindWrite(piece) => self.behind_written(piece, result),
             Owner::Flush
             | Owner::MoveFlush { .. }
             | Owner::CopyUpFlush(_)
+            | Owner::BehindFlush(_)
             | Owner::RestFlush(_) => {
                 self.flush_done(state.device, result);
             }
@@ -342,6 +365,9 @@ impl<G> Engine<G> {
             StoreReply::Switched(done) => self.switched(done),
             StoreReply::Unshared { extent, to } => self.unshared(extent, to),
             StoreReply::CopiedUp { extent, done } => self.copied_up(extent, done),
+            StoreReply::Gathered(slots) => self.gathered(slots),
+            StoreReply::Arrived { group, done } => self.arrived(group, done),
+            StoreReply::Imported(done) => self.imported(done),
         }
         self.settle();
     }
@@ -640,6 +666,7 @@ impl<G> Engine<G> {
             self.release_quarantine();
             self.ask_store_again();
             self.step_move();
+            self.step_behind();
             self.come_to_rest();
             if self.retry.is_none() {
                 break;

@@ -162,7 +162,10 @@ impl<G> Engine<G> {
                 }
             }
             // It may be durable or not: these slots are not used again before a restart.
-            Err(_) => drop(self.quarantine.remove(at)),
+            Err(_) => {
+                let given_up = self.quarantine.remove(at);
+                self.vacate_failed(&given_up.slots);
+            }
         }
         if let Some(id) = waiter {
             self.part_done(id, false, done);
@@ -170,7 +173,7 @@ impl<G> Engine<G> {
     }
 
     pub(super) fn release_quarantine(&mut self) {
-        let grace = &self.grace;
+        let (grace, source) = (&self.grace, self.map.source());
         let mut free = vec![];
         self.quarantine.retain_mut(|q| {
             let over = q.durable && grace.passed(q.epoch);
@@ -179,6 +182,8 @@ impl<G> Engine<G> {
             }
             !over
         });
+        // What is at a source is no slot.
+        free.retain(|at| Some(at.device) != source);
         if !free.is_empty() {
             self.effects
                 .push(Effect::Store(StoreRequest::Free { slots: free }));

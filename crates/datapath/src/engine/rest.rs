@@ -61,6 +61,15 @@ impl<G> Engine<G> {
         self.settle();
     }
 
+    /// What waits for a rest goes on, and a rest that is on its way is none.
+    pub fn end_rest(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        if self.rest.take().is_some() {
+            self.retry = Retry::All;
+        }
+        self.settle();
+    }
+
     /// The number of the last rest.
     pub fn rest_number(&self) -> u32 {
         self.rests
@@ -82,13 +91,39 @@ impl<G> Engine<G> {
 
     /// Whether a move may begin its next batch.
     pub(super) fn moves_wait(&self) -> bool {
-        self.rest.is_some() && !self.map.relocating()
+        (self.rest.is_some() || self.moves_held) && !self.map.relocating()
+    }
+
+    /// Has a move wait when its batch has ended, or go on. Guests are served all the time.
+    pub fn hold_moves(&mut self, now_ns: u64, held: bool) {
+        self.now_ns = now_ns;
+        self.moves_held = held;
+        self.settle();
+    }
+
+    /// Whether no batch of a move is under way, nor is anything else copied that guests do not wait for.
+    pub fn is_between_batches(&self) -> bool {
+        let between = self.mover.as_ref().is_none_or(|m| m.is_between());
+        between && !self.map.relocating() && self.behind.is_none()
+    }
+
+    /// Whether nothing is in flight of any kind, not even what was answered with an error and may still be written; and the durable map says what
+    /// this one does.
+    pub fn is_still(&self) -> bool {
+        self.requests.is_empty()
+            && self.ios.is_empty()
+            && self.placing.is_empty()
+            && self.quarantine.is_empty()
+            && self.unsure.is_empty()
+            && self.zombies == 0
+            && !self.copies_up()
+            && self.is_between_batches()
     }
 
     fn nothing_changes(&self) -> bool {
         self.changing == 0
             && self.placing.is_empty()
-            && self.copy_ups.is_empty()
+            && !self.copies_up()
             && self.quarantine.iter().all(|q| q.durable)
     }
 

@@ -177,6 +177,22 @@ pub enum StoreRequest {
         /// Its new place.
         at: Location,
     },
+    /// Slots with any content for so many extents that are imported: on `prefer` while it has room, else as for [`StoreRequest::Place`].
+    Gather {
+        /// How many.
+        count: usize,
+        /// Where they should be.
+        prefer: Option<DeviceId>,
+    },
+    /// These are the places of extents that were imported now, durably and in one step; what has none is a hole.
+    Arrive {
+        /// Given back with the answer.
+        group: u32,
+        /// Extents and their new places.
+        places: Vec<(u32, Option<Location>)>,
+    },
+    /// Nothing is at the volume's source any more, and nobody reads from it.
+    Imported,
     /// Nobody knows these slots any more. No answer.
     Free {
         /// The slots.
@@ -214,6 +230,17 @@ pub enum StoreReply {
         /// The slot, or why there is none; nothing if it needs none.
         to: Result<Option<Location>, Fault>,
     },
+    /// To `Gather`: as many as were asked for.
+    Gathered(Result<Vec<Location>, Fault>),
+    /// To `Arrive`. An error means that it may or may not be durable.
+    Arrived {
+        /// The group that was asked for.
+        group: u32,
+        /// Whether it is durable.
+        done: Result<(), Fault>,
+    },
+    /// To `Imported`. An error means that it may or may not be durable.
+    Imported(Result<(), Fault>),
     /// To `CopyUp`. An error means that it may or may not be durable.
     CopiedUp {
         /// The extent that was asked for.

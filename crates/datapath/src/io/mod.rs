@@ -180,7 +180,7 @@ impl Io {
         }
     }
 
-    /// Ends an [`Op::Kicks`]: its token comes once more, with an error.
+    /// Ends an [`Op::Kicks`], or an [`Op::Receive`] unless something is received: its token comes once more, with an error.
     pub fn cancel(&mut self, token: u64) {
         match self {
             Io::Ring(ring) => ring.cancel(token),

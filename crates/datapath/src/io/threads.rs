@@ -105,9 +105,10 @@ impl Threads {
     }
 
     pub(super) fn cancel(&mut self, token: u64) {
-        let before = self.events.len();
+        let before = self.events.len() + self.receiving.len();
         self.events.retain(|(watched, _)| *watched != token);
-        if self.events.len() < before {
+        self.receiving.retain(|r| r.token != token);
+        if self.events.len() + self.receiving.len() < before {
             self.cancelled.push(token);
         }
     }

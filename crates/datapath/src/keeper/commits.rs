@@ -49,7 +49,7 @@ impl<D: SlotSpace> Keeper<D> {
         let failed = answers.into_iter().map(|(worker, volume, reply)| {
             let taken = match &reply {
                 StoreReply::Placed { places, .. } => places.as_ref().ok(),
-                StoreReply::Reserved(slots) => slots.as_ref().ok(),
+                StoreReply::Reserved(slots) | StoreReply::Gathered(slots) => slots.as_ref().ok(),
                 StoreReply::Unshared { to, .. } => {
                     let taken = to.ok().flatten();
                     taken
@@ -59,6 +59,8 @@ impl<D: SlotSpace> Keeper<D> {
                 }
                 StoreReply::Vacated { .. }
                 | StoreReply::Switched(_)
+                | StoreReply::Arrived { .. }
+                | StoreReply::Imported(_)
                 | StoreReply::CopiedUp { .. } => None,
             };
             for slot in taken.into_iter().flatten() {
@@ -77,11 +79,13 @@ impl<D: SlotSpace> Keeper<D> {
         if changes.is_empty() {
             return Ok(());
         }
+        self.known.clear();
         let done = self.try_commit(changes);
         match &done {
             Ok(()) => {
                 self.map_failing = None;
                 self.remember_marks(changes);
+                self.source_is_over(changes);
             }
             Err(error @ ArrayError::Refused { .. }) => self.store_error = Some(error.to_string()),
             Err(error) => {
@@ -213,6 +217,12 @@ fn failed(reply: StoreReply) -> StoreReply {
         },
         StoreReply::Reserved(slots) => StoreReply::Reserved(Err(slots.err().unwrap_or(fault))),
         StoreReply::Switched(_) => StoreReply::Switched(Err(fault)),
+        StoreReply::Gathered(slots) => StoreReply::Gathered(Err(slots.err().unwrap_or(fault))),
+        StoreReply::Arrived { group, .. } => StoreReply::Arrived {
+            group,
+            done: Err(fault),
+        },
+        StoreReply::Imported(_) => StoreReply::Imported(Err(fault)),
         StoreReply::Unshared { extent, to } => StoreReply::Unshared {
             extent,
             to: Err(to.err().unwrap_or(fault)),

@@ -17,13 +17,17 @@ use array::{
     Array, ArrayError, Candidate, Copies, CopyId, CopyPlace, DeviceKind, DeviceRecord, Extent,
     Health, Seen, Slots, Superblock, Used, choose, choose_anyway,
 };
-use units::{Bytes, DeviceId};
+use units::{Bytes, DeviceId, VolumeId};
+use volume::Location;
 
 use super::members::{has_superblock, is_unsettled, whose};
 use super::{Keeper, KeeperError, LostDevice, watch};
 use crate::device::{Device, DeviceError, SlotSpace};
 use crate::hand::at_once;
 use crate::text::explain;
+
+/// Places of volumes' extents.
+pub type Places = BTreeMap<VolumeId, Vec<Option<Location>>>;
 
 /// What an operator accepts to lose: `map`, and names of devices.
 #[derive(Debug, Clone, Default)]
@@ -160,7 +164,18 @@ impl<D: SlotSpace> Keeper<D> {
         accept: &AcceptLoss,
         open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
     ) -> Result<Self, KeeperError> {
-        let mut keeper = Self::look_with(found, host, accept, open)?;
+        Self::open_knowing(found, host, accept, open, Places::default())
+    }
+
+    /// [`Keeper::open_with`], where the places of some volumes are known: what the map says of them.
+    pub(super) fn open_knowing(
+        found: Vec<FoundCopy>,
+        host: Host,
+        accept: &AcceptLoss,
+        open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
+        known: Places,
+    ) -> Result<Self, KeeperError> {
+        let mut keeper = Self::look_knowing(found, host, accept, open, known)?;
         match keeper.not_believed.take() {
             Some(why) => Err(why),
             None => Ok(keeper),
@@ -176,6 +191,16 @@ impl<D: SlotSpace> Keeper<D> {
         host: Host,
         accept: &AcceptLoss,
         open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
+    ) -> Result<Self, KeeperError> {
+        Self::look_knowing(found, host, accept, open, Places::default())
+    }
+
+    fn look_knowing(
+        found: Vec<FoundCopy>,
+        host: Host,
+        accept: &AcceptLoss,
+        open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
+        places: Places,
     ) -> Result<Self, KeeperError> {
         let mut copies: Vec<(CopyId, Box<dyn CopyPlace>, Array)> = vec![];
         let mut unread: Vec<(CopyId, Box<dyn CopyPlace>, String)> = vec![];
@@ -242,7 +267,7 @@ impl<D: SlotSpace> Keeper<D> {
         for (copy, place, why) in unread {
             map.add(copy, place, None, why);
         }
-        let mut keeper = Self::of(map, host)?;
+        let mut keeper = Self::of(map, host, places)?;
         if distrusts {
             let all: Vec<DeviceId> = keeper.records.keys().copied().collect();
             all.into_iter().for_each(|id| keeper.distrust(id));
@@ -255,7 +280,7 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// The array that a map describes, without its devices.
-    fn of(map: Copies, host: Host) -> Result<Self, KeeperError> {
+    fn of(map: Copies, host: Host, known: Places) -> Result<Self, KeeperError> {
         let tiers = map.tiers()?;
         let records: BTreeMap<DeviceId, DeviceRecord> =
             map.devices()?.into_iter().map(|d| (d.id, d)).collect();
@@ -263,10 +288,22 @@ impl<D: SlotSpace> Keeper<D> {
         let mut used = vec![];
         let (mut lost, mut contested) = (false, vec![]);
         for volume in volumes.values() {
+            let family = volume.family();
+            let whole = volume.health == Health::Whole && volume.source.is_none();
+            if let Some(places) = known.get(&volume.id).filter(|_| whole) {
+                let in_slots = (0..).zip(places);
+                let by = |(extent, at): (u32, &Option<Location>)| {
+                    let at = (*at)?;
+                    Some(Used { at, family, extent })
+                };
+                used.extend(in_slots.filter_map(by));
+                continue;
+            }
             for (extent, found) in (0..).zip(map.extents(volume.id)?) {
-                let family = volume.family();
                 let by = |at| Used { at, family, extent };
                 match (found, volume.health) {
+                    // It is nobody's slot.
+                    (Extent::At(location), _) if volume.is_at_source(location) => {}
                     (Extent::At(location), Health::Whole) => used.push(by(location)),
                     // Others may claim the same slot; none of them is served, and the slot is nobody else's.
                     (Extent::At(location), Health::Damaged) => contested.push(by(location)),
@@ -275,7 +312,10 @@ impl<D: SlotSpace> Keeper<D> {
                 }
             }
         }
-        used.sort();
+        // What is not sorted is no worse for being many.
+        if !contested.is_empty() {
+            used.sort();
+        }
         contested.sort();
         // Of those who are in one slot, those who may share it with the first one count.
         let shares = |a: &Used, b: &Used| (a.family, a.extent) == (b.family, b.extent);
@@ -327,7 +367,10 @@ impl<D: SlotSpace> Keeper<D> {
             proposed: None,
             dir: None,
             watch: watch::Watch::default(),
+            known,
+            sources: super::sources::Sources::default(),
             logged: super::log::Logged::default(),
+            quiet: false,
         })
     }
 

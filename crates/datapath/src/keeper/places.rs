@@ -40,6 +40,15 @@ pub(super) struct Waiting {
     pub(super) prefer: Option<DeviceId>,
 }
 
+/// What a slot that is given may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Zeroes: a guest may write less than all of it.
+    Zeroes,
+    /// Anything: all that is used of it is written before it is anybody's place.
+    Any,
+}
+
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoPlace {
@@ -73,7 +82,9 @@ impl<D: SlotSpace> Keeper<D> {
         one: Waiting,
         changes: &mut Vec<Change>,
     ) -> Option<StoreReply> {
-        let places = match self.place_all(one.volume, one.extents.len(), one.prefer, changes) {
+        let count = one.extents.len();
+        let places = self.place_all(one.volume, count, one.prefer, Content::Zeroes, changes);
+        let places = match places {
             Err(NoPlace::NotInTime) if one.since.elapsed() < PLACE_TIME => {
                 self.waiting.push(one);
                 return None;
@@ -98,13 +109,14 @@ impl<D: SlotSpace> Keeper<D> {
         volume: VolumeId,
         count: usize,
         prefer: Option<DeviceId>,
+        content: Content,
         changes: &mut Vec<Change>,
     ) -> Result<Vec<Location>, NoPlace> {
         let home = self.volumes.get(&volume).map_or(TierId(0), |v| v.home);
         let before = changes.len();
         let mut places = vec![];
         for _ in 0..count {
-            match self.place_one(home, prefer, changes) {
+            match self.place_one(home, prefer, content, changes) {
                 Ok(place) => places.push(place),
                 Err(why) => {
                     // They were never written: they are as they were.
@@ -125,10 +137,11 @@ impl<D: SlotSpace> Keeper<D> {
         prefer: DeviceId,
         changes: &mut Vec<Change>,
     ) -> Result<Option<Location>, Fault> {
-        if self.slots.owners(from) < 2 {
+        // What is at a source is never alone there.
+        if !self.is_at_source(volume, from) && self.slots.owners(from) < 2 {
             return Ok(None);
         }
-        match self.place_all(volume, 1, Some(prefer), changes) {
+        match self.place_all(volume, 1, Some(prefer), Content::Zeroes, changes) {
             Ok(places) => Ok(places.first().copied()),
             Err(NoPlace::Full) => Err(Fault::NoSpace),
             Err(NoPlace::NotInTime) => Err(Fault::Io),
@@ -157,6 +170,7 @@ impl<D: SlotSpace> Keeper<D> {
         &mut self,
         home: TierId,
         prefer: Option<DeviceId>,
+        content: Content,
         changes: &mut Vec<Change>,
     ) -> Result<Location, NoPlace> {
         let lately = |at: &Instant| at.elapsed() < SPARE_AFTER_FAILURE;
@@ -165,7 +179,7 @@ impl<D: SlotSpace> Keeper<D> {
         let (last, first): (Vec<_>, Vec<_>) = all.partition(silent);
         let mut none = NoPlace::Full;
         for device in first.into_iter().chain(last) {
-            match self.place_on(device) {
+            match self.place_on(device, content) {
                 Ok(at) => {
                     changes.extend(self.mark_for(at));
                     return Ok(at);
@@ -177,15 +191,21 @@ impl<D: SlotSpace> Keeper<D> {
         Err(none)
     }
 
-    fn place_on(&mut self, device: DeviceId) -> Result<Location, NoPlace> {
+    fn place_on(&mut self, device: DeviceId, content: Content) -> Result<Location, NoPlace> {
         // No slot is taken for nothing: one that was never used is dirty then.
         if !self.devices[&device].may_hold() {
             return Err(NoPlace::NotInTime);
         }
-        if self.slots.clean_left(device) == 0 {
-            self.clean(device, CLEAN_AT_ONCE)?;
-        }
-        let taken = self.slots.take_clean(device).ok_or(NoPlace::Full)?;
+        let taken = match content {
+            Content::Any => self.slots.take_any(device),
+            Content::Zeroes => {
+                if self.slots.clean_left(device) == 0 {
+                    self.clean(device, CLEAN_AT_ONCE)?;
+                }
+                self.slots.take_clean(device)
+            }
+        };
+        let taken = taken.ok_or(NoPlace::Full)?;
         let slot = taken.slot;
         let at = Location { device, slot };
         let space = self.hold_space(at);
@@ -257,6 +277,9 @@ impl<D: SlotSpace> Keeper<D> {
 
     /// What the keeper does when nothing is to be done: zeroes some given-up slots.
     pub fn clean_a_little(&mut self) {
+        if self.imports() {
+            return;
+        }
         let all: Vec<DeviceId> = self.devices.keys().copied().collect();
         for device in all {
             self.hear_of_zeroing(device);

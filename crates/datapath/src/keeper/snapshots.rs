@@ -16,12 +16,16 @@ impl<D: SlotSpace> Keeper<D> {
     /// # Errors
     /// The map cannot be read.
     pub fn volume_map(&self, record: &VolumeRecord) -> Result<VolumeMap, ArrayError> {
-        let places = self.map.places(record.id)?;
+        let places = match self.known.get(&record.id) {
+            Some(places) => places.clone(),
+            None => self.map.places(record.id)?,
+        };
         if places.len() as u64 != record.extents(self.map.extent()) {
             let why = format!("the size of volume {:?} is not known yet", record.name);
             return Err(ArrayError::Away { why });
         }
-        let mut map = VolumeMap::at(record.size, self.map.extent(), places);
+        let source = record.source.as_ref().map(|s| s.device);
+        let mut map = VolumeMap::from_source(record.size, self.map.extent(), places, source);
         for extent in 0..map.extents() {
             let at = map.location(extent);
             if at.is_some_and(|at| self.slots.owners(at) > 1) {
@@ -102,12 +106,17 @@ impl<D: SlotSpace> Keeper<D> {
         self.commit(&[Change::RemoveVolume(volume)])?;
         let removed = self.volumes.remove(&volume);
         self.waiting.retain(|w| w.volume != volume);
-        if removed.is_none_or(|v| v.health == array::Health::Damaged) {
+        if removed
+            .as_ref()
+            .is_none_or(|v| v.health == array::Health::Damaged)
+        {
             // Another volume may have the same slots: they are only free when the map is read again.
             return Ok(());
         }
         for place in places {
-            if let array::Extent::At(place) = place {
+            if let array::Extent::At(place) = place
+                && removed.as_ref().is_some_and(|v| !v.is_at_source(place))
+            {
                 self.slots.give_back(place);
             }
         }

@@ -188,6 +188,7 @@ impl Bench {
             class: "default".into(),
             health: Health::Whole,
             snapshot: None,
+            source: None,
         };
         changes.push(Change::AddVolume(volume));
         array.commit(&changes).unwrap();

@@ -63,6 +63,9 @@ impl Keeper {
                 say(TroubleKind::VolumeDamaged, &volume.name, what.into());
             }
         }
+        for (volume, what) in self.source_troubles() {
+            say(TroubleKind::SourceLost, &volume, what);
+        }
         for (_, place, health) in self.map.health() {
             let what = match health {
                 CopyHealth::Member => continue,

@@ -114,9 +114,7 @@ impl Keeper {
     fn come_back(&mut self, id: DeviceId, device: (Device, Option<Superblock>)) {
         match self.join(id, device, false) {
             Ok(()) => {
-                for worker in &self.workers {
-                    worker.send(Message::Device(self.devices[&id].clone()));
-                }
+                self.tell(|| Message::Device(self.devices[&id].clone()));
             }
             Err(why) => {
                 if let Some(lost) = self.lost.get_mut(&id) {

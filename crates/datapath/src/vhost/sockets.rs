@@ -104,6 +104,11 @@ impl Sockets {
         })
     }
 
+    /// The directory that they are in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Where guests of a volume connect, if they can.
     pub fn open(&self, volume: &str) -> Option<PathBuf> {
         let path = self.path(volume).ok()?;

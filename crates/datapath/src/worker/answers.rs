@@ -49,6 +49,11 @@ impl Segment {
         !matches!(self, Segment::Bytes(..))
     }
 
+    /// The bytes that are not sent yet.
+    pub(super) fn to_send(&self) -> Vec<u8> {
+        view(self).to_vec()
+    }
+
     fn left(&self) -> usize {
         match self {
             Segment::Bytes(bytes, sent) | Segment::Answer(bytes, sent) => bytes.len() - sent,
@@ -272,6 +277,14 @@ impl Worker {
         }
         let c = &mut self.connections[connection as usize];
         c.out.push_back(segment);
+        self.send_later(connection);
+    }
+
+    /// What a connection has to send goes with what others have.
+    pub(super) fn send_later(&mut self, connection: u32) {
+        let Some(c) = self.connections.get_mut(connection as usize) else {
+            return;
+        };
         if !c.listed_unsent {
             c.listed_unsent = true;
             self.unsent.push(connection);
@@ -299,6 +312,9 @@ impl Worker {
     pub(super) fn send_now(&mut self, connection: u32) {
         if self.connections[connection as usize].tls.is_some() {
             return self.send_secured(connection);
+        }
+        if self.is_anothers(connection) {
+            return; // it sends that itself, or this one does once nothing has come of it
         }
         loop {
             let c = &mut self.connections[connection as usize];

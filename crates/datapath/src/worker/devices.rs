@@ -27,9 +27,6 @@ const SLICE_BYTES: u64 = 128 << 10;
 /// Likewise for a move; short, because the memory that it writes to is often touched for the first time.
 const BACKGROUND_SLICE_BYTES: u64 = 8 << 10;
 
-/// Slots of a file or block device begin here.
-const DATA_START: u64 = array::DATA_START;
-
 impl Worker {
     /// A guest's request has arrived: when the volume's stages let it, it goes to the engine.
     pub(super) fn arrive(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
@@ -164,7 +161,7 @@ impl Worker {
             }
             DataRef::None => (None, 0),
         };
-        let background = data == DataRef::Copy;
+        let background = data == DataRef::Copy || live.engine.is_behind(data);
         let copies = matches!(data, DataRef::Copy | DataRef::CopyUp(_));
         let opening = self.opening_of(device.0);
         let handle = self.devices[device.index()]
@@ -175,6 +172,7 @@ impl Worker {
             io,
             kind,
             device: device.0,
+            start: handle.start,
             at,
             length,
             buf,
@@ -444,7 +442,7 @@ fn copies_memory(live: &LiveIo) -> bool {
 
 /// Reads and writes of a file in memory are copies: asking the kernel to do them asynchronously costs more than they do.
 fn copy_memory(file: &std::fs::File, live: &LiveIo, most: u64) -> Outcome {
-    let at = DATA_START + live.at + live.done;
+    let at = live.place();
     let from = live.from + live.done as usize;
     let range = from..from + most.min(live.length - live.done) as usize;
     let buf = live.buf.as_ref().expect("reads and writes have a buffer");

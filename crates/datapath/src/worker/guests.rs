@@ -10,6 +10,7 @@ use nbd::{
     Command, ErrorCode, HandshakeLimits, Progress, RequestFlags, RequestHeader, ServerHandshake,
     Session, WireError, decode_request,
 };
+use rustix::io::Errno;
 
 use crate::engine::{GuestOp, GuestRequest};
 use crate::io::{Buf, Op, Outcome};
@@ -79,9 +80,9 @@ pub(super) enum Stage {
 
 /// A write whose payload is being received into its own buffer.
 pub(super) struct Payload {
-    header: RequestHeader,
-    buf: Arc<Buf>,
-    filled: usize,
+    pub(super) header: RequestHeader,
+    pub(super) buf: Arc<Buf>,
+    pub(super) filled: usize,
 }
 
 pub(super) struct Connection {
@@ -90,16 +91,16 @@ pub(super) struct Connection {
     pub(super) tls: Option<Box<Channel>>,
     pub(super) stage: Stage,
     since_ns: u64,
-    input: Option<Arc<Buf>>,
-    start: usize,
-    end: usize,
-    payload: Option<Payload>,
+    pub(super) input: Option<Arc<Buf>>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) payload: Option<Payload>,
     /// Its next request waits until others are answered.
     paused: bool,
     /// Bytes of a refused write that are still to come and to be dropped.
-    skip: u64,
+    pub(super) skip: u64,
     /// The write whose bytes those are, and why it is refused: to be answered when they have come, as clients that are still sending look for no answer.
-    refused: Option<(u64, ErrorCode, &'static str)>,
+    pub(super) refused: Option<(u64, ErrorCode, &'static str)>,
     pub(super) receiving: bool,
     pub(super) out: VecDeque<Segment>,
     pub(super) waiting_writable: bool,
@@ -175,7 +176,12 @@ impl Worker {
         self.receive(connection);
     }
 
-    fn add_connection(&mut self, socket: OwnedFd, tls: Option<Box<Channel>>, stage: Stage) -> u32 {
+    pub(super) fn add_connection(
+        &mut self,
+        socket: OwnedFd,
+        tls: Option<Box<Channel>>,
+        stage: Stage,
+    ) -> u32 {
         self.connections.insert(Connection {
             socket: Arc::new(socket),
             tls,
@@ -202,7 +208,8 @@ impl Worker {
         let Some(c) = self.connections.get_mut(connection as usize) else {
             return;
         };
-        if !c.may_receive() {
+        let serving = matches!(c.stage, Stage::Serving { .. });
+        if !c.may_receive() || self.still && serving {
             return;
         }
         if c.tls.is_some() {
@@ -231,6 +238,8 @@ impl Worker {
             return self.remove_if_over(connection); // what came meanwhile is of no use
         }
         let n = match outcome {
+            // It was to be left alone for a while.
+            Err(Errno::CANCELED) => return self.receive(connection),
             Ok(0) | Err(_) => return self.close(connection),
             Ok(n) => n as usize,
         };
@@ -301,7 +310,7 @@ impl Worker {
     }
 
     /// Decodes what has been received.
-    fn decode(&mut self, connection: u32) {
+    pub(super) fn decode(&mut self, connection: u32) {
         loop {
             let Some(c) = self.connections.get_mut(connection as usize) else {
                 return;
@@ -309,6 +318,7 @@ impl Worker {
             let Some(input) = c.input.clone() else { return };
             match &mut c.stage {
                 Stage::Closing => return,
+                Stage::Serving { .. } if self.still => return,
                 Stage::Handshake(_) => {
                     if !self.handshake(connection, &input) {
                         return;
@@ -365,6 +375,10 @@ impl Worker {
             return false;
         };
         if home.worker == self.index {
+            if !self.admits(home.volume, &session) {
+                self.close(connection);
+                return false;
+            }
             let volume = home.volume.0;
             self.connections[connection as usize].stage = Stage::Serving { volume, session };
             return true;
@@ -580,6 +594,9 @@ impl Worker {
 
     /// Nothing more is read. The connection goes when its requests are done.
     pub(super) fn close(&mut self, connection: u32) {
+        if self.is_anothers(connection) {
+            return;
+        }
         let Some(c) = self.connections.get_mut(connection as usize) else {
             return;
         };

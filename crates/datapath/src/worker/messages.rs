@@ -24,8 +24,9 @@ use crate::stages::{Call, Served, Stages, StagesSetup, StagesStatus};
 use crate::tls::Channel;
 
 use super::answers::Segment;
+use super::holds::{Held, HoldRefusal};
 use super::volumes::LiveVolume;
-use super::{Inbox, RingOrder, Worker, WorkerSamples};
+use super::{HandedConnection, HandedWork, Inbox, RingOrder, Stillness, Worker, WorkerSamples};
 
 /// A volume to serve.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct VolumeSetup {
     pub limits: EngineLimits,
     /// A move to go on with.
     pub resume: Option<MoveOrder>,
+    /// The most that copies from the source of its import may take, if it has one; 0 is no limit.
+    pub import: Option<BytesPerSec>,
     /// What its stages begin with.
     pub stages: StagesSetup,
     /// Its latency objective.
@@ -87,6 +90,8 @@ pub enum Message {
     Device(Arc<Device>),
     /// A device that cannot be used any more. Guests are to be told that what they had not flushed there may be lost.
     DeviceLost(Arc<Device>),
+    /// A source to which a connection ended is what it was.
+    SourceIsTheSame(DeviceId),
     /// The store answers.
     Store(VolumeId, StoreReply),
     /// A flush of a device failed for somebody else.
@@ -102,6 +107,22 @@ pub enum Message {
     Rest(VolumeId, Sender<Result<u32, Fault>>),
     /// A volume that is at rest goes on; if that is said, its slots are others' too.
     GoOn(VolumeId, u32, bool),
+    /// Let nobody in who may write a volume, while none such is there; to be sent again until nothing is under way any more.
+    Hold(VolumeId, Sender<Result<Held, HoldRefusal>>),
+    /// Let everybody in again, once those who have read it are cut off.
+    Release(VolumeId, Sender<()>),
+    /// Moves of all volumes wait when their batches have ended, or go on.
+    HoldMoves(bool),
+    /// Takes no new requests of guests, or takes them again.
+    BeStill(bool),
+    /// How still it is.
+    HowStill(Sender<Stillness>),
+    /// Everything that another process has to know of volumes, and of the connections whose requests it can go on with.
+    HandOver(Sender<HandedWork>),
+    /// A connection that the process before this one has handed over.
+    Handed(Box<HandedConnection>),
+    /// A volume that was asked to come to rest goes on, whether it has.
+    NoRest(VolumeId),
     /// A question about a volume.
     Ask(VolumeId, Question, Sender<Result<Answer, String>>),
     /// How are all volumes? The time is when that was asked, in nanoseconds.
@@ -187,6 +208,9 @@ pub struct VolumeStatus {
     pub last_move: Option<LastMove>,
     /// Remote devices that are not connected now, by number.
     pub away: Vec<u16>,
+    /// Why its import does not go on, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import_waits: Option<String>,
 }
 
 /// How a move ended.
@@ -263,7 +287,7 @@ impl Worker {
                     .volumes
                     .get(volume.index())
                     .is_some_and(|v| v.as_ref().is_some_and(|v| v.detached.is_none()));
-                if served {
+                if served && self.admits(volume, &session) {
                     self.take_over(socket, tls, session, volume.0, &rest, unsent);
                 } else {
                     let open = &self.shared.connections;
@@ -280,6 +304,7 @@ impl Worker {
                 }
                 self.use_device(device);
             }
+            Message::SourceIsTheSame(device) => self.source_is_the_same(device),
             Message::DeviceLost(device) => {
                 self.drop_remote(device.id);
                 for live in self.volumes.iter_mut().flatten() {
@@ -290,6 +315,9 @@ impl Worker {
             Message::Store(volume, reply) => {
                 if let Some(live) = self.volumes[volume.index()].as_mut() {
                     live.engine.store_done(self.now_ns, reply);
+                    if !live.engine.copies_up() {
+                        live.copies_up.clear(); // the store is told of each that ends
+                    }
                     self.carry_out(volume.0);
                 }
             }
@@ -312,6 +340,18 @@ impl Worker {
             }
             Message::Rest(volume, answer) => self.rest(volume, answer),
             Message::GoOn(volume, rest, shared) => self.go_on(volume, rest, shared),
+            Message::Hold(volume, answer) => self.hold(volume, &answer),
+            Message::Release(volume, answer) => self.release(volume, &answer),
+            Message::NoRest(volume) => self.no_rest(volume),
+            Message::HoldMoves(held) => self.hold_moves(held),
+            Message::BeStill(still) => self.be_still(still),
+            Message::HowStill(sender) => {
+                let _ = sender.send(self.how_still()); // whoever asked may have gone
+            }
+            Message::HandOver(sender) => {
+                let _ = sender.send(self.hand_over()); // likewise
+            }
+            Message::Handed(connection) => self.take_handed(*connection),
             Message::Ask(volume, question, sender) => {
                 let answer = self.ask(volume, question);
                 let _ = sender.send(answer); // whoever asked may have gone
@@ -333,6 +373,10 @@ impl Worker {
         for (device, unflushed) in setup.lost {
             engine.device_lost(device, unflushed);
         }
+        if let Some(bandwidth) = setup.import {
+            engine.set_import_bandwidth(Some(bandwidth).filter(|b| b.0 > 0));
+            engine.wake(self.now_ns);
+        }
         if let Some(order) = setup.resume {
             engine
                 .start_move(self.now_ns, order, Others::UNKNOWN)
@@ -348,6 +392,7 @@ impl Worker {
             copy: None,
             copies_up: BTreeMap::new(),
             resting: None,
+            held: false,
             last_move: None,
             detached: None,
         });
@@ -381,6 +426,8 @@ impl Worker {
             return;
         }
         live.detached = Some((answer, open));
+        live.engine.stop_import(self.now_ns);
+        self.carry_out(volume.0);
         for connection in connections {
             self.close(connection);
         }
@@ -412,6 +459,7 @@ impl Worker {
         let rings = self.ring_guests_of(volume.0).len();
         let connections = self.connections_of(volume.0).len() + rings;
         let away = self.remotes_away();
+        let waits = self.import_waits(volume);
         let live = self
             .volumes
             .get_mut(volume.index())
@@ -423,6 +471,7 @@ impl Worker {
                 now_ns,
                 connections,
                 away,
+                waits,
             )))),
             Question::Elsewhere(order) => {
                 let map = live.engine.map();
@@ -514,6 +563,18 @@ impl Worker {
         }
     }
 
+    /// Why the import of a volume does not go on.
+    fn import_waits(&self, volume: VolumeId) -> Option<String> {
+        let live = self.volumes.get(volume.index())?.as_ref()?;
+        Some(match live.engine.import_status()?.trouble? {
+            Fault::Device(failure) => {
+                let IoFailure { device, op, errno } = self.failed_io(failure);
+                format!("{op} of {device} fails with {errno}")
+            }
+            fault => fault.to_string(),
+        })
+    }
+
     /// Tells everybody with data on a device that one of its flushes failed.
     pub(super) fn flush_failed(&mut self, volume: u32, failure: Failure) {
         for (index, live) in self.volumes.iter_mut().enumerate() {
@@ -530,7 +591,7 @@ impl Worker {
         }
     }
 
-    fn connections_of(&self, volume: u32) -> Vec<u32> {
+    pub(super) fn connections_of(&self, volume: u32) -> Vec<u32> {
         let of = |c: &super::guests::Connection| matches!(c.stage, super::guests::Stage::Serving { volume: v, .. } if v == volume);
         let all = self.connections.iter().filter(|(_, c)| of(c));
         all.map(|(i, _)| i as u32).collect()
@@ -549,7 +610,13 @@ fn outside(order: &MoveOrder, map: &VolumeMap) -> Result<(), String> {
     }
 }
 
-fn status(live: &LiveVolume, now_ns: u64, connections: usize, away: Vec<u16>) -> VolumeStatus {
+fn status(
+    live: &LiveVolume,
+    now_ns: u64,
+    connections: usize,
+    away: Vec<u16>,
+    import_waits: Option<String>,
+) -> VolumeStatus {
     let map = live.engine.map();
     let placed = map.holders().iter();
     VolumeStatus {
@@ -562,5 +629,6 @@ fn status(live: &LiveVolume, now_ns: u64, connections: usize, away: Vec<u16>) ->
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
         away,
+        import_waits,
     }
 }

@@ -15,6 +15,8 @@ mod answers;
 mod devices;
 mod direct;
 mod guests;
+mod handed;
+mod holds;
 mod messages;
 mod polling;
 mod remote;
@@ -45,6 +47,8 @@ use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
 use guests::{Connection, Guest};
+pub use handed::{HandedConnection, HandedSession, HandedWork, PLACE_BYTES, Stillness, place_of};
+pub use holds::{Held, HoldRefusal};
 pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
     VolumeStatus,
@@ -188,6 +192,10 @@ pub struct Worker {
     /// What its volumes use of their objectives, by device.
     slack: Vec<Slack>,
     stopping: bool,
+    /// Nothing new is begun for guests: their requests wait where they are.
+    still: bool,
+    /// Another process has been told of the connections that it can go on with: nothing is sent on them, and none is ended.
+    told: bool,
     next_tick_ns: u64,
     polling: Polling,
     /// Requests since it last had nothing to do.
@@ -231,6 +239,8 @@ impl Worker {
             zeroes: None,
             slack: vec![],
             stopping: false,
+            still: false,
+            told: false,
             next_tick_ns: 0,
             polling,
             arrived: 0,
@@ -280,17 +290,17 @@ impl Worker {
         let until_ns = time.map_or(u64::MAX, |t| began_ns.saturating_add(t.as_nanos() as u64));
         // What comes in crowds is done with less effort when more of it has come.
         let lone = std::mem::take(&mut self.arrived) <= LONE_MAX;
-        let (io, rings) = (&mut self.io, &self.rings);
+        let (io, rings, still) = (&mut self.io, &self.rings, self.still);
         let found = lone
             && self.polling.look(began_ns, until_ns, || {
                 io.poll(done)?;
-                let found = !done.is_empty() || rings.any_waiting();
+                let found = !done.is_empty() || !still && rings.any_waiting();
                 Ok::<_, std::io::Error>((clock::now_ns(), found))
             })?;
         if found {
             return Ok(());
         }
-        if self.arm_rings() {
+        if !self.still && self.arm_rings() {
             return self.io.poll(done);
         }
         let left = |_| Duration::from_nanos(until_ns.saturating_sub(clock::now_ns()));

@@ -15,13 +15,14 @@ use nbd::{
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use slab::Slab;
-use units::DeviceId;
+use units::{Bytes, DeviceId};
 
 use crate::client::{self, Connected};
 use crate::clock;
 use crate::device::{Device, Medium};
 use crate::engine::{Failure, Fault, IoKind};
 use crate::io::{Buf, Op, Outcome};
+use crate::keeper::{Keeper, ToKeeper};
 use crate::tls::{Channel, OUT_BYTES, TlsError};
 
 use super::answers::View;
@@ -46,6 +47,8 @@ pub(super) struct Remote {
     stale: u32,
     /// The device is lost, or was opened anew: this one is not connected to again.
     gone: bool,
+    /// The connection to a source ended: the keeper looks whether it is what it was, and opens it anew.
+    asked_about: bool,
 }
 
 struct Link {
@@ -149,6 +152,7 @@ impl Worker {
                 connecting: false,
                 stale: 0,
                 gone: false,
+                asked_about: false,
             });
             self.reconnect_remotes();
         }
@@ -158,7 +162,8 @@ impl Worker {
         let myself = self.peers.get(self.index);
         let Some(myself) = myself else { return };
         for (index, remote) in self.remotes.iter_mut().enumerate() {
-            if remote.gone || remote.link.is_some() || remote.connecting || remote.stale > 0 {
+            let ended = remote.gone || remote.asked_about;
+            if ended || remote.link.is_some() || remote.connecting || remote.stale > 0 {
                 continue;
             }
             let device = remote.device.clone();
@@ -215,6 +220,10 @@ impl Worker {
         }
         // A server that is away is asked again at the next tick.
         let Ok(connected) = connected else { return };
+        let size = Bytes(connected.session.export.size);
+        if !remote.device.may_have(size) {
+            return self.ask_about_source(index);
+        }
         let Connected {
             socket,
             tls,
@@ -235,6 +244,30 @@ impl Worker {
             data: None,
         });
         self.remote_receive(index);
+    }
+
+    /// What was copied and what is read have to be of one time: where the connection to a source ended, the keeper looks before there is
+    /// another.
+    fn ask_about_source(&mut self, index: usize) {
+        let remote = &mut self.remotes[index];
+        if remote.gone || !remote.device.is_source() {
+            return;
+        }
+        remote.asked_about = true;
+        let device = remote.device.clone();
+        if let Some(keeper) = &self.shared.keeper {
+            let broke = move |keeper: &mut Keeper| keeper.source_broke(&device);
+            let _ = keeper.send(ToKeeper::Do(Box::new(broke))); // it may have ended
+        }
+    }
+
+    /// What the keeper was asked about is what it was: it may be connected to again.
+    pub(super) fn source_is_the_same(&mut self, device: DeviceId) {
+        let same = |r: &&mut Remote| r.device.id == device && !r.gone;
+        for remote in self.remotes.iter_mut().filter(same) {
+            remote.asked_about = false;
+        }
+        self.reconnect_remotes();
     }
 
     /// Sends an I/O to a remote device.
@@ -605,5 +638,6 @@ impl Worker {
                 self.timers.at(over_ns, Due::Device(in_flight.io));
             }
         }
+        self.ask_about_source(index);
     }
 }

@@ -37,4 +37,14 @@ impl Worker {
             self.carry_out(volume.0);
         }
     }
+
+    /// Nobody wants it to rest any more.
+    pub(super) fn no_rest(&mut self, volume: VolumeId) {
+        let live = self.volumes.get_mut(volume.index());
+        if let Some(live) = live.and_then(Option::as_mut) {
+            live.resting = None;
+            live.engine.end_rest(self.now_ns);
+            self.carry_out(volume.0);
+        }
+    }
 }

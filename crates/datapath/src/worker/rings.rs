@@ -156,6 +156,17 @@ impl Rings {
         open.map(|(_, g)| g.volume)
     }
 
+    /// Whether a request of a ring, or a thread of one, waits for something.
+    pub(super) fn any_in_flight(&self) -> bool {
+        let busy = |live: &LiveRing| live.held.is_some() || !live.pending.is_empty();
+        !self.waiters.is_empty() || self.rings.iter().any(|(_, live)| busy(live))
+    }
+
+    /// How many guests are connected.
+    pub(super) fn connected(&self) -> usize {
+        self.guests.iter().filter(|(_, g)| !g.over).count()
+    }
+
     /// The worker ends: so do all conversations. Bytes of requests in flight.
     pub(super) fn let_go(&mut self) -> u64 {
         for (_, guest) in &self.guests {

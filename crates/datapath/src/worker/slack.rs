@@ -36,7 +36,7 @@ impl Worker {
             );
         }
         for v in 0..self.volumes.len() {
-            let to = |l: &LiveVolume| l.engine.move_target();
+            let to = |l: &LiveVolume| l.engine.move_target().or(l.engine.import_target());
             if let Some(to) = self.volumes[v].as_ref().and_then(to) {
                 let others = self.others(v, to);
                 let live = self.volumes[v].as_mut().expect("it was just looked at");

@@ -105,6 +105,22 @@ impl Timers {
         })
     }
 
+    /// Whether a request, or an I/O, waits here.
+    pub(super) fn any_in_flight(&self) -> bool {
+        let mut all = self.exact.iter().chain(&self.rough);
+        all.any(|e| !matches!(e.0.due, Due::Wake(_)))
+    }
+
+    /// The requests that stages hold back, whenever their time is, in its order.
+    pub(super) fn take_held_back(&mut self) -> Vec<Due> {
+        let all = std::mem::take(&mut self.rough).into_iter();
+        let held = |e: &Reverse<Entry>| matches!(e.0.due, Due::Submit { .. });
+        let (mut taken, rest): (Vec<_>, Vec<_>) = all.partition(held);
+        self.rough = rest.into();
+        taken.sort_by(|a, b| b.cmp(a));
+        taken.into_iter().map(|e| e.0.due).collect()
+    }
+
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<Due> {
         let due = if self.next_exact_ns() <= now_ns {
             self.exact.pop()

@@ -32,6 +32,8 @@ pub(super) struct LiveVolume {
     pub(super) copies_up: BTreeMap<u32, Arc<Buf>>,
     /// Who waits until it is at rest.
     pub(super) resting: Option<(u32, Sender<Result<u32, Fault>>)>,
+    /// It is read only: nobody is let in who may write ([`super::holds`]).
+    pub(super) held: bool,
     /// How the last move ended.
     pub(super) last_move: Option<super::LastMove>,
     /// Whoever waits for it to be let go, and how many connections were cut for it.
@@ -46,6 +48,8 @@ pub(super) struct LiveIo {
     pub(super) io: u32,
     pub(super) kind: IoKind,
     pub(super) device: u16,
+    /// The byte of its device's file that the device's data begins at.
+    pub(super) start: u64,
     pub(super) at: u64,
     pub(super) length: u64,
     pub(super) buf: Option<Arc<Buf>>,
@@ -70,7 +74,7 @@ pub(super) struct LiveIo {
 impl LiveIo {
     /// Where on its file the next byte is.
     pub(super) fn place(&self) -> u64 {
-        array::DATA_START + self.at + self.done
+        self.start + self.at + self.done
     }
 
     /// Bytes that are not done; of zeroes that are written, those of one buffer.

@@ -51,7 +51,10 @@ fn no_crash_loses_what_was_promised() {
         (tally.snapshots, 800),
         (tally.snapshots_deleted, 400),
         (tally.copied_up, 1_500),
-        (tally.restored, 1),
+        (tally.restored, 5),
+        (tally.arrived, 300),
+        (tally.imported, 40),
+        (tally.source_away, 5),
     ] {
         assert!(part >= least, "{tally:#?}");
     }

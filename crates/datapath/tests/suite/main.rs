@@ -5,6 +5,7 @@ mod devices;
 mod direct;
 mod evidence;
 mod guards;
+mod holds;
 mod objectives;
 mod samples;
 mod snapshots;

@@ -287,7 +287,7 @@ fn what_is_shared_is_written_only_when_it_is_alone() {
         slot: 7,
     };
     let before = Location { device, slot: 0 };
-    assert_eq!(map.copied_up(0, slot), before);
+    assert_eq!(map.copied_up(0, Some(slot)), before);
     assert_eq!(map.holders(), [(device, 3), (other, 1)]);
     assert_eq!(map.submit(write, &mut out), needs(1, 2));
     // One that nobody else has any more stays where it is.

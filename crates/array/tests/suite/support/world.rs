@@ -370,6 +370,7 @@ pub fn volume(id: u32, extents: u64) -> VolumeRecord {
         class: "default".into(),
         health: Health::Whole,
         snapshot: None,
+        source: None,
     }
 }
 

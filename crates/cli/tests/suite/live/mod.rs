@@ -19,6 +19,14 @@ pub struct Running {
     rest: Option<BufReader<std::process::ChildStdout>>,
 }
 
+/// Sends a signal.
+pub fn signal(pid: u32, which: &str) {
+    let sent = Command::new("kill")
+        .args([which, &pid.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -52,9 +60,35 @@ impl Running {
 
     /// Asks it to read its configuration anew.
     pub fn hang_up(&self) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-HUP", &pid]).status();
-        assert!(sent.unwrap().success());
+        signal(self.child.id(), "-HUP");
+    }
+
+    /// Asks it to start a successor: that one's pid.
+    pub fn is_succeeded(&self) -> u32 {
+        signal(self.child.id(), "-USR2");
+        let own = self.child.id().to_string();
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            assert!(Instant::now() < until, "there is no successor");
+            let all = std::fs::read_dir("/proc").unwrap().flatten();
+            let mut pids = all.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+            let parent = |pid: u32| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+                // Behind the name, which may have anything in it: the state, and the parent.
+                let (_, rest) = stat.rsplit_once(") ")?;
+                rest.split(' ').nth(1).map(str::to_owned)
+            };
+            if let Some(pid) = pids.find(|pid| parent(*pid).as_ref() == Some(&own)) {
+                return pid;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until it has ended by itself, and well.
+    pub fn ends(mut self) {
+        let ended = self.child.wait().unwrap();
+        assert!(ended.success(), "{ended}");
     }
 
     /// Ends it in order; what it printed at the end.

@@ -43,6 +43,9 @@ fn units_are_told_when_serving_works() {
         for line in ["\nWatchdogSec=1min\n", "\nTimeoutStartSec=infinity\n"] {
             assert_eq!(text.contains(line), serves, "{unit}: {line}");
         }
+        // Servers of images that are imported are needed until what is under way has ended.
+        let serves = text.contains("\nKillMode=mixed\n");
+        assert_eq!(serves, unit != "terrace-agent", "{unit}");
     }
 }
 

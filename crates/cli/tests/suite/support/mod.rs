@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod checking;
 pub mod kvm;
 pub mod machine_host;
 
@@ -19,6 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Site {
     pub dir: TempDir,
     server: Option<Child>,
+    /// A socket to tell of what goes on, as a service manager has.
+    pub notify: Option<PathBuf>,
 }
 
 impl Site {
@@ -55,6 +58,7 @@ impl Site {
         Self {
             dir: dir.unwrap(),
             server: None,
+            notify: None,
         }
     }
 
@@ -75,6 +79,9 @@ impl Site {
         command
             .env("TERRACE_ARRAY", self.path("array"))
             .env("NO_COLOR", "1");
+        if let Some(socket) = &self.notify {
+            command.env("NOTIFY_SOCKET", socket);
+        }
         command.args(args);
         command
     }
@@ -104,7 +111,8 @@ impl Site {
         assert!(self.server.is_none());
         let listen = format!("unix:{}", self.socket().display());
         let args = [&["volume", "export", "--listen", &listen], more].concat();
-        let log = std::fs::File::create(self.path("server.log")).unwrap();
+        drop(std::fs::File::create(self.path("server.log")).unwrap());
+        let log = self.to_log();
         let child = self
             .command(&args)
             .stdout(Stdio::from(log.try_clone().unwrap()))
@@ -122,6 +130,63 @@ impl Site {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Begins to take over from the server; more arguments for `volume export`. What it says goes to the log.
+    pub fn begin_to_take_over(&self, more: &[&str]) -> Child {
+        let listen = format!("unix:{}", self.socket().display());
+        let args = [
+            &["volume", "export", "--take-over", "--listen", &listen],
+            more,
+        ]
+        .concat();
+        let log = self.to_log();
+        let mut command = self.command(&args);
+        command
+            .stdout(Stdio::from(log.try_clone().unwrap()))
+            .stderr(Stdio::from(log));
+        command.spawn().unwrap()
+    }
+
+    /// Takes over from the server, which ends by itself.
+    pub fn take_over(&mut self, more: &[&str]) {
+        let mut new = self.begin_to_take_over(more);
+        let until = Instant::now() + PATIENCE;
+        let ended = loop {
+            let old = self.server.as_mut().expect("served");
+            if let Some(ended) = old.try_wait().unwrap() {
+                break ended;
+            }
+            let goes_on = new.try_wait().unwrap().is_none() && Instant::now() < until;
+            assert!(goes_on, "it is not taken over: {}", self.log());
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        self.server = Some(new);
+        assert!(ended.success(), "{}", self.log());
+    }
+
+    /// Waits until all copies of the map are kept up to date: that is made sure of after a start.
+    pub fn copies_are_current(&self) {
+        let until = Instant::now() + PATIENCE;
+        let current = |site: &Self| {
+            let copies = site.json(&["array", "copies"]);
+            let copies = copies["copies"].as_array().unwrap();
+            copies.iter().all(|c| c["state"] == "current")
+        };
+        while !current(self) {
+            assert!(Instant::now() < until, "{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The process that serves, to look after it.
+    pub fn server_mut(&mut self) -> &mut Option<Child> {
+        &mut self.server
+    }
+
+    fn to_log(&self) -> std::fs::File {
+        let mut options = std::fs::File::options();
+        options.append(true).open(self.path("server.log")).unwrap()
     }
 
     pub fn log(&self) -> String {
@@ -190,6 +255,16 @@ impl Site {
             .parse::<u64>()
             .unwrap()
             / 1024
+    }
+}
+
+/// A program that does not outlive its test.
+pub struct KillOnDrop(pub Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended
+        let _ = self.0.wait();
     }
 }
 

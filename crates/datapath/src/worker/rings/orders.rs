@@ -13,6 +13,7 @@ use super::{Durability, LiveRing, RingGuest, RingGuestSetup, RingOrder, RingSetu
 use crate::engine::{Fault, GuestOp, GuestRequest};
 use crate::io::{Op, close_elsewhere};
 use crate::worker::guests::{AnswerTo, Guest};
+use crate::worker::volumes::LiveVolume;
 use crate::worker::{Token, Worker};
 
 impl Worker {
@@ -52,7 +53,9 @@ impl Worker {
 
     fn welcome_ring_guest(&mut self, setup: RingGuestSetup) {
         let live = self.volumes.get(setup.volume.index());
-        let served = live.is_some_and(|v| v.as_ref().is_some_and(|v| v.detached.is_none()));
+        // Guests with rings write.
+        let admits = |v: &LiveVolume| v.detached.is_none() && !v.held;
+        let served = live.is_some_and(|v| v.as_ref().is_some_and(admits));
         let guest = served.then(|| {
             self.rings.guests.insert(RingGuest {
                 cached: 0,

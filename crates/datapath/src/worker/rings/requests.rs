@@ -55,7 +55,9 @@ impl Worker {
         let mut awake = std::mem::take(&mut self.rings.awake);
         for ring in &awake {
             self.publish(*ring);
-            self.take_requests(*ring);
+            if !self.still {
+                self.take_requests(*ring);
+            }
             // What needed no I/O.
             self.publish(*ring);
         }

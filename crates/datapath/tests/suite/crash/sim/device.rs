@@ -140,10 +140,9 @@ impl SlotSpace for SimDevice {
     }
 
     fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
-        let block = superblock.encode();
         let mut there = vec![0; SUPERBLOCKS_BYTES];
         self.disk.read(self.head, &mut there)?;
-        for at in superblock.places_to_write(&there) {
+        for (at, block) in superblock.writes(&there) {
             let at = self.head + at;
             if self.chance(self.faults.io) {
                 return Err(io::Error::other(

@@ -199,7 +199,11 @@ impl Life<'_> {
         let done = !fails || self.rng.below(2) == 0;
         let live = self.ios.get_mut(&io).expect("it was started");
         let device = live.device.clone().expect("it has pieces");
-        if self.faults.write_back > 0 && device.chance(self.faults.write_back) {
+        let is_source = super::sources::is_source(live.request.device);
+        if is_source && live.request.kind != IoKind::Read {
+            panic!("a source is written to: {:?}", live.request);
+        }
+        if !is_source && self.faults.write_back > 0 && device.chance(self.faults.write_back) {
             device.lose();
             device.loss_pending.store(true, Ordering::Relaxed);
         }
@@ -208,7 +212,7 @@ impl Life<'_> {
                 live,
                 piece,
                 &device,
-                &self.plan.devices[live.request.device.index()],
+                self.plan.devices.get(live.request.device.index()),
             )
         } else {
             Ok(())
@@ -320,7 +324,7 @@ impl Life<'_> {
                     let begun = &part.bytes[..some as usize * SECTOR];
                     let _ = device.disk.write(part.step.at, begun);
                 } else if live.request.kind != IoKind::Flush {
-                    let _ = execute(&mut live, piece, &device, &self.plan.devices[i]);
+                    let _ = execute(&mut live, piece, &device, self.plan.devices.get(i));
                 }
             }
         }
@@ -332,7 +336,7 @@ fn execute(
     live: &mut SimIo,
     piece: usize,
     device: &super::device::SimDevice,
-    plan: &super::plan::DevicePlan,
+    plan: Option<&super::plan::DevicePlan>,
 ) -> Result<(), String> {
     if live.by_buffer.is_some() {
         return execute_by_buffer(live, device);
@@ -351,7 +355,7 @@ fn execute(
                 false => Ok(()),
             }
         }
-        IoKind::Discard if plan.ignores_discards => Ok(()),
+        IoKind::Discard if plan.is_some_and(|p| p.ignores_discards) => Ok(()),
         IoKind::Zero | IoKind::ZeroAllocated | IoKind::Discard => {
             disk.zero(at, length).map_err(text)
         }

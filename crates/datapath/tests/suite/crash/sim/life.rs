@@ -303,7 +303,20 @@ impl<'a> Life<'a> {
         let lossy = before.iter().any(|d| d.lossy.load(Ordering::Relaxed));
         let devices =
             (0..plan.devices.len() as u16).map(|i| keeper.devices.get(&DeviceId(i)).cloned());
-        let devices: Vec<Option<Arc<SimDevice>>> = devices.collect();
+        let mut devices: Vec<Option<Arc<SimDevice>>> = devices.collect();
+        let mut sources_away = vec![];
+        for (volume, source) in plan.sources.iter().enumerate() {
+            let size = plan.volumes[volume];
+            let imports = keeper.volumes[&VolumeId(volume as u32)].source.is_some();
+            let away = faults.io > 0 && imports && rng.below(5) == 0;
+            tally.source_away += u64::from(away);
+            if away {
+                sources_away.push(volume);
+            }
+            let seed = seed ^ 0x50 ^ volume as u64;
+            let source = source.as_ref().filter(|_| imports && !away);
+            devices.push(source.map(|s| s.device(volume, size, seed, faults)));
+        }
         let mut engines = vec![];
         for i in 0..plan.volumes.len() {
             // It may have grown since.
@@ -318,7 +331,14 @@ impl<'a> Life<'a> {
                 ),
                 Err(error) => return Err(wrong(&error)),
             };
-            engines.push(engine_of(map, plan, &keeper));
+            let mut engine = engine_of(map, plan, &keeper);
+            if let Some(source) = &plan.sources[i] {
+                engine.set_import_bandwidth(source.bandwidth);
+            }
+            if sources_away.contains(&i) {
+                engine.device_lost(super::sources::number(i), false);
+            }
+            engines.push(engine);
         }
         tally.lost_at_start += keeper.lost.len() as u64;
         let lost = keeper.lost.values();
@@ -355,8 +375,13 @@ impl<'a> Life<'a> {
             next_event: 0,
             ios: BTreeMap::new(),
             next_io: 0,
-            direct: plan.devices.iter().map(|d| d.direct).collect(),
-            openings: vec![0; plan.devices.len()],
+            direct: plan
+                .devices
+                .iter()
+                .map(|d| d.direct)
+                .chain(plan.sources.iter().map(|_| None))
+                .collect(),
+            openings: vec![0; plan.devices.len() + n],
             growing: vec![None; n],
             order: Order::default(),
             numbers: vec![],
@@ -395,6 +420,10 @@ impl<'a> Life<'a> {
             life.tally.resumed_of_extents += u64::from(record.extents.is_some());
             life.watch_move(record.volume.index(), &order);
             life.settle(record.volume.index()).map_err(|e| wrong(&e))?;
+        }
+        for volume in 0..n {
+            life.engines[volume].wake(1);
+            life.settle(volume).map_err(|e| wrong(&e))?;
         }
         Ok(life)
     }
@@ -436,7 +465,7 @@ impl<'a> Life<'a> {
             self.after(order_ns, Event::Order(volume));
         }
         self.after(1_000_000, Event::Idle);
-        for i in 0..self.devices.len() {
+        for i in 0..self.plan.devices.len() {
             if self.devices[i].is_none() && self.rng.below(2) == 0 {
                 let wait_ns = self.some(50_000_000);
                 self.after(wait_ns, Event::Back(i));
@@ -561,6 +590,10 @@ impl<'a> Life<'a> {
                     Effect::Store(request) => {
                         let copied_up = matches!(request, StoreRequest::CopyUp { .. });
                         self.tally.copied_up += u64::from(copied_up);
+                        if let StoreRequest::Arrive { places, .. } = &request {
+                            self.tally.arrived += places.len() as u64;
+                        }
+                        self.tally.imported += u64::from(request == StoreRequest::Imported);
                         let answers =
                             !matches!(request, StoreRequest::Free { .. } | StoreRequest::MoveOver);
                         self.store_owes += u64::from(answers);

@@ -19,6 +19,7 @@ mod orders;
 mod plan;
 mod rings;
 mod snapshots;
+mod sources;
 mod stays;
 mod world;
 
@@ -65,6 +66,12 @@ pub struct Tally {
     pub snapshots_deleted: u64,
     /// Volumes that were made what a snapshot of them was.
     pub restored: u64,
+    /// Extents that were imported, behind guests.
+    pub arrived: u64,
+    /// Volumes of which all was imported.
+    pub imported: u64,
+    /// Starts without the source of an import.
+    pub source_away: u64,
     /// Volumes that could not be brought to rest in time.
     pub restless: u64,
     /// Extents that were given slots of their own.

@@ -158,6 +158,15 @@ impl Oracle {
         }
     }
 
+    /// It has held these sectors since before everything.
+    pub fn holds(&mut self, sectors: &[bool], value: u64) {
+        for (versions, holds) in self.sectors.iter_mut().zip(sectors) {
+            if *holds {
+                *versions = vec![Version::settled(value, 0, true)];
+            }
+        }
+    }
+
     /// It has more sectors from now on, never written.
     pub fn grow(&mut self, size: u64) {
         let sectors = (size as usize / SECTOR).max(self.sectors.len());

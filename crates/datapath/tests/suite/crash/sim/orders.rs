@@ -77,7 +77,8 @@ impl Life<'_> {
         let from = self.keeper.volumes[&id].size;
         let to = Bytes(from.0 + (1 + self.rng.below(200)) * super::oracle::SECTOR as u64);
         let engine = &self.engines[volume];
-        if self.growing[volume].is_some() || engine.rests() || engine.copies_up() {
+        let imports = self.keeper.volumes[&id].source.is_some();
+        if self.growing[volume].is_some() || engine.rests() || engine.copies_up() || imports {
             return Ok(());
         }
         self.oracles[volume].grow(to.0);
@@ -112,6 +113,9 @@ impl Life<'_> {
         let durable = self.keeper.commit(&[Change::SetVolume(record.clone())]);
         self.look_at_disks();
         self.tell_failures();
+        if self.tally.trace {
+            eprintln!("  volume {volume} has {to}: {durable:?}");
+        }
         if durable.is_ok() && !self.crashed {
             self.tally.grown += 1;
             self.keeper.volumes.insert(id, record);

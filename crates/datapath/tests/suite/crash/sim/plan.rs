@@ -6,6 +6,8 @@ use datapath::EngineLimits;
 use datapath::direct::Alignment;
 use units::Bytes;
 
+use super::sources::SourcePlan;
+
 /// Size of an extent: the least that an array may have, so that many fit in memory.
 pub const EXTENT: u64 = 64 << 10;
 
@@ -101,6 +103,8 @@ pub struct Plan {
     pub tampering: Tampering,
     /// Of a thousand lives, how many end in good order.
     pub closes: u64,
+    /// Which of the volumes are imported.
+    pub sources: Vec<Option<SourcePlan>>,
     /// Whether snapshots are taken.
     pub snapshots: bool,
     /// Once there are two copies of the map, one of them is missing for a life, and the other one for the next, and neither start comes to
@@ -170,15 +174,22 @@ impl Plan {
             .map(|_| (rng.below(3) == 0).then(|| rng.below(3) == 0))
             .collect();
         let snapshots = rng.below(2) == 0;
+        let sources = volumes.iter();
+        let sources = sources
+            .map(|size| (rng.below(3) == 0).then(|| SourcePlan::of(rng, *size)))
+            .collect();
+        let import_piece = Bytes([16 << 10, 64 << 10, 1 << 20][rng.below(3) as usize]);
         Self {
             volumes,
             snapshots,
+            sources,
             rings,
             devices,
             limits: EngineLimits {
                 timeout_ns: TIMEOUT_NS,
                 copy_chunk: Bytes([8 << 10, 16 << 10, 64 << 10][rng.below(3) as usize]),
                 batch: Bytes(EXTENT * (1 + rng.below(4))),
+                import_piece,
             },
             rounds: 2 + rng.below(3) + 3 * u64::from(alternates),
             requests: 40 + rng.below(160),

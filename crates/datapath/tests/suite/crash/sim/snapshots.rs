@@ -6,7 +6,7 @@ use units::VolumeId;
 
 use super::life::{Event, Life, engine_of};
 use super::oracle::SECTOR;
-use super::plan::EXTENT;
+use super::plan::{DEVICES, EXTENT};
 
 /// Snapshots of a volume at a time: there must be space.
 const MOST: usize = 2;
@@ -27,6 +27,12 @@ pub struct Kept {
 impl Life<'_> {
     /// Something about snapshots of a volume.
     pub(super) fn order_snapshot(&mut self, volume: usize) -> Result<(), String> {
+        if self.keeper.volumes[&VolumeId(volume as u32)]
+            .source
+            .is_some()
+        {
+            return Ok(()); // refused
+        }
         let of_this = self.snapshots.iter().filter(|k| k.of == volume);
         let ids: Vec<VolumeId> = of_this
             .filter(|k| k.sure && !k.going)
@@ -96,12 +102,20 @@ impl Life<'_> {
                 }),
                 ..before
             };
+            let held = self.keeper.is_held(); // then it is refused
             let done = self.keeper.take_snapshot(record);
             self.look_at_disks();
             self.tell_failures();
             shared = done.is_ok() || self.keeper.is_held();
+            if self.tally.trace {
+                let doubt = self.keeper.is_held();
+                eprintln!(
+                    "  snapshot {}, {size} bytes: {done:?}, in doubt: {doubt}",
+                    id.0
+                );
+            }
             self.tally.snapshots += u64::from(done.is_ok());
-            if shared || self.crashed {
+            if (shared || self.crashed) && !held {
                 // One that was there with its number is gone by now, whatever was known of that.
                 self.snapshots.retain(|k| k.id != id);
                 self.snapshots.push(Kept {
@@ -127,6 +141,9 @@ impl Life<'_> {
         self.tell_failures();
         let at = self.snapshots.iter().position(|k| k.id == id);
         let at = at.expect("it was chosen of these");
+        if self.tally.trace {
+            eprintln!("  snapshot {} is deleted: {done:?}", id.0);
+        }
         match done {
             Ok(()) => {
                 self.tally.snapshots_deleted += 1;
@@ -149,17 +166,17 @@ impl Life<'_> {
             let goes_on = guest.is_some_and(|g| !g.kept.is_empty());
             let all = self.keeper.map.moves().map_err(|e| e.to_string())?;
             let moves = all.iter().any(|m| m.volume == of);
-            let mut known = self.snapshots.iter().filter(|k| k.of == volume && !k.going);
-            let wanted = self.rng.below(4) == 0 && !goes_on && !moves;
-            let Some(kept) = known.next().filter(|_| wanted) else {
-                continue;
-            };
-            let same = self.keeper.volumes[&kept.id].size == size;
-            let known = kept.sectors.iter().all(Option::is_some);
-            let there = self.devices.iter().all(Option::is_some);
-            if !same || !known || !there {
+            let there = self.devices.iter().take(DEVICES).all(Option::is_some);
+            if goes_on || moves || !there || self.rng.below(3) == 0 {
                 continue;
             }
+            let whole = |k: &&Kept| {
+                let same = self.keeper.volumes[&k.id].size == size;
+                k.of == volume && !k.going && same && k.sectors.iter().all(Option::is_some)
+            };
+            let Some(kept) = self.snapshots.iter().find(whole) else {
+                continue;
+            };
             let done = self.keeper.restore_snapshot(kept.id);
             let sectors = kept.sectors.iter().flatten();
             let bytes: Vec<u8> = sectors.flatten().copied().collect();
@@ -190,6 +207,9 @@ impl Life<'_> {
         let mut sectors = vec![];
         for (extent, at) in (0..).zip(places) {
             let begin: u64 = extent * EXTENT;
+            if begin >= size {
+                break; // the map has grown, and the keeper does not know it yet
+            }
             let mut bytes = vec![0; EXTENT.min(size - begin) as usize];
             let device = at.map(|at| self.devices[at.device.index()].as_ref());
             if let (Some(at), Some(Some(device))) = (at, device) {
@@ -219,7 +239,8 @@ impl Life<'_> {
             let size = there(kept.id).expect("as above").size.0;
             let found = self.sectors_of(kept.id, size)?;
             if found.len() != kept.sectors.len() {
-                return Err(format!("snapshot {} has another size", kept.id.0));
+                let (id, was, is) = (kept.id.0, kept.sectors.len(), found.len());
+                return Err(format!("snapshot {id} had {was} sectors, and has {is}"));
             }
             for (at, (found, kept_sector)) in found.iter().zip(&kept.sectors).enumerate() {
                 if let (Some(found), Some(was)) = (found, kept_sector)

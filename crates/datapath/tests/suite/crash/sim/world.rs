@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use algo::{Rng, mix};
 use array::{
-    Array, ArrayId, Change, DeviceKind, DeviceRecord, Health, SecondCopy, TierRecord, VolumeRecord,
+    Array, ArrayId, Change, DeviceKind, DeviceRecord, Health, SecondCopy, Superblock, TierRecord,
+    VolumeRecord,
 };
 use crashdisk::CrashDisk;
 use datapath::AcceptLoss;
@@ -19,6 +20,7 @@ use super::life::{Life, NotStarted};
 use super::oracle::{Crash, Oracle, SECTOR, Whereabouts, fill};
 use super::plan::{EXTENT, Faults, Plan, Tampering};
 use super::rings::RingGuest;
+use super::sources::{BEFORE, is_source};
 use super::stays;
 
 /// Steps of a life at rest, at most: a second of them is thousands.
@@ -35,6 +37,11 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         .zip(&plan.volumes)
         .map(|(v, s)| Oracle::new(v, *s))
         .collect();
+    for ((oracle, source), size) in oracles.iter_mut().zip(&plan.sources).zip(&plan.volumes) {
+        if let Some(source) = source {
+            oracle.holds(&source.sectors(*size), BEFORE);
+        }
+    }
     let rings = || plan.rings.iter().map(|through| through.map(RingGuest::new));
     let mut guests: Vec<Option<RingGuest>> = rings().collect();
     let mut snapshots = vec![];
@@ -76,7 +83,9 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             true => Tampering::default(),
             false => plan.tampering,
         };
-        let mut found = past.tamper(tampering, &maps, &disks, &stamped, &mut rng, tally);
+        let newest = of_last_membership(&disks, &plan);
+        let devices: Vec<_> = stamped.iter().copied().zip(newest).collect();
+        let mut found = past.tamper(tampering, &maps, &disks, &devices, &mut rng, tally);
         if faults.stamps {
             tally.copies_missing += 1;
             found.maps[alone] = None;
@@ -251,6 +260,23 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
+/// Which devices carry the stamp of the latest membership that any of them does.
+fn of_last_membership(disks: &[CrashDisk], plan: &Plan) -> Vec<bool> {
+    let generation = |(disk, device): (&CrashDisk, &super::plan::DevicePlan)| {
+        let mut head = vec![0; array::SUPERBLOCKS_BYTES];
+        let at = u64::from(device.slots) * EXTENT;
+        let read = disk.killed().read(at, &mut head);
+        let found = read.is_ok().then(|| Superblock::decode_both(&head));
+        found.and_then(Result::ok).map(|found| found.stamp)
+    };
+    let stamps: Vec<_> = disks.iter().zip(&plan.devices).map(generation).collect();
+    let last = stamps.iter().max().copied().flatten();
+    stamps
+        .iter()
+        .map(|s| *s == last && last.is_some())
+        .collect()
+}
+
 fn states(maps: &[Option<CrashDisk>; 2]) -> [Option<array::MapState>; 2] {
     maps.each_ref().map(|disk| {
         let array = Array::open_on(disk.as_ref()?.killed()).ok()?;
@@ -316,12 +342,14 @@ impl Past {
         self.disks.push(disks.iter().map(copy).collect());
     }
 
-    /// The oldest state of a copy that has an array in it, and a device that knows better: one that guests were let in with since.
-    fn old_copy(&self, i: usize, stamped: &[Option<usize>]) -> Option<(CrashDisk, usize)> {
+    /// The oldest state of a copy that has an array in it, and a device that knows better: one that guests were let in with since, and that is of
+    /// the last membership. (The other copy may have been dropped before that, and know no more than a device that was.)
+    fn old_copy(&self, i: usize, devices: &[(Option<usize>, bool)]) -> Option<(CrashDisk, usize)> {
         let states = self.maps.iter().map(|maps| maps[i].as_ref());
         let mut whole = states.map(|disk| disk.filter(|d| Array::open_on(d.killed()).is_ok()));
         let life = whole.position(|disk| disk.is_some())?;
-        let device = stamped.iter().position(|s| *s >= Some(life))?;
+        let knows = |(stamped, newest): &(Option<usize>, bool)| *stamped >= Some(life) && *newest;
+        let device = devices.iter().position(knows)?;
         Some((self.maps[life][i].as_ref()?.killed(), device))
     }
 
@@ -330,7 +358,7 @@ impl Past {
         odds: Tampering,
         maps: &[Option<CrashDisk>; 2],
         disks: &[CrashDisk],
-        stamped: &[Option<usize>],
+        known: &[(Option<usize>, bool)],
         rng: &mut Rng,
         tally: &mut Tally,
     ) -> Found {
@@ -356,7 +384,7 @@ impl Past {
                 tally.copies_missing += u64::from(map.is_some());
                 found.maps[i] = None;
             } else if hits(odds.copy_old)
-                && let Some((old, device)) = self.old_copy(i, stamped)
+                && let Some((old, device)) = self.old_copy(i, known)
             {
                 // Old states of everything at once nobody can tell from the last one.
                 found.disks[device] = Some(disks[device].clone());
@@ -416,7 +444,7 @@ fn create(plan: &Plan, disk: &CrashDisk) -> Result<(), array::ArrayError> {
         changes.push(Change::AddDevice(device_record(i, device)));
     }
     for (i, size) in (0..).zip(&plan.volumes) {
-        changes.push(Change::AddVolume(VolumeRecord {
+        let record = VolumeRecord {
             id: VolumeId(i),
             name: format!("volume{i}"),
             size: Bytes(*size),
@@ -424,7 +452,12 @@ fn create(plan: &Plan, disk: &CrashDisk) -> Result<(), array::ArrayError> {
             class: "any".into(),
             health: Health::Whole,
             snapshot: None,
-        }));
+            source: None,
+        };
+        changes.push(match &plan.sources[i as usize] {
+            None => Change::AddVolume(record),
+            Some(source) => source.change(i as usize, record),
+        });
     }
     array.commit(&changes)
 }
@@ -465,7 +498,8 @@ impl Life<'_> {
         let mut owners = BTreeMap::new();
         let maps = self.engines.iter().map(|e| e.map());
         let of_engines = maps.flat_map(|map| (0..map.extents()).filter_map(|e| map.location(e)));
-        for at in of_engines.chain(of_snapshots.iter().copied()) {
+        let all = of_engines.chain(of_snapshots.iter().copied());
+        for at in all.filter(|at| !is_source(at.device)) {
             *owners.entry(at).or_insert(0) += 1;
         }
         for (at, count) in &owners {
@@ -615,7 +649,8 @@ impl Life<'_> {
                 }
             }
             self.tally.failed = failed;
-            let size = self.engines[volume].map().size().0;
+            // As guests are told: the engine knows more already where what a volume was to grow by could not be zeroed.
+            let size = self.keeper.volumes[&VolumeId(volume as u32)].size.0;
             let mut lost = 0;
             for offset in (0..size).step_by(EXTENT as usize) {
                 // What is lost must fail, and nothing else.
@@ -639,6 +674,10 @@ impl Life<'_> {
                 ));
             }
             self.tally.failed = failed;
+            let import = self.engines[volume].import_status();
+            if let Some(import) = import.filter(|i| i.trouble.is_none() && i.left > 0) {
+                return Err(format!("{} extents are not imported", import.left));
+            }
         }
         self.check_snapshots()?;
         self.space_adds_up()

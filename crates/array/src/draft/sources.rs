@@ -1,0 +1,114 @@
+//! Volumes that are imported: what is not there yet has places at their sources.
+
+use redb::ReadableTable;
+use units::{DeviceId, VolumeId};
+use volume::Location;
+
+use super::Draft;
+use crate::commit::{Failure, store};
+use crate::read::{each, each_extent};
+use crate::record::VolumeRecord;
+use crate::refusal::Refusal;
+use crate::tables::{extent_key, keys_of, seal_extent, split_key};
+
+fn refuse(volume: VolumeId, why: impl Into<String>) -> Failure {
+    let (volume, why) = (volume.0, why.into());
+    Failure::Refused(Refusal::Source { volume, why })
+}
+
+impl Draft<'_> {
+    pub(super) fn import(
+        &mut self,
+        record: &VolumeRecord,
+        extents: &[(u32, u32)],
+    ) -> Result<(), Failure> {
+        let id = record.id;
+        let Some(source) = &record.source else {
+            return Err(refuse(id, "it has no source"));
+        };
+        if self.devices.get(source.device.0).map_err(store)?.is_some() {
+            let why = format!("its source has the number of device {}", source.device.0);
+            return Err(refuse(id, why));
+        }
+        self.is_no_source(source.device, Some(id))?;
+        self.id_is_free(id)?;
+        self.put_volume(record)?;
+        let count = record.extents(self.extent);
+        let mut next = 0;
+        // In order, and nothing of the volume is there: whole pages are filled.
+        let end = std::ops::Bound::Included(*keys_of(id).end());
+        let mut cursor = self.extents.upper_bound_mut(end).map_err(store)?;
+        for (first, end) in extents {
+            if *first < next || first >= end || u64::from(*end) > count {
+                let why = format!("extents {first} to {end} of {count}, after {next}");
+                return Err(refuse(id, why));
+            }
+            next = *end;
+            for extent in *first..*end {
+                let key = extent_key(id, extent);
+                let at = Location {
+                    device: source.device,
+                    slot: extent,
+                };
+                let sealed = seal_extent(key, at);
+                cursor.insert_before(key, &sealed).map_err(store)?;
+            }
+        }
+        cursor.close().map_err(store)
+    }
+
+    /// A number is not that of a source of another volume.
+    pub(super) fn is_no_source(
+        &self,
+        device: DeviceId,
+        but: Option<VolumeId>,
+    ) -> Result<(), Failure> {
+        let mut refusal = None;
+        each::<VolumeRecord>(&self.volumes, |_, found| {
+            let found = found?;
+            let is = found.source.as_ref().is_some_and(|s| s.device == device);
+            if is && Some(found.id) != but {
+                let why = format!("its source has the number {}", device.0);
+                refusal = Some(refuse(found.id, why));
+            }
+            Ok(())
+        })?;
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// A volume keeps its source until nothing is there.
+    pub(super) fn source_is_kept(
+        &self,
+        before: &VolumeRecord,
+        after: &VolumeRecord,
+    ) -> Result<(), Failure> {
+        let number = |v: &VolumeRecord| v.source.as_ref().map(|s| s.device);
+        let Some(source) = number(before) else {
+            return match number(after) {
+                None => Ok(()),
+                Some(_) => Err(refuse(after.id, "it is there already")),
+            };
+        };
+        match number(after) {
+            Some(same) if same == source => Ok(()),
+            Some(_) => Err(refuse(after.id, "its source keeps its number")),
+            None => {
+                let mut left = None;
+                each_extent(&self.extents, keys_of(after.id), |key, at| {
+                    // One that cannot be read may be there.
+                    if left.is_none() && at.is_ok_and(|at| at.device == source) {
+                        left = Some(split_key(key).1);
+                    }
+                    Ok(())
+                })?;
+                match left {
+                    None => Ok(()),
+                    Some(extent) => Err(refuse(
+                        after.id,
+                        format!("extent {extent} has not been copied yet"),
+                    )),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! `terrace volume import`: by the server that has the array, or by one of our own without guests.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use datapath::desk::{Ask, ImportInfo, Told, VolumeInfo};
+use datapath::{Listen, Reach, ServerConfig, Serving};
+use serde::Serialize;
+use units::{Bytes, BytesPerSec};
+
+use crate::live::{
+    ArrayArg, Form, Go, OutputArg, Stop, absolute, explained, message, one, said, show, wrong_usage,
+};
+use crate::progress::LeftBar;
+use crate::qemu_img;
+use crate::volume_cmd::NBD_SOCKET;
+
+/// Time between two looks at an import.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Where a server of our own listens, to be compared with the source.
+const OWN_SOCKET: &str = "import.sock";
+
+/// `terrace volume import`
+#[derive(Debug, Args)]
+pub struct Import {
+    #[command(flatten)]
+    array: ArrayArg,
+    /// The name of the new volume
+    #[arg(value_name = "VOLUME")]
+    volume: String,
+    /// An image, a block device, or an NBD export such as nbd://host/name; it is only read
+    #[arg(value_name = "FROM")]
+    from: String,
+    /// What an image is: raw, qcow2, vmdk or another format that qemu-nbd reads; raw if left out and it does not look like another
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
+    /// The tier that its data comes to
+    #[arg(long, value_name = "TIER")]
+    tier: String,
+    /// Its service class; none, so no objective, if left out
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Copy at most so fast; as fast as guests allow if left out
+    #[arg(long, value_name = "RATE")]
+    bandwidth: Option<BytesPerSec>,
+    /// Do not wait until all is copied; the server goes on with it
+    #[arg(long, conflicts_with = "verify")]
+    detach: bool,
+    /// Compare the volume with what it was made of when all is copied (needs qemu-img, and no guests)
+    #[arg(long)]
+    verify: bool,
+    /// For --verify: the unix socket on which the volume is served; `nbd.sock` in the array's directory if left out
+    #[arg(long, value_name = "PATH", requires = "verify")]
+    socket: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// What came of an import.
+#[derive(Debug, Serialize)]
+struct Imported {
+    volume: String,
+    from: String,
+    size: Bytes,
+    /// Bytes that have a place on a tier; the others are zeroes.
+    allocated: Bytes,
+    /// Whether all of it is copied.
+    complete: bool,
+    /// Bytes that are still read from the source.
+    left: Bytes,
+    /// Seconds that this command waited for it.
+    seconds: f64,
+    /// Whether it was compared with the source, and is the same.
+    verified: bool,
+}
+
+type Asks<'a> = &'a dyn Fn(Ask) -> Result<Told, String>;
+
+/// Runs `terrace volume import`.
+pub fn run(mut what: Import) -> anyhow::Result<ExitCode> {
+    if what.from.is_empty() {
+        return Ok(wrong_usage(
+            "FROM is empty: say an image, a block device or an NBD URI",
+        ));
+    }
+    if !what.from.contains("://") {
+        let path = absolute(Path::new(&what.from))?;
+        let text = path.to_str();
+        let text = text.ok_or_else(|| anyhow!("{} is not UTF-8", path.display()))?;
+        what.from = text.into();
+    }
+    let reach = Reach::find(&what.array.array).map_err(explained)?;
+    let before = known(&|ask| reach.ask(ask), &what.volume)?;
+    let order = match before {
+        None => Some(order(&what)),
+        Some(info) => {
+            // As it was said then: what is compared is not guessed anew.
+            what.format = Some(goes_on(&what, &info)?);
+            None
+        }
+    };
+    if let Reach::Served(_) = &reach {
+        let ask = |ask| reach.ask(ask);
+        begin(&ask, &what, order)?;
+        let socket = what.socket.clone();
+        let socket = socket.unwrap_or_else(|| what.array.array.join(NBD_SOCKET));
+        return wait(&ask, &what, &socket, true);
+    }
+    drop(reach);
+    if what.detach {
+        return Ok(wrong_usage(
+            "the array is not served, so nobody would go on with it: leave --detach out, or start a server first",
+        ));
+    }
+    alone(&what, order)
+}
+
+fn order(what: &Import) -> Ask {
+    Ask::Import {
+        volume: what.volume.clone(),
+        from: what.from.clone(),
+        format: what.format.clone(),
+        tier: what.tier.clone(),
+        class: what.class.clone(),
+        bandwidth: what.bandwidth,
+    }
+}
+
+/// A volume, if there is one of this name.
+fn known(ask: Asks<'_>, name: &str) -> anyhow::Result<Option<VolumeInfo>> {
+    match ask(Ask::Volumes).map_err(|why| anyhow!(why))? {
+        Told::Volumes { volumes } => Ok(volumes.into_iter().find(|v| v.name == name)),
+        other => bail!("an answer to another question: {other:?}"),
+    }
+}
+
+/// The volume is there: it must be this very import. What its source is.
+fn goes_on(what: &Import, info: &VolumeInfo) -> anyhow::Result<String> {
+    let name = &what.volume;
+    match &info.import {
+        Some(import) if import.from == what.from => {
+            let format = &import.format;
+            if what.format.as_ref().is_some_and(|f| f != format) {
+                bail!("volume {name:?} is being imported from an image of format {format}");
+            }
+            message(&format!("going on with the import of {name}"));
+            Ok(format.clone())
+        }
+        Some(import) => bail!(
+            "there is a volume {name:?} already, which is being imported from {}",
+            import.from
+        ),
+        None => bail!("there is a volume {name:?} already"),
+    }
+}
+
+fn begin(ask: Asks<'_>, what: &Import, order: Option<Ask>) -> anyhow::Result<()> {
+    if let Some(order) = order {
+        let told = ask(order).map_err(|why| anyhow!(why))?;
+        if what.output.form() == Form::Table {
+            said(&told);
+        }
+    }
+    Ok(())
+}
+
+/// By a server of our own, without guests.
+fn alone(what: &Import, order: Option<Ask>) -> anyhow::Result<ExitCode> {
+    let serving = Serving::start(&what.array.array, ServerConfig::default()).map_err(explained)?;
+    let ask = |ask| serving.desk().ask(ask);
+    let socket = what.array.array.join(OWN_SOCKET);
+    let work = || {
+        if order.is_none() {
+            let served = serving.desk().export(&what.volume);
+            served.map_err(|why| anyhow!(why))?;
+        }
+        if what.verify {
+            serving.listen(&Listen::Unix(socket.clone()))?;
+        }
+        begin(&ask, what, order)?;
+        wait(&ask, what, &socket, false)
+    };
+    let over = work();
+    serving.stop();
+    over
+}
+
+/// Waits until all is copied, if that is wanted, and says what came of it.
+fn wait(ask: Asks<'_>, what: &Import, socket: &Path, lasts: bool) -> anyhow::Result<ExitCode> {
+    let stop = Stop::listen()?;
+    let began = Instant::now();
+    let mut bar = LeftBar::new(&what.volume);
+    let (mut trouble, mut warning) = (None, None);
+    let info = loop {
+        let asked = Instant::now();
+        let now = one(ask(show(&what.volume)).map_err(|why| anyhow!(why))?)?;
+        // Of a large volume the answer takes its time, and others wait.
+        let pause = LOOK.max(10 * asked.elapsed());
+        let Some(ImportInfo { left, .. }) = now.import else {
+            break now;
+        };
+        if what.detach {
+            break now;
+        }
+        if !now.exported {
+            bail!(
+                "the server does not serve volume {:?}, so nobody goes on with its import: `terrace status` says why",
+                what.volume
+            );
+        }
+        bar.update(left);
+        let warns = now.import.as_ref().and_then(|i| i.warning.clone());
+        if warns != warning {
+            if let Some(why) = &warns {
+                message(&format!("{}: {why}", what.volume));
+            }
+            warning = warns;
+        }
+        let waits = now.import.as_ref().and_then(|i| i.trouble.clone());
+        if waits != trouble {
+            match (&waits, lasts) {
+                (Some(why), true) => message(&format!("{} waits: {why}", what.volume)),
+                (Some(why), false) => bail!(
+                    "{}: {why}; what is copied is kept: the same command goes on with the rest",
+                    what.volume
+                ),
+                (None, _) => message(&format!("{} goes on", what.volume)),
+            }
+            trouble = waits;
+        }
+        if stop.sleep(pause) == Go::Stop {
+            drop(bar);
+            message(match lasts {
+                true => "not waiting any more: the server goes on with it",
+                false => {
+                    "stopped: the same command goes on with it, and so does `terrace volume export`"
+                }
+            });
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    drop(bar);
+    let seconds = began.elapsed().as_secs_f64();
+    if what.verify {
+        let volume = Listen::Unix(socket.to_owned()).uri(&what.volume);
+        let format = what.format.as_deref().unwrap_or("raw");
+        qemu_img::compare(&volume, Path::new(&what.from), format, &stop)?;
+    }
+    let left = info.import.as_ref().map_or(Bytes(0), |i| i.left);
+    let imported = Imported {
+        volume: info.name,
+        from: what.from.clone(),
+        size: info.size,
+        allocated: info.allocated,
+        complete: info.import.is_none(),
+        left,
+        seconds,
+        verified: what.verify,
+    };
+    what.output
+        .print("terrace.volume.import/1", &imported, text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(i: &Imported) -> String {
+    let mut out = match i.complete {
+        true => format!(
+            "volume {} is imported: {} of {} have a place, in {:.1} s; {} is not needed any more\n",
+            i.volume, i.allocated, i.size, i.seconds, i.from
+        ),
+        false => format!(
+            "volume {} can be used; {} are still read from {}: keep it until `terrace volume show {}` says that it is imported\n",
+            i.volume, i.left, i.from, i.volume
+        ),
+    };
+    if i.verified {
+        out += "0 bytes differ\n";
+    }
+    out
+}

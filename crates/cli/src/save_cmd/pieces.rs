@@ -1,0 +1,215 @@
+//! An export, read from its beginning to its end, piece by piece, over several connections.
+//!
+//! ```text
+//!  planner: block status ──▶ pieces ──▶ readers: read, and whatever is done with a piece ──▶ here, in order
+//!       ▲                                                                                       │
+//!       └──────────────────────── one more may begin for each that is over ◀────────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use datapath::Client;
+use nbd::{StatusExtent, Uri};
+use units::Bytes;
+
+use crate::live::{Go, Stop, explained};
+use crate::progress::LeftBar;
+
+/// Connections that read. One worker of the server answers them all: this many keep its devices busy.
+const READERS: usize = 8;
+
+/// Bytes of one piece of data.
+pub const PIECE_BYTES: u64 = 1 << 20;
+
+/// Bytes of one piece that is zeroes: looked at as a whole, where it is looked at.
+const HOLE_BYTES: u64 = 64 << 20;
+
+/// Pieces that are begun and not over. Bounds memory: to 32 MiB.
+const PIECES_MAX: usize = 32;
+
+/// Bytes that block status is asked for at once.
+const STATUS_BYTES: u64 = 1 << 30;
+
+/// Time between two looks whether to go on.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// An export that does not change.
+pub struct Export {
+    /// Where it is.
+    pub uri: String,
+    /// Its bytes.
+    pub size: u64,
+    parsed: Uri,
+}
+
+/// A part of an export.
+#[derive(Debug)]
+pub struct Piece {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// What is there; none is zeroes.
+    pub data: Option<Vec<u8>>,
+}
+
+impl Export {
+    /// Finds it.
+    pub fn find(uri: &str) -> anyhow::Result<Self> {
+        let parsed: Uri = uri.parse().with_context(|| format!("{uri} is no URI"))?;
+        let client = Client::connect(&parsed).map_err(explained)?;
+        Ok(Self {
+            uri: uri.into(),
+            size: client.size(),
+            parsed,
+        })
+    }
+
+    /// Does `work` with each piece, on several threads, and `in_order` with what comes of that, in order of pieces; `what` is for a person
+    /// who waits.
+    pub fn each_piece<R: Send>(
+        &self,
+        what: &str,
+        stop: &Stop,
+        work: impl Fn(&Piece) -> anyhow::Result<R> + Sync,
+        mut in_order: impl FnMut(Piece, R) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        // All connect before anything is read: a server that ends, or lets go of the volume, cuts one of them off.
+        let planner = Client::connect_for_status(&self.parsed).map_err(explained)?;
+        let mut readers = vec![];
+        for _ in 0..READERS {
+            readers.push(Client::connect(&self.parsed).map_err(explained)?);
+        }
+        if readers.iter().any(|r| r.size() != self.size) {
+            bail!("{} has another size than before", self.uri);
+        }
+        let mut breakers = vec![planner.breaker().map_err(explained)?];
+        for reader in &readers {
+            breakers.push(reader.breaker().map_err(explained)?);
+        }
+        let mut bar = LeftBar::new(what);
+        std::thread::scope(|threads| {
+            // However this ends, nobody waits for an answer any longer.
+            let _breakers = breakers;
+            let (begin, may_begin) = channel();
+            let (to_readers, planned) = sync_channel(PIECES_MAX);
+            let (to_us, done) = channel();
+            for _ in 0..PIECES_MAX {
+                let _ = begin.send(()); // its other end is here
+            }
+            let size = self.size;
+            let failed = to_us.clone();
+            threads.spawn(move || {
+                if let Err(why) = plan(planner, size, &may_begin, &to_readers) {
+                    let _ = failed.send(Err(why)); // whoever listened has failed, here and below
+                }
+            });
+            let planned = Arc::new(Mutex::new(planned));
+            for mut reader in readers {
+                let (to_us, planned, work) = (to_us.clone(), planned.clone(), &work);
+                threads.spawn(move || {
+                    loop {
+                        let next = planned
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .recv();
+                        let Ok((number, piece)) = next else { return };
+                        let worked = read(&mut reader, piece).and_then(|piece| {
+                            let result = work(&piece)?;
+                            Ok((number, piece, result))
+                        });
+                        let over = worked.is_err();
+                        if to_us.send(worked).is_err() || over {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop((to_us, planned));
+            let mut waiting = BTreeMap::new();
+            let (mut next, mut position) = (0, 0);
+            while position < self.size {
+                if stop.sleep(Duration::ZERO) == Go::Stop {
+                    bail!("stopped");
+                }
+                match done.recv_timeout(LOOK) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => bail!("a thread has ended"),
+                    Ok(worked) => {
+                        let (number, piece, result) = worked?;
+                        waiting.insert(number, (piece, result));
+                    }
+                }
+                while let Some((piece, result)) = waiting.remove(&next) {
+                    assert_eq!(piece.offset, position, "pieces follow one another");
+                    position += piece.length;
+                    next += 1;
+                    in_order(piece, result)?;
+                    let _ = begin.send(()); // all may have been planned
+                }
+                bar.update(Bytes(self.size - position));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Divides the export into pieces, as fast as those before are over. Ends early, and well, when nobody wants them any more.
+fn plan(
+    mut client: Client,
+    size: u64,
+    may_begin: &Receiver<()>,
+    to_readers: &SyncSender<(u64, Piece)>,
+) -> anyhow::Result<()> {
+    let (mut number, mut offset) = (0, 0);
+    while offset < size {
+        let asked = STATUS_BYTES.min(size - offset) as u32;
+        let extents = match client.tells_status() {
+            true => client.status(offset, asked).map_err(explained)?,
+            false => vec![StatusExtent {
+                length: asked,
+                flags: 0,
+            }],
+        };
+        let before = offset;
+        for extent in extents {
+            let zeroes = extent.flags & StatusExtent::ZERO != 0;
+            let end = size.min(offset + u64::from(extent.length));
+            let most = if zeroes { HOLE_BYTES } else { PIECE_BYTES };
+            while offset < end {
+                // Pieces begin where the slots of extents do, where they can.
+                let length = (end - offset).min(most - offset % most);
+                let piece = Piece {
+                    offset,
+                    length,
+                    data: (!zeroes).then(Vec::new),
+                };
+                if may_begin.recv().is_err() || to_readers.send((number, piece)).is_err() {
+                    return Ok(());
+                }
+                number += 1;
+                offset += length;
+            }
+        }
+        if offset == before {
+            return Err(anyhow!("the server does not say what is at byte {offset}"));
+        }
+    }
+    Ok(())
+}
+
+fn read(client: &mut Client, piece: Piece) -> anyhow::Result<Piece> {
+    let Piece { offset, length, .. } = piece;
+    let data = match piece.data {
+        None => None,
+        Some(_) => {
+            let read = client.read(offset, length as u32).map_err(explained);
+            Some(read.with_context(|| format!("cannot read {length} bytes at byte {offset}"))?)
+        }
+    };
+    Ok(Piece { data, ..piece })
+}

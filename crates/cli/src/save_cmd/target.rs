@@ -1,0 +1,366 @@
+//! Where an image is written: a file, which has another name until it is whole, or a block device.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use datapath::desk::VolumeInfo;
+use datapath::image_in_use;
+use rustix::fs::{
+    Advice, CWD, FallocateFlags, OFlags, RenameFlags, fadvise, fallocate, renameat_with,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use units::Bytes;
+
+use super::{RAW, Save};
+use crate::live::absolute;
+
+/// Fewer zeroes than this are written to a device, and not asked of it: each time it is asked takes as long as some writes.
+const ASKED_BYTES: u64 = 1 << 20;
+
+/// What only its owner may read.
+const PRIVATE: u32 = 0o600;
+
+/// Zeroes that are written at once.
+static ZEROES: [u8; 256 << 10] = [0; 256 << 10];
+
+/// An image that is being written.
+pub struct Target {
+    file: File,
+    kind: Kind,
+}
+
+enum Kind {
+    /// A file of another name, which is removed unless it becomes that one.
+    File {
+        partial: Partial,
+        to: PathBuf,
+        replace: Replace,
+    },
+    Device(PathBuf),
+}
+
+/// A file that goes with this, unless its path is taken out.
+struct Partial(PathBuf);
+
+/// What to do with a file that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replace {
+    Never,
+    IfThere,
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            let _ = fs::remove_file(&self.0); // its name says what it is
+        }
+    }
+}
+
+/// What it is to be.
+enum Place {
+    File { to: PathBuf, replace: Replace },
+    Device(PathBuf),
+}
+
+/// Says early what is wrong with the target.
+pub fn check(what: &Save) -> anyhow::Result<()> {
+    place(what).map(drop)
+}
+
+/// Refuses what a volume is being imported from, whether its server has that open or not.
+pub fn is_no_source(what: &Save, volumes: &[VolumeInfo]) -> anyhow::Result<()> {
+    // Two nodes may be of one device.
+    let file = |path: &Path| {
+        path.metadata()
+            .map(|m| match m.file_type().is_block_device() {
+                true => (None, m.rdev()),
+                false => (Some(m.dev()), m.ino()),
+            })
+    };
+    let Ok(to) = file(&what.to) else {
+        return Ok(()); // it is not there
+    };
+    for volume in volumes {
+        let from = volume.import.as_ref().map(|i| Path::new(&i.from));
+        if from.is_some_and(|from| file(from).is_ok_and(|from| from == to)) {
+            bail!(
+                "{} is in use: volume {:?} is being imported from it",
+                what.to.display(),
+                volume.name
+            );
+        }
+    }
+    Ok(())
+}
+
+fn place(what: &Save) -> anyhow::Result<Place> {
+    let to = absolute(&what.to)?;
+    let meta = match fs::metadata(&to) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            if to.is_symlink() {
+                bail!("{} is a link to what is not there", to.display());
+            }
+            let dir = to.parent().filter(|_| to.file_name().is_some());
+            match dir.is_some_and(Path::is_dir) {
+                true => {
+                    let replace = Replace::Never;
+                    return Ok(Place::File { to, replace });
+                }
+                false => bail!("{}: there is no such directory", to.display()),
+            }
+        }
+        meta => meta.with_context(|| format!("cannot look at {}", to.display()))?,
+    };
+    let kind = meta.file_type();
+    if kind.is_block_device() {
+        if what.format != RAW {
+            bail!("{}: on a block device only raw is written", to.display());
+        }
+        if !what.force {
+            bail!(
+                "{} is a block device: what is on it is lost; say --force",
+                to.display()
+            );
+        }
+        return Ok(Place::Device(to));
+    }
+    if !kind.is_file() {
+        bail!("{} is neither a file nor a block device", to.display());
+    }
+    if !what.force {
+        bail!(
+            "{} is there already: --force puts the new one in its place",
+            to.display()
+        );
+    }
+    // What a link leads to is replaced, and not the link.
+    let to = to.canonicalize();
+    let to = to.with_context(|| format!("cannot look at {}", what.to.display()))?;
+    let replace = Replace::IfThere;
+    Ok(Place::File { to, replace })
+}
+
+impl Target {
+    /// Opens it, for an image of so many bytes.
+    pub fn open(what: &Save, size: u64) -> anyhow::Result<Self> {
+        match place(what)? {
+            Place::File { to, replace } => {
+                let mut name = OsString::from(to.file_name().unwrap_or_default());
+                name.push(".partial");
+                let path = to.with_file_name(name);
+                if replace == Replace::IfThere {
+                    not_in_use(&to)?;
+                }
+                let (file, partial) = begin(path)?;
+                if what.format == RAW {
+                    let grown = file.set_len(size);
+                    grown.with_context(|| {
+                        format!(
+                            "cannot make {} as large as {}",
+                            partial.0.display(),
+                            Bytes(size)
+                        )
+                    })?;
+                }
+                let kind = Kind::File {
+                    partial,
+                    to,
+                    replace,
+                };
+                Ok(Self { file, kind })
+            }
+            Place::Device(path) => {
+                let file = device(&path, size)?;
+                let kind = Kind::Device(path);
+                Ok(Self { file, kind })
+            }
+        }
+    }
+
+    /// What is being written.
+    pub fn path(&self) -> &Path {
+        match &self.kind {
+            Kind::File { partial, .. } => &partial.0,
+            Kind::Device(path) => path,
+        }
+    }
+
+    /// An error of the system's, with where it was.
+    pub fn failed(&self, what: &str, offset: u64, error: io::Error) -> anyhow::Error {
+        let path = self.path().display();
+        anyhow!(error).context(format!("cannot {what} {path} at byte {offset}"))
+    }
+
+    /// Writes.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        let written = self.file.write_all_at(bytes, offset);
+        written.map_err(|e| self.failed("write", offset, e))
+    }
+
+    /// Has a range read as zeroes; a new file does so by itself.
+    pub fn zero(&self, offset: u64, length: u64) -> anyhow::Result<()> {
+        if let Kind::File { .. } = self.kind {
+            return Ok(());
+        }
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if length >= ASKED_BYTES && fallocate(&self.file, punch, offset, length).is_ok() {
+            return Ok(());
+        }
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            let n = (end - at).min(ZEROES.len() as u64) as usize;
+            self.write(at, &ZEROES[..n])?;
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable, by whoever.
+    pub fn make_durable(&self) -> anyhow::Result<()> {
+        let path = self.path().display();
+        let synced = self.file.sync_all();
+        synced.with_context(|| format!("cannot make {path} durable"))
+    }
+
+    /// Lets what is read again come from the disk, and not from memory.
+    pub fn forget_cached(&self) {
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed); // it is compared all the same
+    }
+
+    /// To be read.
+    pub fn reread(&self) -> anyhow::Result<File> {
+        let path = self.path();
+        File::open(path).with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// Gives a file its name, durably; where it is.
+    pub fn finish(self) -> anyhow::Result<PathBuf> {
+        let (mut partial, to, replace) = match self.kind {
+            Kind::Device(path) => return Ok(path),
+            Kind::File {
+                partial,
+                to,
+                replace,
+            } => (partial, to, replace),
+        };
+        let from = &partial.0;
+        if replace == Replace::IfThere && to.exists() {
+            not_in_use(&to)?; // somebody may have begun to use it meanwhile
+        }
+        if let (Replace::IfThere, Ok(old)) = (replace, fs::metadata(&to)) {
+            // Who could read the old one can read the new one, where the file system has that.
+            let mode = Permissions::from_mode(old.mode() & 0o777);
+            let _ = self.file.set_permissions(mode);
+        }
+        let renamed = match replace {
+            Replace::IfThere => fs::rename(from, &to),
+            Replace::Never => rename_new(from, &to),
+        };
+        renamed.with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
+        partial.0.clear();
+        let dir = to.parent().unwrap_or(Path::new("/"));
+        let synced = File::open(dir).and_then(|dir| dir.sync_all());
+        synced.with_context(|| format!("cannot make the name of {} durable", to.display()))?;
+        Ok(to)
+    }
+}
+
+/// Renames, unless somebody has made a file of that name meanwhile.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system can do that in one step.
+        Err(Errno::INVAL | Errno::NOSYS) if !to.exists() => fs::rename(from, to),
+        renamed => Ok(renamed?),
+    }
+}
+
+/// A file that is this command's alone, and empty. One that a killed save has left is used again.
+fn begin(path: PathBuf) -> anyhow::Result<(File, Partial)> {
+    let shown = path.display().to_string();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    // Guests' data is nobody else's.
+    options.mode(PRIVATE);
+    options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    let (file, left) = match options.open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            (options.create_new(false).open(&path), true)
+        }
+        made => (made, false),
+    };
+    let file = file.with_context(|| format!("cannot create {shown}"))?;
+    let meta = file.metadata();
+    let own = meta.with_context(|| format!("cannot look at {shown}"))?;
+    if left && own.uid() != geteuid().as_raw() {
+        bail!("{shown} is there, and somebody else's: remove it");
+    }
+    if !own.is_file() {
+        bail!("{shown} is no file");
+    }
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => bail!("{shown} is being written by another save"),
+        // Not every file system has locks.
+        Ok(()) | Err(TryLockError::Error(_)) => {}
+    }
+    // A save's is its owner's only, and has this one name. Others may happen to be called so, too.
+    if left && (own.nlink() > 1 || own.mode() & 0o777 != PRIVATE) {
+        bail!("{shown} is there, and is not as an unfinished save is: rename or remove it");
+    }
+    // The other save may have ended in between, and given the file its name.
+    let same = |m: &fs::Metadata| (m.dev(), m.ino()) == (own.dev(), own.ino());
+    if !fs::symlink_metadata(&path).is_ok_and(|m| same(&m)) {
+        bail!("{shown} was being written by another save: try again");
+    }
+    let partial = Partial(path);
+    let emptied = file.set_len(0);
+    emptied.with_context(|| format!("cannot empty {shown}"))?;
+    Ok((file, partial))
+}
+
+/// Refuses to put an image in the place of one that somebody uses.
+fn not_in_use(path: &Path) -> anyhow::Result<()> {
+    let file = File::open(path);
+    let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+    nobody_has(&file, path)
+}
+
+/// Neither an array has its data in it nor a virtual machine its disk. An array's lock is taken by that, too.
+fn nobody_has(file: &File, path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        bail!("{shown} is in use: a device of an array, perhaps");
+    }
+    match image_in_use(file) {
+        Some(who) => bail!("{shown} is in use: {who}"),
+        // Not every file system has locks.
+        None => Ok(()),
+    }
+}
+
+/// A block device that nobody uses, and that is large enough.
+fn device(path: &Path, size: u64) -> anyhow::Result<File> {
+    let shown = path.display();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    // Not one that is mounted, or a part of another one.
+    options.custom_flags(OFlags::EXCL.bits() as i32);
+    let file = options.open(path);
+    let mut file = file.with_context(|| format!("cannot open {shown} for this command alone"))?;
+    nobody_has(&file, path)?;
+    let there = file.seek(SeekFrom::End(0));
+    let there = there.with_context(|| format!("cannot tell the size of {shown}"))?;
+    if there < size {
+        bail!(
+            "{shown} has {}, the volume {}: it does not fit",
+            Bytes(there),
+            Bytes(size)
+        );
+    }
+    Ok(file)
+}

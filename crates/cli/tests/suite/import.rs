@@ -1,0 +1,639 @@
+//! Imports as an operator uses them: of images, of exports; used by a guest meanwhile, over kills; and with sources that go away, or change.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use algo::Rng;
+use datapath::Client;
+use serde_json::Value;
+use testkit::needs;
+
+use crate::save::Loop;
+use crate::support::{KillOnDrop, PATIENCE, Site};
+
+const MIB: usize = 1 << 20;
+
+/// Bytes that say where they are and whose they are.
+fn pattern(seed: u64, at: usize, length: usize) -> Vec<u8> {
+    let mut rng = Rng::new(seed, at as u64);
+    let words = (0..length / 8).flat_map(|_| rng.next_u64().to_le_bytes());
+    words.collect()
+}
+
+/// An image of 48 MiB: data, a hole, zeroes that are written, data; and what is in it.
+fn image(site: &Site, name: &str, seed: u64) -> (String, Vec<u8>) {
+    let path = site.path(name);
+    let file = File::create(&path).unwrap();
+    let mut content = vec![0; 48 * MIB];
+    file.set_len(content.len() as u64).unwrap();
+    for (from, to) in [(0, 14), (24, 47)] {
+        let bytes = pattern(seed, from, (to - from) * MIB);
+        content[from * MIB..to * MIB].copy_from_slice(&bytes);
+    }
+    for mib in (0..14).chain(20..47) {
+        let at = mib * MIB;
+        file.write_all_at(&content[at..at + MIB], at as u64)
+            .unwrap();
+    }
+    (path.to_str().unwrap().into(), content)
+}
+
+fn connect(site: &Site, volume: &str) -> Client {
+    Client::connect(&site.uri(volume).parse().unwrap()).unwrap()
+}
+
+fn assert_holds(site: &Site, volume: &str, content: &[u8]) {
+    let mut guest = connect(site, volume);
+    assert_eq!(guest.size(), content.len() as u64);
+    for (n, part) in content.chunks(MIB).enumerate() {
+        let found = guest.read((n * MIB) as u64, part.len() as u32).unwrap();
+        assert!(found == part, "{volume}: MiB {n} differs");
+    }
+}
+
+fn import(site: &Site, volume: &str) -> Option<Value> {
+    let shown = site.json(&["volume", "show", volume]);
+    shown.get("import").cloned()
+}
+
+/// Waits until something of an import holds.
+fn until(site: &Site, volume: &str, what: impl Fn(Option<&Value>) -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let now = import(site, volume);
+        if what(now.as_ref()) {
+            return;
+        }
+        assert!(Instant::now() < end, "{volume}: {now:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn refused(site: &Site, args: &[&str], why: &str) {
+    let out = site.run(&[&["volume", "import"], args].concat());
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        !out.status.success() && said.contains(why),
+        "{args:?}: {said}"
+    );
+}
+
+/// A guest that changes a volume, and knows what is in it.
+fn change(site: &Site, volume: &str, content: &mut [u8], rng: &mut Rng) {
+    let mut guest = connect(site, volume);
+    for _ in 0..40 {
+        let (at, length) = match rng.below(3) {
+            0 => (rng.below(48) as usize * MIB, MIB),
+            _ => (
+                rng.below(48 * 256) as usize * 4096,
+                4096 * (1 + rng.below(8)) as usize,
+            ),
+        };
+        let length = length.min(content.len() - at);
+        let part = &mut content[at..at + length];
+        match rng.below(4) {
+            0 => {
+                guest.zero(at as u64, length as u32).unwrap();
+                part.fill(0);
+            }
+            1 => {
+                let found = guest.read(at as u64, length as u32).unwrap();
+                assert!(found == part, "{volume}: {length} bytes at {at} differ");
+            }
+            _ => {
+                part.copy_from_slice(&pattern(rng.next_u64(), at, length));
+                guest.write(at as u64, part).unwrap();
+            }
+        }
+    }
+    // What is trimmed does not come back as what the source has: it reads as zeroes, or as before.
+    let at = rng.below(48) as usize * MIB;
+    guest.trim(at as u64, MIB as u32).unwrap();
+    let found = guest.read(at as u64, MIB as u32).unwrap();
+    let part = &mut content[at..at + MIB];
+    assert!(found == part || found.iter().all(|b| *b == 0));
+    part.copy_from_slice(&found);
+}
+
+fn used_over_kills(format: &str) {
+    let mut site = Site::new(&[]);
+    let (raw, mut content) = image(&site, "disk.raw", 1);
+    let source = match format {
+        "raw" => raw,
+        _ => {
+            let image = site.path("disk.image").to_str().unwrap().to_owned();
+            site.client("qemu-img", &["convert", "-O", format, &raw, &image]);
+            image
+        }
+    };
+    let before = std::fs::read(&source).unwrap();
+    site.serve(&[]);
+    site.ok(&[
+        "volume",
+        "import",
+        "data",
+        &source,
+        "--format",
+        format,
+        "--tier",
+        "fast",
+        "--bandwidth",
+        "6 MiB/s",
+        "--detach",
+    ]);
+    let mut rng = Rng::new(7, 7);
+    for life in 0..4 {
+        let left = import(&site, "data").expect("37 MiB at 6 MiB/s take longer");
+        assert!(life > 0 || left["trouble"].is_null(), "{left}");
+        // On a busy machine the image's server may not have answered in time for the start.
+        until(&site, "data", |i| i.is_some_and(|i| i["trouble"].is_null()));
+        change(&site, "data", &mut content, &mut rng);
+        site.kill();
+        site.serve(&[]);
+    }
+    assert_holds(&site, "data", &content);
+    until(&site, "data", |import| import.is_none());
+    assert_holds(&site, "data", &content);
+    assert!(
+        std::fs::read(&source).unwrap() == before,
+        "it was written to"
+    );
+    site.kill();
+    std::fs::remove_file(&source).unwrap();
+    site.ok(&["volume", "check"]);
+    site.serve(&[]);
+    assert_holds(&site, "data", &content);
+}
+
+#[test]
+fn a_raw_image_is_used_while_it_is_imported_over_kills() {
+    used_over_kills("raw");
+}
+
+#[test]
+fn an_image_with_a_format_is_used_while_it_is_imported_over_kills() {
+    if needs::programs(&["qemu-img", "qemu-nbd"]) {
+        used_over_kills("qcow2");
+    }
+}
+
+#[test]
+fn without_a_server_and_of_an_export_and_compared() {
+    if !needs::programs(&["qemu-img"]) {
+        return;
+    }
+    let mut site = Site::new(&[]);
+    let (raw, content) = image(&site, "disk.raw", 2);
+    let told = site.json(&[
+        "volume", "import", "one", &raw, "--tier", "fast", "--verify",
+    ]);
+    assert_eq!(told["schema"], "terrace.volume.import/1");
+    assert_eq!(told["complete"], true);
+    assert_eq!(told["verified"], true);
+    // Neither what is not there nor what is zero takes space.
+    let shown = site.json(&["volume", "show", "one"]);
+    assert_eq!(shown["allocated"], "37 MiB");
+    assert!(shown.get("import").is_none(), "{shown}");
+    site.serve(&[]);
+    assert_holds(&site, "one", &content);
+    let uri = site.uri("one");
+    let socket = site.socket();
+    let socket = ["--socket", socket.to_str().unwrap()];
+    let args = [
+        "volume", "import", "two", &uri, "--tier", "slow", "--verify",
+    ];
+    let said = site.ok(&[&args[..], &socket].concat());
+    assert!(said.contains("0 bytes differ"), "{said}");
+    assert_holds(&site, "two", &content);
+    site.stop();
+    site.ok(&["volume", "check"]);
+}
+
+#[test]
+fn what_cannot_be_imported_is_refused_and_says_why() {
+    let mut site = Site::new(&[("there", 1)]);
+    let (raw, _) = image(&site, "disk.raw", 3);
+    std::fs::write(site.path("odd"), [1; 1000]).unwrap();
+    std::fs::write(site.path("empty"), []).unwrap();
+    std::fs::write(site.path("qcow"), b"QFI\xfb\0\0\0\x03").unwrap();
+    let at = |name: &str| site.path(name).to_str().unwrap().to_owned();
+    let (odd, empty, qcow, none) = (at("odd"), at("empty"), at("qcow"), at("none"));
+    let (dir, pipe) = (at("fast"), at("pipe"));
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, pipe.as_str(), mode).unwrap();
+    let detach = ["x", &raw, "--tier", "fast", "--detach"];
+    refused(&site, &detach, "leave --detach out");
+    site.serve(&[]);
+    for (args, why) in [
+        (&["there", &raw, "--tier", "fast"][..], "already"),
+        (&["x", &none, "--tier", "fast"], "cannot open"),
+        (&["x", &dir, "--tier", "fast"], "neither a file"),
+        // Nobody waits for who would write to a pipe.
+        (&["x", &pipe, "--tier", "fast"], "neither a file"),
+        (&["x", &odd, "--tier", "fast"], "multiple of 512"),
+        (&["x", &empty, "--tier", "fast"], "is empty"),
+        (&["x", &qcow, "--tier", "fast"], "--format qcow2"),
+        (&["x", &raw, "--tier", "fasd"], "did you mean"),
+        (&["x@y", &raw, "--tier", "fast"], "snapshots"),
+        (&["x", "nbd://", "--tier", "fast"], "nbd://"),
+        (
+            &["x", "nbd+unix:///a?socket=/none", "--tier", "fast"],
+            "cannot talk to",
+        ),
+    ] {
+        refused(&site, args, why);
+    }
+    if needs::programs(&["qemu-nbd"]) {
+        let bad = ["x", &qcow, "--format", "qcow2", "--tier", "fast"];
+        refused(&site, &bad, "qemu-nbd says");
+        // Somebody writes to it.
+        let socket = site.path("qemu.sock");
+        let mut writer = KillOnDrop(
+            Command::new("qemu-nbd")
+                .args(["--persistent", "--format=raw", "--socket"])
+                .arg(&socket)
+                .arg(&raw)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        let end = Instant::now() + Duration::from_secs(10);
+        while !socket.exists() {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        refused(&site, &["x", &raw, "--tier", "fast"], "shut it down first");
+        writer.0.kill().unwrap();
+        writer.0.wait().unwrap();
+        // And the other way round: nobody writes to it while it is imported.
+        let slow = ["--bandwidth", "1 MiB/s", "--detach"];
+        let args = ["volume", "import", "x", &raw, "--tier", "fast"];
+        site.ok(&[&args[..], &slow].concat());
+        let opened = Command::new("qemu-io")
+            .args(["-f", "raw", "-c", "write 0 4k", &raw])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&opened.stderr).into_owned();
+        assert!(said.contains("lock"), "{said}");
+        site.ok(&["volume", "delete", "x", "--yes"]);
+    }
+    site.kill();
+    site.ok(&["volume", "check"]);
+}
+
+#[test]
+fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
+    let mut site = Site::new(&[]);
+    let (raw, content) = image(&site, "disk.raw", 4);
+    site.serve(&[]);
+    let slow = ["--bandwidth", "2 MiB/s", "--detach"];
+    let args = ["volume", "import", "data", &raw, "--tier", "fast"];
+    site.ok(&[&args[..], &slow].concat());
+    // What a volume is has to be here before it can be another.
+    for words in [
+        &["snapshot", "create", "data", "now"][..],
+        &["resize", "data", "--size", "1G"],
+    ] {
+        let out = site.run(&[&["volume"], words].concat());
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(said.contains("is being imported"), "{said}");
+    }
+    let away = site.path("elsewhere");
+    let mut guest = connect(&site, "data");
+    let far = |guest: &mut Client| guest.read(46 * MIB as u64, 4096);
+    let there = &content[46 * MIB..46 * MIB + 4096];
+    std::fs::rename(&raw, &away).unwrap();
+    until(&site, "data", |i| {
+        i.is_some_and(|i| i["warning"].is_string())
+    });
+    // What is open is what it was, and is said to be in danger.
+    assert!(far(&mut guest).unwrap() == there);
+    assert!(import(&site, "data").unwrap()["trouble"].is_null());
+    let shown = site.ok(&["volume", "show", "data"]);
+    let warns = shown.contains("import warns") && shown.contains("not to be found any more");
+    assert!(warns, "{shown}");
+    drop(guest);
+    site.kill();
+    site.serve(&[]);
+    until(&site, "data", |i| {
+        i.is_some_and(|i| i["trouble"].is_string())
+    });
+    let mut guest = connect(&site, "data");
+    assert!(far(&mut guest).is_err());
+    // A hole is one, wherever the source is; and what is overwritten as a whole needs it as little as what is copied.
+    assert!(guest.read(48 * MIB as u64 - 4096, 4096).unwrap() == [0; 4096]);
+    let status = site.ok(&["volume", "show", "data"]);
+    assert!(status.contains("import waits"), "{status}");
+    std::fs::rename(&away, &raw).unwrap();
+    until(&site, "data", |i| i.is_none_or(|i| i["trouble"].is_null()));
+    assert!(far(&mut guest).unwrap() == there);
+    // Somebody writes to it after all.
+    let file = File::options().write(true).open(&raw).unwrap();
+    file.write_all_at(&[9; 512], 47 * MIB as u64 - 512).unwrap();
+    until(&site, "data", |i| {
+        let trouble = i.and_then(|i| i["trouble"].as_str());
+        trouble.is_some_and(|t| t.contains("was written to"))
+    });
+    assert!(guest.read(47 * MIB as u64 - 512, 512).is_err());
+    drop(guest);
+    site.kill();
+    site.serve(&[]);
+    let trouble = import(&site, "data").unwrap()["trouble"].clone();
+    assert!(trouble.as_str().unwrap().contains("was written to"));
+    site.ok(&["volume", "delete", "data", "--yes"]);
+    site.kill();
+    site.ok(&["volume", "check"]);
+}
+
+#[test]
+fn a_full_array_lets_an_import_wait_for_space() {
+    let mut site = Site::with_tiers(&["20 MiB"], &[]);
+    let (raw, content) = image(&site, "disk.raw", 5);
+    site.serve(&[]);
+    site.ok(&[
+        "volume", "import", "data", &raw, "--tier", "fast", "--detach",
+    ]);
+    until(&site, "data", |i| {
+        let trouble = i.and_then(|i| i["trouble"].as_str());
+        trouble.is_some_and(|t| t.contains("no space"))
+    });
+    assert_holds(&site, "data", &content);
+    let dir = site.path("fast").to_str().unwrap().to_owned();
+    site.ok(&["tier", "add", "fast", "--dir", &dir, "--size", "1 GiB"]);
+    until(&site, "data", |i| i.is_none());
+    assert_holds(&site, "data", &content);
+    site.kill();
+    site.ok(&["volume", "check"]);
+}
+
+#[test]
+fn an_image_that_is_removed_is_imported_to_its_end() {
+    for format in ["raw", "qcow2"] {
+        if format != "raw" && !needs::programs(&["qemu-img", "qemu-nbd"]) {
+            continue;
+        }
+        let mut site = Site::new(&[]);
+        let (raw, content) = image(&site, "disk.raw", 6);
+        let source = match format {
+            "raw" => raw,
+            _ => {
+                let image = site.path("disk.image").to_str().unwrap().to_owned();
+                site.client("qemu-img", &["convert", "-O", format, &raw, &image]);
+                image
+            }
+        };
+        site.serve(&[]);
+        let args = ["volume", "import", "data", &source, "--format", format];
+        let slow = ["--tier", "fast", "--bandwidth", "16 MiB/s", "--detach"];
+        site.ok(&[&args[..], &slow].concat());
+        std::fs::remove_file(&source).unwrap();
+        until(&site, "data", |i| i.is_none());
+        assert_holds(&site, "data", &content);
+        site.kill();
+        site.ok(&["volume", "check"]);
+    }
+}
+
+#[test]
+fn an_export_that_comes_back_as_another_one_is_not_read() {
+    let mut other = Site::new(&[("source", 48)]);
+    other.serve(&[]);
+    let content = pattern(8, 0, 48 * MIB);
+    let mut writer = connect(&other, "source");
+    for (n, part) in content.chunks(MIB).enumerate() {
+        writer.write((n * MIB) as u64, part).unwrap();
+    }
+    writer.flush().unwrap();
+    drop(writer);
+    let mut site = Site::new(&[]);
+    site.serve(&[]);
+    let uri = other.uri("source");
+    let args = ["volume", "import", "data", &uri, "--tier", "fast"];
+    let slow = ["--bandwidth", "1 MiB/s", "--detach"];
+    site.ok(&[&args[..], &slow].concat());
+    let at = 46 * MIB;
+    let mut guest = connect(&site, "data");
+    assert!(guest.read(at as u64, 4096).unwrap() == content[at..at + 4096]);
+    // It goes, and comes back as it was.
+    other.kill();
+    until(&site, "data", |i| {
+        i.is_some_and(|i| i["trouble"].is_string())
+    });
+    assert!(guest.read(at as u64, 4096).is_err());
+    other.serve(&[]);
+    until(&site, "data", |i| i.is_some_and(|i| i["trouble"].is_null()));
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match guest.read(at as u64, 4096) {
+            Ok(found) => break assert!(found == content[at..at + 4096]),
+            Err(why) => assert!(Instant::now() < end, "{why}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // And as another one.
+    other.kill();
+    other.ok(&["volume", "resize", "source", "--size", "64 MiB"]);
+    other.serve(&[]);
+    until(&site, "data", |i| {
+        let trouble = i.and_then(|i| i["trouble"].as_str());
+        trouble.is_some_and(|t| t.contains("another time"))
+    });
+    assert!(guest.read(at as u64, 4096).is_err());
+    drop(guest);
+    site.ok(&["volume", "delete", "data", "--yes"]);
+}
+
+#[test]
+fn a_source_that_says_nothing_keeps_no_volume() {
+    let mut other = Site::new(&[("source", 48)]);
+    other.serve(&[]);
+    let mut writer = connect(&other, "source");
+    writer.write(0, &pattern(9, 0, 8 * MIB)).unwrap();
+    writer.write(40 * MIB as u64, &pattern(9, 1, MIB)).unwrap();
+    drop(writer);
+    let mut site = Site::new(&[]);
+    site.serve(&[]);
+    let uri = other.uri("source");
+    let args = ["volume", "import", "data", &uri, "--tier", "fast"];
+    let slow = ["--bandwidth", "1 MiB/s", "--detach"];
+    site.ok(&[&args[..], &slow].concat());
+    let pid = other.server_pid().to_string();
+    let signal = |signal: &str| {
+        let told = Command::new("kill").args([signal, pid.as_str()]).status();
+        assert!(told.unwrap().success());
+    };
+    signal("-STOP");
+    // Something is under way there.
+    let volume = site.uri("data").parse().unwrap();
+    let reads = std::thread::spawn(move || {
+        let mut guest = Client::connect(&volume).unwrap();
+        guest.read(40 * MIB as u64, 4096)
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    let asked = Instant::now();
+    site.ok(&["volume", "delete", "data", "--yes", "--force"]);
+    assert!(asked.elapsed() < Duration::from_secs(20));
+    assert!(reads.join().unwrap().is_err());
+    signal("-CONT");
+}
+
+#[test]
+fn an_image_that_names_other_files_is_refused() {
+    if !needs::programs(&["qemu-img", "qemu-nbd"]) {
+        return;
+    }
+    let mut site = Site::new(&[]);
+    let (raw, content) = image(&site, "secret", 10);
+    let at = |name: &str| site.path(name).to_str().unwrap().to_owned();
+    let (overlay, apart, data) = (at("overlay.qcow2"), at("apart.qcow2"), at("data"));
+    let flat = at("flat.vmdk");
+    let create = ["create", "-f", "qcow2"];
+    let backing = ["-b", &raw, "-F", "raw", &overlay];
+    site.client("qemu-img", &[&create[..], &backing].concat());
+    let external = format!("data_file={data}");
+    let external = ["-o", &external, &apart, "48M"];
+    site.client("qemu-img", &[&create[..], &external].concat());
+    site.serve(&[]);
+    for (from, field) in [
+        (&overlay, "backing_file_offset"),
+        (&apart, "external data file"),
+    ] {
+        let import = ["x", from, "--format", "qcow2", "--tier", "fast"];
+        refused(&site, &import, field);
+        refused(&site, &import, "qemu-img convert");
+    }
+    // Files beside a descriptor belong to it, and others do not.
+    let convert = ["convert", "-O", "vmdk", "-o", "subformat=monolithicFlat"];
+    site.client("qemu-img", &[&convert[..], &[&raw, &flat]].concat());
+    let import = ["x", &flat, "--format", "vmdk", "--tier", "fast"];
+    let descriptor = std::fs::read_to_string(&flat).unwrap();
+    let elsewhere = descriptor.replace(
+        "\"flat-flat.vmdk",
+        &format!("\"{}/secret", site.dir.path().display()),
+    );
+    assert!(elsewhere != descriptor, "{descriptor}");
+    std::fs::write(&flat, elsewhere).unwrap();
+    refused(&site, &import, "the extent");
+    assert!(site.json(&["volume", "list"])["volumes"] == serde_json::json!([]));
+    std::fs::write(&flat, descriptor).unwrap();
+    site.ok(&[&["volume", "import"], &import[..]].concat());
+    assert_holds(&site, "x", &content);
+}
+
+#[test]
+fn an_import_that_needs_its_source_no_more_ends_without_it() {
+    let mut site = Site::new(&[]);
+    let (raw, _) = image(&site, "disk.raw", 14);
+    site.serve(&[]);
+    let import = ["volume", "import", "data", &raw, "--tier", "fast"];
+    let slow = ["--bandwidth", "1 MiB/s", "--detach"];
+    site.ok(&[&import[..], &slow].concat());
+    site.kill();
+    std::fs::remove_file(&raw).unwrap();
+    site.serve(&[]);
+    let gone = import_trouble(&site);
+    assert!(gone.contains("cannot open"), "{gone}");
+    let mut guest = connect(&site, "data");
+    let end = Instant::now() + PATIENCE;
+    // What is being copied just then is no hole.
+    while self::import(&site, "data").is_some() {
+        guest.trim(0, 48 * MIB as u32).unwrap();
+        assert!(Instant::now() < end, "{}", import_trouble(&site));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(guest);
+    site.kill();
+    site.ok(&["volume", "check"]);
+}
+
+fn import_trouble(site: &Site) -> String {
+    let import = import(site, "data").unwrap();
+    import["trouble"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_block_device_that_is_in_use_is_refused() {
+    let mut site = Site::new(&[]);
+    let (raw, content) = image(&site, "disk.raw", 11);
+    let Some(device) = Loop::new(raw.as_ref()) else {
+        return needs::skipped("root");
+    };
+    site.serve(&[]);
+    // As one that is mounted is.
+    let user = File::options()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::EXCL.bits() as i32)
+        .open(&device.0)
+        .unwrap();
+    let import = ["data", &device.0, "--tier", "fast"];
+    refused(&site, &import, "unmount it first");
+    drop(user);
+    site.ok(&[&["volume", "import"], &import[..]].concat());
+    assert_holds(&site, "data", &content);
+}
+
+#[test]
+fn an_interrupted_import_is_compared_as_what_it_is() {
+    if !needs::programs(&["qemu-img", "qemu-nbd"]) {
+        return;
+    }
+    let mut site = Site::new(&[]);
+    let (raw, content) = image(&site, "disk.raw", 12);
+    let source = site.path("disk.qcow2").to_str().unwrap().to_owned();
+    site.client("qemu-img", &["convert", "-O", "qcow2", &raw, &source]);
+    site.serve(&[]);
+    let import = ["volume", "import", "data", &source, "--tier", "fast"];
+    let begin = ["--format", "qcow2", "--bandwidth", "8 MiB/s", "--detach"];
+    site.ok(&[&import[..], &begin].concat());
+    // Its server is no part of a terminal's job: Ctrl-C is this process's.
+    let children = format!("/proc/{0}/task/{0}/children", site.server_pid());
+    let children = std::fs::read_to_string(children).unwrap();
+    let of_images: Vec<&str> = children.split_whitespace().collect();
+    assert!(!of_images.is_empty(), "qemu-nbd is not there");
+    for child in of_images {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+        let group = stat.rsplit_once(") ").unwrap().1.split(' ').nth(2);
+        assert_eq!(group, Some(child), "{stat}");
+    }
+    // Another start has another socket: this one's server may still be ending then.
+    let sockets = || {
+        let all = std::fs::read_dir(site.path("array")).unwrap();
+        let names = all.map(|e| e.unwrap().file_name().into_string().unwrap());
+        let names = names.filter(|n| n.starts_with("source-"));
+        names.collect::<Vec<_>>()
+    };
+    let before = sockets();
+    let pid = format!("-{}-", site.server_pid());
+    assert!(before.len() == 1 && before[0].contains(&pid), "{before:?}");
+    site.stop();
+    let other = ["--format", "vmdk"];
+    refused(&site, &[&import[2..], &other].concat(), "format qcow2");
+    let said = site.ok(&[&import[..], &["--verify"]].concat());
+    assert!(said.contains("0 bytes differ"), "{said}");
+    let left = std::fs::read_dir(site.path("array")).unwrap();
+    let mut left = left.map(|e| e.unwrap().file_name().into_string().unwrap());
+    assert!(!left.any(|name| name == before[0]));
+    site.serve(&[]);
+    assert_holds(&site, "data", &content);
+}
+
+#[test]
+fn an_import_that_nobody_goes_on_with_is_not_waited_for() {
+    let mut site = Site::new(&[]);
+    let (raw, _) = image(&site, "disk.raw", 13);
+    site.serve(&[]);
+    let import = ["volume", "import", "data", &raw, "--tier", "fast"];
+    let slow = ["--bandwidth", "1 MiB/s", "--detach"];
+    site.ok(&[&import[..], &slow].concat());
+    site.stop();
+    let map = array::Array::open(&site.path("array")).unwrap();
+    let id = map.volumes().unwrap()[0].id;
+    let damaged = array::Change::Repair(array::Repair::MarkDamaged(id));
+    map.commit(&[damaged]).unwrap();
+    drop(map);
+    site.serve(&[]);
+    let args = ["data", &raw, "--tier", "fast"];
+    refused(&site, &args, "nobody goes on with its import");
+}

@@ -1,0 +1,612 @@
+//! Volumes and snapshots as images: what is saved is what was there, of one moment, and nothing is left of what was not finished.
+
+use std::fs::{OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use array::{Array, Change, Repair};
+use datapath::Client;
+use testkit::needs;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::support::{KillOnDrop, PATIENCE, Site};
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes that look like nothing.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+fn connect(site: &Site, volume: &str) -> Client {
+    Client::connect(&site.uri(volume).parse().unwrap()).unwrap()
+}
+
+/// All of an export.
+fn content(site: &Site, volume: &str) -> Vec<u8> {
+    let mut client = connect(site, volume);
+    let size = client.size();
+    let mut all = vec![];
+    while (all.len() as u64) < size {
+        let length = MIB.min(size - all.len() as u64) as u32;
+        all.extend(client.read(all.len() as u64, length).unwrap());
+    }
+    client.disconnect().unwrap();
+    all
+}
+
+/// Data at some places, holes in between, blocks of zeroes inside of data, an end that is none of a block.
+fn fill(site: &Site, volume: &str) {
+    let mut client = connect(site, volume);
+    let size = client.size();
+    client.write(0, &noise(1, 3 * MIB as usize + 512)).unwrap();
+    client.write(MIB + 8192, &[0; 65536]).unwrap();
+    client.write(20 * MIB, &[0; MIB as usize]).unwrap();
+    for at in 0..20 {
+        let seed = at * 2 + 7;
+        client
+            .write(24 * MIB + at * 300_000, &noise(seed, 10_000))
+            .unwrap();
+    }
+    client.write(size - 512, &noise(3, 512)).unwrap();
+    client.flush().unwrap();
+    client.disconnect().unwrap();
+}
+
+/// A served volume of 64 MiB and 512 bytes, that nobody is connected to.
+fn filled() -> Site {
+    let mut site = Site::new(&[]);
+    let size = format!("{} B", 64 * MIB + 512);
+    site.ok(&[
+        "volume", "create", "data", "--size", &size, "--tier", "fast",
+    ]);
+    site.serve(&[]);
+    fill(&site, "data");
+    left(&site);
+    site
+}
+
+/// Waits until the server has seen that its guests are gone.
+fn left(site: &Site) {
+    let until = Instant::now() + PATIENCE;
+    while site.json(&["volume", "show", "data"])["status"]["connections"] != 0 {
+        assert!(Instant::now() < until);
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn refused(out: &Output) -> String {
+    let why = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success(), "{why}");
+    why
+}
+
+fn partial(to: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.partial", to.display()))
+}
+
+/// Nothing is there under this name, nor under the one of what is not whole.
+fn nothing(to: &Path) {
+    assert!(!to.exists() && !partial(to).exists(), "{}", to.display());
+}
+
+#[test]
+fn a_volume_is_saved_byte_for_byte_with_its_holes() {
+    let mut site = filled();
+    let wanted = content(&site, "data");
+    left(&site);
+    let to = site.path("data.img");
+    let saved = site.json(&["volume", "save", "data", text(&to), "--verify"]);
+    assert_eq!(saved["schema"], "terrace.volume.save/1");
+    assert_eq!(saved["verified"], true);
+    assert_eq!(saved["format"], "raw");
+    let written = std::fs::read(&to).unwrap();
+    assert!(written == wanted, "the image differs");
+    assert_eq!(saved["xxh3"], format!("{:032x}", xxh3_128(&wanted)));
+    let bytes = |name: &str| {
+        saved[name]
+            .as_str()
+            .unwrap()
+            .parse::<units::Bytes>()
+            .unwrap()
+            .0
+    };
+    assert_eq!(bytes("size"), wanted.len() as u64);
+    assert_eq!(bytes("data") + bytes("holes"), bytes("size"));
+    let blocks = wanted.chunks(4096).filter(|b| b.iter().any(|b| *b != 0));
+    assert_eq!(bytes("data"), blocks.map(|b| b.len() as u64).sum::<u64>());
+    let on_disk = std::fs::metadata(&to).unwrap().blocks() * 512;
+    assert!(
+        on_disk <= bytes("data") + 65536,
+        "{on_disk}: holes are holes"
+    );
+
+    // Guests' data is nobody else's, until its owner says so.
+    let mode = || std::fs::metadata(&to).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    std::fs::set_permissions(&to, Permissions::from_mode(0o640)).unwrap();
+
+    // Guests can connect as before; what they see is theirs to change.
+    let mut guest = connect(&site, "data");
+    guest.write(0, &[7; 4096]).unwrap();
+    guest.disconnect().unwrap();
+    left(&site);
+    // A file that is there stays, unless it is said.
+    let why = refused(&site.run(&["volume", "save", "data", text(&to)]));
+    assert!(why.contains("is there already: --force"), "{why}");
+    assert!(std::fs::read(&to).unwrap() == wanted);
+    let said = site.ok(&[
+        "volume",
+        "save",
+        "data",
+        text(&to),
+        "--force",
+        "--no-checksum",
+        "--verify",
+    ]);
+    assert!(
+        said.contains("of holes") && said.ends_with("0 bytes differ\n"),
+        "{said}"
+    );
+    assert!(!said.contains("xxh3"), "{said}");
+    assert!(std::fs::read(&to).unwrap()[..4096] == [7; 4096]);
+    assert_eq!(mode(), 0o640);
+    nothing(&partial(&to));
+
+    // Without a server it is the same.
+    let wanted = content(&site, "data");
+    site.stop();
+    let other = site.path("alone.img");
+    site.ok(&["volume", "save", "data", text(&other), "--verify"]);
+    assert!(std::fs::read(&other).unwrap() == wanted);
+    assert!(!site.path("array/save.sock").exists());
+    site.ok(&["volume", "check"]);
+}
+
+#[test]
+fn a_snapshot_is_saved_while_its_volume_is_written_to() {
+    let site = filled();
+    let wanted = content(&site, "data");
+    let stop = AtomicBool::new(false);
+    let to = site.path("snapshot.img");
+    std::thread::scope(|threads| {
+        let mut guest = connect(&site, "data");
+        site.ok(&["volume", "snapshot", "create", "data", "s"]);
+        let stop = &stop;
+        let writer = threads.spawn(move || {
+            let mut at = 0;
+            while !stop.load(Ordering::Acquire) {
+                guest.write(at % (60 * MIB), &noise(at, 200_000)).unwrap();
+                at += 777_216;
+            }
+            at
+        });
+        let out = site.run(&["volume", "save", "data", text(&site.path("no.img"))]);
+        let why = refused(&out);
+        for word in [
+            "a guest is connected",
+            "`terrace volume snapshot create data NAME`",
+            "`terrace volume save data@NAME ",
+        ] {
+            assert!(why.contains(word), "{why}");
+        }
+        nothing(&site.path("no.img"));
+        let saved = site.json(&["volume", "save", "data@s", text(&to), "--verify"]);
+        assert_eq!(saved["volume"], "data@s");
+        stop.store(true, Ordering::Release);
+        assert!(writer.join().unwrap() > 0);
+    });
+    assert!(std::fs::read(&to).unwrap() == wanted, "not of one moment");
+    assert!(content(&site, "data") != wanted, "it was written to");
+}
+
+#[test]
+fn other_formats_are_written_by_qemu_img() {
+    let site = filled();
+    let to = site.path("data.qcow2");
+    let arguments = [
+        "volume",
+        "save",
+        "data",
+        text(&to),
+        "--format",
+        "qcow2",
+        "--verify",
+    ];
+    let mut without = site.command(&arguments);
+    let why = refused(&without.env("PATH", "/nonexistent").output().unwrap());
+    assert!(
+        why.contains("needs qemu-img, of the package qemu-utils"),
+        "{why}"
+    );
+    nothing(&to);
+    if !needs::programs(&["qemu-img"]) {
+        return;
+    }
+    let saved = site.json(&arguments);
+    assert_eq!(
+        (&saved["format"], &saved["verified"]),
+        (&"qcow2".into(), &true.into())
+    );
+    assert_eq!(saved["xxh3"], serde_json::Value::Null);
+    nothing(&partial(&to));
+    let info = site.client("qemu-img", &["info", text(&to)]);
+    assert!(info.contains("file format: qcow2"), "{info}");
+    let raw = site.path("data.img");
+    site.ok(&["volume", "save", "data", text(&raw)]);
+    let compare = ["compare", "-f", "raw", "-F", "qcow2", text(&raw), text(&to)];
+    assert!(site.client("qemu-img", &compare).contains("identical"));
+    let other = site.path("data.other");
+    let unknown = ["volume", "save", "data", text(&other), "--format", "qcow9"];
+    let why = refused(&site.run(&unknown));
+    assert!(
+        why.contains("qemu-img cannot write") && why.contains("qcow9"),
+        "{why}"
+    );
+    nothing(&other);
+}
+
+#[test]
+fn while_it_is_saved_nobody_gets_in_and_a_signal_leaves_nothing() {
+    let site = filled();
+    site.ok(&["volume", "set", "data", "--bandwidth", "2 MiB/s"]);
+    let to = site.path("data.img");
+    for format in ["raw", "qcow2"] {
+        if format != "raw" && !needs::programs(&["qemu-img"]) {
+            continue;
+        }
+        let save = ["volume", "save", "data", text(&to), "--format", format];
+        let mut child = site.command(&save).stderr(Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + PATIENCE;
+        while !partial(&to).exists() {
+            assert!(Instant::now() < until);
+        }
+        assert!(!to.exists(), "it is not whole");
+        let uri = site.uri("data").parse().unwrap();
+        assert!(Client::connect(&uri).is_err(), "a guest gets in");
+        for other in [
+            &["volume", "save", "data", text(&site.path("other.img"))][..],
+            &["volume", "resize", "data", "--size", "80 MiB"],
+            &["volume", "delete", "data", "--force"],
+            &["volume", "snapshot", "create", "data", "s"],
+        ] {
+            let why = refused(&site.run(other));
+            let known = ["being changed, or saved", "is in use"];
+            assert!(known.iter().any(|k| why.contains(k)), "{other:?}: {why}");
+        }
+        assert!(child.try_wait().unwrap().is_none(), "it is over already");
+        let pid = child.id().to_string();
+        let told = Command::new("kill").args(["-INT", &pid]).status();
+        assert!(told.unwrap().success());
+        let out = child.wait_with_output().unwrap();
+        assert!(refused(&out).contains("stopped"));
+        nothing(&to);
+        let until = Instant::now() + PATIENCE;
+        let mut guest = loop {
+            match Client::connect(&uri) {
+                Ok(guest) => break guest,
+                Err(why) => assert!(Instant::now() < until, "{why}"),
+            }
+        };
+        guest.write(0, &[1; 512]).unwrap();
+        guest.disconnect().unwrap();
+        left(&site);
+    }
+    // One that is killed leaves a name that says what it is, and keeps nobody out; the next one uses it again.
+    let save = ["volume", "save", "data", text(&to)];
+    let mut child = site.command(&save).spawn().unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !partial(&to).exists() {
+        assert!(Instant::now() < until);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!to.exists() && partial(&to).exists());
+    site.ok(&["volume", "set", "data", "--bandwidth", "0 B/s"]);
+    while site.run(&save).status.code() != Some(0) {
+        assert!(Instant::now() < until);
+    }
+    assert!(std::fs::read(&to).unwrap() == content(&site, "data"));
+    nothing(&partial(&to));
+}
+
+#[test]
+fn what_differs_is_found() {
+    let site = filled();
+    site.ok(&["volume", "set", "data", "--bandwidth", "16 MiB/s"]);
+    let to = site.path("data.img");
+    let save = ["volume", "save", "data", text(&to), "--verify"];
+    let mut child = site.command(&save).stderr(Stdio::piped()).spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        // In a hole, which nobody else writes to.
+        if let Ok(file) = OpenOptions::new().write(true).open(partial(&to)) {
+            file.write_all_at(&[1], 10 * MIB).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let why = refused(&child.wait_with_output().unwrap());
+    assert!(
+        why.contains("1 bytes differ, from byte 10485760 on"),
+        "{why}"
+    );
+    nothing(&to);
+}
+
+#[test]
+fn a_file_that_may_not_grow_so_far_is_an_error_and_leaves_nothing() {
+    let site = filled();
+    let to = site.path("data.img");
+    // In KiB.
+    let limited = "ulimit -f 2048 && exec \"$0\" \"$@\"";
+    let save = |format: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", limited, env!("CARGO_BIN_EXE_terrace")]);
+        command.args(["volume", "save", "data", text(&to), "--format", format]);
+        command.env("TERRACE_ARRAY", site.path("array"));
+        refused(&command.output().unwrap())
+    };
+    let why = save("raw");
+    let named = why.contains("data.img.partial") && why.contains("File too large");
+    assert!(named, "{why}");
+    nothing(&to);
+    if needs::programs(&["qemu-img"]) {
+        let why = save("qcow2");
+        assert!(why.contains("data.img.partial as qcow2"), "{why}");
+        nothing(&to);
+    }
+    drop(connect(&site, "data"));
+}
+
+#[test]
+fn it_is_read_from_the_socket_that_is_said_if_it_is_the_servers() {
+    let mut site = filled();
+    let wanted = content(&site, "data");
+    site.stop();
+    let second = site.path("second.sock");
+    site.serve(&["--listen", &format!("unix:{}", text(&second))]);
+    // Another server has another volume of that name.
+    let mut other = Site::new(&[("data", 8)]);
+    other.serve(&[]);
+    left(&site);
+    let to = site.path("data.img");
+    let save = |socket: &Path| {
+        let arguments = ["volume", "save", "data", text(&to), "--socket"];
+        site.run(&[&arguments[..], &[text(socket)]].concat())
+    };
+    let why = refused(&save(&other.socket()));
+    assert!(
+        why.contains("does not listen on") && why.contains("second.sock"),
+        "{why}"
+    );
+    let why = refused(&save(&site.path("none.sock")));
+    assert!(why.contains("none.sock"), "{why}");
+    nothing(&to);
+    let link = site.path("link.sock");
+    symlink(&second, &link).unwrap();
+    let out = save(&link);
+    assert!(out.status.success(), "{out:?}");
+    assert!(std::fs::read(&to).unwrap() == wanted);
+}
+
+#[test]
+fn what_is_being_imported_is_not_saved() {
+    let mut site = Site::new(&[]);
+    let image = site.path("disk.raw");
+    std::fs::write(&image, noise(5, 16 * MIB as usize)).unwrap();
+    site.serve(&[]);
+    let import = ["volume", "import", "data", text(&image), "--tier", "fast"];
+    site.ok(&[&import[..], &["--bandwidth", "1 MiB/s", "--detach"]].concat());
+    let to = site.path("data.img");
+    let why = refused(&site.run(&["volume", "save", "data", text(&to)]));
+    assert!(why.contains("is being imported"), "{why}");
+    nothing(&to);
+    // Its guests are let in as before.
+    drop(connect(&site, "data"));
+}
+
+#[test]
+fn an_image_that_is_in_use_is_not_replaced() {
+    let site = filled();
+    let image = site.path("disk.raw");
+    let before = noise(6, 16 * MIB as usize);
+    std::fs::write(&image, &before).unwrap();
+    let save = ["volume", "save", "data", text(&image), "--force"];
+    if needs::programs(&["qemu-nbd"]) {
+        let socket = site.path("qemu.sock");
+        let mut machine = Command::new("qemu-nbd");
+        machine.args(["--persistent", "--format=raw", "--socket"]);
+        let machine = machine.arg(&socket).arg(&image).stdout(Stdio::null());
+        let mut machine = KillOnDrop(machine.spawn().unwrap());
+        let until = Instant::now() + PATIENCE;
+        while !socket.exists() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let why = refused(&site.run(&save));
+        let who = format!("qemu-nbd, process {}", machine.0.id());
+        assert!(why.contains("writes to it") && why.contains(&who), "{why}");
+        machine.0.kill().unwrap();
+        machine.0.wait().unwrap();
+    }
+    let import = ["volume", "import", "other", text(&image), "--tier", "fast"];
+    site.ok(&[&import[..], &["--bandwidth", "1 MiB/s", "--detach"]].concat());
+    let why = refused(&site.run(&save));
+    let named = why.contains("volume \"other\" is being imported from it");
+    assert!(named, "{why}");
+    assert!(std::fs::read(&image).unwrap() == before);
+    nothing(&partial(&image));
+    site.ok(&["volume", "delete", "other", "--yes"]);
+    site.ok(&save);
+}
+
+#[test]
+fn what_is_damaged_is_not_saved() {
+    let mut site = filled();
+    site.ok(&["volume", "snapshot", "create", "data", "s"]);
+    site.stop();
+    let map = Array::open(&site.path("array")).unwrap();
+    for volume in map.volumes().unwrap() {
+        let damaged = Change::Repair(Repair::MarkDamaged(volume.id));
+        map.commit(&[damaged]).unwrap();
+    }
+    drop(map);
+    let to = site.path("data.img");
+    let none_is = |site: &Site| {
+        for volume in ["data", "data@s"] {
+            let why = refused(&site.run(&["volume", "save", volume, text(&to)]));
+            assert!(why.contains("is damaged: `terrace volume check`"), "{why}");
+            nothing(&to);
+        }
+    };
+    none_is(&site);
+    site.serve(&[]);
+    none_is(&site);
+}
+
+/// A small file system of its own.
+struct Small(PathBuf);
+
+impl Small {
+    fn new(dir: PathBuf) -> Option<Self> {
+        std::fs::create_dir(&dir).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs", text(&dir)]);
+        let mounted = mount.output().is_ok_and(|out| out.status.success());
+        mounted.then_some(Self(dir))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_target_that_is_full_or_no_place_for_an_image_is_an_error_and_leaves_nothing() {
+    let site = filled();
+    let link = site.path("dir");
+    std::fs::create_dir(&link).unwrap();
+    for (to, why) in [
+        ("dir", "is neither a file nor a block device"),
+        ("none/data.img", "no such directory"),
+        ("/dev/null", "is neither a file nor a block device"),
+        ("nbd://host/x", "not a URI"),
+    ] {
+        let to = if to.contains("://") {
+            PathBuf::from(to)
+        } else {
+            site.path(to)
+        };
+        let said = refused(&site.run(&["volume", "save", "data", text(&to), "--force"]));
+        assert!(said.contains(why), "{to:?}: {said}");
+    }
+    let dangling = site.path("dangling");
+    symlink(site.path("nowhere"), &dangling).unwrap();
+    let said = refused(&site.run(&["volume", "save", "data", text(&dangling)]));
+    assert!(said.contains("is a link to what is not there"), "{said}");
+    let to = site.path("data.img");
+    let said = refused(&site.run(&["volume", "save", "dato", text(&to)]));
+    assert!(said.contains("did you mean"), "{said}");
+    // What an array has its data in is no place for an image.
+    let device = std::fs::read_dir(site.path("fast"))
+        .unwrap()
+        .next()
+        .unwrap();
+    let device = device.unwrap().path();
+    let said = refused(&site.run(&["volume", "save", "data", text(&device), "--force"]));
+    assert!(said.contains("is in use"), "{said}");
+    // A file that is only called so is nobody's to empty.
+    let mine = site.path("mine");
+    std::fs::write(&mine, b"mine").unwrap();
+    std::fs::copy(&mine, partial(&to)).unwrap();
+    let said = refused(&site.run(&["volume", "save", "data", text(&to)]));
+    assert!(said.contains("is not as an unfinished save is"), "{said}");
+    std::fs::remove_file(partial(&to)).unwrap();
+    std::fs::set_permissions(&mine, Permissions::from_mode(0o600)).unwrap();
+    std::fs::hard_link(&mine, partial(&to)).unwrap();
+    let said = refused(&site.run(&["volume", "save", "data", text(&to)]));
+    assert!(said.contains("is not as an unfinished save is"), "{said}");
+    assert_eq!(std::fs::read(&mine).unwrap(), b"mine");
+    std::fs::remove_file(partial(&to)).unwrap();
+    // Somebody else's beginning stays somebody else's.
+    let mut other = std::fs::File::create(partial(&to)).unwrap();
+    other.write_all(b"theirs").unwrap();
+    other.lock().unwrap();
+    let said = refused(&site.run(&["volume", "save", "data", text(&to)]));
+    assert!(said.contains("another save"), "{said}");
+    assert_eq!(std::fs::read(partial(&to)).unwrap(), b"theirs");
+    drop(other);
+
+    let Some(small) = Small::new(site.path("small")) else {
+        return needs::skipped("root");
+    };
+    let to = small.0.join("data.img");
+    let said = refused(&site.run(&["volume", "save", "data", text(&to)]));
+    let named = said.contains("data.img.partial at byte ") && said.contains("No space left");
+    assert!(named, "{said}");
+    nothing(&to);
+    drop(connect(&site, "data"));
+}
+
+#[test]
+fn a_block_device_is_overwritten_if_that_is_said() {
+    let site = filled();
+    let wanted = content(&site, "data");
+    let (backing, small) = (site.path("backing"), site.path("too-small"));
+    std::fs::write(&backing, noise(9, 66 * MIB as usize)).unwrap();
+    std::fs::write(&small, noise(9, 8 * MIB as usize)).unwrap();
+    let (Some(device), Some(too_small)) = (Loop::new(&backing), Loop::new(&small)) else {
+        return needs::skipped("root");
+    };
+    left(&site);
+    let save = ["volume", "save", "data", device.0.as_str()];
+    let why = refused(&site.run(&save));
+    assert!(
+        why.contains("is a block device: what is on it is lost"),
+        "{why}"
+    );
+    let why = refused(&site.run(&["volume", "save", "data", &too_small.0, "--force"]));
+    assert!(why.contains("it does not fit"), "{why}");
+    let saved = site.json(&[&save[..], &["--force", "--verify"]].concat());
+    assert_eq!(saved["xxh3"], format!("{:032x}", xxh3_128(&wanted)));
+    drop((device, too_small));
+    let written = std::fs::read(&backing).unwrap();
+    assert!(written[..wanted.len()] == wanted, "the device differs");
+    // What is behind it is not touched.
+    assert!(written[wanted.len()..] == noise(9, written.len())[wanted.len()..]);
+}
+
+/// A file as a block device.
+pub struct Loop(pub String);
+
+impl Loop {
+    pub fn new(file: &Path) -> Option<Self> {
+        let made = Command::new("losetup")
+            .args(["-f", "--show", text(file)])
+            .output()
+            .ok()?;
+        let name = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+        made.status.success().then_some(Self(name))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}

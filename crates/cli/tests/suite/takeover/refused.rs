@@ -1,0 +1,175 @@
+//! What is a reason not to hand over: the server goes on as before, and says why.
+
+use std::time::Duration;
+
+use datapath::control::{CONTROL_SOCKET, Holding};
+
+use super::{Guest, Site, wait};
+
+/// It cannot be taken over like this; what is said of that.
+fn is_refused(site: &Site, more: &[&str]) -> String {
+    let before = site.log().len();
+    let mut new = site.begin_to_take_over(more);
+    assert!(!new.wait().unwrap().success(), "{}", site.log());
+    site.log()[before..].to_owned()
+}
+
+#[test]
+fn what_does_not_end_in_time_is_a_reason_to_go_on_as_before() {
+    let mut site = Site::new(&[("db", 16)]);
+    site.serve(&[]);
+    site.copies_are_current();
+    let mut slow = site.command(&["volume", "inject", "db", "--read", "900ms", "--for", "4s"]);
+    let mut slow = slow.spawn().unwrap();
+    let guest = Guest::new(&site.uri("db"), 0, 100, Duration::ZERO);
+    wait(1000);
+    let before = site.server_pid();
+    let mut new = site.begin_to_take_over(&[]);
+    assert!(!new.wait().unwrap().success());
+    assert!(site.log().contains("are in flight"), "{}", site.log());
+    assert!(
+        site.log().contains("the server goes on as before"),
+        "{}",
+        site.log()
+    );
+    slow.wait().unwrap();
+    wait(1500);
+    // It can be taken over when nothing is held up.
+    assert_eq!(site.server_pid(), before);
+    site.take_over(&[]);
+    wait(100);
+    let seen = guest.end(0);
+    println!("the worst took {:?}", seen.worst);
+}
+
+#[test]
+fn a_volume_that_is_saved_is_not_let_go_of() {
+    let mut site = Site::new(&[("db", 16)]);
+    site.serve(&[]);
+    site.copies_are_current();
+    let holding = Holding::begin(&site.path("array").join(CONTROL_SOCKET), "db").unwrap();
+    let mut new = site.begin_to_take_over(&[]);
+    assert!(!new.wait().unwrap().success());
+    let why = "volume \"db\" is being saved";
+    assert!(site.log().contains(why), "{}", site.log());
+    holding.end().unwrap();
+    site.take_over(&[]);
+}
+
+#[test]
+fn a_tier_of_another_server_is_not_handed_over() {
+    let mut site = Site::empty();
+    let (dir, socket) = (site.path("fast"), site.path("other.sock"));
+    std::fs::create_dir(&dir).unwrap();
+    testkit::export::serve(&socket, 16 << 20);
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    let dir = dir.to_str().unwrap();
+    site.ok(&["tier", "add", "fast", "--dir", dir, "--size", "16 MiB"]);
+    site.ok(&["tier", "add", "remote", "--nbd", &uri]);
+    site.ok(&[
+        "volume", "create", "db", "--size", "8 MiB", "--tier", "fast",
+    ]);
+    site.serve(&[]);
+    site.copies_are_current();
+    let guest = Guest::new(&site.uri("db"), 0, 100, Duration::ZERO);
+    wait(100);
+    assert!(!site.begin_to_take_over(&[]).wait().unwrap().success());
+    let why = "is an export of another server";
+    assert!(site.log().contains(why), "{}", site.log());
+    guest.end(0);
+}
+
+#[test]
+fn whatever_the_next_one_cannot_serve_is_found_before_guests_wait() {
+    let mut site = Site::new(&[("db", 16), ("web", 16)]);
+    site.serve(&[]);
+    site.copies_are_current();
+    let guest = Guest::new(&site.uri("db"), 0, 100, Duration::ZERO);
+    let listens = is_refused(&site, &["--listen", "tcp:127.0.0.1:0"]);
+    assert!(listens.contains("is changed by a restart"), "{listens}");
+    let volumes = is_refused(&site, &["web"]);
+    let why = "volume \"db\" is served, and is not among those";
+    assert!(volumes.contains(why), "{volumes}");
+    let twice = format!("unix:{}", site.socket().display());
+    let twice = is_refused(&site, &["--listen", &twice]);
+    assert!(twice.contains("is changed by a restart"), "{twice}");
+    let rings = site.path("rings");
+    let rings = is_refused(&site, &["--vhost-user", rings.to_str().unwrap()]);
+    assert!(rings.contains("vhost-user nowhere"), "{rings}");
+    let unknown = is_refused(&site, &["db", "wbe"]);
+    let why = "volume \"wbe\" is not served, and is to be";
+    assert!(unknown.contains(why), "{unknown}");
+    let tls = is_refused(&site, &["--tls-certificates", "nowhere"]);
+    assert!(tls.contains("nowhere"), "{tls}");
+    let open = is_refused(&site, &["--listen", "tcp:0.0.0.0:0"]);
+    assert!(open.contains("not a loopback address"), "{open}");
+    // Nobody has waited for any of that.
+    let log = site.log();
+    assert!(!log.contains("guests have waited"), "{log}");
+    site.take_over(&[]);
+    guest.end(0);
+}
+
+#[test]
+fn one_that_does_not_begin_harms_nobody() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixStream;
+    let mut site = Site::new(&[("db", 16)]);
+    site.serve(&[]);
+    site.copies_are_current();
+    let guest = Guest::new(&site.uri("db"), 0, 100, Duration::ZERO);
+    let ask = |format: u32| {
+        let mut asks = UnixStream::connect(site.path("array").join(CONTROL_SOCKET)).unwrap();
+        writeln!(
+            asks,
+            "{{\"v\":1,\"ask\":\"take-over\",\"format\":{format}}}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        BufReader::new(&asks).read_line(&mut answer).unwrap();
+        (asks, answer)
+    };
+    let (_, answer) = ask(7);
+    assert!(answer.contains("hands over in format 1, not 7"), "{answer}");
+    let (mut asks, answer) = ask(1);
+    assert!(answer.contains("it can be taken over"), "{answer}");
+    // Instead of beginning, far more than there is memory for.
+    asks.write_all(&[b'B', 255, 255, 255, 255, 0, 0, 0, 0])
+        .unwrap();
+    drop(asks);
+    wait(100);
+    let said = site.log();
+    assert!(said.contains("the other process does not begin"), "{said}");
+    site.take_over(&[]);
+    guest.end(0);
+}
+
+#[test]
+fn what_limits_hold_back_is_no_reason() {
+    let mut site = Site::new(&[("db", 16)]);
+    site.serve(&[]);
+    site.copies_are_current();
+    // One of them waits for seconds.
+    site.ok(&["volume", "set", "db", "--iops", "4"]);
+    let guests = [0, 100, 200, 300].map(|n| Guest::new(&site.uri("db"), n, 100, Duration::ZERO));
+    wait(2500);
+    site.take_over(&[]);
+    site.ok(&["volume", "set", "db", "--iops", "0"]);
+    for (guest, first) in guests.into_iter().zip([0, 100, 200, 300]) {
+        guest.end(first);
+    }
+}
+
+#[test]
+fn a_tier_that_has_limits_is_handed_over_too() {
+    let mut site = Site::new(&[("db", 16)]);
+    site.serve(&[]);
+    site.copies_are_current();
+    site.ok(&["tier", "limit", "fast", "--iops", "100000"]);
+    let guest = Guest::new(&site.uri("db"), 0, 100, Duration::ZERO);
+    for _ in 0..3 {
+        wait(250);
+        site.take_over(&[]);
+    }
+    guest.end(0);
+}

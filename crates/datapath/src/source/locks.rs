@@ -1,0 +1,137 @@
+//! QEMU's locks on images: nobody may write to what is read here, whoever writes keeps readers away, and what anybody has open is not replaced.
+//!
+//! QEMU holds locks for reading on single bytes of an image: on byte 100 + n for what it does, on byte 200 + n for what others may not do
+//! meanwhile (n: 0 reads, 1 writes, 3 changes the size), and looks for those of others (QEMU, `block/file-posix.c`).
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+
+const DOES: i64 = 100;
+const OTHERS_MAY_NOT: i64 = 200;
+const READ: i64 = 0;
+const WRITE: i64 = 1;
+const RESIZE: i64 = 3;
+
+/// Permissions that QEMU knows of, and some more.
+const PERMISSIONS: i64 = 10;
+
+/// Locks an image for as long as this file is open, so that nobody who knows of these locks writes to it.
+///
+/// # Errors
+/// In words: somebody writes to it, or lets nobody read. Where a file system has no locks there are none to be had.
+pub(super) fn lock_to_read(file: &File) -> Result<(), String> {
+    for byte in [DOES + READ, OTHERS_MAY_NOT + WRITE, OTHERS_MAY_NOT + RESIZE] {
+        let lock = one_byte(libc::F_RDLCK, byte);
+        match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock)) {
+            Ok(_) | Err(Errno::EINVAL | Errno::ENOLCK | Errno::EOPNOTSUPP) => {}
+            Err(Errno::EAGAIN | Errno::EACCES) => {
+                return Err("somebody else has a lock on it".into());
+            }
+            Err(error) => return Err(format!("it cannot be locked: {error}")),
+        }
+    }
+    for (byte, what) in [
+        (DOES + WRITE, "writes to it"),
+        (DOES + RESIZE, "may change its size"),
+        (OTHERS_MAY_NOT + READ, "lets nobody else read it"),
+    ] {
+        let mut found = one_byte(libc::F_WRLCK, byte);
+        let looked = fcntl(file.as_fd(), FcntlArg::F_OFD_GETLK(&mut found));
+        if looked.is_ok() && found.l_type != libc::F_UNLCK as i16 {
+            return Err(format!(
+                "a virtual machine, or another program of QEMU, {what}: shut it down first"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Who has an image open, among those who know of these locks: virtual machines, programs of QEMU, imports.
+pub fn image_in_use(file: &File) -> Option<String> {
+    // Each of the two stands for itself: which of them is held depends on what is done.
+    for (byte, what) in [
+        (DOES + WRITE, "writes to it"),
+        (DOES + RESIZE, "may change its size"),
+        (DOES, "has it open"),
+        (OTHERS_MAY_NOT, "has it open"),
+    ] {
+        let mut found = libc::flock {
+            l_len: if byte % 100 == 0 { PERMISSIONS } else { 1 },
+            ..one_byte(libc::F_WRLCK, byte)
+        };
+        let looked = fcntl(file.as_fd(), FcntlArg::F_OFD_GETLK(&mut found));
+        if looked.is_ok() && found.l_type != libc::F_UNLCK as i16 {
+            let who = "a virtual machine, another program of QEMU, or an import";
+            return Some(match users(file) {
+                users if users.is_empty() => format!("{who} {what}"),
+                users => format!("{who} {what} ({})", users.join(", ")),
+            });
+        }
+    }
+    None
+}
+
+/// Other processes that have a file open, as far as this one may see. The kernel does not say whose such a lock is.
+fn users(file: &File) -> Vec<String> {
+    let id = |m: std::fs::Metadata| (m.dev(), m.ino());
+    let Ok(own) = file.metadata().map(id) else {
+        return vec![];
+    };
+    let entries = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut found = vec![];
+    for process in entries("/proc".into()) {
+        let pid = process.file_name().to_string_lossy().parse::<u32>();
+        let Ok(pid) = pid else { continue };
+        let mut open = entries(process.path().join("fd"));
+        let is = |e: std::fs::DirEntry| e.path().metadata().is_ok_and(|m| id(m) == own);
+        if pid != std::process::id() && open.any(is) {
+            let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.push(format!("{}, process {pid}", name.trim()));
+        }
+    }
+    found
+}
+
+fn one_byte(kind: i32, byte: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: byte,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_share_and_a_writer_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, [0; 512]).unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        let (one, other, writer) = (open(), open(), open());
+        assert_eq!(lock_to_read(&one), Ok(()));
+        assert_eq!(lock_to_read(&other), Ok(()));
+        let writes = one_byte(libc::F_RDLCK, DOES + WRITE);
+        fcntl(writer.as_fd(), FcntlArg::F_OFD_SETLK(&writes)).unwrap();
+        let refused = lock_to_read(&other).unwrap_err();
+        assert!(refused.contains("writes to it"), "{refused}");
+        let used = image_in_use(&other).unwrap();
+        assert!(used.contains("writes to it"), "{used}");
+        drop(writer);
+        assert_eq!(lock_to_read(&other), Ok(()));
+        // A reader's locks count as well, but its own.
+        let used = image_in_use(&open()).unwrap();
+        assert!(used.contains("has it open"), "{used}");
+        drop(one);
+        assert_eq!(image_in_use(&other), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! What a server tells the one that takes over, beside open files. Understood in full, or not at all.
+//!
+//! Files come in the order in which they are named here: of each copy of the map one, of each device its file and that with the lock on it,
+//! then the sockets that are listened on, then those of connections.
+
+use std::path::PathBuf;
+
+use array::CopyId;
+use serde::{Deserialize, Serialize};
+
+use crate::control::CONTROL;
+use crate::worker::HandedSession;
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Whose it is: the array's id.
+    pub array: String,
+    /// Commits in the map: as many have to be found there.
+    pub commits: u64,
+    /// Copies of the map.
+    pub copies: Vec<CopyOf>,
+    /// Devices.
+    pub devices: Vec<DeviceOf>,
+    /// Sockets that are listened on, by what they are for.
+    pub listening: Vec<String>,
+    /// Connections.
+    pub connections: Vec<ConnectionOf>,
+    /// Volumes, by number, and how many extents of them it is said where they are: behind the bytes of connections.
+    pub places: Vec<(u32, u64)>,
+    /// What operators have set for volumes.
+    pub volumes: Vec<VolumeOf>,
+    /// What operators have set for tiers.
+    pub tiers: Vec<TierOf>,
+    /// Connections that end with the server: with TLS, of guests by vhost-user, and those that are being negotiated.
+    pub left: usize,
+}
+
+/// What the process that takes over is to serve, which is to be what the other one does; said with "begin".
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wishes {
+    /// Sockets that guests connect to, by what they are for.
+    pub doors: Vec<String>,
+    /// Where there is a socket for each volume's guests by vhost-user.
+    pub vhost_user: Option<PathBuf>,
+    /// The volumes; all that are whole, if none is named.
+    pub volumes: Vec<String>,
+}
+
+impl Wishes {
+    /// Whether they are what there is.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn are(mut self, mut there: Self) -> Result<(), String> {
+        there.doors.retain(|door| door != CONTROL);
+        self.doors.sort_unstable();
+        there.doors.sort_unstable();
+        if self.doors != there.doors {
+            return Err(format!(
+                "the server listens at {}, and the one that takes over is to listen at {}: that is changed by a restart",
+                there.doors.join(", "),
+                self.doors.join(", ")
+            ));
+        }
+        if self.vhost_user != there.vhost_user {
+            let of = |dir: Option<PathBuf>| {
+                dir.map_or("nowhere".into(), |dir| format!("in {}", dir.display()))
+            };
+            return Err(format!(
+                "the server has sockets for guests by vhost-user {}, and the one that takes over is to have them {}: that is changed by a restart",
+                of(there.vhost_user),
+                of(self.vhost_user)
+            ));
+        }
+        if self.volumes.is_empty() {
+            return Ok(());
+        }
+        let among = |name: &&String, all: &[String]| !all.contains(name);
+        if let Some(name) = self.volumes.iter().find(|n| among(n, &there.volumes)) {
+            return Err(format!("volume {name:?} is not served, and is to be"));
+        }
+        match there.volumes.iter().find(|n| among(n, &self.volumes)) {
+            None => Ok(()),
+            Some(name) => Err(format!(
+                "volume {name:?} is served, and is not among those that are to be"
+            )),
+        }
+    }
+}
+
+/// A copy of the map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyOf {
+    /// Whether it is the second one.
+    pub second: bool,
+    /// Its path.
+    pub path: String,
+}
+
+impl CopyOf {
+    /// Which.
+    pub fn copy(&self) -> CopyId {
+        match self.second {
+            true => CopyId::Second,
+            false => CopyId::First,
+        }
+    }
+}
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceOf {
+    /// Its number.
+    pub id: u16,
+    /// Whether it is used past the page cache, and why, in words, if that was decided.
+    pub direct: Option<(bool, String)>,
+}
+
+/// A connection, and how many of the bytes that come along are its.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionOf {
+    /// What was agreed.
+    pub session: HandedSession,
+    /// Bytes that have come.
+    pub received: u64,
+    /// Bytes that are to be sent.
+    pub unsent: u64,
+}
+
+/// What was set for a volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeOf {
+    /// Its number.
+    pub id: u32,
+    /// Its limits.
+    pub own: LimitsOf,
+    /// Those that hold beside them for a time, and until when, in nanoseconds of the monotonic clock.
+    pub for_a_time: Option<(LimitsOf, u64)>,
+    /// Its weight.
+    pub weight: f64,
+}
+
+/// What was set for a tier.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierOf {
+    /// Its number.
+    pub id: u16,
+    /// Its limits.
+    pub limits: LimitsOf,
+}
+
+/// Limits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsOf {
+    /// Requests per second.
+    pub iops: Option<f64>,
+    /// Bytes per second.
+    pub bandwidth: Option<u64>,
+}
+
+impl LimitsOf {
+    /// As it is said.
+    pub fn of(limits: volume::Limits) -> Self {
+        Self {
+            iops: limits.iops.map(|i| i.0),
+            bandwidth: limits.bandwidth.map(|b| b.0),
+        }
+    }
+
+    /// As it is used.
+    pub fn limits(self) -> volume::Limits {
+        volume::Limits {
+            iops: self.iops.map(units::Iops),
+            bandwidth: self.bandwidth.map(units::BytesPerSec),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The process that takes over.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use array::{Array, ArrayError, CopyId, DeviceKind, FilePlace, MAP_FILE};
+use thiserror::Error;
+use tracing::info;
+use units::{DeviceId, VolumeId};
+
+use super::Listening;
+use super::state::{State, TierOf, VolumeOf, Wishes};
+use super::wire::{BYTES_MAX, FORMAT, Tag, hear, say, take_files};
+use crate::control::{self, CONTROL_SOCKET, ControlError};
+use crate::desk::Ask;
+use crate::device::HandedDevice;
+use crate::keeper::{FoundCopy, Keeper, KeeperError, Places};
+use crate::server::Listen;
+use crate::text::explain;
+use crate::tls::Credentials;
+use crate::worker::{HandedConnection, PLACE_BYTES, place_of};
+
+/// The other process is still at work as long as this.
+const SAY: Duration = Duration::from_secs(5);
+
+/// What there is comes within this time: operators' orders end first, and what was written is flushed.
+const STATE: Duration = Duration::from_secs(60);
+
+/// Why nothing was taken over.
+#[derive(Debug, Error)]
+pub enum TakeOverError {
+    /// There is nobody to take over from, or it says no.
+    #[error("cannot take over")]
+    Asked(#[source] ControlError),
+    /// It was begun, and given up: the other process goes on.
+    #[error("cannot take over, and the server goes on as before: {0}")]
+    GivenUp(String),
+    /// The other process has ended, or talks nonsense.
+    #[error("cannot take over: {what} does not come")]
+    Silent {
+        /// What was expected.
+        what: &'static str,
+        /// Why it did not come.
+        #[source]
+        source: io::Error,
+    },
+    /// Whether anything was committed is for the other process to see, once this one has ended.
+    #[error(
+        "the map could not be told that the array is this process's: the server goes on if nothing is changed there, and ends otherwise"
+    )]
+    Map(#[source] ArrayError),
+}
+
+/// What the process that takes over is to serve, which is to be what the other one does: whatever cannot be had is found before guests wait.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Where guests are to connect.
+    pub listens: Vec<Listen>,
+    /// What guests who come by TCP prove who they are by.
+    pub tls: Option<Credentials>,
+    /// Where there is to be a socket for each volume's guests by vhost-user.
+    pub vhost_user: Option<PathBuf>,
+    /// The volumes; all, if none is named.
+    pub volumes: Vec<String>,
+}
+
+impl Wanted {
+    fn wishes(&self) -> Wishes {
+        let secured = self.tls.is_some();
+        Wishes {
+            doors: self.listens.iter().map(|l| l.door(secured)).collect(),
+            vhost_user: self.vhost_user.clone(),
+            volumes: self.volumes.clone(),
+        }
+    }
+}
+
+/// What was taken over.
+pub struct Taken {
+    /// The array, which is this process's.
+    pub keeper: Keeper,
+    /// Sockets that were listened on.
+    pub listening: Vec<Listening>,
+    /// Guests' connections.
+    pub connections: Vec<HandedConnection>,
+    /// What was set for volumes.
+    pub(crate) volumes: Vec<VolumeOf>,
+    /// What was set for tiers.
+    pub(crate) tiers: Vec<TierOf>,
+    /// Connections that ended with the other process.
+    pub left: usize,
+    /// Ends when the other process does.
+    pub other: UnixStream,
+}
+
+/// What was offered.
+struct Offer {
+    state: State,
+    copies: Vec<(CopyId, PathBuf, Arc<File>)>,
+    devices: Vec<HandedDevice>,
+    listening: Vec<Listening>,
+    connections: Vec<HandedConnection>,
+    places: Places,
+}
+
+/// Takes the array in a directory over from the server that has it.
+///
+/// # Errors
+/// [`TakeOverError`]; what it says of the other process holds once this one has ended.
+pub fn take_over(dir: &Path, wanted: &Wanted) -> Result<Taken, TakeOverError> {
+    // Before descriptors come.
+    crate::server::raise_descriptors();
+    let path = dir.join(CONTROL_SOCKET);
+    let asked = control::ask_to_take(&path, &Ask::TakeOver { format: FORMAT });
+    let mut other = asked.map_err(TakeOverError::Asked)?;
+    let gone = |what| move |source| TakeOverError::Silent { what, source };
+    let wishes = serde_json::to_vec(&wanted.wishes());
+    let wishes = wishes.map_err(|e| gone("an answer")(e.into()))?;
+    say(&mut other, Tag::Begin, &wishes, SAY).map_err(gone("an answer"))?;
+    let offer = match hear_offer(&mut other, dir) {
+        Ok(offer) => offer,
+        Err(error) => {
+            if let TakeOverError::GivenUp(why) = &error {
+                let _ = say(&mut other, Tag::No, why.as_bytes(), SAY); // it has said so itself, perhaps
+            }
+            return Err(error);
+        }
+    };
+    say(&mut other, Tag::Ready, &[], SAY).map_err(gone("an answer"))?;
+    match hear(&mut other, SAY, BYTES_MAX).map_err(gone("the map"))? {
+        (Tag::Go, _) => {}
+        (Tag::No, why) => return Err(given_up(why)),
+        _ => return Err(gone("the map")(io::ErrorKind::InvalidData.into())),
+    }
+    let Offer {
+        state,
+        copies,
+        devices,
+        listening,
+        connections,
+        places,
+    } = offer;
+    let began = Instant::now();
+    let mut keeper = match open(copies, devices, &state, places) {
+        Ok(keeper) => keeper,
+        Err(why) => {
+            // All that was opened is closed again.
+            let _ = say(&mut other, Tag::No, why.as_bytes(), SAY);
+            return Err(TakeOverError::GivenUp(why));
+        }
+    };
+    let opened_ms = began.elapsed().as_millis() as u64;
+    keeper.dir = Some(dir.into());
+    // Its first commit makes the array this process's. If that fails nobody is told: the other process looks at the map when this one has ended.
+    keeper.begin_serving().map_err(TakeOverError::Map)?;
+    keeper.devices.values().for_each(|d| d.now_owned());
+    // If it is not there any more it need not be told.
+    let _ = say(&mut other, Tag::Taken, &[], SAY);
+    let ms = began.elapsed().as_millis() as u64;
+    info!(opened_ms, ms, "the array is this process's");
+    Ok(Taken {
+        keeper,
+        listening,
+        connections,
+        volumes: state.volumes,
+        tiers: state.tiers,
+        left: state.left,
+        other,
+    })
+}
+
+fn given_up(why: Vec<u8>) -> TakeOverError {
+    TakeOverError::GivenUp(String::from_utf8_lossy(&why).into_owned())
+}
+
+fn hear_offer(other: &mut UnixStream, dir: &Path) -> Result<Offer, TakeOverError> {
+    let silent = |what| move |source| TakeOverError::Silent { what, source };
+    let no = |why: &str| TakeOverError::GivenUp(why.into());
+    let state = match hear(other, STATE, BYTES_MAX).map_err(silent("what there is"))? {
+        (Tag::State, state) => state,
+        (Tag::No, why) => return Err(given_up(why)),
+        _ => return Err(no("the server talks nonsense")),
+    };
+    let state: State = serde_json::from_slice(&state)
+        .map_err(|e| no(&format!("what there is cannot be understood: {e}")))?;
+    let bytes = match hear(other, SAY, BYTES_MAX).map_err(silent("what there is"))? {
+        (Tag::Bytes, bytes) => bytes,
+        _ => return Err(no("the server talks nonsense")),
+    };
+    let count = state.copies.len()
+        + 2 * state.devices.len()
+        + state.listening.len()
+        + state.connections.len();
+    let files = take_files(other, count, SAY);
+    let files = files.map_err(|e| no(&e.to_string()))?;
+    understand(state, &bytes, files, dir).map_err(|why| no(&why))
+}
+
+/// Puts together what belongs together.
+fn understand(
+    state: State,
+    bytes: &[u8],
+    files: Vec<OwnedFd>,
+    dir: &Path,
+) -> Result<Offer, String> {
+    let mut files = files.into_iter();
+    let mut next = || files.next().ok_or("a file is missing");
+    let mut copies = vec![];
+    for copy in &state.copies {
+        let file = Arc::new(File::from(next()?));
+        let path = match copy.copy() {
+            CopyId::First => dir.join(MAP_FILE),
+            CopyId::Second => PathBuf::from(&copy.path),
+        };
+        let same =
+            |a: std::fs::Metadata, b: std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let found = file.metadata().and_then(|f| Ok(same(f, path.metadata()?)));
+        if !found.is_ok_and(|same| same) {
+            return Err(format!(
+                "{}: it is not the map that the server has",
+                path.display()
+            ));
+        }
+        copies.push((copy.copy(), path, file));
+    }
+    let mut devices = vec![];
+    for device in &state.devices {
+        devices.push(HandedDevice {
+            id: DeviceId(device.id),
+            file: Arc::new(File::from(next()?)),
+            lock: Arc::new(File::from(next()?)),
+            direct: device.direct.clone(),
+        });
+    }
+    let mut listening = vec![];
+    for name in &state.listening {
+        listening.push(Listening {
+            name: name.clone(),
+            socket: Arc::new(next()?),
+        });
+    }
+    let (mut connections, mut bytes) = (vec![], bytes);
+    for connection in &state.connections {
+        if !connection.session.is_sound() {
+            return Err("what was agreed with a guest cannot be understood".into());
+        }
+        let mut take = |length: u64| {
+            let split = bytes.split_at_checked(length as usize);
+            let (taken, rest) = split.ok_or("bytes of a connection are missing")?;
+            bytes = rest;
+            Ok::<_, String>(taken.to_vec())
+        };
+        connections.push(HandedConnection {
+            socket: Arc::new(next()?),
+            session: connection.session.clone(),
+            received: take(connection.received)?,
+            unsent: take(connection.unsent)?,
+        });
+    }
+    let mut places = Places::new();
+    for (volume, extents) in &state.places {
+        let length = usize::try_from(*extents).ok();
+        let length = length.and_then(|e| e.checked_mul(PLACE_BYTES));
+        let split = length.and_then(|length| bytes.split_at_checked(length));
+        let (of_volume, rest) = split.ok_or("places of a volume are missing")?;
+        bytes = rest;
+        let (each, _) = of_volume.as_chunks();
+        places.insert(
+            VolumeId(*volume),
+            each.iter().map(|b| place_of(*b)).collect(),
+        );
+    }
+    if !bytes.is_empty() {
+        return Err("there is more than what is said".into());
+    }
+    Ok(Offer {
+        places,
+        copies,
+        devices,
+        listening,
+        connections,
+        state,
+    })
+}
+
+/// Opens the array, as the other process has left it, and changes nothing.
+fn open(
+    copies: Vec<(CopyId, PathBuf, Arc<File>)>,
+    devices: Vec<HandedDevice>,
+    state: &State,
+    places: Places,
+) -> Result<Keeper, String> {
+    let found = copies.into_iter().map(|(copy, path, file)| FoundCopy {
+        copy,
+        array: Array::open_locked_file(file, &path.display().to_string()),
+        place: Box::new(FilePlace(path)),
+    });
+    let known: Vec<(VolumeId, usize)> = places.iter().map(|(v, p)| (*v, p.len())).collect();
+    let keeper = Keeper::open_handed(found.collect(), devices, places);
+    let keeper = keeper.map_err(|e: KeeperError| explain(&e))?;
+    if keeper.map.id().to_string() != state.array {
+        return Err("it is another array".into());
+    }
+    let commits = keeper.map.state().commits;
+    if commits != state.commits {
+        return Err(format!(
+            "the map has {commits} commits, the server says {}",
+            state.commits
+        ));
+    }
+    if let Some((volume, _)) = known.iter().find(|(v, n)| !keeper.fit(*v, *n)) {
+        return Err(format!("volume {} has another size in the map", volume.0));
+    }
+    let in_use = |id: &DeviceId| keeper.records[id].kind != DeviceKind::Gone;
+    if let Some((id, lost)) = keeper.lost.iter().find(|l| in_use(l.0)) {
+        let name = &keeper.records[id].name;
+        return Err(format!("device {name}: {}", lost.why));
+    }
+    match keeper.map.why_not_handed() {
+        None => Ok(keeper),
+        Some(why) => Err(why),
+    }
+}
