@@ -29,7 +29,10 @@ export TERRACE_ARRAY=$work/array
 "$terrace" volume create idle --size 1M --tier fast >/dev/null
 "$terrace" volume export --listen "unix:$work/nbd.sock" >"$work/log" 2>&1 &
 server=$!
-until "$terrace" volume show idle 2>/dev/null | grep -q connections; do sleep 0.1; done
+until "$terrace" volume show idle 2>/dev/null | grep -q connections; do
+  kill -0 $server || { cat "$work/log"; exit 1; }
+  sleep 0.1
+done
 
 now() { date +%s.%N; }
 took() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3f", b - a }'; }

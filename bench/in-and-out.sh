@@ -30,9 +30,9 @@ uri() { echo "nbd+unix:///$1?socket=$dir/array/nbd.sock"; }
 serve() { # [OPTION ...]
   "$terrace" volume export --listen "unix:$dir/array/nbd.sock" "$@" >>"$dir/server.log" 2>&1 & server=$!
 }
-served() {
+served() { # VOLUME
   for _ in $(seq 600); do
-    "$terrace" volume show data 2>/dev/null | grep -q connections && return
+    "$terrace" volume show "$1" 2>/dev/null | grep -q connections && return
     kill -0 $server 2>/dev/null || fail "the server does not start"
     sleep 0.02
   done
@@ -60,14 +60,13 @@ before=$(sha256sum <"$dir/disk.qcow2")
 "$terrace" tier add fast --dir "$dir/fast" --size $((mib * 4))M
 "$terrace" tier add slow --dir "$dir/slow" --size $((mib * 4))M
 "$terrace" volume create idle --size 1M --tier fast
-serve
-until "$terrace" volume show idle 2>/dev/null | grep -q connections; do sleep 0.05; done
+serve; served idle
 
 say "a qcow2 image of $mib MiB is imported while its guest works"
 "$terrace" volume import data "$dir/disk.qcow2" --format qcow2 --tier fast --detach --bandwidth "$((mib / 8 / seconds + 1)) MiB/s"
 load 0.3 1; loaded "live import"
 kill -9 $server; wait $server 2>/dev/null || true
-serve; served
+serve; served data
 "$terrace" volume show data | grep importing || fail "the import was over before the server was killed"
 load "$seconds" 2; loaded "live import, after kill -9"
 until [ "$("$terrace" volume show data -o json | jq .import)" = null ]; do sleep 0.1; done
@@ -98,7 +97,7 @@ for _ in 1 2; do
   sleep "$(awk "BEGIN { print $seconds / 4 }")"
   serve --take-over
   wait $old || fail "the server that was taken over ended with an error"
-  served
+  served data
 done
 loaded "two take-overs"
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use array::{
@@ -18,6 +19,13 @@ use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two tries of a command.
+const COMMAND_PAUSE: Duration = Duration::from_millis(50);
+
+/// Between two tries of a server: less than any two commands are apart, so that one which is given again and again does not keep a server
+/// from starting.
+const SERVER_PAUSE: Duration = Duration::from_millis(1);
 
 /// Why an array cannot be reached.
 #[derive(Debug, Error)]
@@ -77,7 +85,7 @@ impl Reach {
                 return Ok(Reach::Served(socket));
             }
             match look(dir, accept) {
-                Err(ReachError::InUse { .. }) if Instant::now() < until => pause(),
+                Err(ReachError::InUse { .. }) if Instant::now() < until => sleep(COMMAND_PAUSE),
                 keeper => return Ok(Reach::Here(Box::new(Desk::offline(keeper?)))),
             }
         }
@@ -128,7 +136,7 @@ fn alone(dir: &Path, open: impl Fn() -> Result<Keeper, ReachError>) -> Result<Ke
             return Err(ReachError::Served { dir: dir.into() });
         }
         match open() {
-            Err(ReachError::InUse { .. }) if Instant::now() < until => pause(),
+            Err(ReachError::InUse { .. }) if Instant::now() < until => sleep(SERVER_PAUSE),
             keeper => return keeper,
         }
     }
@@ -176,10 +184,6 @@ fn random_id() -> std::io::Result<ArrayId> {
     let mut id = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut id)?;
     Ok(ArrayId(id))
-}
-
-fn pause() {
-    std::thread::sleep(Duration::from_millis(50));
 }
 
 /// The control socket of an array, if somebody listens on it.
@@ -320,4 +324,46 @@ fn copies_of(dir: &Path) -> Result<Vec<FoundCopy>, ReachError> {
         });
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_server_starts_beside_one_command_after_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let (serving, _) = crate::serving::one_volume(dir.path());
+        let _ = serving.stop();
+        let (array, accept) = (dir.path().join("array"), AcceptLoss::default());
+        let (over, commands) = (AtomicBool::new(false), AtomicU32::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    if let Ok(held) = look(&array, &accept) {
+                        sleep(Duration::from_millis(100));
+                        drop(held);
+                        commands.fetch_add(1, Ordering::SeqCst);
+                    }
+                    sleep(Duration::from_millis(5));
+                }
+            });
+            let opened: Vec<_> = (0..5)
+                .map(|start| {
+                    while commands.load(Ordering::SeqCst) <= start {
+                        sleep(Duration::from_millis(1));
+                    }
+                    open_to_serve(&array, &accept).map(drop)
+                })
+                .collect();
+            over.store(true, Ordering::SeqCst);
+            assert!(opened.iter().all(Result::is_ok), "{opened:?}");
+        });
+        // Each start waits for the command that has the array, and seldom for one more.
+        let commands = commands.into_inner();
+        assert!(commands <= 15, "{commands} commands came first");
+    }
 }
