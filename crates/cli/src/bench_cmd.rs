@@ -11,7 +11,7 @@ use decisions::Figures;
 
 use crate::bench_run::{Asked, Suite, run_suite, save_suite};
 use crate::live::message;
-use crate::sweep_cells::Cells;
+use runner::cells::Cells;
 
 /// Seeds without `--seeds`: enough for an interval.
 const SEEDS: &str = "1..5";

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::inputs::{Inputs, Loaded};
 use crate::live::message;
 use crate::sim_cmd::missing_requirement;
-use crate::sweep_cells::{self, Cells, Kept};
+use runner::cells::{self, Cells};
 
 /// Name and version of what is kept.
 const CELL_SCHEMA: &str = "terrace.bench.cell/3";
@@ -251,9 +251,6 @@ struct RunCell {
     missed: Vec<f64>,
 }
 
-impl Kept for RunCell {}
-impl Kept for Hindsight {}
-
 /// One scenario of one seed.
 struct Case {
     scenario: usize,
@@ -416,7 +413,7 @@ impl Case {
             self.loaded.measurements,
             what
         ]);
-        sweep_cells::name(&identity)
+        cells::name(&identity)
     }
 
     fn simulate(
@@ -465,7 +462,7 @@ fn one_run(
         path: path_of(model, &run, epochs(model)),
         missed: missed(model, &run),
     };
-    cells.write(&name, kept.clone(), started.elapsed().as_secs_f64())?;
+    cells.write(&name, &kept, started.elapsed().as_secs_f64())?;
     Ok(Ok(kept))
 }
 
@@ -515,6 +512,6 @@ fn one_search(
         improvements,
         solo: solo_violation(model)?,
     };
-    cells.write(&name, found.clone(), started.elapsed().as_secs_f64())?;
+    cells.write(&name, &found, started.elapsed().as_secs_f64())?;
     Ok(found)
 }

@@ -53,7 +53,6 @@ mod ssd_table;
 mod ssd_tenants;
 mod status_cmd;
 mod sweep_bar;
-mod sweep_cells;
 mod sweep_cmd;
 mod sweep_run;
 mod take_over;

@@ -13,8 +13,8 @@ use sim::sweep::{CellRow, DEFAULT_METRICS, Metric, Sweep, SweepResult};
 
 use crate::live::message;
 use crate::sim_cmd::{missing_requirement, read_scenario};
-use crate::sweep_cells::Cells;
 use crate::sweep_run::{Prepared, Ran, Resume, Tell};
+use runner::cells::Cells;
 
 /// Name and version of the layout of a line of `-o jsonl`.
 const ROW_SCHEMA: &str = "terrace.sim.sweep.cell/1";

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::inputs::Inputs;
 use crate::sweep_bar::{State, SweepBar};
-use crate::sweep_cells::{self, Cells};
+use runner::cells::{self, Cells};
 
 /// A cell is said to have come further no more often than this many times.
 const REPORTS_MAX: f64 = 200.0;
@@ -83,7 +83,7 @@ impl Prepared {
             }
             for cell in of_point {
                 let identity = sweep.identity(&file, cell, &loaded.traces, &loaded.measurements)?;
-                let name = sweep_cells::name(&identity);
+                let name = cells::name(&identity);
                 let run = *by_name.entry(name.clone()).or_insert_with(|| {
                     runs.push((cell.clone(), name));
                     runs.len() - 1
@@ -204,7 +204,7 @@ impl Prepared {
             Err(error) => Err(format!("{error:#}")),
             Ok(result) => {
                 let values = result.values(&self.metrics);
-                cells.write(name, result, took_s)?;
+                cells.write(name, &result, took_s)?;
                 Ok(values)
             }
         };

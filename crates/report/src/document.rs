@@ -122,6 +122,21 @@ impl Document {
         out
     }
 
+    /// As Markdown: everything but the charts.
+    pub fn markdown(&self) -> String {
+        let mut out = format!("# {}\n\n", escaped(&self.title));
+        for (name, value) in &self.facts {
+            out += &format!("- {}: {}\n", escaped(name), escaped(value));
+        }
+        for section in &self.sections {
+            out += &format!("\n## {}\n", escaped(&section.title));
+            for block in &section.blocks {
+                out += &markdown(block);
+            }
+        }
+        out
+    }
+
     /// As one page that needs no network and no script.
     pub fn page(&self) -> String {
         let document = html! {
@@ -158,6 +173,51 @@ impl Document {
         };
         document.into_string()
     }
+}
+
+fn markdown(block: &Block) -> String {
+    match block {
+        Block::Text(text) => format!("\n{}\n", escaped(text)),
+        Block::List(points) => {
+            let points = points.iter().map(|p| format!("- {}\n", escaped(p)));
+            format!("\n{}", points.collect::<String>())
+        }
+        Block::Lines(lines) => format!("\n```text\n{}\n```\n", lines.join("\n")),
+        Block::Charts(_) => String::new(),
+        Block::Table(columns, rows) => {
+            let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+            let name = |c: &Column| match c.unit.is_empty() {
+                true => escaped(&c.name),
+                false => format!("{} ({})", escaped(&c.name), escaped(&c.unit)),
+            };
+            let side = |c: &Column| match c.align {
+                Align::Words => "---".to_owned(),
+                Align::Number => "---:".to_owned(),
+            };
+            let mut out = format!(
+                "\n{}{}",
+                line(columns.iter().map(name).collect()),
+                line(columns.iter().map(side).collect())
+            );
+            for row in rows {
+                out += &line(row.iter().map(|c| escaped(&c.text)).collect());
+            }
+            out
+        }
+    }
+}
+
+/// Text that Markdown leaves as it is.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push(' '),
+            '\\' | '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 fn block(block: &Block) -> Markup {
@@ -243,6 +303,8 @@ mod tests {
         };
         let text = document.text();
         assert!(text.contains("seeds: 1, 2") && text.contains("<i>") && text.contains("- point"));
+        let markdown = document.markdown();
+        assert!(markdown.contains("| name | x (µs) |\n| --- | ---: |\n| \\<i\\> | 3 |\n"));
         let page = document.page();
         assert!(page.contains("a &amp; b") && page.contains("&lt;i&gt;"));
         assert!(page.contains("default-src 'none'") && !page.contains("src="));

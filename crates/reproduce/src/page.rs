@@ -1,8 +1,8 @@
-//! What the documents of all reproductions have in common.
+//! What the documents of all reproductions have in common: readings, claims and their numbers, by one renderer.
 
-use report::{Block, Cell, Section, Tone};
+use report::{Block, Cell, Section, Tone, number, words};
 
-use crate::autotiering::Verdict;
+use crate::claim::{Claim, InReading, Measure, Reading, Rule, Standing, Tally, Value, Verdict};
 
 /// A part of a document.
 pub(crate) fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
@@ -11,6 +11,113 @@ pub(crate) fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
         title: title.into(),
         blocks,
     }
+}
+
+/// The first parts of every document: claims with what became of them, and the readings that were tried.
+pub(crate) fn scorecard(readings: &[Reading], claims: &[Claim]) -> Vec<Section> {
+    vec![
+        section("claims", "Claims", vec![
+            Block::Text(tally(&Tally::new(claims), readings.len())),
+            Block::Text("A claim agrees in a reading when the 95 % interval over the seeds keeps the rule in all its measures (of \"any\": in one), and disagrees when all of an interval breaks it; a claim that does neither is undecided there. \"Calibrated\": a stand-in for what is not published was selected for it, so agreement confirms nothing; \"designed\": a rule of ours was chosen for it.".into()),
+            overview(claims),
+            Block::List(claims.iter().filter(|c| !c.said.note.is_empty()).map(|c| format!("{}: {}", c.said.id, c.said.note)).collect()),
+        ]),
+        section("readings", "Readings", vec![of_readings(readings)]),
+    ]
+}
+
+/// The last part of every document: every measure of every claim, reading by reading.
+pub(crate) fn numbers(claims: &[Claim]) -> Section {
+    let columns = vec![
+        words("claim"),
+        words("reading"),
+        words("measure"),
+        words("published"),
+        words("rule"),
+        words("ours"),
+        words("verdict"),
+    ];
+    let mut rows = Vec::new();
+    for claim in claims {
+        for reading in &claim.readings {
+            for m in &reading.measures {
+                rows.push(vec![
+                    claim.said.id.into(),
+                    reading.reading.as_str().into(),
+                    m.name.as_str().into(),
+                    m.published.map_or_else(|| "-".into(), short).into(),
+                    rule(m.rule).into(),
+                    ours(m).into(),
+                    verdict_cell(m.verdict, ""),
+                ]);
+            }
+        }
+    }
+    section("numbers", "Every number", vec![Block::Table(columns, rows)])
+}
+
+/// Of N claims, so many …
+pub(crate) fn tally(t: &Tally, readings: usize) -> String {
+    format!(
+        "Of {} claims {} agree in every of {readings} {}, {} in some, {} in none; {} are undecided.",
+        t.claims,
+        t.every,
+        if readings == 1 { "reading" } else { "readings" },
+        t.some,
+        t.none,
+        t.undecided
+    )
+}
+
+fn overview(claims: &[Claim]) -> Block {
+    let columns = vec![
+        words("claim"),
+        words("source"),
+        words("published"),
+        words("agrees"),
+        number("readings", "+/−/?"),
+        words("decided by"),
+        words("ours, first reading"),
+    ];
+    let row = |c: &Claim| -> Vec<Cell> {
+        let count = |v: Verdict| c.readings.iter().filter(|r| r.verdict == v).count();
+        let tone = match c.standing {
+            Standing::Every => Tone::Good,
+            Standing::None => Tone::Bad,
+            Standing::Some | Standing::Undecided => Tone::Plain,
+        };
+        vec![
+            c.said.id.into(),
+            c.said.source.into(),
+            c.said.says.into(),
+            Cell {
+                text: format!("{}{}", c.standing.name(), c.said.outlook.mark()),
+                tone,
+            },
+            format!(
+                "{}/{}/{}",
+                count(Verdict::Agrees),
+                count(Verdict::Disagrees),
+                count(Verdict::Undecided)
+            )
+            .into(),
+            c.decided_by.join(", ").into(),
+            c.readings.first().map_or_else(String::new, found).into(),
+        ]
+    };
+    Block::Table(columns, claims.iter().map(row).collect())
+}
+
+fn of_readings(readings: &[Reading]) -> Block {
+    let mut columns = vec![words("reading"), words("how the paper is read")];
+    let names = readings.first().map_or(&[][..], |r| &r.choices);
+    columns.extend(names.iter().map(|(name, _)| words(*name)));
+    let row = |r: &Reading| -> Vec<Cell> {
+        let mut row: Vec<Cell> = vec![r.id.as_str().into(), r.says.as_str().into()];
+        row.extend(r.choices.iter().map(|(_, v)| Cell::from(v.as_str())));
+        row
+    };
+    Block::Table(columns, readings.iter().map(row).collect())
 }
 
 /// A verdict with its colour, and what to make of it behind it.
@@ -22,5 +129,68 @@ pub(crate) fn verdict_cell(verdict: Verdict, outlook: &str) -> Cell {
             Verdict::Disagrees => Tone::Bad,
             Verdict::Undecided => Tone::Plain,
         },
+    }
+}
+
+/// What was found: one measure in full, several as a count with the ends.
+fn found(reading: &InReading) -> String {
+    let measures = &reading.measures;
+    if let [one] = &measures[..] {
+        return format!("{} ({})", ours(one), rule(one.rule));
+    }
+    let count = |v: Verdict| measures.iter().filter(|m| m.verdict == v).count();
+    let means = measures.iter().filter_map(|m| m.ours.map(|v| v.mean));
+    let low = means.clone().fold(f64::INFINITY, f64::min);
+    let high = means.fold(f64::NEG_INFINITY, f64::max);
+    format!(
+        "{} of {}, {} against; {} to {}",
+        count(Verdict::Agrees),
+        measures.len(),
+        count(Verdict::Disagrees),
+        short(low),
+        short(high)
+    )
+}
+
+fn ours(measure: &Measure) -> String {
+    let text = measure.ours.map_or_else(|| "-".into(), |v| value(&v));
+    match measure.unit {
+        "" => text,
+        unit => format!("{text} {unit}"),
+    }
+}
+
+fn rule(rule: Rule) -> String {
+    match rule {
+        Rule::Above(x) => format!("> {}", short(x)),
+        Rule::Below(x) => format!("< {}", short(x)),
+        Rule::Between(low, high) if low == high => format!("= {}", short(low)),
+        Rule::Between(low, high) => format!("{} … {}", short(low), short(high)),
+    }
+}
+
+/// A value with half of its interval, with as many digits as make sense.
+pub(crate) fn value(v: &Value) -> String {
+    let digits = digits(v.mean);
+    match v.interval {
+        Some(i) => format!("{:.digits$} ± {:.digits$}", v.mean, i.half()),
+        None => short(v.mean),
+    }
+}
+
+fn digits(x: f64) -> usize {
+    match x.abs() {
+        x if x < 10.0 => 3,
+        x if x < 1000.0 => 1,
+        _ => 0,
+    }
+}
+
+fn short(x: f64) -> String {
+    let digits = digits(x) + usize::from(x != 0.0 && x.abs() < 1.0);
+    let text = format!("{x:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').into(),
+        false => text,
     }
 }

@@ -1,9 +1,10 @@
-//! What the programs share: simulations side by side on all cores, progress on a terminal, how a program ends.
+//! What the programs share: simulations side by side on all cores, their results on disk, progress on a terminal, how a program ends.
 //!
 //! # What it is not
 //!
 //! No logic of a simulation, and nothing that knows what a command prints.
 
+pub mod cells;
 pub mod jobs;
 pub mod progress;
 

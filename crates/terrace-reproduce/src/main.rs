@@ -4,6 +4,7 @@ mod dual_period;
 mod dynamite;
 mod ops_isolation;
 mod priority_lru;
+mod summary;
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,14 +15,17 @@ use anyhow::Context;
 use clap::{Args, Parser, ValueEnum};
 use report::Document;
 use reproduce::autotiering::{Outcome, STRATEGIES, Setup, document, regressions};
+use runner::cells::{Cells, Kept, run_kept};
 use runner::jobs::{self, Job};
 use serde::Serialize;
+use serde_json::Value;
 use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 
 use dual_period::DualPeriodArgs;
 use dynamite::DynamiteArgs;
 use ops_isolation::OpsIsolationArgs;
 use priority_lru::PriorityLruArgs;
+use summary::SummaryArgs;
 
 /// Repeat published experiments and hold the results against what was claimed
 #[derive(Debug, Parser)]
@@ -42,6 +46,8 @@ enum ReproduceCommand {
     OpsIsolation(OpsIsolationArgs),
     /// Paper 3 (Dynamite, 2012): Figs. 1 and 5 to 7: broken objectives answered by caching appliances
     Dynamite(DynamiteArgs),
+    /// All of them beside each other: how many claims agree in every reading of a paper, in some, in none
+    Summary(SummaryArgs),
 }
 
 /// Form of the output.
@@ -49,6 +55,29 @@ enum ReproduceCommand {
 enum Output {
     Table,
     Json,
+    Markdown,
+}
+
+/// Where the results of runs are kept.
+#[derive(Debug, Args)]
+struct KeepArg {
+    /// Keep every run's result in this directory: a command that was ended goes on where it was, and one with more seeds runs only those
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+impl KeepArg {
+    /// Runs all items that are not kept yet, as many at once as there are cores, with a bar and the time that is left on a terminal.
+    fn run<T: Sync, R: Kept + Send>(
+        &self,
+        title: &str,
+        items: &[T],
+        identity: impl Fn(&T) -> Value + Sync,
+        work: impl Fn(&T) -> anyhow::Result<R> + Sync,
+    ) -> anyhow::Result<Vec<R>> {
+        let cells = self.keep.as_deref().map(Cells::open).transpose()?;
+        run_kept(cells.as_ref(), title, items, identity, work)
+    }
 }
 
 /// What to run and where the results go.
@@ -94,6 +123,7 @@ fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
         ReproduceCommand::PriorityLru(args) => priority_lru::run(&args),
         ReproduceCommand::OpsIsolation(args) => ops_isolation::run(&args),
         ReproduceCommand::Dynamite(args) => dynamite::run(&args),
+        ReproduceCommand::Summary(args) => summary::run(&args),
     }
 }
 
@@ -172,6 +202,7 @@ fn hand_over(
     let mut out = io::stdout().lock();
     match output {
         Output::Table => write!(out, "{}", document.text())?,
+        Output::Markdown => write!(out, "{}", document.markdown())?,
         Output::Json => {
             serde_json::to_writer_pretty(&mut out, outcome)?;
             writeln!(out)?;

@@ -10,29 +10,7 @@ use super::claims::{CellSpec, ClaimSpec, claims};
 use super::measured::SeedRuns;
 use super::setup::{CORRECTED, LITERAL};
 use crate::Interval;
-
-/// What became of a cell or a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// As published.
-    Agrees,
-    /// Not as published.
-    Disagrees,
-    /// The interval spans the threshold.
-    Undecided,
-}
-
-impl Verdict {
-    /// As printed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Agrees => "agrees",
-            Verdict::Disagrees => "disagrees",
-            Verdict::Undecided => "undecided",
-        }
-    }
-}
+pub use crate::claim::Verdict;
 
 /// On which side of its threshold a quantity should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

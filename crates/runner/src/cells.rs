@@ -1,52 +1,44 @@
-//! Results of a sweep's cells on disk: one file each, named by all that the result depends on.
+//! Results of a longer piece of work on disk, of a sweep's cells or an experiment's runs: one file each, named by all that the result depends on.
 //!
 //! ```text
 //!  terrace-sweep/
-//!    lock                                    held by the sweep that writes here
+//!    lock                                    held by the command that writes here
 //!    3c1b…e2.json                            a result: appears when it is complete
 //!    3c1b…e2.json.tmp                        one that was being written when something ended the program
 //! ```
 //!
-//! A name is never given to another result, so nothing that is here ever has to be dated: what a sweep asks for is there or
+//! A name is never given to another result, so nothing that is here ever has to be dated: what a command asks for is there or
 //! is not. Files are not flushed to the device; what a loss of power leaves of one is found out by its checksum.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::RUN_SCHEMA;
-use sim::sweep::CellResult;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::live::message;
+use crate::jobs;
+use crate::progress::StepBar;
 
 /// Name and version of the layout of a file.
 const CELL_SCHEMA: &str = "terrace.sim.cell/1";
 
-/// The name of a cell's result, from what it depends on besides the program ([`sim::sweep::Sweep::identity`]).
+/// The name of a cell's result, from what it depends on besides the program (`sim::sweep::Sweep::identity`).
 pub fn name(identity: &Value) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let all = json!([CELL_SCHEMA, RUN_SCHEMA, version, identity]);
     format!("{:032x}", xxh3_128(all.to_string().as_bytes()))
 }
 
-/// What can be kept.
-pub trait Kept: Serialize + DeserializeOwned {
-    /// Whether it is of a version that this program reads. Where the version is in the name, no other one has it.
-    fn readable(&self) -> bool {
-        true
-    }
-}
+/// What can be kept. Its version is in the name ([`name`]): no other one has it.
+pub trait Kept: Serialize + DeserializeOwned {}
 
-impl Kept for CellResult {
-    fn readable(&self) -> bool {
-        self.schema().is_some()
-    }
-}
+impl<R: Serialize + DeserializeOwned> Kept for R {}
 
 /// A result with what says that it is whole.
 #[derive(Serialize, Deserialize)]
@@ -79,7 +71,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Opens the directory, which is made if it is not there, for this sweep only.
+    /// Opens the directory, which is made if it is not there, for this command only.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let path = dir.join("lock");
@@ -89,7 +81,7 @@ impl Cells {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 bail!(
-                    "another command writes into {}: use another --out",
+                    "another command writes into {}: use another directory",
                     dir.display()
                 )
             }
@@ -115,8 +107,7 @@ impl Cells {
             Found::Result(result, took_s) => Some((*result, took_s)),
             Found::Damaged(why) => {
                 let path = self.path(name);
-                let path = path.display();
-                message(&format!("{path} is damaged and is run again: {why}"));
+                let _ = writeln!(io::stderr(), "{path:?} is damaged and is run again: {why}");
                 None
             }
         }
@@ -136,14 +127,14 @@ impl Cells {
     }
 
     /// Writes the result of a cell: it is there in full or not at all.
-    pub fn write<R: Kept>(&self, name: &str, result: R, took_s: f64) -> anyhow::Result<()> {
-        let file = CellFile {
+    pub fn write<R: Kept>(&self, name: &str, result: &R, took_s: f64) -> anyhow::Result<()> {
+        let file = json!(CellFile {
             schema: CELL_SCHEMA.into(),
             cell: name.into(),
             took_s,
-            xxh3: checksum(&result)?,
+            xxh3: checksum(result)?,
             result,
-        };
+        });
         let path = self.path(name);
         let unfinished = self.dir.join(format!("{name}.json.tmp"));
         let write = || {
@@ -153,6 +144,44 @@ impl Cells {
         };
         write().with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Runs all items that have no result in `cells` yet, as many at once as there are cores, and keeps what they give; results in the order of the
+/// items. Two items with the same identity are the same.
+///
+/// # Errors
+/// The first of an item's, or of a result that cannot be written: those that were written are kept.
+pub fn run_kept<T: Sync, R: Kept + Send>(
+    cells: Option<&Cells>,
+    title: &str,
+    items: &[T],
+    identity: impl Fn(&T) -> Value + Sync,
+    work: impl Fn(&T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let mut bar = StepBar::new(title, items.len() as u64);
+    let one = |item: &T| {
+        let Some(cells) = cells else {
+            return work(item);
+        };
+        let name = name(&identity(item));
+        if let Some((result, _)) = cells.find(&name) {
+            return Ok(result);
+        }
+        let started = Instant::now();
+        let result = work(item)?;
+        cells.write(&name, &result, started.elapsed().as_secs_f64())?;
+        Ok(result)
+    };
+    let results = jobs::with_events(
+        items,
+        |item, report: &mut dyn FnMut(())| {
+            let result = one(item);
+            report(());
+            result
+        },
+        |_, ()| bar.step(),
+    );
+    results.into_iter().collect()
 }
 
 fn checksum<R: Kept>(result: &R) -> serde_json::Result<String> {
@@ -168,13 +197,44 @@ fn whole<R: Kept>(name: &str, bytes: &[u8]) -> Result<CellFile<R>, String> {
     if file.cell != name {
         return Err(format!("it is the result of {}", file.cell));
     }
-    if !file.result.readable() {
-        return Err("its result is of another version".into());
-    }
     // What was read is written with the same bytes.
     match checksum(&file.result) {
         Ok(sum) if sum == file.xxh3 => Ok(file),
         Ok(sum) => Err(format!("its checksum is {sum}, not {}", file.xxh3)),
         Err(e) => Err(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Square(f64);
+
+    fn squares(cells: &Cells, upto: usize, ran: &std::sync::atomic::AtomicUsize) -> Vec<Square> {
+        let items: Vec<usize> = (0..upto).collect();
+        let work = |i: &usize| {
+            ran.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Ok(Square((*i as f64).sqrt()))
+        };
+        run_kept(Some(cells), "squares", &items, |i| json!(i), work).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_is_not_run_again_and_what_is_damaged_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let cells = Cells::open(dir.path()).unwrap();
+        let ran = std::sync::atomic::AtomicUsize::new(0);
+        let first = squares(&cells, 3, &ran);
+        assert!(Cells::open(dir.path()).is_err(), "two at once");
+        let again = squares(&cells, 5, &ran);
+        assert_eq!((&again[..3], ran.into_inner()), (&first[..], 5));
+        let path = cells.path(&name(&json!(2)));
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("1.4", "1.5")).unwrap();
+        let ran = std::sync::atomic::AtomicUsize::new(0);
+        assert_eq!(squares(&cells, 5, &ran), again);
+        assert_eq!(ran.into_inner(), 1);
     }
 }

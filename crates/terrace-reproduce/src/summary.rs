@@ -1,0 +1,40 @@
+//! `terrace reproduce summary`.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use reproduce::summary::{OutcomeRead, Summary};
+
+use crate::{Output, hand_over};
+
+/// What to read and where the result goes.
+#[derive(Debug, Args)]
+pub struct SummaryArgs {
+    /// Outcomes of this program, each as an experiment prints it with -o json
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Write a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
+    let read = |path: &PathBuf| -> anyhow::Result<OutcomeRead> {
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        serde_json::from_reader(BufReader::new(file))
+            .with_context(|| format!("{}: not the outcome of an experiment", path.display()))
+    };
+    let outcomes: Vec<OutcomeRead> = args.files.iter().map(read).collect::<Result<_, _>>()?;
+    let summary = Summary::new(&outcomes)
+        .map_err(|(i, why)| anyhow::anyhow!("{}: {why}", args.files[i].display()))?;
+    let document = summary.document();
+    hand_over(&summary, document, args.output, args.report.as_deref())
+}
