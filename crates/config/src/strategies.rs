@@ -59,12 +59,13 @@ pub fn parameters(
 ///
 /// # Errors
 /// A name that is neither a strategy's nor one that the file gives to one; parameters that make no sense, or not with
-/// these decision intervals.
+/// these decision intervals, nor, where they are known, with these tiers.
 pub fn strategy(
     text: &Text,
     tables: &StrategyTables,
     name: &str,
     epochs: &Epochs,
+    tiers: Option<&[String]>,
 ) -> Result<Box<dyn AnyStrategy>, ConfigFault> {
     let (strategy, config) = parameters(text, tables, name)?;
     let fault = |e: ConfigError| {
@@ -75,6 +76,6 @@ pub fn strategy(
         planner::BuildError::Unknown(e) => text.fault("strategy", e.to_string()),
         planner::BuildError::Config(e) => fault(e),
     })?;
-    built.suits(epochs).map_err(fault)?;
+    built.suits(epochs, tiers).map_err(fault)?;
     Ok(built)
 }

@@ -314,7 +314,10 @@ impl Settings {
         let hours = Hours::parse(&words.hours.moves, &words.hours.utc_offset)
             .map_err(|why| text.fault("hours", why))?;
         let epochs = words.policy.epochs();
-        config::strategy(&text, &words.strategies, &words.strategy, &epochs)?;
+        // Tiers of emulated devices need not be listed.
+        let known: Vec<String> = tiers.keys().cloned().collect();
+        let known = (!known.is_empty()).then_some(&known[..]);
+        config::strategy(&text, &words.strategies, &words.strategy, &epochs, known)?;
         let strategy = live_parameters(config::parameters(
             &text,
             &words.strategies,

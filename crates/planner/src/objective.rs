@@ -3,6 +3,8 @@
 //! The same rule scores a predicted demand when a strategy decides, and the true one when its decisions are held against
 //! the best possible (`sim`'s optimum): a gap between values of two different objectives would say nothing.
 
+use std::collections::BTreeMap;
+
 use model::{Headroom, Measured, Policy, Topology};
 use units::{Bytes, TierId};
 
@@ -10,47 +12,125 @@ use crate::assign::{Place, RESOURCES, Shares};
 use crate::ledger::Demand;
 use crate::strategies::AutoTieringConfig;
 
-/// The weights of Eq. 6 and 7.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The weights of Eq. 6 and 7, tier by tier.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Objective {
+    all: Weights,
+    /// Of tiers that have their own.
+    own: BTreeMap<String, Weights>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Weights {
     performance: f64,
     bandwidth: f64,
     space: f64,
     migration: f64,
 }
 
+impl Weights {
+    /// Of Eq. 6 alone.
+    fn of_match(self) -> Shares {
+        [self.performance, self.bandwidth, self.space]
+    }
+
+    fn fault(self) -> Option<&'static str> {
+        let of_match = self.of_match();
+        let sum = of_match.iter().sum::<f64>();
+        if of_match.iter().any(|w| w.is_nan() || *w < 0.0) || sum <= 0.0 || sum > 1e9 {
+            return Some(
+                "the three weights must be non-negative, not all zero, and at most 1e9 together",
+            );
+        }
+        let migration = self.migration.is_finite() && self.migration >= 0.0;
+        (!migration).then_some("the weight of migration must not be negative")
+    }
+}
+
 impl Objective {
     /// The weights of a configuration of AutoTiering.
     pub fn new(config: &AutoTieringConfig) -> Self {
-        Self {
+        let all = Weights {
             performance: config.weight_performance,
             bandwidth: config.weight_bandwidth,
             space: config.weight_space,
             migration: config.weight_migration,
+        };
+        let own = config.tier_weights.iter().map(|(tier, own)| {
+            let weights = Weights {
+                performance: own.performance.unwrap_or(all.performance),
+                bandwidth: own.bandwidth.unwrap_or(all.bandwidth),
+                space: own.space.unwrap_or(all.space),
+                migration: own.migration.unwrap_or(all.migration),
+            };
+            (tier.clone(), weights)
+        });
+        Self {
+            all,
+            own: own.collect(),
         }
     }
 
-    /// What IOPS, bandwidth and space weigh; together 1.
-    pub fn weights(&self) -> Shares {
-        let sum = self.performance + self.bandwidth + self.space;
-        [self.performance, self.bandwidth, self.space].map(|w| w / sum)
+    /// The key of weights that make no sense, and why.
+    pub(crate) fn fault(&self) -> Option<(String, &'static str)> {
+        let all = self.all.fault().map(|why| {
+            let migration =
+                self.all.of_match().iter().sum::<f64>() > 0.0 && why.contains("migration");
+            let key = if migration {
+                "weight_migration"
+            } else {
+                "weight_performance"
+            };
+            (key.to_owned(), why)
+        });
+        let own =
+            |(tier, w): (&String, &Weights)| Some((format!("tier_weights.{tier}"), w.fault()?));
+        all.or_else(|| self.own.iter().find_map(own))
+    }
+
+    /// A tier that has its own weights and is not there.
+    pub(crate) fn unknown_tier<'a>(&'a self, tiers: &[String]) -> Option<&'a str> {
+        let mut own = self.own.keys().map(String::as_str);
+        own.find(|t| tiers.iter().all(|there| there != t))
+    }
+
+    fn of(&self, topology: &Topology, tier: TierId) -> Weights {
+        if self.own.is_empty() {
+            return self.all;
+        }
+        let own = self.own.get(&topology.tier(tier).name);
+        own.copied().unwrap_or(self.all)
+    }
+
+    /// What IOPS, bandwidth and space weigh on a tier; together 1.
+    pub fn weights(&self, topology: &Topology, tier: TierId) -> Shares {
+        let weights = self.of(topology, tier).of_match();
+        let sum: f64 = weights.iter().sum();
+        weights.map(|w| w / sum)
     }
 
     /// What a whole capability of the tier, used by one volume, is worth: IOPS, bandwidth, space. `importance` is the
     /// weight of its class, times the confidence in its prediction.
     pub fn worth(&self, topology: &Topology, tier: TierId, importance: f64) -> Shares {
         let special = topology.tier(tier).specialty;
-        let each = importance / (self.performance + self.bandwidth + self.space);
+        let w = self.of(topology, tier);
+        let each = importance / (w.performance + w.bandwidth + w.space);
         [
-            special.performance * self.performance * each,
-            special.bandwidth * self.bandwidth * each,
-            special.space * self.space * each,
+            special.performance * w.performance * each,
+            special.bandwidth * w.bandwidth * each,
+            special.space * w.space * each,
         ]
     }
 
-    /// Score of a move that takes so long.
-    pub fn move_cost(&self, policy: &Policy, seconds: f64) -> f64 {
-        self.migration * seconds / policy.epochs.migration.as_secs_f64()
+    /// Score of a move to a tier that takes so long.
+    pub fn move_cost(
+        &self,
+        topology: &Topology,
+        tier: TierId,
+        policy: &Policy,
+        seconds: f64,
+    ) -> f64 {
+        self.of(topology, tier).migration * seconds / policy.epochs.migration.as_secs_f64()
     }
 
     /// A volume with this load on this tier, known for certain: its match (Eq. 6, space counting on the last tier only)

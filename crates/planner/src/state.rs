@@ -75,8 +75,8 @@ pub trait AnyStrategy: Send {
     fn name(&self) -> &'static str;
     /// What it places.
     fn granularity(&self) -> Granularity;
-    /// Whether it can work with these decision intervals.
-    fn suits(&self, epochs: &Epochs) -> Result<(), ConfigError>;
+    /// Whether it can work with these decision intervals and, where they are known, with tiers of these names.
+    fn suits(&self, epochs: &Epochs, tiers: Option<&[String]>) -> Result<(), ConfigError>;
     /// The state of one that has seen nothing.
     fn initial_state(&self) -> StrategyState;
     /// The state read back from a store.
@@ -113,8 +113,8 @@ impl<T: Strategy> AnyStrategy for T {
         T::GRANULARITY
     }
 
-    fn suits(&self, epochs: &Epochs) -> Result<(), ConfigError> {
-        Strategy::suits(self, epochs)
+    fn suits(&self, epochs: &Epochs, tiers: Option<&[String]>) -> Result<(), ConfigError> {
+        Strategy::suits(self, epochs, tiers)
     }
 
     fn initial_state(&self) -> StrategyState {

@@ -216,8 +216,8 @@ pub trait Strategy: Sized + Send + 'static {
     /// With these parameters, if they make sense.
     fn new(config: Self::Config) -> Result<Self, ConfigError>;
 
-    /// Whether it can work with these decision intervals.
-    fn suits(&self, _epochs: &Epochs) -> Result<(), ConfigError> {
+    /// Whether it can work with these decision intervals and, where they are known, with tiers of these names.
+    fn suits(&self, _epochs: &Epochs, _tiers: Option<&[String]>) -> Result<(), ConfigError> {
         Ok(())
     }
 

@@ -263,7 +263,7 @@ pub fn horizon(model: &Model, objective: &Objective, loads: &Loads) -> Horizon {
             let spare = source.read_bandwidth.0.min(target.write_bandwidth.0) as f64;
             let rate =
                 (policy.budget.copy_bandwidth.as_f64()).min(spare * policy.budget.copy_share);
-            objective.move_cost(policy, volume.size.as_f64() / rate)
+            objective.move_cost(topology, to, policy, volume.size.as_f64() / rate)
         };
         let costs: Vec<Vec<f64>> = topology
             .tier_ids()

@@ -63,10 +63,13 @@ impl ScenarioFile {
     ///
     /// # Errors
     /// A name that is neither a strategy's nor one that the scenario gives to one; parameters that make no sense, or not
-    /// with the scenario's epochs.
+    /// with the scenario's epochs and tiers.
     pub fn strategy(&self, name: &str) -> Result<Box<dyn planner::AnyStrategy>, ScenarioError> {
         let epochs = self.scenario.policy.epochs();
-        strategy(&self.source, &self.scenario.strategies, name, &epochs)
+        let tiers = self.scenario.tiers.iter().map(|t| t.name.clone());
+        let tiers: Vec<String> = tiers.collect();
+        let strategies = &self.scenario.strategies;
+        strategy(&self.source, strategies, name, &epochs, Some(&tiers))
     }
 }
 

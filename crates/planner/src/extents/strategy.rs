@@ -64,7 +64,7 @@ impl<P: ExtentPolicy> Strategy for Extents<P> {
     }
 
     /// A period that ends where nothing can be placed would end late.
-    fn suits(&self, epochs: &model::Epochs) -> Result<(), ConfigError> {
+    fn suits(&self, epochs: &model::Epochs, _: Option<&[String]>) -> Result<(), ConfigError> {
         let periods = self.fresh.periods();
         let shortest = periods.iter().map(|p| p.1).min().unwrap_or(Nanos(1));
         for (key, period) in &periods {

@@ -26,11 +26,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use model::{Action, Measured, Rejection, ScoreParts, TierOption, Verdict};
+use model::{Action, Epochs, Measured, Rejection, ScoreParts, TierOption, Verdict};
 use serde::{Deserialize, Serialize};
 use units::{Nanos, VolumeId};
 
-use crate::{ConfigError, Context, Draft, Strategy, Wish};
+use crate::{ConfigError, Context, Draft, Objective, Strategy, Wish};
 
 pub use config::{AutoTieringConfig, Form};
 
@@ -42,6 +42,7 @@ use score::Scored;
 pub struct AutoTiering {
     config: AutoTieringConfig,
     switches: Switches,
+    objective: Objective,
 }
 
 /// What it remembers, by volume name: ids are only good for one inventory.
@@ -74,8 +75,22 @@ impl Strategy for AutoTiering {
 
     fn new(config: AutoTieringConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let switches = config.switches();
-        Ok(Self { config, switches })
+        Ok(Self {
+            switches: config.switches(),
+            objective: Objective::new(&config),
+            config,
+        })
+    }
+
+    fn suits(&self, _: &Epochs, tiers: Option<&[String]>) -> Result<(), ConfigError> {
+        match tiers.and_then(|tiers| Some((self.objective.unknown_tier(tiers)?, tiers))) {
+            None => Ok(()),
+            Some((tier, tiers)) => Err(ConfigError {
+                strategy: Self::NAME.into(),
+                key: format!("tier_weights.{tier}"),
+                why: format!("there is no such tier; there are {}", tiers.join(", ")),
+            }),
+        }
     }
 
     fn plan(
@@ -130,17 +145,7 @@ impl AutoTiering {
     ) -> Vec<Scored> {
         let tiers = context.facts.topology.tier_ids();
         tiers
-            .map(|tier| {
-                score::score(
-                    &self.config,
-                    &self.switches,
-                    context,
-                    volume,
-                    tier,
-                    measured,
-                    own,
-                )
-            })
+            .map(|tier| score::score(self, context, volume, tier, measured, own))
             .collect()
     }
 }

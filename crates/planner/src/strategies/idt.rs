@@ -11,16 +11,33 @@ use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
 /// The busiest volumes go to the tiers with the most IOPS.
 ///
 /// A greedy criterion of measured IOPS alone: no bandwidth, no cost of moving, no history; its moves are paced by the
-/// same executor as everyone's. Tiers are ordered by the IOPS that their devices can do of each volume's own mix.
+/// same executor as everyone's. Tiers are ordered by the IOPS that their devices can do of each volume's own mix, or by what they
+/// are sold for ([`TierOrder`]): the paper does not say which.
 ///
 /// Not for loads with spikes: it follows each of them with whole volumes. Not where tiers differ in latency more than in
 /// IOPS: it never looks at latency.
-pub struct Idt;
+pub struct Idt {
+    order: TierOrder,
+}
 
-/// Nothing to configure: headroom and budgets are the policy's.
+/// By what tiers are ordered. Headroom and budgets are the policy's.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct IdtConfig {}
+#[serde(deny_unknown_fields, default)]
+pub struct IdtConfig {
+    /// Which tier has more IOPS.
+    pub order: TierOrder,
+}
+
+/// Which tier has more IOPS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TierOrder {
+    /// Of each volume's own mix of reads and writes.
+    #[default]
+    ByMix,
+    /// Of random reads, the number that drives are sold by: one order for all volumes.
+    Nominal,
+}
 
 impl Strategy for Idt {
     type Config = IdtConfig;
@@ -29,8 +46,10 @@ impl Strategy for Idt {
     const SUMMARY: &'static str =
         "busiest volumes to the tiers with the most IOPS (paper 0's baseline)";
 
-    fn new(_: IdtConfig) -> Result<Self, ConfigError> {
-        Ok(Self)
+    fn new(config: IdtConfig) -> Result<Self, ConfigError> {
+        Ok(Self {
+            order: config.order,
+        })
     }
 
     fn plan(&self, context: &Context<'_>, _: &(), draft: &mut Draft) {
@@ -61,59 +80,66 @@ impl Strategy for Idt {
         }
         ranked.sort_by_key(|(v, iops)| (std::cmp::Reverse((iops * 1e3).round() as u64), *v));
         for (rank, (volume, iops)) in ranked.into_iter().enumerate() {
-            let wish = place(context, &mut ledger, volume, rank as u32 + 1, iops);
+            let wish = self.place(context, &mut ledger, volume, rank as u32 + 1, iops);
             draft.wishes.push(wish);
         }
         draft.wishes.sort_by_key(|w| w.volume);
     }
 }
 
-fn place(
-    context: &Context<'_>,
-    ledger: &mut Ledger<'_>,
-    volume: VolumeId,
-    rank: u32,
-    iops: f64,
-) -> Wish {
-    let facts = context.facts;
-    let v = &facts.volumes[volume.index()];
-    let measured = v.measured.as_ref().expect("ranked volumes are measured");
-    let mut wish = Wish::stay(context, volume);
-    let demand_on = |tier: TierId| {
-        // Bandwidth is not a criterion of IDT: it demands none.
-        Demand {
-            bytes_per_s: 0.0,
-            ..Demand::on_tier(&facts.topology, tier, measured, iops, v.size)
-        }
-    };
-    let mut by_capability: Vec<TierId> = facts.topology.tier_ids().collect();
-    by_capability.sort_by_key(|t| (std::cmp::Reverse(demand_on(*t).iops_max.round() as u64), *t));
-    let mut taken = None;
-    for tier in by_capability {
-        let demand = demand_on(tier);
-        match ledger.admits(volume, tier, &demand) {
-            Ok(()) => {
-                taken = Some(tier);
-                break;
+impl Idt {
+    fn place(
+        &self,
+        context: &Context<'_>,
+        ledger: &mut Ledger<'_>,
+        volume: VolumeId,
+        rank: u32,
+        iops: f64,
+    ) -> Wish {
+        let facts = context.facts;
+        let v = &facts.volumes[volume.index()];
+        let measured = v.measured.as_ref().expect("ranked volumes are measured");
+        let mut wish = Wish::stay(context, volume);
+        let demand_on = |tier: TierId| {
+            // Bandwidth is not a criterion of IDT: it demands none.
+            Demand {
+                bytes_per_s: 0.0,
+                ..Demand::on_tier(&facts.topology, tier, measured, iops, v.size)
             }
-            Err(by) => wish.options[tier.index()].verdict = Verdict::Rejected { by },
+        };
+        let mut by_capability: Vec<TierId> = facts.topology.tier_ids().collect();
+        let capability = |tier: TierId| match self.order {
+            TierOrder::ByMix => demand_on(tier).iops_max,
+            TierOrder::Nominal => facts.topology.sum(tier, |s| s.max_iops(1.0, 0.0, 0.0)),
+        };
+        by_capability.sort_by_key(|t| (std::cmp::Reverse(capability(*t).round() as u64), *t));
+        let mut taken = None;
+        for tier in by_capability {
+            let demand = demand_on(tier);
+            match ledger.admits(volume, tier, &demand) {
+                Ok(()) => {
+                    taken = Some(tier);
+                    break;
+                }
+                Err(by) => wish.options[tier.index()].verdict = Verdict::Rejected { by },
+            }
         }
-    }
-    let tier = taken.unwrap_or(wish.tier);
-    let demand = demand_on(tier);
-    ledger.assign(volume, tier, &demand);
-    let devices = facts.topology.tier(tier).devices.len() as f64;
-    wish.evidence.insert("iops".into(), iops);
-    Wish {
-        tier,
-        reason: ranked_by_iops(rank, iops),
-        effect: Effect {
-            iops_before: Some(iops),
-            ..Effect::default()
-        },
-        value: iops,
-        device_share: demand.iops / demand.iops_max * devices,
-        ..wish
+        let tier = taken.unwrap_or(wish.tier);
+        let demand = demand_on(tier);
+        ledger.assign(volume, tier, &demand);
+        let devices = facts.topology.tier(tier).devices.len() as f64;
+        wish.evidence.insert("iops".into(), iops);
+        Wish {
+            tier,
+            reason: ranked_by_iops(rank, iops),
+            effect: Effect {
+                iops_before: Some(iops),
+                ..Effect::default()
+            },
+            value: iops,
+            device_share: demand.iops / demand.iops_max * devices,
+            ..wish
+        }
     }
 }
 

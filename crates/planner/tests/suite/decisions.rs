@@ -180,6 +180,24 @@ fn noise_causes_no_ping_pong() {
     assert!(moves_of.iter().sum::<i32>() > 0);
 }
 
+/// A volume that writes goes to the tier that writes best, or to the one that is sold for the most reads.
+#[test]
+fn idt_ranks_tiers_by_each_mix_or_by_what_they_are_sold_for() {
+    let mut f = facts(&[v(4, 20, 5_000.0, 0.0, 1.0)]);
+    // The second tier writes more than the first, as the drives of the paper's Table IV do.
+    let devices = f.topology.devices.iter_mut();
+    for (device, write_iops) in devices.zip([10e3, 10e3, 37e3, 5e3, 5e3]) {
+        device.spec.write_iops = write_iops;
+        device.spec.read_iops = 240e3 - 40e3 * f64::from(device.tier.0);
+    }
+    let to = |config| {
+        let d = plan_with("idt", config, &f, &Policy::default());
+        f.topology.tier_of(d.plan.moves()[0].to)
+    };
+    assert_eq!(to(json!({})), TierId(1));
+    assert_eq!(to(json!({ "order": "nominal" })), TierId(0));
+}
+
 #[test]
 fn unknown_load_is_not_idle() {
     let mut f = facts(&[v(0, 60, 10.0, 0.5, 1.0), v(4, 20, 40_000.0, 0.9, 2.0)]);

@@ -406,8 +406,8 @@ fn a_period_that_ends_between_decisions_is_refused() {
         monitor: Nanos::from_secs(60),
         migration: Nanos::from_secs(s),
     };
-    assert_eq!(strategy.suits(&epochs(1200)), Ok(()));
-    let fault = strategy.suits(&epochs(2400)).unwrap_err();
+    assert_eq!(strategy.suits(&epochs(1200), None), Ok(()));
+    let fault = strategy.suits(&epochs(2400), None).unwrap_err();
     assert_eq!(fault.key, "period");
     assert!(
         fault
@@ -420,7 +420,7 @@ fn a_period_that_ends_between_decisions_is_refused() {
         serde_json::json!({"long": "24h", "short": "90m"}),
     )
     .unwrap();
-    assert_eq!(dual.suits(&epochs(3600)).unwrap_err().key, "short");
+    assert_eq!(dual.suits(&epochs(3600), None).unwrap_err().key, "short");
 }
 
 #[test]

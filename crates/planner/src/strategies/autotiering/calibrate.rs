@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use units::{DeviceId, Nanos, VolumeId};
 
 use super::config::{
-    AutoTieringConfig, CalibrationConfig, Confidence, Controls, SensitivitySource, Switches,
+    AutoTieringConfig, CalibrationConfig, CalibrationEpoch, Confidence, Controls,
+    SensitivitySource, Switches,
 };
 use super::{AutoTieringState, VolumeState};
 use crate::Context;
@@ -205,7 +206,7 @@ fn coefficient_of_variation(values: &[f64]) -> f64 {
     }
 }
 
-/// Sessions to start now. Each volume is calibrated once per migration epoch; the sessions are spread over its monitor
+/// Sessions to start now. By default each volume is calibrated once per migration epoch; the sessions are spread over its monitor
 /// epochs, since injecting into many volumes at once would take the very load away that is being measured.
 pub(crate) fn sessions(
     config: &AutoTieringConfig,
@@ -218,10 +219,16 @@ pub(crate) fn sessions(
         return Vec::new();
     }
     let epochs = &context.policy.epochs;
-    let slots = (epochs.migration.0 / epochs.monitor.0)
-        .saturating_sub(1)
-        .max(1);
-    let at_once = facts.volumes.len().div_ceil(slots as usize);
+    let (at_once, after) = match config.calibration.every {
+        CalibrationEpoch::Monitor => (facts.volumes.len(), Nanos::ZERO),
+        CalibrationEpoch::Migration => {
+            let slots = (epochs.migration.0 / epochs.monitor.0)
+                .saturating_sub(1)
+                .max(1);
+            let at_once = facts.volumes.len().div_ceil(slots as usize);
+            (at_once, epochs.migration.saturating_sub(epochs.monitor))
+        }
+    };
     let mut stalest: Vec<(Option<Nanos>, VolumeId)> = facts
         .volumes
         .iter()
@@ -229,9 +236,7 @@ pub(crate) fn sessions(
         .map(|(i, v)| (state.volumes[&v.name].asked, VolumeId::from_index(i)))
         .filter(|(asked, v)| {
             let facts_of = &facts.volumes[v.index()];
-            let due = asked.is_none_or(|a| {
-                facts.at.saturating_sub(a) >= epochs.migration.saturating_sub(epochs.monitor)
-            });
+            let due = asked.is_none_or(|a| facts.at.saturating_sub(a) >= after);
             due && context.policy.may_inject(*v)
                 && !facts_of.calibrating
                 && facts_of.measured.is_some_and(|m| m.ios() > 0)

@@ -1,10 +1,12 @@
 //! Parameters of AutoTiering: two forms, and a switch for each difference between them.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::ConfigError;
+use crate::{ConfigError, Objective};
 
 /// Which set of switches is the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -121,7 +123,9 @@ switch!(
         /// Seconds; staying is charged like moving.
         literal Seconds,
         /// Migration epochs; staying is free.
-        corrected Epochs
+        corrected Epochs,
+        /// Seconds, of moves only: Eq. 1 calls g a cost of migrating, though the listing charges every tier.
+        SecondsOfMoves
     }
 );
 switch!(
@@ -206,6 +210,33 @@ pub struct CalibrationConfig {
     pub inject_max: Nanos,
     /// Difference of neighbouring control windows that drops the window between, as a ratio.
     pub steadiness: f64,
+    /// How often each volume is calibrated.
+    pub every: CalibrationEpoch,
+}
+
+/// How often each volume is calibrated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CalibrationEpoch {
+    /// Once per migration epoch, the volumes spread over its monitor epochs: a line is needed only where something is decided.
+    #[default]
+    Migration,
+    /// All volumes in every monitor epoch, as Alg. 1 says; a session that is longer than that goes on until it is over.
+    Monitor,
+}
+
+/// Weights of one tier; what is left out is as for all tiers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TierWeights {
+    /// wetP of Eq. 6.
+    pub performance: Option<f64>,
+    /// wetB of Eq. 6.
+    pub bandwidth: Option<f64>,
+    /// wetS of Eq. 6.
+    pub space: Option<f64>,
+    /// wetMig of Eq. 7, for moves to this tier.
+    pub migration: Option<f64>,
 }
 
 impl Default for CalibrationConfig {
@@ -220,6 +251,7 @@ impl Default for CalibrationConfig {
             inject_min: Nanos::from_micros(100),
             inject_max: Nanos::from_millis(2),
             steadiness: 0.25,
+            every: CalibrationEpoch::default(),
         }
     }
 }
@@ -271,6 +303,8 @@ pub struct AutoTieringConfig {
     /// wetMig of Eq. 7: score per migration epoch that a move takes. In the `seconds` unit it is divided by the length
     /// of a migration epoch, so that both units weigh a move alike.
     pub weight_migration: f64,
+    /// Weights of single tiers, by name: the paper has a set of them for each tier.
+    pub tier_weights: BTreeMap<String, TierWeights>,
     /// Migration epochs over which the cost of a move is spread: its match is scored per epoch, but its benefit lasts for
     /// as long as the load does. Default 1 in the literal form (the paper charges all of it to one epoch), 2 in the corrected
     /// one.
@@ -309,6 +343,7 @@ impl Default for AutoTieringConfig {
             weight_bandwidth: 1.0,
             weight_space: 1.0,
             weight_migration: 0.2,
+            tier_weights: BTreeMap::new(),
             payback_epochs: None,
             latency_floor_share: 0.5,
             prior_confidence: 0.05,
@@ -378,20 +413,8 @@ impl AutoTieringConfig {
         if !(0.0..1.0).contains(&self.aging) {
             return bad("aging", "must be at least 0 and below 1");
         }
-        let weights = [
-            self.weight_performance,
-            self.weight_bandwidth,
-            self.weight_space,
-        ];
-        let sum = weights.iter().sum::<f64>();
-        if weights.iter().any(|w| w.is_nan() || *w < 0.0) || sum <= 0.0 || sum > 1e9 {
-            return bad(
-                "weight_performance",
-                "the three weights must be non-negative, not all zero, and at most 1e9 together",
-            );
-        }
-        if !self.weight_migration.is_finite() || self.weight_migration < 0.0 {
-            return bad("weight_migration", "must not be negative");
+        if let Some((key, why)) = Objective::new(self).fault() {
+            return bad(&key, why);
         }
         if self
             .payback_epochs

@@ -3,13 +3,12 @@
 use model::{AgedBy, Aging, MatchPart, MatchParts, Measured, Prediction, Rejection, Specialty};
 use units::{DeviceId, TierId, VolumeId};
 
-use super::VolumeState;
-use super::config::{AutoTieringConfig, History, MoveCost, OverDemand, SpaceTerm, Switches};
-use super::predict;
+use super::config::{History, MoveCost, OverDemand, SpaceTerm};
+use super::{AutoTiering, VolumeState, predict};
+use crate::Context;
 use crate::assign::Shares;
 use crate::ledger::Demand;
 use crate::rate::{copy_bandwidth, spare_bandwidth};
-use crate::{Context, Objective};
 
 /// The literal form's mark for "cannot be on this tier", which it also feeds into the history.
 const INFEASIBLE_SCORE: f64 = -1.0;
@@ -32,14 +31,18 @@ pub(crate) struct Scored {
 }
 
 pub(crate) fn score(
-    config: &AutoTieringConfig,
-    switches: &Switches,
+    strategy: &AutoTiering,
     context: &Context<'_>,
     volume: VolumeId,
     tier: TierId,
     measured: &Measured,
     own: &mut VolumeState,
 ) -> Scored {
+    let AutoTiering {
+        config,
+        switches,
+        objective,
+    } = strategy;
     let facts = context.facts;
     let v = &facts.volumes[volume.index()];
     let here = facts.topology.tier_of(v.device);
@@ -57,14 +60,13 @@ pub(crate) fn score(
     let space_max = facts.topology.capacity(tier).as_f64();
     let infeasible = exceeds(&demand, space_max);
 
-    let objective = Objective::new(config);
     let class_weight = facts.classes[v.class.index()].weight;
     let worth = objective.worth(&facts.topology, tier, class_weight * latency.confidence);
     let last = tier.index() + 1 == facts.topology.tiers.len();
     let space_counts = switches.space_term == SpaceTerm::Everywhere || last;
     let (shares, weights) = (
         demand.shares(facts.topology.capacity(tier)),
-        objective.weights(),
+        objective.weights(&facts.topology, tier),
     );
     let part = |k: usize, specialty: fn(&Specialty) -> f64| {
         infeasible.is_none().then(|| MatchPart {
@@ -77,7 +79,9 @@ pub(crate) fn score(
     // Eq. 7's g, on the device where it is least: the paper's rate is all that source and target have to spare; ours is
     // what the copy will be planned with.
     let rate = |d: DeviceId| match switches.move_cost {
-        MoveCost::Seconds => spare_bandwidth(facts, volume, d).max(MIGRATION_RATE_MIN),
+        MoveCost::Seconds | MoveCost::SecondsOfMoves => {
+            spare_bandwidth(facts, volume, d).max(MIGRATION_RATE_MIN)
+        }
         MoveCost::Epochs => copy_bandwidth(facts, context.policy, volume, d).as_f64(),
     };
     let devices = &facts.topology.tier(tier).devices;
@@ -86,10 +90,10 @@ pub(crate) fn score(
         .map(|d| v.size.as_f64() / rate(*d))
         .fold(f64::INFINITY, f64::min);
     let cost = match switches.move_cost {
-        MoveCost::Epochs if tier == here => 0.0,
-        // Seconds weigh as much as epochs, so that the two forms differ in what is charged and not in how much.
-        MoveCost::Epochs | MoveCost::Seconds => {
-            objective.move_cost(context.policy, move_s) / config.payback()
+        MoveCost::Epochs | MoveCost::SecondsOfMoves if tier == here => 0.0,
+        // Seconds weigh as much as epochs, so that the forms differ in what is charged and not in how much.
+        MoveCost::Epochs | MoveCost::Seconds | MoveCost::SecondsOfMoves => {
+            objective.move_cost(&facts.topology, tier, context.policy, move_s) / config.payback()
         }
     };
     let name = &facts.topology.tier(tier).name;

@@ -7,8 +7,8 @@ use units::*;
 
 use super::calibrate::{Origin, Sensitivity, fit};
 use super::config::{AutoTieringConfig, Switches};
-use super::{VolumeState, calibrate, predict, score};
-use crate::Context;
+use super::{AutoTiering, VolumeState, calibrate, predict, score};
+use crate::{Context, Strategy};
 
 /// Two tiers whose devices differ as told: (read latency us, read IOPS, capacity GiB).
 fn topology(tiers: [(u64, f64, u64); 2]) -> Topology {
@@ -346,7 +346,7 @@ fn scored(
     tier: u16,
     own: &mut VolumeState,
 ) -> score::Scored {
-    let (config, switches) = config(form);
+    let strategy = AutoTiering::new(config(form).0).unwrap();
     let context = Context {
         facts,
         policy,
@@ -354,8 +354,7 @@ fn scored(
     };
     let measured = facts.volumes[0].measured.unwrap();
     score::score(
-        &config,
-        &switches,
+        &strategy,
         &context,
         VolumeId(0),
         TierId(tier),
@@ -393,6 +392,102 @@ fn equation_6_by_hand() {
         "{} {want}",
         second.score
     );
+}
+
+/// Weights of a tier by its name hold for that tier alone; a tier that is not there is refused.
+#[test]
+fn a_tier_has_weights_of_its_own() {
+    let facts = facts(
+        topology([(100, 1e5, 100), (100, 1e5, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let policy = Policy::default();
+    let parts = |form: &serde_json::Value, tier| {
+        let s = scored(&facts, &policy, form.clone(), tier, &mut VolumeState::default());
+        s.parts.unwrap()
+    };
+    let all = json!({ "form": "literal" });
+    let own = json!({ "form": "literal", "tier_weights": { "t0": { "performance": 6.0, "migration": 0.4 } } });
+    assert_eq!(parts(&all, 1), parts(&own, 1));
+    let (plain, heavy) = (parts(&all, 0), parts(&own, 0));
+    let weight = |p: &MatchParts| p.performance.unwrap().weight;
+    assert!((weight(&plain) - 1.0 / 3.0).abs() < 1e-12);
+    assert!((weight(&heavy) - 6.0 / 8.0).abs() < 1e-12);
+    assert!((heavy.move_cost - 2.0 * plain.move_cost).abs() < 1e-12 && plain.move_cost > 0.0);
+    let strategy = AutoTiering::new(config(own).0).unwrap();
+    let suits = |tiers: &[&str]| {
+        let tiers: Vec<String> = tiers.iter().map(|t| (*t).into()).collect();
+        strategy.suits(&policy.epochs, Some(&tiers))
+    };
+    assert_eq!(suits(&["t0", "t1"]), Ok(()));
+    let fault = suits(&["nvme", "t1"]).unwrap_err();
+    assert_eq!(fault.key, "tier_weights.t0");
+    let bad = json!({ "tier_weights": { "t0": { "performance": -1.0 } } });
+    let fault = AutoTiering::new(config(bad).0).err().unwrap();
+    assert_eq!(fault.key, "tier_weights.t0");
+}
+
+/// Seconds are charged to every tier by the letter, and to moves only as a cost of migrating.
+#[test]
+fn staying_is_charged_by_the_letter_only() {
+    let facts = facts(
+        topology([(100, 1e5, 100), (100, 1e5, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let policy = Policy::default();
+    let cost = |form: serde_json::Value, tier| {
+        let s = scored(&facts, &policy, form, tier, &mut VolumeState::default());
+        s.parts.unwrap().move_cost
+    };
+    let letter = json!({ "form": "literal" });
+    let moves = json!({ "form": "literal", "move_cost": "seconds-of-moves" });
+    assert!(cost(letter.clone(), 1) > 0.0);
+    assert_eq!(cost(moves.clone(), 1), 0.0);
+    assert_eq!(cost(letter, 0), cost(moves, 0));
+}
+
+/// Every volume in every monitor epoch, or spread over a migration epoch.
+#[test]
+fn calibration_is_as_often_as_asked() {
+    let mut facts = facts(
+        topology([(100, 1e5, 100), (100, 1e5, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let one = facts.volumes[0].clone();
+    for i in 1..20 {
+        let name = format!("v{i}");
+        facts.volumes.push(VolumeFacts { name, ..one.clone() });
+    }
+    let policy = Policy::default();
+    let asked = |every: &str, after: Nanos| {
+        let (config, switches) = config(json!({ "calibration": { "every": every } }));
+        let mut state = super::AutoTieringState::default();
+        for v in &facts.volumes {
+            state.volumes.insert(v.name.clone(), VolumeState::default());
+        }
+        let mut sessions = |at: Nanos| {
+            let mut facts = facts.clone();
+            facts.at = at;
+            let context = Context {
+                facts: &facts,
+                policy: &policy,
+                seed: 1,
+            };
+            calibrate::sessions(&config, &switches, &context, &mut state).len()
+        };
+        (sessions(facts.at), sessions(facts.at + after))
+    };
+    let monitor = policy.epochs.monitor;
+    assert_eq!(asked("monitor", monitor), (20, 20));
+    let slots = (policy.epochs.migration.0 / monitor.0 - 1) as usize;
+    let at_once = 20usize.div_ceil(slots);
+    assert_eq!(asked("migration", monitor), (at_once, at_once));
 }
 
 /// Every part is the product that it is said to be, and the parts make the score, in both forms and as history grows.
