@@ -93,6 +93,7 @@ pub fn presets(output: &OutputArg) -> anyhow::Result<ExitCode> {
             .collect(),
         clients: trace::CLIENT_PRESETS
             .iter()
+            .chain(trace::FIO_PRESETS)
             .map(|p| Client {
                 name: p.name,
                 load: p.load,

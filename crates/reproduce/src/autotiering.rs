@@ -5,13 +5,17 @@ mod document;
 mod figures;
 mod measured;
 mod outcome;
-mod scorecard;
+mod readings;
 mod setup;
 mod tsscs;
 
 pub use document::document;
 pub use figures::Figures;
-pub use outcome::{Outcome, SCHEMA};
-pub use scorecard::{Cell, Claim, Verdict};
-pub use setup::{CORRECTED, LITERAL, STRATEGIES, Setup, SetupError};
+pub use measured::{Measured, TierOverTime};
+pub use outcome::{BesideNoop, Outcome, SCHEMA};
+pub use readings::{NOMINAL, SCENES, Scene};
+pub use setup::{CORRECTED, Job, LITERAL, MOVES_CHARGED, PATIENT, STRATEGIES, Setup, SetupError};
 pub use tsscs::{Regression, TsscsError, regressions};
+
+// Until the others use it from where it is.
+pub use crate::claim::Verdict;

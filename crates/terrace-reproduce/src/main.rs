@@ -14,11 +14,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Parser, ValueEnum};
 use report::Document;
-use reproduce::autotiering::{Outcome, STRATEGIES, Setup, document, regressions};
+use reproduce::autotiering::{Measured, Outcome, Scene, Setup, document, regressions};
 use runner::cells::{Cells, Kept, run_kept};
-use runner::jobs::{self, Job};
+use runner::jobs;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 
 use dual_period::DualPeriodArgs;
@@ -80,6 +80,26 @@ impl KeepArg {
     }
 }
 
+/// What runs in an experiment on AutoTiering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SceneArg {
+    OurMixes,
+    AllRows,
+    FioMixes,
+    OneDrive,
+}
+
+impl From<SceneArg> for Scene {
+    fn from(scene: SceneArg) -> Self {
+        match scene {
+            SceneArg::OurMixes => Scene::OurMixes,
+            SceneArg::AllRows => Scene::AllRows,
+            SceneArg::FioMixes => Scene::FioMixes,
+            SceneArg::OneDrive => Scene::OneDrive,
+        }
+    }
+}
+
 /// What to run and where the results go.
 #[derive(Debug, Args)]
 struct AutotieringArgs {
@@ -92,7 +112,7 @@ struct AutotieringArgs {
     /// Fewer seeds and a smaller scale: a look, not a result
     #[arg(long)]
     quick: bool,
-    /// Divide time and sizes by this; rates stay [default: 45, quick: 150]
+    /// Divide time and sizes by this; rates stay [default: 45, quick: 450]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600))]
     scale: Option<u64>,
     /// Migration epochs that count, after the warm-up
@@ -101,9 +121,11 @@ struct AutotieringArgs {
     /// Also compare sensitivity without injection with injection (minutes)
     #[arg(long)]
     sensitivity: bool,
-    /// Print the scenario of the first seed and run nothing; `terrace sim run` takes it
-    #[arg(long)]
-    scenario: bool,
+    /// Print the scenario of the first seed, with these workloads and drives, and run nothing; `terrace sim run` takes it
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "our-mixes")]
+    scenario: Option<SceneArg>,
+    #[command(flatten)]
+    keep: KeepArg,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -128,48 +150,47 @@ fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
-    let (seeds, scale) = if args.quick { (2, 150) } else { (5, 45) };
+    let (seeds, scale) = if args.quick { (2, 450) } else { (5, 45) };
     let setup = Setup::new(
         args.seeds.unwrap_or(seeds),
         args.seed,
         args.scale.unwrap_or(scale),
         args.epochs,
     )?;
-    if args.scenario {
-        write!(io::stdout().lock(), "{}", setup.text(args.seed))?;
+    if let Some(scene) = args.scenario {
+        write!(
+            io::stdout().lock(),
+            "{}",
+            setup.text(scene.into(), args.seed)
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     check_report(args.report.as_deref())?;
-    let mut scenarios = Vec::with_capacity(setup.seeds.len());
-    for seed in &setup.seeds {
-        let file = setup.scenario(*seed)?;
-        let model = file.build(vec![])?;
-        scenarios.push((file, model));
-    }
+    let jobs = setup.jobs();
     let options = RunOptions {
         series: true,
         decisions: false,
         optimum: None,
     };
-    let jobs: Vec<Job<'_>> = scenarios
-        .iter()
-        .flat_map(|(file, model)| {
-            STRATEGIES.map(|strategy| Job {
-                file,
-                model,
-                strategy: strategy.into(),
-                traces: &[],
-                options,
-            })
-        })
-        .collect();
-    let runs = jobs::run_all("reproduce autotiering", &jobs)?;
+    let runs = args.keep.run(
+        "reproduce autotiering",
+        &jobs,
+        |job| json!({ "scenario": setup.text(job.scene, job.seed), "strategy": job.strategy }),
+        |job| {
+            let file = setup.scenario(job.scene, job.seed)?;
+            let model = file.build(vec![])?;
+            let strategy = file.strategy(job.strategy)?;
+            let manifest = jobs::manifest(&file, &model, job.strategy, &[], 0);
+            let result = sim::run(&model, strategy, manifest, options, &mut |_| ())?;
+            Ok(Measured::new(&result, &setup))
+        },
+    )?;
     let lines = regressions(setup.seeds[0])?;
     let passive = match args.sensitivity {
         false => None,
         true => Some(passive_sensitivity(&setup.seeds)?),
     };
-    let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &runs, lines, passive);
+    let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, runs, lines, passive);
     hand_over(
         &outcome,
         document(&outcome),

@@ -697,6 +697,29 @@ mod tests {
         }
     }
 
+    /// With fio's mixes, rate and bandwidth are asked for as published, of the same rows.
+    #[test]
+    fn presets_of_fio_ask_for_what_table_v_has() {
+        use crate::presets::{FIO_PRESETS, NULL_ENGINE};
+        let rows = CLIENT_PRESETS.iter().filter(|p| p.name != NULL_ENGINE);
+        for (row, fio) in rows.zip(FIO_PRESETS) {
+            assert_eq!(fio.name, format!("fio-{}", row.name));
+            assert_eq!((fio.iops, fio.mib_per_s), (row.iops, row.mib_per_s));
+            let habits = fio.habits();
+            let sizes = habits.sizes.unwrap();
+            let all: f64 = sizes.iter().map(|s| s.share).sum();
+            let mean: f64 = sizes.iter().map(|s| s.size.as_f64() * s.share).sum::<f64>() / all;
+            let asked = mean * fio.iops / f64::from(1 << 20);
+            // Table V rounds "25 MiB/s" of 6,650 4 KiB requests.
+            assert!(
+                (asked / fio.mib_per_s - 1.0).abs() < 0.05,
+                "{}: {asked}",
+                fio.name
+            );
+        }
+        assert_eq!(FIO_PRESETS.len(), 13);
+    }
+
     /// The presets reach their published rate on an idle PM953, and their published bandwidth follows.
     #[test]
     fn presets_meet_table_v_on_tier_1() {

@@ -73,7 +73,9 @@ pub use load::{LoadedTrace, load, load_stream};
 pub use native::{NativeError, NativeTrace, VolumeSummary};
 pub use order::REORDER_RECORDS_MAX;
 pub use peaks::{PeakAndMean, RequestLoad};
-pub use presets::{CLIENT_PRESETS, ClientPreset, client_preset, client_preset_names};
+pub use presets::{
+    CLIENT_PRESETS, ClientPreset, FIO_PRESETS, NULL_ENGINE, client_preset, client_preset_names,
+};
 pub use record::{LATENCY_UNKNOWN, RawRecord, Record, Request, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
 pub use references::{CacheKind, PageReferences, Touch};
 pub use sample::{SAMPLE_UNIT_MAX, SAMPLE_UNIT_MIN, SampleSpec, Sampled};

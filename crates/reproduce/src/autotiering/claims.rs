@@ -1,31 +1,9 @@
-//! What paper 0 claims of its evaluation, as data: every claim of Sec. V with its cells.
+//! What paper 0 claims of its evaluation: every claim of Sec. V, measured in one reading.
 
-use super::figures::{SECOND_THRESHOLD, quantile, share_above};
+use super::figures::{IOPS_THRESHOLDS, SECOND_THRESHOLD, quantile, share_above};
 use super::measured::{ALL, DIRECTIONS, GROUPS, Measured, Metrics, READ, SeedRuns, WRITE};
-use super::scorecard::{Kind, Needs, Published, Side};
-
-/// A quantity of one seed, for one form of AutoTiering; a gain is ours over theirs.
-pub(crate) type Value = Box<dyn Fn(&SeedRuns, &str) -> Option<f64>>;
-
-pub(crate) struct CellSpec {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
-    pub(crate) side: Side,
-    pub(crate) threshold: f64,
-    pub(crate) value: Value,
-}
-
-pub(crate) struct ClaimSpec {
-    pub(crate) id: &'static str,
-    pub(crate) source: &'static str,
-    pub(crate) published: Published,
-    pub(crate) needs: Needs,
-    pub(crate) cells: Vec<CellSpec>,
-    pub(crate) beside: Vec<(&'static str, Value)>,
-    pub(crate) note: &'static str,
-}
-
-const RIVALS: [&str; 2] = ["idt", "edt"];
+use super::readings::View;
+use crate::claim::{Found, Measure, Rule, Said, Value, measure, said};
 
 /// Name and value of a metric.
 type Metric = (&'static str, fn(&Metrics) -> Option<f64>);
@@ -33,367 +11,302 @@ const IOPS: Metric = ("IOPS", |m| Some(m.iops));
 const MIB_PER_S: Metric = ("MiB/s", |m| Some(m.mib_per_s));
 const LATENCY: Metric = ("latency", |m| m.latency_us);
 
-/// Ours over theirs.
-fn gain(ours: f64, theirs: f64) -> Option<f64> {
-    (theirs > 0.0).then(|| ours / theirs)
+/// One reading: seeds under all strategies, and which two forms are compared.
+struct Compared<'a> {
+    seeds: &'a [SeedRuns],
+    view: View,
 }
 
-fn gain_of(r: &SeedRuns, form: &str, rival: &str, g: usize, d: usize, m: Metric) -> Option<f64> {
-    let of = |s: &str| (m.1)(&r.of(s).cells[g][d]);
-    gain(of(form)?, of(rival)?)
-}
+/// A group of requests, a direction and a metric of it.
+type Cell = (usize, usize, Metric);
 
-/// AutoTiering against a rival in one group, direction and metric: its gain on one side of zero.
-fn versus(rival: &'static str, g: usize, d: usize, m: Metric, side: Side) -> CellSpec {
-    let name = format!("{} {} {} vs {rival}", GROUPS[g], DIRECTIONS[d], m.0);
-    CellSpec {
-        name,
-        kind: Kind::Gain,
-        side,
-        threshold: 0.0,
-        value: Box::new(move |r, form| gain_of(r, form, rival, g, d, m)),
+impl Compared<'_> {
+    fn rivals(&self) -> [&'static str; 2] {
+        [self.view.idt, "edt"]
     }
-}
 
-/// The same against both rivals in reads and writes.
-fn versus_all(groups: &[usize], metrics: &[Metric], side: Side) -> Vec<CellSpec> {
-    let mut cells = Vec::new();
-    for g in groups {
-        for m in metrics {
-            for d in [READ, WRITE] {
-                cells.extend(RIVALS.map(|rival| versus(rival, *g, d, *m, side)));
+    /// AutoTiering over a rival, less one; the mean is geometric.
+    fn gain(&self, of: impl Fn(&SeedRuns, &str) -> Option<f64>, rival: &str) -> Option<Value> {
+        let ratio = |r: &SeedRuns| {
+            let theirs = of(r, rival).filter(|v| *v > 0.0)?;
+            Some(of(r, self.view.form)? / theirs)
+        };
+        Value::of_ratios(self.seeds, ratio).map(|v| v.map(|r| r - 1.0))
+    }
+
+    fn cell_gain(&self, (g, d, m): Cell, rival: &str) -> Option<Value> {
+        self.gain(|r, s| (m.1)(&r.of(s).cells[g][d]), rival)
+    }
+
+    /// AutoTiering against a rival in one group, direction and metric: its gain on one side of zero.
+    fn versus(&self, rival: &str, cell: Cell, rule: Rule) -> Measure {
+        let (g, d, m) = cell;
+        let name = format!("{} {} {} vs {rival}", GROUPS[g], DIRECTIONS[d], m.0);
+        measure(name, self.cell_gain(cell, rival), rule)
+    }
+
+    /// The same against both rivals in reads and writes.
+    fn versus_all(&self, groups: &[usize], metrics: &[Metric], rule: Rule) -> Vec<Measure> {
+        let mut all = Vec::new();
+        for g in groups {
+            for m in metrics {
+                for d in [READ, WRITE] {
+                    let of = |rival| self.versus(rival, (*g, d, *m), rule);
+                    all.extend(self.rivals().map(of));
+                }
             }
         }
+        all
     }
-    cells
-}
 
-/// The largest of all that have a value.
-fn largest(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    values.flatten().reduce(f64::max)
-}
-
-fn up_to(id: &'static str, says: &'static str, rival: &'static str, value: f64) -> ClaimSpec {
-    let over_directions: Value = Box::new(move |r, form| {
-        largest(
-            [ALL, READ, WRITE]
-                .map(|d| gain_of(r, form, rival, 0, d, IOPS))
-                .into_iter(),
-        )
-    });
-    let mean: Value = Box::new(move |r, form| gain_of(r, form, rival, 0, ALL, IOPS));
-    let over_epochs: Value = Box::new(move |r, form| {
-        let pairs = r.of(form).epoch_iops.iter().zip(&r.of(rival).epoch_iops);
-        largest(pairs.map(|(ours, theirs)| gain(*ours, *theirs)))
-    });
-    let over_tiers: Value = Box::new(move |r, form| {
-        let cells = (1..GROUPS.len()).flat_map(|g| [(g, READ), (g, WRITE)]);
-        largest(cells.map(|(g, d)| gain_of(r, form, rival, g, d, IOPS)))
-    });
-    ClaimSpec {
-        id,
-        source: "Fig. 3(a)",
-        published: Published {
-            value: Some(value),
-            says,
-        },
-        needs: Needs::All,
-        cells: vec![CellSpec {
-            name: format!("largest gain over the cells of Fig. 3(a) vs {rival}"),
-            kind: Kind::Gain,
-            side: Side::Above,
-            threshold: value,
-            value: over_directions,
-        }],
-        beside: vec![
-            ("plain mean", mean),
-            ("largest over epochs", over_epochs),
-            ("largest over tiers and directions", over_tiers),
-        ],
-        note: "\"up to\" is a maximum over cells that are not named; it agrees when ours reaches it",
+    /// "Up to" is a maximum over cells that are not named.
+    fn up_to(&self, said: Said, rival: &'static str, value: f64) -> Found {
+        let largest = |r: &SeedRuns| {
+            let of = |s: &str, d: usize| r.of(s).cells[0][d].iops;
+            let gains = [ALL, READ, WRITE].map(|d| of(self.view.form, d) / of(rival, d));
+            Some(gains.into_iter().fold(0.0, f64::max))
+        };
+        let ours = Value::of_ratios(self.seeds, largest).map(|v| v.map(|r| r - 1.0));
+        let name = format!("largest gain over the cells of Fig. 3(a) vs {rival}");
+        let said = said.printed(value).note(
+            "\"up to\" is a maximum over cells that are not named; it agrees when ours reaches it",
+        );
+        said.found(vec![measure(name, ours, Rule::Above(value)).printed(value)])
     }
-}
 
-fn claim(
-    id: &'static str,
-    source: &'static str,
-    says: &'static str,
-    needs: Needs,
-    cells: Vec<CellSpec>,
-) -> ClaimSpec {
-    ClaimSpec {
-        id,
-        source,
-        published: Published { value: None, says },
-        needs,
-        cells,
-        beside: vec![],
-        note: "",
+    fn share(&self, of: &str, values: fn(&Measured) -> &Vec<f64>, times: f64) -> Option<Value> {
+        Value::over(self.seeds, |r| {
+            let p90 = quantile(values(r.of(self.view.idt)), 0.9)?;
+            share_above(values(r.of(of)), times * p90)
+        })
     }
-}
 
-fn share(
-    name: &str,
-    of: Option<&'static str>,
-    values: fn(&Measured) -> &Vec<f64>,
-    times: f64,
-    side: Side,
-    threshold: f64,
-) -> CellSpec {
-    CellSpec {
-        name: name.into(),
-        kind: Kind::Share,
-        side,
-        threshold,
-        value: Box::new(move |r, form| {
-            let p90 = quantile(values(r.of("idt")), 0.9)?;
-            share_above(values(r.of(of.unwrap_or(form))), times * p90)
-        }),
-    }
-}
-
-fn shares() -> [ClaimSpec; 2] {
-    let note = "the text says IDT twice and means EDT once; absolute values depend on the hardware; a threshold below which 90 % of IDT lie is held to be IDT's own 90th percentile here";
-    let iops: fn(&Measured) -> &Vec<f64> = |m| &m.window_iops;
-    let mib: fn(&Measured) -> &Vec<f64> = |m| &m.window_mib_per_s;
-    let published = |value, says| Published {
-        value: Some(value),
-        says,
-    };
-    let mut a = claim(
-        "cdf-iops",
-        "Fig. 5(a)",
-        "",
-        Needs::All,
+    fn shares(&self) -> Vec<Found> {
+        let note = "the text says IDT twice and means EDT once; absolute values depend on the hardware; a threshold below which 90 % of IDT lie is held to be IDT's own 90th percentile here";
+        let iops: fn(&Measured) -> &Vec<f64> = |m| &m.window_iops;
+        let mib: fn(&Measured) -> &Vec<f64> = |m| &m.window_mib_per_s;
+        let form = self.view.form;
+        let above = |of, values, times, name: &str, rule| {
+            measure(
+                format!("share of windows of {name}"),
+                self.share(of, values, times),
+                rule,
+            )
+        };
+        let absolute = |of: &str, threshold: f64| {
+            Value::over(self.seeds, |r| {
+                share_above(&r.of(of).window_iops, threshold)
+            })
+        };
+        let [low, high] = IOPS_THRESHOLDS;
         vec![
-            share(
-                "share of windows of autotiering above IDT's p90",
-                None,
-                iops,
-                1.0,
-                Side::Above,
-                0.5,
-            ),
-            share(
-                "share of windows of autotiering above 1.25 x IDT's p90",
-                None,
-                iops,
-                SECOND_THRESHOLD,
-                Side::Above,
-                0.5,
-            ),
-            share(
-                "share of windows of EDT above IDT's p90",
-                Some("edt"),
-                iops,
-                1.0,
-                Side::Below,
-                0.1,
-            ),
-        ],
-    );
-    a.published = published(
-        0.5,
-        "majority of AutoTiering above 100 K IOPS, half above 125 K; 90 % of IDT and almost all of EDT below 100 K",
-    );
-    a.note = note;
-    let mut b = claim(
-        "cdf-bandwidth",
-        "Fig. 5(b)",
-        "",
-        Needs::All,
-        vec![
-            share(
-                "share of windows of autotiering above IDT's p90",
-                None,
-                mib,
-                1.0,
-                Side::Above,
-                0.5,
-            ),
-            share(
-                "share of windows of EDT above IDT's p90",
-                Some("edt"),
-                mib,
-                1.0,
-                Side::Below,
-                0.2,
-            ),
-        ],
-    );
-    b.published = published(
-        0.5,
-        "more than half of AutoTiering above 1,200 MB/s, around 90 % of IDT and EDT below",
-    );
-    b.note = note;
-    [a, b]
-}
-
-/// What was moved, against each rival: a difference, since a strategy may move nothing.
-fn moved(of: fn(&Measured) -> f64, unit: &str) -> Vec<CellSpec> {
-    let cell = |rival: &'static str| CellSpec {
-        name: format!("{unit} less {rival}'s"),
-        kind: Kind::Difference,
-        side: Side::Below,
-        threshold: 0.0,
-        value: Box::new(move |r: &SeedRuns, form: &str| Some(of(r.of(form)) - of(r.of(rival)))),
-    };
-    RIVALS.map(cell).into()
-}
-
-fn stacked_latency() -> Vec<CellSpec> {
-    let cell = |rival: &'static str| CellSpec {
-        name: format!("sum of the tiers' latencies vs {rival}"),
-        kind: Kind::Gain,
-        side: Side::Below,
-        threshold: 0.0,
-        value: Box::new(move |r: &SeedRuns, form: &str| {
-            let sum = |s: &str| r.of(s).stacked_latency_us.iter().sum::<f64>();
-            gain(sum(form), sum(rival))
-        }),
-    };
-    RIVALS.map(cell).into()
-}
-
-/// All of them.
-pub(crate) fn claims() -> Vec<ClaimSpec> {
-    use Needs::{All, Any};
-    use Side::{Above, Below};
-    let mut list = Vec::new();
-    for (rival, id) in [("idt", "iops-vs-idt"), ("edt", "iops-vs-edt")] {
-        let cells = vec![versus(rival, 0, ALL, IOPS, Above)];
-        let says = "AutoTiering has more IOPS than its rival";
-        list.push(claim(id, "Fig. 3(a)", says, All, cells));
+            said(
+                "cdf-iops",
+                "Fig. 5(a)",
+                "majority of AutoTiering above 100 K IOPS, half above 125 K; 90 % of IDT and almost all of EDT below 100 K",
+            )
+            .printed(0.5)
+            .note(note)
+            .found(vec![
+                above(form, iops, 1.0, "AutoTiering above IDT's p90", Rule::Above(0.5)),
+                above(form, iops, SECOND_THRESHOLD, "AutoTiering above 1.25 x IDT's p90", Rule::Above(0.5)),
+                above("edt", iops, 1.0, "EDT above IDT's p90", Rule::Below(0.1)),
+            ]),
+            said("cdf-iops-absolute", "Fig. 5(a)", "the same in IOPS as printed")
+                .printed(0.5)
+                .note("depends on the number of drives and on latencies that are not published")
+                .found(vec![
+                    measure("share of windows of AutoTiering above 100 K", absolute(form, low), Rule::Above(0.5)),
+                    measure("share of windows of AutoTiering above 125 K", absolute(form, high), Rule::Above(0.5)),
+                    measure("share of windows of IDT above 100 K", absolute(self.view.idt, low), Rule::Below(0.1)),
+                ]),
+            said(
+                "cdf-bandwidth",
+                "Fig. 5(b)",
+                "more than half of AutoTiering above 1,200 MB/s, around 90 % of IDT and EDT below",
+            )
+            .printed(0.5)
+            .note(note)
+            .found(vec![
+                above(form, mib, 1.0, "AutoTiering above IDT's p90", Rule::Above(0.5)),
+                above("edt", mib, 1.0, "EDT above IDT's p90", Rule::Below(0.2)),
+            ]),
+        ]
     }
-    list.push(up_to(
-        "iops-vs-idt-up-to",
-        "up to 44.74 % more IOPS than IDT",
-        "idt",
-        0.4474,
-    ));
-    list.push(up_to(
-        "iops-vs-edt-up-to",
-        "up to 38.78 % more IOPS than EDT",
-        "edt",
-        0.3878,
-    ));
-    list.push(claim(
-        "bandwidth-order",
-        "Fig. 3(b)",
-        "bandwidth as IOPS: more than IDT and EDT, reads and writes",
-        All,
-        versus_all(&[0], &[MIB_PER_S], Above),
-    ));
-    list.push(claim(
-        "latency-order",
-        "Fig. 3(c)",
-        "normalized latency as IOPS: lower than IDT and EDT, reads and writes",
-        All,
-        versus_all(&[0], &[LATENCY], Below),
-    ));
-    // Tier 1: everything but the write IOPS of IDT.
-    let mut best = versus_all(&[1], &[IOPS, MIB_PER_S], Above);
-    best.extend(versus_all(&[1], &[LATENCY], Below));
-    let exception = format!("{} write IOPS vs idt", GROUPS[1]);
-    best.retain(|c| c.name != exception);
-    list.push(claim(
-        "tier1-best",
-        "Fig. 4",
-        "best IOPS, bandwidth, latency on tier 1 but for IDT's write IOPS",
-        All,
-        best,
-    ));
-    list.push(claim(
-        "tier1-idt-write-iops",
-        "Fig. 4(a)",
-        "IDT optimizes the write IOPS of tier 1",
-        All,
-        vec![versus("idt", 1, WRITE, IOPS, Below)],
-    ));
-    list.push(claim(
-        "tiers23-sometimes-lower",
-        "Fig. 4",
-        "sometimes lower IOPS and bandwidth than IDT and EDT in tiers 2 and 3",
-        Any,
-        versus_all(&[2, 3], &[IOPS, MIB_PER_S], Below),
-    ));
-    list.push(claim(
-        "tier3-edt-write-iops",
-        "Fig. 4(a)",
-        "EDT has slightly better write IOPS in tier 3",
-        All,
-        vec![versus("edt", 3, WRITE, IOPS, Below)],
-    ));
-    let tier2_write = |c: &CellSpec| c.name.starts_with(&format!("{} write", GROUPS[2]));
-    let mut lowest = versus_all(&[1, 2, 3], &[LATENCY], Below);
-    lowest.retain(|c| !tier2_write(c));
-    list.push(claim(
-        "latency-lowest",
-        "Fig. 4(c)",
-        "lowest latency in every tier and direction but writes in tier 2",
-        All,
-        lowest,
-    ));
-    list.push(claim(
-        "tier2-write-latency",
-        "Fig. 4(c)",
-        "write latency in tier 2 is the one that is not lowest",
-        Any,
-        RIVALS.map(|r| versus(r, 2, WRITE, LATENCY, Above)).into(),
-    ));
-    list.extend(shares());
-    let mut thicker: Vec<CellSpec> = Vec::new();
-    for g in 1..GROUPS.len() {
-        for m in [IOPS, MIB_PER_S] {
-            thicker.extend(RIVALS.map(|rival| versus(rival, g, ALL, m, Above)));
+
+    /// What was moved, against each rival: a difference, since a strategy may move nothing.
+    fn moved(&self, of: fn(&Measured) -> f64, unit: &'static str) -> Vec<Measure> {
+        let one = |rival: &str| {
+            let less = |r: &SeedRuns| Some(of(r.of(self.view.form)) - of(r.of(rival)));
+            let name = format!("{unit} moved less {rival}'s");
+            measure(name, Value::over(self.seeds, less), Rule::Below(0.0)).unit(unit)
+        };
+        self.rivals().map(one).into()
+    }
+
+    fn stacked_latency(&self) -> Vec<Measure> {
+        let sum = |r: &SeedRuns, s: &str| Some(r.of(s).stacked_latency_us.iter().sum::<f64>());
+        let one = |rival: &str| {
+            let name = format!("sum of the tiers' latencies vs {rival}");
+            measure(name, self.gain(sum, rival), Rule::Below(0.0))
+        };
+        self.rivals().map(one).into()
+    }
+
+    fn totals(&self) -> Vec<Found> {
+        let (above, below) = (Rule::Above(0.0), Rule::Below(0.0));
+        let [idt, edt] = self.rivals();
+        let more = |id, rival| {
+            let said = said(id, "Fig. 3(a)", "AutoTiering has more IOPS than its rival");
+            said.found(vec![self.versus(rival, (0, ALL, IOPS), above)])
+        };
+        vec![
+            more("iops-vs-idt", idt),
+            more("iops-vs-edt", edt),
+            self.up_to(
+                said(
+                    "iops-vs-idt-up-to",
+                    "Fig. 3(a)",
+                    "up to 44.74 % more IOPS than IDT",
+                ),
+                idt,
+                0.4474,
+            ),
+            self.up_to(
+                said(
+                    "iops-vs-edt-up-to",
+                    "Fig. 3(a)",
+                    "up to 38.78 % more IOPS than EDT",
+                ),
+                edt,
+                0.3878,
+            ),
+            said(
+                "bandwidth-order",
+                "Fig. 3(b)",
+                "bandwidth as IOPS: more than IDT and EDT, reads and writes",
+            )
+            .found(self.versus_all(&[0], &[MIB_PER_S], above)),
+            said(
+                "latency-order",
+                "Fig. 3(c)",
+                "normalized latency as IOPS: lower than IDT and EDT, reads and writes",
+            )
+            .found(self.versus_all(&[0], &[LATENCY], below)),
+        ]
+    }
+
+    fn tiers(&self) -> Vec<Found> {
+        let (above, below) = (Rule::Above(0.0), Rule::Below(0.0));
+        let [idt, edt] = self.rivals();
+        // Tier 1: everything but the write IOPS of IDT.
+        let mut best = self.versus_all(&[1], &[IOPS, MIB_PER_S], above);
+        best.extend(self.versus_all(&[1], &[LATENCY], below));
+        let exception = format!("{} write IOPS vs {idt}", GROUPS[1]);
+        best.retain(|c| c.name != exception);
+        let mut lowest = self.versus_all(&[1, 2, 3], &[LATENCY], below);
+        lowest.retain(|c| !c.name.starts_with(&format!("{} write", GROUPS[2])));
+        let tier2_write = self
+            .rivals()
+            .map(|r| self.versus(r, (2, WRITE, LATENCY), above));
+        vec![
+            said(
+                "tier1-best",
+                "Fig. 4",
+                "best IOPS, bandwidth, latency on tier 1 but for IDT's write IOPS",
+            )
+            .found(best),
+            said(
+                "tier1-idt-write-iops",
+                "Fig. 4(a)",
+                "IDT optimizes the write IOPS of tier 1",
+            )
+            .found(vec![self.versus(idt, (1, WRITE, IOPS), below)]),
+            said(
+                "tiers23-sometimes-lower",
+                "Fig. 4",
+                "sometimes lower IOPS and bandwidth than IDT and EDT in tiers 2 and 3",
+            )
+            .any()
+            .found(self.versus_all(&[2, 3], &[IOPS, MIB_PER_S], below)),
+            said(
+                "tier3-edt-write-iops",
+                "Fig. 4(a)",
+                "EDT has slightly better write IOPS in tier 3",
+            )
+            .found(vec![self.versus(edt, (3, WRITE, IOPS), below)]),
+            said(
+                "latency-lowest",
+                "Fig. 4(c)",
+                "lowest latency in every tier and direction but writes in tier 2",
+            )
+            .found(lowest),
+            said(
+                "tier2-write-latency",
+                "Fig. 4(c)",
+                "write latency in tier 2 is the one that is not lowest",
+            )
+            .any()
+            .found(tier2_write.into()),
+        ]
+    }
+
+    fn over_time(&self) -> Vec<Found> {
+        let mut thicker = Vec::new();
+        for g in 1..GROUPS.len() {
+            for m in [IOPS, MIB_PER_S] {
+                let of = |rival| self.versus(rival, (g, ALL, m), Rule::Above(0.0));
+                thicker.extend(self.rivals().map(of));
+            }
         }
+        let in_tier3 = Value::over(self.seeds, |r| {
+            let by_tier = &r.of(self.view.form).stacked_latency_us;
+            Some(by_tier[2] / by_tier.iter().sum::<f64>())
+        });
+        let late = "all of the run counts, the warm-up too: settling is also paid for";
+        vec![
+            said(
+                "tiers-thicker",
+                "Fig. 6(a)-(f)",
+                "each tier's area of IOPS and bandwidth is thicker after the warm-up",
+            )
+            .found(thicker),
+            said(
+                "latency-area",
+                "Fig. 6(g)-(i)",
+                "the stacked area of all latencies is much smaller",
+            )
+            .found(self.stacked_latency()),
+            said(
+                "latency-in-tier3",
+                "Fig. 6(i)",
+                "the majority of AutoTiering's latency is in tier 3",
+            )
+            .found(vec![measure(
+                "share of tier 3 in the stacked latencies",
+                in_tier3,
+                Rule::Above(0.5),
+            )]),
+            said("fewest-bytes", "Fig. 7", "least migrated data")
+                .note(late)
+                .found(self.moved(|m| m.moved.bytes / (1u64 << 30) as f64, "GiB")),
+            said(
+                "fewest-vms",
+                "Fig. 7",
+                "fewest distinct VMs migrated (a VM counts once)",
+            )
+            .note(late)
+            .found(self.moved(|m| m.moved.vms, "VMs")),
+        ]
     }
-    list.push(claim(
-        "tiers-thicker",
-        "Fig. 6(a)-(f)",
-        "each tier's area of IOPS and bandwidth is thicker after the warm-up",
-        All,
-        thicker,
-    ));
-    list.push(claim(
-        "latency-area",
-        "Fig. 6(g)-(i)",
-        "the stacked area of all latencies is much smaller",
-        All,
-        stacked_latency(),
-    ));
-    list.push(claim(
-        "latency-in-tier3",
-        "Fig. 6(i)",
-        "the majority of AutoTiering's latency is in tier 3",
-        All,
-        vec![CellSpec {
-            name: "share of tier 3 in the stacked latencies".into(),
-            kind: Kind::Share,
-            side: Above,
-            threshold: 0.5,
-            value: Box::new(|r, form| {
-                let by_tier = &r.of(form).stacked_latency_us;
-                Some(by_tier[2] / by_tier.iter().sum::<f64>())
-            }),
-        }],
-    ));
-    let late = "all of the run counts, the warm-up too: settling is also paid for";
-    for (id, says, cells) in [
-        (
-            "fewest-bytes",
-            "least migrated data",
-            moved(|m| m.moved.bytes / (1u64 << 30) as f64, "GiB moved"),
-        ),
-        (
-            "fewest-vms",
-            "fewest distinct VMs migrated (a VM counts once)",
-            moved(|m| m.moved.vms, "VMs moved"),
-        ),
-    ] {
-        let mut c = claim(id, "Fig. 7", says, All, cells);
-        c.note = late;
-        list.push(c);
-    }
-    list
+}
+
+/// All of them in one reading.
+pub(crate) fn claims(seeds: &[SeedRuns], view: View) -> Vec<Found> {
+    let compared = Compared { seeds, view };
+    let mut all = compared.totals();
+    all.extend(compared.tiers());
+    all.extend(compared.shares());
+    all.extend(compared.over_time());
+    all
 }

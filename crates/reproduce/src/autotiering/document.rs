@@ -7,21 +7,20 @@ use report::{Block, Document};
 
 use super::outcome::Outcome;
 use super::setup::WARMUP_EPOCHS;
-use crate::page::section;
+use crate::page::{self, section};
 
 /// The whole document.
 pub fn document(outcome: &Outcome) -> Document {
     let setup = &outcome.setup;
     let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
-    let mut sections = vec![
+    let mut sections = page::scorecard(&outcome.readings, &outcome.claims);
+    sections.extend([
         section(
-            "scorecard",
-            "Scorecard",
+            "noop",
+            "What is gain, and what a weak baseline",
             vec![
-                Block::Text("A claim agrees when the 95 % interval over the seeds lies wholly on the claimed side in all of its cells (in one, for \"sometimes\"), disagrees when a cell lies wholly on the other, and is undecided otherwise. Gains are autotiering over its rival under the same seed, less one; their means are geometric.".into()),
-                tables::scorecard(outcome),
-                Block::Text("Every cell:".into()),
-                tables::cells(outcome),
+                Block::Text("Every strategy beside noop, which moves nothing, under the same seed. A gain over a rival that is worse than moving nothing says little. Means over the seeds, half of the 95 % interval; of ratios by logarithms.".into()),
+                tables::beside_noop(outcome),
             ],
         ),
         section(
@@ -37,7 +36,7 @@ pub fn document(outcome: &Outcome) -> Document {
             "fig3",
             "Fig. 3: all tiers",
             vec![
-                Block::Text("Means over the seeds, half of the 95 % interval; over noop under the same seed, where 1 is what happens when nothing is moved.".into()),
+                Block::Text("Figures are of the first reading's workloads. Means over the seeds, half of the 95 % interval; over noop under the same seed, where 1 is what happens when nothing is moved.".into()),
                 tables::rows(&outcome.figures.fig3, false),
                 charts::fig3(outcome),
             ],
@@ -71,7 +70,7 @@ pub fn document(outcome: &Outcome) -> Document {
             "Fig. 7: what was moved",
             vec![tables::migrations(outcome), charts::fig7(outcome)],
         ),
-    ];
+    ]);
     if let Some(rows) = &outcome.passive_sensitivity {
         sections.push(section(
             "passive",
@@ -87,6 +86,7 @@ pub fn document(outcome: &Outcome) -> Document {
         "What is not published, and what was assumed",
         vec![Block::List(outcome.assumptions.clone())],
     ));
+    sections.push(page::numbers(&outcome.claims));
     Document {
         title: "AutoTiering (paper 0), Sec. V, repeated".into(),
         facts: vec![

@@ -1,10 +1,9 @@
 //! Figures 3 to 7 as numbers: means over seeds with intervals, per strategy.
 
 use serde::Serialize;
-use sim::{DirectionSeries, RunResult};
 
-use super::measured::{DIRECTIONS, GROUPS, Metrics, Moved, SeedRuns, series_of};
-use super::setup::{STRATEGIES, TIERS};
+use super::measured::{DIRECTIONS, GROUPS, Metrics, Moved, SeedRuns, TierOverTime};
+use super::setup::{FIGURED, Setup};
 use super::tsscs::Regression;
 use crate::Interval;
 
@@ -93,19 +92,6 @@ pub struct OverTime {
     pub tiers: Vec<TierOverTime>,
 }
 
-/// One tier over time.
-#[derive(Debug, Clone, Serialize)]
-#[allow(missing_docs)] // each is what its name says, per window
-pub struct TierOverTime {
-    pub tier: &'static str,
-    pub read_iops: Vec<f64>,
-    pub write_iops: Vec<f64>,
-    pub read_mib_per_s: Vec<f64>,
-    pub write_mib_per_s: Vec<f64>,
-    pub read_mean_us: Vec<f64>,
-    pub write_mean_us: Vec<f64>,
-}
-
 /// What one strategy moved.
 #[derive(Debug, Clone, Serialize)]
 pub struct Migration {
@@ -133,17 +119,17 @@ pub struct MovedOver {
 }
 
 impl Figures {
-    pub(crate) fn new(seeds: &[SeedRuns], first: &[RunResult], fig2: Vec<Regression>) -> Self {
+    pub(crate) fn new(setup: &Setup, seeds: &[SeedRuns], fig2: Vec<Regression>) -> Self {
         let rows = |groups: &[usize]| -> Vec<Row> {
-            let strategies = || 0..STRATEGIES.len();
+            let strategies = || 0..FIGURED.len();
             let each = groups.iter().flat_map(|g| {
                 (0..DIRECTIONS.len()).flat_map(move |d| strategies().map(move |s| (s, *g, d)))
             });
             each.map(|(s, g, d)| row(seeds, s, g, d)).collect()
         };
-        let mut fig7: Vec<Migration> = (0..STRATEGIES.len())
+        let mut fig7: Vec<Migration> = (0..FIGURED.len())
             .map(|s| Migration {
-                strategy: STRATEGIES[s],
+                strategy: FIGURED[s],
                 all: moved(seeds, |r| r.runs[s].moved),
                 after_warmup: moved(seeds, |r| r.runs[s].moved_late),
             })
@@ -154,13 +140,15 @@ impl Figures {
             fig2,
             fig3: rows(&[0]),
             fig4: rows(&[1, 2, 3]),
-            fig5: (0..STRATEGIES.len())
-                .map(|s| distribution(seeds, s))
-                .collect(),
-            fig6: first
-                .iter()
-                .zip(STRATEGIES)
-                .map(|(r, s)| over_time(r, s))
+            fig5: (0..FIGURED.len()).map(|s| distribution(seeds, s)).collect(),
+            fig6: (0..FIGURED.len())
+                .map(|s| OverTime {
+                    strategy: FIGURED[s],
+                    seed: setup.seeds[0],
+                    window_s: setup.window_s(),
+                    warmup_windows: setup.warmup_windows(),
+                    tiers: seeds[0].runs[s].tiers.clone(),
+                })
                 .collect(),
             fig7,
         }
@@ -178,7 +166,7 @@ fn row(seeds: &[SeedRuns], s: usize, g: usize, d: usize) -> Row {
         })
     };
     Row {
-        strategy: STRATEGIES[s],
+        strategy: FIGURED[s],
         group: GROUPS[g],
         direction: DIRECTIONS[d],
         iops: of(|m| Some(m.iops)),
@@ -222,7 +210,7 @@ fn distribution(seeds: &[SeedRuns], s: usize) -> Distribution {
         seeds.iter().flat_map(|r| of(&r.runs[s]).clone()).collect()
     };
     Distribution {
-        strategy: STRATEGIES[s],
+        strategy: FIGURED[s],
         share_above_100k_iops: iops(IOPS_THRESHOLDS[0]),
         share_above_125k_iops: iops(IOPS_THRESHOLDS[1]),
         share_above_1200_mb_per_s: Interval::over(seeds, |r| {
@@ -236,31 +224,6 @@ fn distribution(seeds: &[SeedRuns], s: usize) -> Distribution {
         }),
         iops_percentiles: percentiles(&all(|m| &m.window_iops)),
         mib_per_s_percentiles: percentiles(&all(|m| &m.window_mib_per_s)),
-    }
-}
-
-fn over_time(result: &RunResult, strategy: &'static str) -> OverTime {
-    let window_s = result.series.as_ref().map_or(0.0, |s| s.window_s);
-    let none = DirectionSeries::default();
-    let tier = |tier: &'static str| {
-        let series = series_of(result, tier);
-        let (reads, writes) = series.map_or((&none, &none), |s| (&s.reads, &s.writes));
-        TierOverTime {
-            tier,
-            read_iops: reads.iops.clone(),
-            write_iops: writes.iops.clone(),
-            read_mib_per_s: reads.mib_per_s.clone(),
-            write_mib_per_s: writes.mib_per_s.clone(),
-            read_mean_us: reads.mean_us.clone(),
-            write_mean_us: writes.mean_us.clone(),
-        }
-    };
-    OverTime {
-        strategy,
-        seed: result.manifest.seed,
-        window_s,
-        warmup_windows: (result.manifest.warmup_s / window_s.max(1e-9)).round() as usize,
-        tiers: TIERS.map(tier).into(),
     }
 }
 

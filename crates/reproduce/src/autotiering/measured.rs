@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use sim::{DirectionSummary, GroupKind, GroupSeries, GroupSummary, RunResult};
+use serde::{Deserialize, Serialize};
+use sim::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary, RunResult};
 
 use super::setup::{STRATEGIES, Setup, TIERS};
 
@@ -15,7 +16,7 @@ pub(crate) const READ: usize = 1;
 pub(crate) const WRITE: usize = 2;
 
 /// One direction of one group.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Metrics {
     pub(crate) iops: f64,
     pub(crate) mib_per_s: f64,
@@ -24,7 +25,7 @@ pub(crate) struct Metrics {
 }
 
 /// What was moved, over all of the run or after the warm-up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Moved {
     pub(crate) bytes: f64,
     pub(crate) vms: f64,
@@ -32,8 +33,8 @@ pub(crate) struct Moved {
 }
 
 /// One run.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Measured {
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
     /// By group and direction.
     pub(crate) cells: [[Metrics; 3]; 4],
     /// Of windows that count, all tiers.
@@ -45,6 +46,23 @@ pub(crate) struct Measured {
     pub(crate) stacked_latency_us: [f64; 3],
     pub(crate) moved: Moved,
     pub(crate) moved_late: Moved,
+    /// Requests that count.
+    pub(crate) requests: u64,
+    /// Window by window.
+    pub(crate) tiers: Vec<TierOverTime>,
+}
+
+/// One tier over time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // each is what its name says, per window
+pub struct TierOverTime {
+    pub tier: String,
+    pub read_iops: Vec<f64>,
+    pub write_iops: Vec<f64>,
+    pub read_mib_per_s: Vec<f64>,
+    pub write_mib_per_s: Vec<f64>,
+    pub read_mean_us: Vec<f64>,
+    pub write_mean_us: Vec<f64>,
 }
 
 /// All strategies under one seed.
@@ -72,7 +90,7 @@ impl From<&DirectionSummary> for Metrics {
 }
 
 /// The group of a run: all, or a tier.
-pub(crate) fn series_of<'a>(result: &'a RunResult, group: &str) -> Option<&'a GroupSeries> {
+fn series_of<'a>(result: &'a RunResult, group: &str) -> Option<&'a GroupSeries> {
     let kind = kind(group);
     let groups = &result.series.as_ref()?.groups;
     groups.iter().find(|g| g.kind == kind && g.name == group)
@@ -91,8 +109,13 @@ fn kind(group: &str) -> GroupKind {
 }
 
 impl Measured {
-    pub(crate) fn new(result: &RunResult, setup: &Setup) -> Self {
-        let mut out = Self::default();
+    /// Of a run with its series.
+    pub fn new(result: &RunResult, setup: &Setup) -> Self {
+        let mut out = Self {
+            requests: result.total().all.ios,
+            tiers: TIERS.map(|tier| over_time(result, tier)).into(),
+            ..Self::default()
+        };
         for (cells, group) in out.cells.iter_mut().zip(GROUPS) {
             if let Some(s) = summary_of(result, group) {
                 *cells = [(&s.all).into(), (&s.reads).into(), (&s.writes).into()];
@@ -124,6 +147,21 @@ impl Measured {
         out.moved = moved(result, 0.0);
         out.moved_late = moved(result, result.manifest.warmup_s);
         out
+    }
+}
+
+fn over_time(result: &RunResult, tier: &str) -> TierOverTime {
+    let none = DirectionSeries::default();
+    let series = series_of(result, tier);
+    let (reads, writes) = series.map_or((&none, &none), |s| (&s.reads, &s.writes));
+    TierOverTime {
+        tier: tier.into(),
+        read_iops: reads.iops.clone(),
+        write_iops: writes.iops.clone(),
+        read_mib_per_s: reads.mib_per_s.clone(),
+        write_mib_per_s: writes.mib_per_s.clone(),
+        read_mean_us: reads.mean_us.clone(),
+        write_mean_us: writes.mean_us.clone(),
     }
 }
 

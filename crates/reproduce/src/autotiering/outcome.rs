@@ -1,16 +1,18 @@
 //! Everything that the reproduction found, as plain data.
 
 use serde::Serialize;
-use sim::{RunResult, SensitivityRow};
+use sim::SensitivityRow;
 
+use super::claims::claims;
 use super::figures::Figures;
 use super::measured::{Measured, SeedRuns};
-use super::scorecard::{Claim, scorecard};
+use super::readings::{SCENES, Scene, VIEWS};
 use super::setup::{STRATEGIES, Setup};
 use super::tsscs::Regression;
+use crate::claim::{Claim, Reading, Tally, Value, joined};
 
 /// Name and version of the layout.
-pub const SCHEMA: &str = "terrace.reproduce.autotiering/1";
+pub const SCHEMA: &str = "terrace.reproduce.autotiering/2";
 
 /// The outcome.
 #[derive(Debug, Clone, Serialize)]
@@ -25,9 +27,15 @@ pub struct Outcome {
     pub strategies: Vec<&'static str>,
     /// Requests that the results rest on.
     pub requests: u64,
-    /// Claims, `published` beside `ours`.
-    pub scorecard: Vec<Claim>,
-    /// The numbers of the figures.
+    /// Ways to read the paper.
+    pub readings: Vec<Reading>,
+    /// How many claims stand how.
+    pub tally: Tally,
+    /// Claims, published beside ours in every reading.
+    pub claims: Vec<Claim>,
+    /// Every strategy beside one that moves nothing.
+    pub beside_noop: Vec<BesideNoop>,
+    /// The numbers of the figures, in the scene of the first reading.
     pub figures: Figures,
     /// Sensitivity without injection, where it was asked for.
     pub passive_sensitivity: Option<Vec<SensitivityRow>>,
@@ -35,39 +43,88 @@ pub struct Outcome {
     pub assumptions: Vec<String>,
 }
 
+/// A strategy in a scene beside `noop` under the same seed: a rival that does less than nothing is a weak one.
+#[derive(Debug, Clone, Serialize)]
+pub struct BesideNoop {
+    /// What runs.
+    pub scene: Scene,
+    /// Strategy.
+    pub strategy: &'static str,
+    /// IOPS, all tiers.
+    pub iops: Option<Value>,
+    /// IOPS over `noop`'s.
+    pub iops_over_noop: Option<Value>,
+    /// Mean latency over `noop`'s.
+    pub latency_over_noop: Option<Value>,
+    /// GiB moved.
+    pub gib_moved: Option<Value>,
+}
+
 impl Outcome {
-    /// From the runs, seed by seed in the order of [`STRATEGIES`].
+    /// From the runs, in the order of [`Setup::jobs`].
     ///
     /// # Panics
-    /// If there are not as many runs as seeds times strategies.
+    /// If there are not as many runs as jobs.
     pub fn new(
         version: &str,
         setup: Setup,
-        runs: &[RunResult],
+        runs: Vec<Measured>,
         fig2: Vec<Regression>,
         passive_sensitivity: Option<Vec<SensitivityRow>>,
     ) -> Self {
-        assert_eq!(
-            runs.len(),
-            setup.seeds.len() * STRATEGIES.len(),
-            "a run per seed and strategy"
-        );
+        assert_eq!(runs.len(), setup.jobs().len(), "a run per job");
+        let requests = runs.iter().map(|r| r.requests).sum();
         let seeds: Vec<SeedRuns> = runs
             .chunks_exact(STRATEGIES.len())
-            .map(|runs| SeedRuns {
-                runs: runs.iter().map(|r| Measured::new(r, &setup)).collect(),
-            })
+            .map(|runs| SeedRuns { runs: runs.into() })
             .collect();
+        let of = |scene: Scene| -> &[SeedRuns] {
+            let at = SCENES.iter().position(|s| *s == scene);
+            let from = at.expect("one of the scenes") * setup.seeds.len();
+            &seeds[from..][..setup.seeds.len()]
+        };
+        let found: Vec<_> = VIEWS
+            .iter()
+            .map(|view| (view.reading(), claims(of(view.scene), *view)))
+            .collect();
+        let claims = joined(&found);
         Self {
             schema: SCHEMA,
             version: version.into(),
             strategies: STRATEGIES.into(),
-            requests: runs.iter().map(|r| r.total().all.ios).sum(),
-            scorecard: scorecard(&seeds),
-            figures: Figures::new(&seeds, &runs[..STRATEGIES.len()], fig2),
+            requests,
+            readings: found.into_iter().map(|(reading, _)| reading).collect(),
+            tally: Tally::new(&claims),
+            claims,
+            beside_noop: SCENES
+                .into_iter()
+                .flat_map(|s| beside_noop(s, of(s)))
+                .collect(),
+            figures: Figures::new(&setup, of(SCENES[0]), fig2),
             passive_sensitivity,
             assumptions: setup.assumptions(),
             setup,
         }
     }
+}
+
+fn beside_noop(scene: Scene, seeds: &[SeedRuns]) -> impl Iterator<Item = BesideNoop> + '_ {
+    STRATEGIES.into_iter().map(move |strategy| {
+        let all = |r: &SeedRuns, s: &str| r.of(s).cells[0][0];
+        let over = |of: fn(&super::measured::Metrics) -> Option<f64>| {
+            Value::of_ratios(seeds, |r| {
+                Some(of(&all(r, strategy))? / of(&all(r, "noop"))?)
+            })
+        };
+        BesideNoop {
+            scene,
+            strategy,
+            iops: Value::over(seeds, |r| Some(all(r, strategy).iops)),
+            iops_over_noop: over(|m| Some(m.iops)),
+            latency_over_noop: over(|m| m.latency_us),
+            gib_moved: Value::over(seeds, |r| {
+                Some(r.of(strategy).moved.bytes / (1u64 << 30) as f64)
+            }),
+        }
+    })
 }

@@ -1,4 +1,4 @@
-//! The experiment: what is published, what is assumed, and one scenario per seed.
+//! The experiment: what is published, what is assumed, and one scenario per scene and seed.
 
 use std::fmt::Write;
 
@@ -6,19 +6,34 @@ use algo::Rng;
 use serde::Serialize;
 use sim::{ScenarioError, ScenarioFile};
 use thiserror::Error;
-use trace::CLIENT_PRESETS;
 
-/// Strategies in the order of tables and charts.
-pub const STRATEGIES: [&str; 6] = ["noop", "static", "idt", "edt", LITERAL, CORRECTED];
+use super::readings::{NOMINAL, SCENES, Scene};
+
+/// Strategies that tables and charts of figures show, in their order.
+pub const FIGURED: [&str; 6] = ["noop", "static", "idt", "edt", LITERAL, CORRECTED];
+/// All strategies: these, and those of other readings.
+pub const STRATEGIES: [&str; 9] = [
+    "noop",
+    "static",
+    "idt",
+    "edt",
+    LITERAL,
+    CORRECTED,
+    NOMINAL,
+    MOVES_CHARGED,
+    PATIENT,
+];
 /// AutoTiering as the paper says.
 pub const LITERAL: &str = "autotiering-literal";
 /// AutoTiering with its faults mended.
 pub const CORRECTED: &str = "autotiering";
+/// As the paper says, but charging moves only.
+pub const MOVES_CHARGED: &str = "autotiering-moves-charged";
+/// With its faults mended, the cost of a move spread over eight epochs.
+pub const PATIENT: &str = "autotiering-payback-8";
 
 /// Tiers, high end first.
 pub const TIERS: [&str; 3] = ["nvme", "sas", "sata"];
-/// Devices per tier.
-const DEVICES: [u64; 3] = [2, 2, 3];
 /// Presets of their drives, and published sizes.
 const DRIVES: [(&str, f64); 3] = [("pm953", 480e9), ("pm1633", 960e9), ("pm863", 960e9)];
 
@@ -29,6 +44,17 @@ const MONITORS_PER_MIGRATION: u64 = 15;
 const CALIBRATION_NS: u64 = 1_000_000_000;
 /// Epochs that do not count. The paper's warm-up is epochs 0 to 3; decisions begin at the end of the first.
 pub const WARMUP_EPOCHS: u64 = 4;
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Job {
+    /// What runs.
+    pub scene: Scene,
+    /// The seed of everything that is drawn.
+    pub seed: u64,
+    /// Under which strategy.
+    pub strategy: &'static str,
+}
 
 /// How large the experiment is.
 #[derive(Debug, Clone, Serialize)]
@@ -82,6 +108,11 @@ impl Setup {
         self.monitor_ns() * MONITORS_PER_MIGRATION
     }
 
+    /// Length of a measurement window, simulated seconds.
+    pub fn window_s(&self) -> f64 {
+        self.monitor_ns() as f64 / 1e9
+    }
+
     /// Length of a migration epoch, simulated seconds.
     pub fn epoch_s(&self) -> f64 {
         self.migration_ns() as f64 / 1e9
@@ -97,73 +128,104 @@ impl Setup {
         (WARMUP_EPOCHS * MONITORS_PER_MIGRATION) as usize
     }
 
-    /// The scenario of a seed: volumes, their sizes, phases and bursts are drawn from it.
+    /// All runs: scene by scene, seed by seed, in the order of [`STRATEGIES`].
+    pub fn jobs(&self) -> Vec<Job> {
+        let seeds = |scene| self.seeds.iter().map(move |seed| (scene, *seed));
+        let pairs = SCENES.into_iter().flat_map(seeds);
+        let of = |(scene, seed)| {
+            STRATEGIES.map(|strategy| Job {
+                scene,
+                seed,
+                strategy,
+            })
+        };
+        pairs.flat_map(of).collect()
+    }
+
+    /// The scenario of a scene and a seed: volumes, their sizes, phases and bursts are drawn from the seed.
     ///
     /// # Errors
     /// None for setups made by [`Setup::new`]; a fault in the text would be ours.
-    pub fn scenario(&self, seed: u64) -> Result<ScenarioFile, ScenarioError> {
-        ScenarioFile::parse("reproduce-autotiering.toml", &self.text(seed))
+    pub fn scenario(&self, scene: Scene, seed: u64) -> Result<ScenarioFile, ScenarioError> {
+        ScenarioFile::parse("reproduce-autotiering.toml", &self.text(scene, seed))
     }
 
     /// Its text.
-    pub fn text(&self, seed: u64) -> String {
+    pub fn text(&self, scene: Scene, seed: u64) -> String {
         let (monitor, migration) = (self.monitor_ns(), self.migration_ns());
         let calibration = CALIBRATION_NS / self.scale;
         let mut text = format!(
-            "name = \"reproduce-autotiering\"\nabout = \"paper 0, Sec. V: time and sizes divided by {}\"\n\
+            "name = \"reproduce-autotiering\"\nabout = \"paper 0, Sec. V, {}: time and sizes divided by {}\"\n\
              seed = {seed}\nduration = \"{}ns\"\nwarmup = \"{}ns\"\nwindow = \"{monitor}ns\"\nextent = \"8 MiB\"\n\n\
              [policy]\nmonitor_epoch = \"{monitor}ns\"\nmigration_epoch = \"{migration}ns\"\n",
+            scene.name(),
             self.scale,
             (WARMUP_EPOCHS + self.epochs) * migration,
             WARMUP_EPOCHS * migration,
         );
-        for (name, uses) in [
-            (LITERAL, "uses = \"autotiering\"\nform = \"literal\"\n"),
+        let _ = write!(
+            text,
+            "\n[strategies.{NOMINAL}]\nuses = \"idt\"\norder = \"nominal\"\n"
+        );
+        for (name, own) in [
             (CORRECTED, ""),
+            (LITERAL, "uses = \"autotiering\"\nform = \"literal\"\n"),
+            (
+                MOVES_CHARGED,
+                "uses = \"autotiering\"\nform = \"literal\"\nmove_cost = \"seconds-of-moves\"\n",
+            ),
+            (PATIENT, "uses = \"autotiering\"\npayback_epochs = 8\n"),
         ] {
             let _ = write!(
                 text,
-                "\n[strategies.{name}]\n{uses}[strategies.{name}.calibration]\nwindow = \"{calibration}ns\"\nwindow_max = \"{monitor}ns\"\n"
+                "\n[strategies.{name}]\n{own}[strategies.{name}.calibration]\nwindow = \"{calibration}ns\"\nwindow_max = \"{monitor}ns\"\n"
             );
         }
-        for ((name, devices), (preset, bytes)) in TIERS.iter().zip(DEVICES).zip(DRIVES) {
+        for ((name, devices), (preset, bytes)) in TIERS.iter().zip(scene.devices()).zip(DRIVES) {
             let capacity = (bytes / self.scale as f64).round();
             let _ = write!(
                 text,
                 "\n[[tiers]]\nname = \"{name}\"\npreset = \"{preset}\"\ndevices = {devices}\ncapacity = \"{capacity:.0} B\"\n"
             );
         }
-        for (i, preset) in CLIENT_PRESETS.iter().enumerate() {
-            self.vm(&mut text, preset, &mut Rng::new(seed, i as u64));
+        // Disks that fill the drives as far in every scene.
+        let space = |devices: [u64; 3]| -> f64 {
+            let drives = devices.iter().zip(DRIVES);
+            drives.map(|(n, d)| *n as f64 * d.1).sum()
+        };
+        let share = space(scene.devices()) / space(SCENES[0].devices());
+        for (i, preset) in scene.workloads().into_iter().enumerate() {
+            let rng = &mut Rng::new(seed, i as u64);
+            self.vm(&mut text, preset, share, rng);
         }
         text
     }
 
     /// A VM of one workload: one or two datastore disks that share its load, and a system disk.
-    fn vm(&self, text: &mut String, preset: &trace::ClientPreset, rng: &mut Rng) {
+    fn vm(&self, text: &mut String, preset: &trace::ClientPreset, share: f64, rng: &mut Rng) {
         let habits = preset.habits();
         let depth = habits.outstanding.unwrap_or(1);
         // A workload with few requests in flight cannot be split without changing it.
-        let shares = if depth >= 4 {
+        let parts = if depth >= 4 {
             let first = 0.6 + 0.2 * rng.unit();
             vec![first, 1.0 - first]
         } else {
             vec![1.0]
         };
-        for (i, share) in shares.iter().enumerate() {
+        for (i, part) in parts.iter().enumerate() {
             let gb = if i == 0 {
                 between(rng, 60.0, 300.0)
             } else {
                 between(rng, 40.0, 160.0)
             };
-            let slots = if shares.len() == 1 {
+            let slots = if parts.len() == 1 {
                 depth
             } else {
-                ((f64::from(depth) * share).round() as u32).max(1)
+                ((f64::from(depth) * part).round() as u32).max(1)
             };
             let name = format!("{}-data{}", preset.name, i + 1);
-            let rate = preset.target_iops() * share;
-            self.volume(text, &name, preset.name, gb);
+            let rate = preset.target_iops() * part;
+            self.volume(text, &name, preset.name, share * gb);
             let _ = write!(
                 text,
                 "[[clients]]\nvolume = \"{name}\"\npreset = \"{}\"\nhabits = {{ outstanding = {slots}, rate = \"{} IOPS\" }}\n",
@@ -175,7 +237,7 @@ impl Setup {
         let name = format!("{}-system", preset.name);
         let gb = between(rng, 20.0, 50.0);
         let rate = 100.0 + 300.0 * rng.unit();
-        self.volume(text, &name, preset.name, gb);
+        self.volume(text, &name, preset.name, share * gb);
         let _ = write!(
             text,
             "[[clients]]\nvolume = \"{name}\"\nhabits = {{ outstanding = 1, read_share = 0.7, skew = 0.9, rate = \"{} IOPS\" }}\n",
@@ -229,19 +291,19 @@ impl Setup {
         let scale = self.scale;
         vec![
             "Latencies of the drives: not published; 95/25, 120/35 and 145/55 µs (read/write) when idle, growing with load by curves of ours. Caps, bandwidths and sizes are Table IV's.".into(),
-            "Disks per tier: not published (\"each tier has multiple SSDs\"); 2, 2 and 3.".into(),
-            "VMs: their number is not published; 14, one per workload of Table V. VMDKs per VM: not published; 2 or 3 (one or two datastore disks that share the workload's rate and its requests in flight 60:40 to 80:20, and a system disk of 100 to 400 IOPS).".into(),
+            "Disks per tier: not published (\"each tier has multiple SSDs\"); 2, 2 and 3, or one each where a reading says so, with disks in proportion.".into(),
+            "VMs: their number is not published; one per workload of Table V that runs. VMDKs per VM: not published; 2 or 3 (one or two datastore disks that share the workload's rate and its requests in flight 60:40 to 80:20, and a system disk of 100 to 400 IOPS).".into(),
             "Sizes of VMDKs: not published; drawn log-uniformly per seed: 60 to 300 GB, 40 to 160 GB for the second, 20 to 50 GB for the system disk.".into(),
             format!("Scale: time and sizes are divided by {scale} (drives, VMDKs, epochs, phases, bursts, calibration windows), so that a copy takes the same share of an epoch; rates, latencies, bandwidths and requests in flight are not scaled."),
             format!("Epochs: not published; monitor 1 min and migration 15 min before scaling, the program's defaults. {WARMUP_EPOCHS} migration epochs of warm-up do not count (the paper shows 0 to 3), {} do.", self.epochs),
-            "Workloads: Table V publishes IOPS and bandwidth; mix, sizes, randomness and requests in flight are ours, chosen so that the published rate is met on an idle drive of tier 1. \"Zipf IOs\" (1,942 K IOPS) exceeds every drive eight times and was evidently served by a cache: here it asks for 200 K at most, waiting for its answers like all others.".into(),
+            "Workloads: Table V publishes IOPS and bandwidth, under the names of fio's example jobs, which the paper does not cite. \"Ours\": mix, sizes, randomness and requests in flight chosen so that the published rate is met on an idle drive of tier 1. \"fio's\": reads and writes, randomness and requests in flight of those jobs, with published rates and mean sizes; phases that follow each other there are mixed here, and in flight are 256 at most. \"Zipf IOs\" (1,942 K IOPS) has the engine `null` there and runs in one reading only, asking for 200 K at most.".into(),
             "Phases and I/O spikes: not published; per seed a third of the datastore disks is steady, a third falls to a tenth of its rate for 1 to 4 epochs at a time, a third bursts by 1.5 to 3 for 2 to 5 minutes every 0.7 to 2.3 epochs.".into(),
             "Initial placement: not published; each VMDK on the drive with the largest share of free space.".into(),
             "SLA weights: not published; all 1, no objectives.".into(),
             "wetP, wetB, wetS, wetMig, agingFactor, specialty matrix, upper bounds Γ: not published; 1, 1, 1, 0.2, 0.5, the program's defaults by rank of the tier, 80 % of IOPS and bandwidth and 90 % of space. The corrected form spreads the cost of a move over several epochs (`payback_epochs`, its default).".into(),
             "Injected latencies: not published; 5 levels up to the difference to the slowest tier, at least 100 µs, 5 windows each, once per migration epoch; window lengths follow the scale.".into(),
             "Migration: not published; at most 4 copies at once, one per drive, 200 MiB/s each and a quarter of what source and target have left. The same for every strategy; EDT's own pacing is no different.".into(),
-            "Parameters: every strategy runs with its defaults, none was tuned. Set are only the lengths of the calibration windows, to the scale.".into(),
+            "Parameters: every strategy runs with its defaults, but for what readings say; none was tuned. Set are only the lengths of the calibration windows, to the scale.".into(),
             "IDT and EDT per VMDK, as the paper modified them; what EDT's authors did not publish (which volumes leave a throttled drive, and when one counts as throttled) is our reconstruction.".into(),
             "Figures 3, 4 and 6 of the paper print no numbers, and its drives' latencies are unknown: only order and relative gain can be compared.".into(),
         ]
@@ -264,22 +326,25 @@ mod tests {
 
     #[test]
     fn every_scale_and_seed_is_a_scenario_that_fits() {
-        for scale in [1, 45, 600] {
+        for (scale, scene) in [1, 45, 600]
+            .into_iter()
+            .flat_map(|s| SCENES.map(|x| (s, x)))
+        {
             let setup = Setup::new(2, 7, scale, 10).unwrap();
             for seed in setup.seeds.iter().copied().chain(100..120) {
-                let file = setup.scenario(seed).unwrap_or_else(|e| panic!("{e}"));
+                let file = setup
+                    .scenario(scene, seed)
+                    .unwrap_or_else(|e| panic!("{e}"));
                 let model = file.build(vec![]).unwrap_or_else(|e| panic!("{e}"));
-                assert_eq!(model.vms.len(), 14);
-                assert!(model.volumes.len() > 2 * 14);
+                let vms = scene.workloads().len();
+                assert_eq!(model.vms.len(), vms);
+                assert!((13..=14).contains(&vms) && model.volumes.len() > 2 * vms - 2);
                 for name in STRATEGIES {
                     file.strategy(name).unwrap_or_else(|e| panic!("{e}"));
                 }
                 let asked: u64 = model.volumes.iter().map(|v| v.size.0).sum();
-                let there: f64 = DEVICES
-                    .iter()
-                    .zip(DRIVES)
-                    .map(|(n, d)| *n as f64 * d.1)
-                    .sum();
+                let drives = scene.devices().into_iter().zip(DRIVES);
+                let there: f64 = drives.map(|(n, d)| n as f64 * d.1).sum();
                 let full = asked as f64 * scale as f64 / there;
                 assert!((0.3..0.9).contains(&full), "seed {seed}: {full}");
             }
@@ -289,8 +354,10 @@ mod tests {
     #[test]
     fn a_seed_is_one_scenario_and_another_is_another() {
         let setup = Setup::new(2, 1, 40, 10).unwrap();
-        assert_eq!(setup.text(1), setup.text(1));
-        assert_ne!(setup.text(1), setup.text(2));
+        let text = |scene, seed| setup.text(scene, seed);
+        assert_eq!(text(SCENES[0], 1), text(SCENES[0], 1));
+        assert_ne!(text(SCENES[0], 1), text(SCENES[0], 2));
+        assert_ne!(text(SCENES[0], 1), text(SCENES[2], 1));
     }
 
     #[test]

@@ -405,7 +405,13 @@ fn a_tier_has_weights_of_its_own() {
     );
     let policy = Policy::default();
     let parts = |form: &serde_json::Value, tier| {
-        let s = scored(&facts, &policy, form.clone(), tier, &mut VolumeState::default());
+        let s = scored(
+            &facts,
+            &policy,
+            form.clone(),
+            tier,
+            &mut VolumeState::default(),
+        );
         s.parts.unwrap()
     };
     let all = json!({ "form": "literal" });
@@ -462,7 +468,10 @@ fn calibration_is_as_often_as_asked() {
     let one = facts.volumes[0].clone();
     for i in 1..20 {
         let name = format!("v{i}");
-        facts.volumes.push(VolumeFacts { name, ..one.clone() });
+        facts.volumes.push(VolumeFacts {
+            name,
+            ..one.clone()
+        });
     }
     let policy = Policy::default();
     let asked = |every: &str, after: Nanos| {

@@ -3,10 +3,11 @@
 use report::{BarChart, Block, Chart, Layer, Mark, StackChart, ValueBar, XyChart, XySeries};
 
 use crate::Interval;
-use crate::autotiering::figures::{OverTime, Row, TierOverTime};
+use crate::autotiering::figures::{OverTime, Row};
+use crate::autotiering::measured::TierOverTime;
 use crate::autotiering::measured::{ALL, DIRECTIONS};
 use crate::autotiering::outcome::Outcome;
-use crate::autotiering::setup::{STRATEGIES, TIERS};
+use crate::autotiering::setup::{FIGURED, TIERS};
 
 fn bar(interval: Option<Interval>, times: f64) -> Option<ValueBar> {
     interval.map(|i| ValueBar {
@@ -125,7 +126,7 @@ fn bars(
         title: (*title).into(),
         unit: (*unit).into(),
         groups: groups.iter().map(|(g, d)| name(g, d)).collect(),
-        series: STRATEGIES
+        series: FIGURED
             .iter()
             .map(|s| {
                 (

@@ -6,17 +6,9 @@ use sim::SensitivityRow;
 use super::number;
 use crate::Interval;
 use crate::autotiering::figures::{MovedOver, Row};
-use crate::autotiering::outcome::Outcome;
-use crate::autotiering::scorecard::{Borne, Cell as Compared, Kind, Verdict};
-
-fn toned(verdict: Verdict, text: String) -> Cell {
-    let tone = match verdict {
-        Verdict::Agrees => Tone::Good,
-        Verdict::Disagrees => Tone::Bad,
-        Verdict::Undecided => Tone::Plain,
-    };
-    Cell { text, tone }
-}
+use crate::autotiering::outcome::{BesideNoop, Outcome};
+use crate::claim::Value;
+use crate::page::value;
 
 /// Mean and half of the interval.
 fn pm(interval: Option<Interval>, times: f64, digits: usize) -> Cell {
@@ -27,94 +19,34 @@ fn pm(interval: Option<Interval>, times: f64, digits: usize) -> Cell {
     text.unwrap_or_else(|| "-".into()).into()
 }
 
-/// In percent, with its ends.
-fn percent(interval: Option<Interval>) -> String {
-    let signed = |v: f64| format!("{:+.1}", v * 100.0);
-    interval.map_or("-".into(), |i| {
-        let (low, high) = (signed(i.ci95_low), signed(i.ci95_high));
-        format!("{} % ({low} … {high})", signed(i.mean))
-    })
-}
-
-pub(super) fn scorecard(outcome: &Outcome) -> Block {
+pub(super) fn beside_noop(outcome: &Outcome) -> Block {
     let columns = vec![
-        words("claim"),
-        words("published"),
-        words("literal"),
-        words("corrected"),
+        words("workloads"),
+        words("strategy"),
+        numbers("IOPS", ""),
+        numbers("over noop", ""),
+        numbers("latency over noop", ""),
+        numbers("moved", "GiB"),
     ];
-    // One cell: its value. Several: how many went which way.
-    let of = |b: &Borne| {
-        let detail = match b.cells.as_slice() {
-            [one] => value(one),
-            cells => format!("{} of {}, {} against", b.agree, cells.len(), b.disagree),
+    let of = |v: &Option<Value>| v.map_or_else(|| "-".into(), |v| value(&v));
+    let row = |b: &BesideNoop| -> Vec<Cell> {
+        let low = b.iops_over_noop.map(|v| v.ends());
+        let tone = match low {
+            Some((low, _)) if low > 1.0 => Tone::Good,
+            Some((_, high)) if high < 1.0 => Tone::Bad,
+            _ => Tone::Plain,
         };
-        toned(b.verdict, format!("{}: {detail}", b.verdict.name()))
-    };
-    let rows = outcome.scorecard.iter().map(|c| {
+        let text = of(&b.iops_over_noop);
         vec![
-            c.id.into(),
-            format!("{}: {}", c.source, c.published.says).into(),
-            of(&c.ours.literal),
-            of(&c.ours.corrected),
+            b.scene.name().into(),
+            b.strategy.into(),
+            of(&b.iops).into(),
+            Cell { text, tone },
+            of(&b.latency_over_noop).into(),
+            of(&b.gib_moved).into(),
         ]
-    });
-    Block::Table(columns, rows.collect())
-}
-
-fn value(cell: &Compared) -> String {
-    match cell.kind {
-        Kind::Gain => percent(cell.ours),
-        Kind::Share => share(cell.ours),
-        Kind::Difference => pm(cell.ours, 1.0, 1).text,
-    }
-}
-
-/// A share in percent, with its ends.
-fn share(interval: Option<Interval>) -> String {
-    let plain = |v: f64| number(v * 100.0, 1);
-    interval.map_or("-".into(), |i| {
-        let (low, high) = (plain(i.ci95_low), plain(i.ci95_high));
-        format!("{} % ({low} … {high})", plain(i.mean))
-    })
-}
-
-pub(super) fn cells(outcome: &Outcome) -> Block {
-    let columns = vec![
-        words("claim"),
-        words("cell"),
-        words("should be"),
-        numbers("literal", ""),
-        numbers("corrected", ""),
-    ];
-    let mut rows: Vec<Vec<Cell>> = Vec::new();
-    for c in &outcome.scorecard {
-        let (a, b) = (&c.ours.literal, &c.ours.corrected);
-        for (literal, corrected) in a.cells.iter().zip(&b.cells) {
-            let threshold = match literal.kind {
-                Kind::Difference => number(literal.threshold, 0),
-                Kind::Gain | Kind::Share => format!("{} %", number(100.0 * literal.threshold, 2)),
-            };
-            let side = format!("{:?} {threshold}", literal.side).to_lowercase();
-            rows.push(vec![
-                c.id.into(),
-                literal.name.clone().into(),
-                side.into(),
-                toned(literal.verdict, value(literal)),
-                toned(corrected.verdict, value(corrected)),
-            ]);
-        }
-        for (literal, corrected) in a.beside.iter().zip(&b.beside) {
-            rows.push(vec![
-                c.id.into(),
-                format!("({})", literal.name).into(),
-                "".into(),
-                percent(literal.ours).into(),
-                percent(corrected.ours).into(),
-            ]);
-        }
-    }
-    Block::Table(columns, rows)
+    };
+    Block::Table(columns, outcome.beside_noop.iter().map(row).collect())
 }
 
 pub(super) fn regressions(outcome: &Outcome) -> Block {
