@@ -17,37 +17,52 @@ fn run(args: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn everything_published_is_beside_ours_and_the_same_seeds_give_the_same_bytes() {
+fn everything_published_is_beside_ours_and_what_is_kept_gives_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page.html");
-    let first = run(&["-o", "json", "--report", page.to_str().unwrap()]);
-    assert_eq!(
-        first,
-        run(&["-o", "json"]),
-        "the same seeds, the same bytes"
-    );
+    let keep = dir.path().join("keep");
+    let keep = ["--keep", keep.to_str().unwrap(), "-o", "json"];
+    let first = run(&[&keep[..], &["--report", page.to_str().unwrap()]].concat());
+    // As if the first had been ended: a fifth of the runs is done again.
+    let kept: Vec<_> = std::fs::read_dir(keep[1]).unwrap().collect();
+    assert_eq!(kept.len(), 4 * 9 * 2 + 1, "runs, and a lock");
+    let mut results: Vec<_> = kept.into_iter().map(|f| f.unwrap().path()).collect();
+    results.sort();
+    for file in results.iter().step_by(5) {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert_eq!(first, run(&keep), "the same seeds, the same bytes");
     let outcome: Value = serde_json::from_slice(&first).unwrap();
-    assert_eq!(outcome["schema"], "terrace.reproduce.autotiering/1");
+    assert_eq!(outcome["schema"], "terrace.reproduce.autotiering/2");
     assert_eq!(outcome["setup"]["seeds"], serde_json::json!([1, 2]));
-    let strategies = outcome["strategies"].as_array().unwrap().len();
-    assert_eq!(strategies, 6);
-    let card = outcome["scorecard"].as_array().unwrap();
-    assert_eq!(card.len(), 19);
-    for claim in card {
-        assert!(!claim["published"]["says"].as_str().unwrap().is_empty());
-        for form in ["literal", "corrected"] {
-            let ours = &claim["ours"][form];
+    assert_eq!(outcome["strategies"].as_array().unwrap().len(), 9);
+    let readings = outcome["readings"].as_array().unwrap();
+    assert_eq!(readings.len(), 9);
+    let claims = outcome["claims"].as_array().unwrap();
+    assert_eq!(claims.len(), 20);
+    assert_eq!(outcome["tally"]["claims"], 20);
+    for claim in claims {
+        assert!(!claim["says"].as_str().unwrap().is_empty());
+        let found = claim["readings"].as_array().unwrap();
+        assert_eq!(found.len(), readings.len(), "{claim}");
+        for (reading, ours) in readings.iter().zip(found) {
+            assert_eq!(reading["id"], ours["reading"]);
             let verdict = ours["verdict"].as_str().unwrap();
             assert!(["agrees", "disagrees", "undecided"].contains(&verdict));
-            assert!(!ours["cells"].as_array().unwrap().is_empty(), "{claim}");
+            assert!(!ours["measures"].as_array().unwrap().is_empty(), "{claim}");
         }
     }
     let value = |id: &str| {
-        let claim = card.iter().find(|c| c["id"] == id).unwrap();
-        claim["published"]["value"].as_f64().unwrap()
+        let claim = claims.iter().find(|c| c["id"] == id).unwrap();
+        claim["published"].as_f64().unwrap()
     };
     assert_eq!(value("iops-vs-idt-up-to"), 0.4474);
     assert_eq!(value("iops-vs-edt-up-to"), 0.3878);
+    let beside = outcome["beside_noop"].as_array().unwrap();
+    assert_eq!(beside.len(), 4 * 9);
+    assert_eq!(beside[0]["strategy"], "noop");
+    assert_eq!(beside[0]["iops_over_noop"]["mean"], 1.0);
+    let strategies = 6;
     let figures = &outcome["figures"];
     let count = |name: &str| figures[name].as_array().unwrap().len();
     assert_eq!(count("fig2"), 3);
@@ -71,7 +86,8 @@ fn everything_published_is_beside_ours_and_the_same_seeds_give_the_same_bytes() 
     assert_eq!(outcome["passive_sensitivity"], Value::Null);
     let page = std::fs::read_to_string(page).unwrap();
     for part in [
-        "Scorecard",
+        "Claims",
+        "Readings",
         "Fig. 2",
         "Fig. 7",
         "<svg",

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The published experiments in full: their outcomes as JSON, and the result pages of the book. What was run before is kept and not run again, so
+# that a command which was ended goes on where it was. An hour or two on two cores.
+# usage: bench/papers.sh DIR [PAPER ...]     autotiering, dual-period, priority-lru, ops-isolation, dynamite; all of them without
+set -euo pipefail
+dir=$(mkdir -p "${1:?usage: bench/papers.sh DIR [PAPER ...]}" && cd "$1" && pwd)
+shift
+cd "$(dirname "$0")/.."
+papers=(autotiering dual-period priority-lru ops-isolation dynamite)
+program=${REPRODUCE:-$(PROFILE=release bench/program.sh terrace-reproduce terrace-reproduce)}
+pages=docs/reproduce/results
+mkdir -p $pages
+for paper in "${@:-${papers[@]}}"; do
+  for form in json markdown; do
+    "$program" "$paper" --keep "$dir/$paper" -o $form >"$dir/$paper.$form.part"
+    mv "$dir/$paper.$form.part" "$dir/$paper.$form"
+  done
+  cp "$dir/$paper.markdown" "$pages/$paper.md"
+done
+# Of all that are there.
+outcomes=()
+for paper in "${papers[@]}"; do
+  [ ! -s "$dir/$paper.json" ] || outcomes+=("$dir/$paper.json")
+done
+"$program" summary "${outcomes[@]}" -o markdown >"$pages/summary.md"
+"$program" summary "${outcomes[@]}"
