@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use clap::Args;
 use reproduce::dual_period::{Job, Outcome, QueueingJob, QueueingSetup, Setup, document};
-use runner::jobs;
+use serde_json::json;
 
-use crate::{Output, check_report, hand_over};
+use crate::{KeepArg, Output, check_report, hand_over};
 
 /// What to run and where the results go.
 #[derive(Debug, Args)]
 pub struct DualPeriodArgs {
-    /// Seeds, at least 2, for condition A and nine of the 30 synthetic ones; the others take the first one only
+    /// Seeds, at least 2: loads are drawn from each
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=1000))]
     seeds: u64,
     /// First seed
@@ -32,6 +32,8 @@ pub struct DualPeriodArgs {
     /// Length of those runs, days, of which two do not count
     #[arg(long, value_name = "N", default_value_t = 4, requires = "queueing")]
     queueing_days: u32,
+    #[command(flatten)]
+    keep: KeepArg,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -55,19 +57,17 @@ pub fn run(args: &DualPeriodArgs) -> anyhow::Result<ExitCode> {
         .queueing
         .then(|| QueueingSetup::new(args.queueing_days, args.seed))
         .transpose()?;
-    let results = jobs::side_by_side(&all, Job::run);
+    let title = "reproduce dual-period";
+    let identity = |job: &Job| json!([title, job]);
+    let results = args.keep.run(title, &all, identity, |job| Ok(job.run()))?;
     let cells = cells.map(|setup| {
-        let begun = Instant::now();
+        let title = "reproduce dual-period --queueing";
+        let identity = |job: &QueueingJob| json!([title, job]);
         let jobs = setup.jobs();
-        let cells = jobs::side_by_side(&jobs, QueueingJob::run);
-        let seconds = begun.elapsed().as_secs_f64();
-        let _ = writeln!(
-            io::stderr(),
-            "{} queueing cells, {seconds:.1} s",
-            jobs.len()
-        );
-        (setup, cells)
+        let cells = args.keep.run(title, &jobs, identity, |job| Ok(job.run()))?;
+        anyhow::Ok((setup, cells))
     });
+    let cells = cells.transpose()?;
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, results, cells);
     let _ = writeln!(
         io::stderr(),
