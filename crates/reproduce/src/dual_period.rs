@@ -28,10 +28,10 @@ pub use figures::Figures;
 pub use for_ops_isolation::Claim;
 pub(crate) use for_ops_isolation::{Measure, claim, found, measure, value};
 pub use grid::Grid;
-pub use job::{CellScore, Job, JobResult, Purpose};
+pub use job::{CellScore, Compared, Job, JobResult, Purpose};
 pub use method::Method;
 pub use outcome::{Outcome, SCHEMA};
 pub use queueing::{Orders, Queueing, QueueingCell, QueueingDays, QueueingJob, QueueingSetup};
-pub use setup::{Setup, SetupError};
+pub use setup::{Conditions, Setup, SetupError};
 
 pub use crate::claim::{Outlook, Rule, Value, near};

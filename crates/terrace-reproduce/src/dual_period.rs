@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use reproduce::dual_period::{Job, Outcome, QueueingJob, QueueingSetup, Setup, document};
+use reproduce::dual_period::{
+    Conditions, Job, Outcome, QueueingJob, QueueingSetup, Setup, document,
+};
 use serde_json::json;
 
 use crate::{KeepArg, Output, check_report, hand_over};
@@ -23,7 +25,7 @@ pub struct DualPeriodArgs {
     /// Length of the load, days; the paper has a month
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=400))]
     days: u32,
-    /// Two seeds and eight days: a look, not a result
+    /// Two seeds, six days and ten conditions: a look, not a result
     #[arg(long, conflicts_with_all = ["seeds", "days"])]
     quick: bool,
     /// Also run named cells in the queueing simulation, with devices, queues and copies: about a quarter of an hour on two cores
@@ -44,12 +46,11 @@ pub struct DualPeriodArgs {
 
 /// Runs the command.
 pub fn run(args: &DualPeriodArgs) -> anyhow::Result<ExitCode> {
-    let (seeds, days) = if args.quick {
-        (2, 8)
-    } else {
-        (args.seeds, args.days)
+    let (seeds, days, conditions) = match args.quick {
+        true => (2, 6, Conditions::Some),
+        false => (args.seeds, args.days, Conditions::All),
     };
-    let setup = Setup::new(seeds, args.seed, days)?;
+    let setup = Setup::new(seeds, args.seed, days, conditions)?;
     check_report(args.report.as_deref())?;
     let started = Instant::now();
     let all = setup.jobs();

@@ -216,7 +216,7 @@ pub(super) fn fig8_and_9(outcome: &Outcome, construction: Construction, share: u
                     (r.construction, &r.condition, r.fast_share_percent)
                         == (construction, &name, share)
                 });
-                let value = of(found.next().expect("every condition is in the figure"));
+                let value = of(found.next()?);
                 Some(ValueBar {
                     value: 100.0 * (1.0 + value.mean),
                     whisker: value

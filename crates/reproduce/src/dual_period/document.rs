@@ -105,8 +105,14 @@ fn generated(outcome: &Outcome) -> Block {
     columns.extend(["10 %", "20 %", "30 %"].map(|x| number(x, "% of I/Os, one day")));
     let rows = outcome.figures.fig3.iter().flat_map(|l| {
         l.generated.iter().map(|g| {
-            let mut row: Vec<Cell> = vec![l.condition.to_string().into(), g.construction.name().into()];
-            row.extend(g.all_days.iter().chain(&g.one_day).map(|v| Cell::from(percent(v))));
+            let mut row: Vec<Cell> =
+                vec![l.condition.to_string().into(), g.construction.name().into()];
+            row.extend(
+                g.all_days
+                    .iter()
+                    .chain(&g.one_day)
+                    .map(|v| Cell::from(percent(v))),
+            );
             row
         })
     });
@@ -125,7 +131,9 @@ fn gain_over(v: &Value) -> Cell {
         () if high < -0.005 => Tone::Bad,
         () => Tone::Plain,
     };
-    let half = v.interval.map_or(String::new(), |i| format!(" ± {:.1}", 100.0 * i.half()));
+    let half = v
+        .interval
+        .map_or(String::new(), |i| format!(" ± {:.1}", 100.0 * i.half()));
     Cell {
         text: format!("{:+.1}{half}", 100.0 * v.mean),
         tone,

@@ -52,6 +52,12 @@ impl Grid {
 }
 
 impl<'a> View<'a> {
+    /// Whether a condition was run.
+    pub(crate) fn has(&self, condition: &str) -> bool {
+        let mut results = self.grid.results.iter();
+        results.any(|r| r.condition == condition)
+    }
+
     /// A condition at a share of the fast tier, seed by seed.
     pub(crate) fn at(&self, condition: &str, share: u8) -> Vec<At<'a>> {
         let purpose = Purpose::of(condition, self.choice.construction);

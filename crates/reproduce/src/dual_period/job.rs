@@ -8,8 +8,8 @@ use trace::conditions::{Condition, Construction, condition};
 use units::{Bytes, Nanos};
 
 use super::choice::MOVEMENT_KIB_READ;
-use super::method::Method;
 use super::figures::LOCALITY_OF_B;
+use super::method::Method;
 use super::setup::FAST_SHARES;
 
 const HOUR: Nanos = Nanos::from_secs(3600);
@@ -44,6 +44,18 @@ pub struct Job {
     pub seed: u64,
     /// Its length.
     pub days: u32,
+    /// Which methods.
+    pub compared: Compared,
+}
+
+/// Which methods are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compared {
+    /// All of the comparison.
+    All,
+    /// The paper's only.
+    Published,
 }
 
 /// The scores of one cell.
@@ -99,12 +111,17 @@ impl Job {
             name: name.into(),
             seed,
             days,
+            compared: Compared::All,
         }
     }
 
     /// Shares of the fast tier, sizes of a movement I/O that methods are told, and methods.
     fn cells(&self) -> Vec<(u8, u64, Method)> {
-        let all = |share: u8, kib: u64| Method::all().into_iter().map(move |m| (share, kib, m));
+        let methods = match self.compared {
+            Compared::All => Method::all(),
+            Compared::Published => Method::published(),
+        };
+        let all = |share: u8, kib: u64| methods.iter().map(move |m| (share, kib, *m));
         match &self.purpose {
             Purpose::Grid(_) => FAST_SHARES
                 .iter()

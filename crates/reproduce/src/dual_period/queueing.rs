@@ -14,19 +14,8 @@ use trace::conditions::{Construction, PAGES};
 use super::Method;
 use super::choice::Choice;
 use super::grid::Grid;
+use super::setup::SOME;
 
-const CONDITIONS: [&str; 10] = [
-    "A",
-    "B-1h",
-    "B-6h",
-    "B-not-move",
-    "D-1h",
-    "D-6h",
-    "D-not-move",
-    "G-1h",
-    "G-6h",
-    "G-not-move",
-];
 /// Shares of the fast tier, percent.
 const SHARES: [u8; 2] = [10, 30];
 const METHODS: [Method; 5] = [
@@ -145,7 +134,7 @@ impl QueueingSetup {
     /// Conditions A, B, D and G, the last three with cycles of 1 h and 6 h and without one, at fast tiers of 10 and 30 %.
     pub fn jobs(&self) -> Vec<QueueingJob> {
         let mut jobs = Vec::new();
-        for condition in CONDITIONS {
+        for condition in SOME {
             for share in SHARES {
                 jobs.extend(METHODS.map(|method| QueueingJob {
                     setup: self.clone(),

@@ -5,7 +5,7 @@ use thiserror::Error;
 use trace::conditions::condition_names;
 
 use super::choice::CONSTRUCTIONS;
-use super::job::{Job, Purpose};
+use super::job::{Compared, Job, Purpose};
 use super::sensitivity;
 
 /// Shares of the fast tier, percent of the capacity (published).
@@ -13,6 +13,29 @@ pub(crate) const FAST_SHARES: [u8; 6] = [5, 10, 15, 20, 25, 30];
 
 /// Two more stand-ins for condition A, first seed.
 pub(crate) const OTHER_STAND_INS: [&str; 2] = ["A2", "A3"];
+
+/// Conditions of a quick look.
+pub(crate) const SOME: [&str; 10] = [
+    "A",
+    "B-1h",
+    "B-6h",
+    "B-not-move",
+    "D-1h",
+    "D-6h",
+    "D-not-move",
+    "G-1h",
+    "G-6h",
+    "G-not-move",
+];
+
+/// Which conditions are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conditions {
+    /// All 31.
+    All,
+    /// A, and three of B to G with three of five cycles.
+    Some,
+}
 
 /// Days of which the first two do not count.
 const DAYS_MIN: u32 = 4;
@@ -43,7 +66,15 @@ pub enum SetupError {
 
 impl Setup {
     /// From the first seed on, `seeds` of them.
-    pub fn new(seeds: u64, first: u64, days: u32) -> Result<Self, SetupError> {
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn new(
+        seeds: u64,
+        first: u64,
+        days: u32,
+        conditions: Conditions,
+    ) -> Result<Self, SetupError> {
         if seeds < 2 {
             return Err(SetupError::Seeds(seeds));
         }
@@ -54,7 +85,10 @@ impl Setup {
             seeds: (first..first + seeds).collect(),
             days,
             fast_shares: FAST_SHARES.into(),
-            conditions: condition_names(),
+            conditions: match conditions {
+                Conditions::All => condition_names(),
+                Conditions::Some => SOME.map(String::from).into(),
+            },
         })
     }
 
@@ -63,10 +97,22 @@ impl Setup {
         let (first, days) = (self.seeds[0], self.days);
         let mut jobs: Vec<Job> = Vec::new();
         for seed in &self.seeds {
-            for name in self.conditions.iter().map(String::as_str).chain(OTHER_STAND_INS) {
+            for name in self
+                .conditions
+                .iter()
+                .map(String::as_str)
+                .chain(OTHER_STAND_INS)
+            {
                 let mut purposes = CONSTRUCTIONS.map(|c| Purpose::of(name, c)).to_vec();
                 purposes.dedup();
-                let named = |purpose| Job::named(purpose, name, *seed, days);
+                let compared = match name.contains('-') && *seed != first {
+                    true => Compared::Published,
+                    false => Compared::All,
+                };
+                let named = |purpose| Job {
+                    compared,
+                    ..Job::named(purpose, name, *seed, days)
+                };
                 jobs.extend(purposes.into_iter().map(named));
             }
         }

@@ -196,11 +196,6 @@ pub(super) fn shapes(view: View<'_>) -> Vec<Found> {
         .printed(24.0)
         .note("the paper says \"four hours\", which is no tested period: 24 is read")
         .found(long_at_small.into()),
-        said(
-            "gain-grows",
-            GAINS,
-            "A: the gain grows with the fast tier",
-        )
-        .found(gains_grow.into()),
+        said("gain-grows", GAINS, "A: the gain grows with the fast tier").found(gains_grow.into()),
     ]
 }

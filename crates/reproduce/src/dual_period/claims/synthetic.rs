@@ -24,17 +24,21 @@ pub(super) fn claims(view: View<'_>) -> Vec<Found> {
                 rule,
             )
         };
-        names.map(one).collect()
+        names.filter(|n| view.has(n)).map(one).collect()
     };
+    let letters = LETTERS.into_iter();
+    let letters: Vec<&str> = letters
+        .filter(|l| view.has(&format!("{l}-not-move")))
+        .collect();
     let not_move = |rule: Rule, what: &str, of: &dyn Fn(&At<'_>) -> f64| -> Vec<Measure> {
         let one = |l: &&str| {
             let name = format!("{l}-not-move");
             let value = ratio(&view.at(&name, 30), of);
             measure(format!("{name}, {what}"), Some(value), rule)
         };
-        LETTERS.iter().map(one).collect()
+        letters.iter().map(one).collect()
     };
-    let longer_cycle = LETTERS.map(|l| {
+    let longer_cycle = letters.iter().map(|l| {
         let [long, short] = ["not-move", "1h"].map(|cycle| view.at(&format!("{l}-{cycle}"), 30));
         let pairs: Vec<_> = long.into_iter().zip(short).collect();
         let grows = ratio(&pairs, |(long, short)| {
@@ -80,7 +84,7 @@ pub(super) fn claims(view: View<'_>) -> Vec<Found> {
             STORAGE,
             "the longer the cycle, the larger the gain in storage performance",
         )
-        .found(longer_cycle.into()),
+        .found(longer_cycle.collect()),
         said(
             "storage-gain-at-5",
             STORAGE,
@@ -124,6 +128,7 @@ fn largest(view: View<'_>) -> Measure {
     let names = LETTERS
         .iter()
         .flat_map(|l| CYCLES.iter().map(move |c| format!("{l}-{c}")));
+    let names = names.filter(|n| view.has(n));
     let all: Vec<Vec<At<'_>>> = names.map(|n| view.at(&n, 30)).collect();
     let seeds: Vec<usize> = (0..all[0].len()).collect();
     let of_seed = |seed: &usize| {
