@@ -16,6 +16,8 @@ const HOURS: u32 = 6;
 const FACTOR_MAX: f64 = 8.0;
 /// First step, as a factor.
 const STEP: f64 = 2.5;
+/// A smaller step than this changes nothing that matters.
+const STEP_MIN: f64 = 1.02;
 /// Which classes a step changes.
 const DIRECTIONS: [[bool; 3]; 4] = [
     [true, true, true],
@@ -58,30 +60,8 @@ pub fn matched(
     published_ms: [f64; 3],
     most: u32,
 ) -> Result<(CachedArray, Matching), CachedError> {
-    let drawn = evaluated(&array, [1.0; 3], published_ms)?;
-    let (mut best, mut runs, mut step) = (drawn, 1, STEP);
-    while runs < most && step > 1.05 {
-        let before = best.distance;
-        for direction in DIRECTIONS {
-            let too_fast = wanted(&best, direction, published_ms);
-            let factors = stepped(
-                best.factors,
-                direction,
-                if too_fast { step } else { 1.0 / step },
-            );
-            if runs >= most || factors == best.factors {
-                continue;
-            }
-            runs += 1;
-            let tried = evaluated(&array, factors, published_ms)?;
-            if tried.distance < best.distance {
-                best = tried;
-            }
-        }
-        if best.distance >= before {
-            step = step.sqrt();
-        }
-    }
+    let evaluate = |factors| evaluated(&array, factors, published_ms);
+    let (drawn, best, runs) = search(published_ms, most, evaluate)?;
     let matching = Matching {
         factors: best.factors,
         published_ms,
@@ -91,6 +71,38 @@ pub fn matched(
         runs,
     };
     Ok((scaled(&array, best.factors), matching))
+}
+
+/// The first and the best point, and how many were evaluated: at most `most`, at least one.
+fn search<E>(
+    published_ms: [f64; 3],
+    most: u32,
+    mut evaluate: impl FnMut([f64; 3]) -> Result<Point, E>,
+) -> Result<(Point, Point, u32), E> {
+    let drawn = evaluate([1.0; 3])?;
+    let (mut best, mut runs, mut step) = (drawn, 1, STEP);
+    while runs < most && step > STEP_MIN {
+        let before = best.distance;
+        for direction in DIRECTIONS {
+            let by = match wanted(&best, direction, published_ms) {
+                true => step,
+                false => 1.0 / step,
+            };
+            let factors = stepped(best.factors, direction, by);
+            if runs >= most || factors == best.factors {
+                continue;
+            }
+            runs += 1;
+            let tried = evaluate(factors)?;
+            if tried.distance < best.distance {
+                best = tried;
+            }
+        }
+        if best.distance >= before {
+            step = step.sqrt();
+        }
+    }
+    Ok((drawn, best, runs))
 }
 
 /// Whether classes are faster than published, so that more load is wanted.
@@ -132,16 +144,61 @@ fn evaluated(
     let (cache, back_end) = Variant::QosLru.modes();
     let result = run_cached(&probe, cache, back_end, &mut |_| ())?;
     let ms = [0, 1, 2].map(|c: usize| result.classes[c].response_mean_ms);
-    let squares: Vec<f64> = ms
-        .iter()
-        .zip(published_ms)
-        .filter_map(|(ours, published)| Some(libm::log((*ours)? / published)))
-        .map(|log| log * log)
-        .collect();
-    let mean = squares.iter().sum::<f64>() / squares.len().max(1) as f64;
     Ok(Point {
         factors,
         ms,
-        distance: mean.sqrt(),
+        distance: distance(ms, published_ms),
     })
+}
+
+/// Root mean square of the logarithms of ours over published.
+fn distance(ms: [Option<f64>; 3], published_ms: [f64; 3]) -> f64 {
+    let pairs = ms.iter().zip(published_ms);
+    let logs = pairs.filter_map(|(ours, published)| Some(libm::log((*ours)? / published)));
+    let squares: Vec<f64> = logs.map(|log| log * log).collect();
+    (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Classes that share a server: each waits for all.
+    fn shared(factors: [f64; 3]) -> [Option<f64>; 3] {
+        let busy = 0.05 * factors.iter().sum::<f64>();
+        [1.0, 2.0, 4.0].map(|own: f64| Some(own / (1.0 - busy.min(0.98))))
+    }
+
+    fn searched(published_ms: [f64; 3], most: u32) -> (Point, Point, u32) {
+        let mut runs = 0;
+        let found = search(published_ms, most, |factors| {
+            runs += 1;
+            let ms = shared(factors);
+            Ok::<_, ()>(Point {
+                factors,
+                ms,
+                distance: distance(ms, published_ms),
+            })
+        });
+        let (drawn, best, counted) = found.unwrap();
+        assert_eq!(runs, counted);
+        (drawn, best, counted)
+    }
+
+    #[test]
+    fn a_load_that_can_be_matched_is_in_a_bounded_number_of_runs() {
+        let there = shared([4.0, 4.0, 4.0]).map(Option::unwrap);
+        let (drawn, best, _) = searched(there, 40);
+        assert!(drawn.distance > 0.6, "{}", drawn.distance);
+        assert!(best.distance < 0.05, "{}", best.distance);
+        let (_, _, runs) = searched(there, 3);
+        assert_eq!(runs, 3);
+    }
+
+    #[test]
+    fn what_cannot_be_matched_is_told_and_stays_in_bounds() {
+        let (drawn, best, _) = searched([1e6, 1e6, 1e6], 40);
+        assert!(best.distance > 5.0 && best.distance < drawn.distance);
+        assert!(best.factors.iter().all(|f| *f <= FACTOR_MAX));
+    }
 }
