@@ -88,7 +88,7 @@ fn what_is_made_of_other_recordings_is_another_experiment() {
 fn a_matched_load_is_nearer_to_the_published_times_and_claims_are_in_every_reading() {
     let setup = setup(sources(), 4).unwrap();
     let jobs = setup.jobs();
-    assert_eq!(jobs.len(), 2 * (2 * 4 + 1), "two seeds");
+    assert_eq!(jobs.len(), 2 * 2 * 4 + 1, "two seeds; the array of flash with the first");
     let results: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
     for result in &results {
         let Some(matching) = &result.matching else {
