@@ -2,16 +2,18 @@
 //! Performance), section 4: figures 3 to 9 and what is said about them.
 //!
 //! ```text
-//!  Setup ──▶ jobs: condition × seed ──(the caller runs them side by side)──▶ Grid
-//!                                                                             │
-//!  claims with published values ──────────────▶ judged ◀── figures ◀──────────┘
-//!                                                  └───────────┴──▶ Outcome: JSON, document
+//!  Setup ──▶ jobs: construction × condition × seed ──(the caller runs them side by side)──▶ Grid
+//!                                                                                            │
+//!  readings: construction × movement I/O ──▶ claims, in each ◀── figures ◀───────────────────┘
+//!                                                  └───────────────┴──▶ Outcome: JSON, document
 //! ```
 
 mod charts;
+mod choice;
 mod claims;
 mod document;
 mod figures;
+mod for_ops_isolation;
 mod grid;
 mod job;
 mod method;
@@ -20,14 +22,16 @@ mod queueing;
 mod sensitivity;
 mod setup;
 
-pub use claims::{Claim, Measure, Outlook, Rule};
-pub(crate) use claims::{claim, measure, near};
+pub use choice::Choice;
 pub use document::document;
-pub(crate) use document::{found, value};
 pub use figures::Figures;
-pub use grid::{Grid, Value};
-pub use job::{CellScore, Job, JobResult, Purpose};
+pub use for_ops_isolation::Claim;
+pub(crate) use for_ops_isolation::{Measure, claim, found, measure, value};
+pub use grid::Grid;
+pub use job::{CellScore, Compared, Job, JobResult, Purpose};
 pub use method::Method;
 pub use outcome::{Outcome, SCHEMA};
 pub use queueing::{Orders, Queueing, QueueingCell, QueueingDays, QueueingJob, QueueingSetup};
-pub use setup::{Setup, SetupError};
+pub use setup::{Conditions, Setup, SetupError};
+
+pub use crate::claim::{Outlook, Rule, Value, near};

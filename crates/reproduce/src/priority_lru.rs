@@ -2,26 +2,31 @@
 //! exchanges of extents behind them, tables I and II and figures 1 to 5.
 //!
 //! ```text
-//!   recordings, intensities ──▶ Setup: four customers, and a modern array ──▶ jobs: array × (cache, back end)
+//!   recordings, intensities ──▶ Setup: four customers, and a modern array ──▶ jobs: seed × array × load, all (cache, back end)
 //!                                                                                │  (the caller runs them side by side)
-//!   published tables ─────────────▶ claims, judged ◀── rows, figures ◀───────────┘
+//!   readings: load × mean ──▶ claims, in each ◀── tables, figures ◀──────────────┘
 //! ```
 //!
 //! The paper's traces are a vendor's and private: here customers are made up of recorded requests and measured intensities, and
 //! only what holds within a customer is compared, never milliseconds across.
 
+mod arrays;
 mod charts;
 mod claims;
 mod customer;
 mod document;
 mod job;
+mod matching;
 mod outcome;
 mod published;
 mod setup;
+mod view;
 
-pub use claims::{Claim, Expected};
+pub use arrays::Scale;
 pub use customer::{Customer, Intensity, Recording, Role, Sources};
 pub use document::document;
-pub use job::{Job, JobResult, Variant};
-pub use outcome::{Outcome, SCHEMA};
+pub use job::{ArrayKind, Job, JobResult, Load, Run, Variant};
+pub use matching::{Matching, matched};
+pub use outcome::{Outcome, Row, SCHEMA, Table, Tables};
 pub use setup::{Setup, SetupError};
+pub use view::Mean;

@@ -1,7 +1,9 @@
 //! Customers of paper 2's reproduction, made of small recordings.
 
 use model::Op;
-use reproduce::priority_lru::{Recording, Role, Setup, SetupError, Sources};
+use reproduce::priority_lru::{
+    ArrayKind, Load, Outcome, Recording, Role, SCHEMA, Scale, Setup, SetupError, Sources,
+};
 
 fn recording(name: &str, role: Role, writes: u64) -> Recording {
     let mut rng = algo::Rng::new(name.len() as u64, 0);
@@ -32,12 +34,23 @@ fn sources() -> Sources {
     }
 }
 
+const SCALE: Scale = Scale {
+    hours: 4,
+    hour_s: 60,
+    match_runs: 6,
+};
+
+fn setup(sources: Sources, hours: u32) -> Result<Setup, SetupError> {
+    let scale = Scale { hours, ..SCALE };
+    Setup::new(sources, vec![1, 2], Load::ALL.into(), scale)
+}
+
 #[test]
 fn what_cannot_be_made_customers_of_is_refused() {
-    assert_eq!(Setup::new(sources(), 1, 2).unwrap_err(), SetupError::Hours);
+    assert_eq!(setup(sources(), 2).unwrap_err(), SetupError::Hours);
     let mut without = sources();
     without.recordings.remove(1);
-    let error = Setup::new(without, 1, 6).unwrap_err();
+    let error = setup(without, 6).unwrap_err();
     assert_eq!(error, SetupError::NoRecording(Role::Scans));
     assert_eq!(
         error.to_string(),
@@ -59,4 +72,55 @@ fn intensities_are_drawn_the_same_from_the_same_seed() {
     sums.sort_by(|a, b| b.total_cmp(a));
     let share = sums[..6].iter().sum::<f32>() / sums.iter().sum::<f32>();
     assert!((0.3..0.9).contains(&share), "{share}");
+}
+
+#[test]
+fn what_is_made_of_other_recordings_is_another_experiment() {
+    let print = |sources: Sources| sources.fingerprint();
+    assert_eq!(print(sources()), print(sources()));
+    let mut other = sources();
+    other.recordings[0].requests[7].1 += 4096;
+    assert_ne!(print(sources()), print(other));
+}
+
+/// Everything once, at a scale at which nothing means anything.
+#[test]
+fn a_matched_load_is_nearer_to_the_published_times_and_claims_are_in_every_reading() {
+    let setup = setup(sources(), 4).unwrap();
+    let jobs = setup.jobs();
+    assert_eq!(jobs.len(), 2 * 2 * 4 + 1, "two seeds; the array of flash with the first");
+    let results: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
+    for result in &results {
+        let Some(matching) = &result.matching else {
+            assert!(result.load == Load::AsDrawn || result.array == ArrayKind::Flash);
+            continue;
+        };
+        assert!(matching.runs <= SCALE.match_runs);
+        let [drawn, reached] = matching.distance;
+        assert!(reached <= drawn, "{matching:?}");
+        let logs = (0..3).filter_map(|c| {
+            let ours = matching.reached_ms[c]?;
+            Some((ours / matching.published_ms[c]).ln().powi(2))
+        });
+        let logs: Vec<f64> = logs.collect();
+        let distance = (logs.iter().sum::<f64>() / logs.len() as f64).sqrt();
+        assert!((distance - reached).abs() < 1e-9, "{matching:?}");
+    }
+    let matchings = results.iter().filter_map(|r| r.matching.as_ref());
+    let nearer = matchings.filter(|m| m.distance[1] < 0.9 * m.distance[0]);
+    assert!(nearer.count() >= 4, "most loads can be matched better");
+
+    let outcome = Outcome::new("0", setup, results);
+    assert_eq!(outcome.schema, SCHEMA);
+    assert_eq!(outcome.readings.len(), 4);
+    assert_eq!(outcome.tally.claims, 11);
+    for claim in &outcome.claims {
+        assert_eq!(claim.readings.len(), 4, "{}", claim.said.id);
+        for m in claim.readings.iter().flat_map(|r| &r.measures) {
+            let ours = m.ours.expect("there are requests in every group");
+            assert_eq!(ours.interval.map(|i| i.n), Some(2), "{}", m.name);
+        }
+    }
+    let text = reproduce::priority_lru::document(&outcome).text();
+    assert!(!text.contains("NaN"), "{text}");
 }

@@ -35,7 +35,7 @@ use thiserror::Error;
 use world::World;
 
 pub use flash_device::WearResult;
-pub use result::{CachedResult, GroupResult, HourResult};
+pub use result::{CachedResult, GroupResult, HourResult, TRIMMED};
 pub use sequence::Sequence;
 pub use setup::{
     BackEndMode, CacheMode, CachedArray, CachedVolume, DeviceKind, PAGES_PER_EXTENT,

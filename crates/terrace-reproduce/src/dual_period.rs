@@ -6,15 +6,17 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use reproduce::dual_period::{Job, Outcome, QueueingJob, QueueingSetup, Setup, document};
-use runner::jobs;
+use reproduce::dual_period::{
+    Conditions, Job, Outcome, QueueingJob, QueueingSetup, Setup, document,
+};
+use serde_json::json;
 
-use crate::{Output, check_report, hand_over};
+use crate::{KeepArg, Output, check_report, hand_over};
 
 /// What to run and where the results go.
 #[derive(Debug, Args)]
 pub struct DualPeriodArgs {
-    /// Seeds, at least 2, for condition A and nine of the 30 synthetic ones; the others take the first one only
+    /// Seeds, at least 2: loads are drawn from each
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=1000))]
     seeds: u64,
     /// First seed
@@ -23,7 +25,7 @@ pub struct DualPeriodArgs {
     /// Length of the load, days; the paper has a month
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=400))]
     days: u32,
-    /// Two seeds and eight days: a look, not a result
+    /// Two seeds, six days and ten conditions: a look, not a result
     #[arg(long, conflicts_with_all = ["seeds", "days"])]
     quick: bool,
     /// Also run named cells in the queueing simulation, with devices, queues and copies: about a quarter of an hour on two cores
@@ -32,6 +34,8 @@ pub struct DualPeriodArgs {
     /// Length of those runs, days, of which two do not count
     #[arg(long, value_name = "N", default_value_t = 4, requires = "queueing")]
     queueing_days: u32,
+    #[command(flatten)]
+    keep: KeepArg,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -42,12 +46,11 @@ pub struct DualPeriodArgs {
 
 /// Runs the command.
 pub fn run(args: &DualPeriodArgs) -> anyhow::Result<ExitCode> {
-    let (seeds, days) = if args.quick {
-        (2, 8)
-    } else {
-        (args.seeds, args.days)
+    let (seeds, days, conditions) = match args.quick {
+        true => (2, 6, Conditions::Some),
+        false => (args.seeds, args.days, Conditions::All),
     };
-    let setup = Setup::new(seeds, args.seed, days)?;
+    let setup = Setup::new(seeds, args.seed, days, conditions)?;
     check_report(args.report.as_deref())?;
     let started = Instant::now();
     let all = setup.jobs();
@@ -55,19 +58,17 @@ pub fn run(args: &DualPeriodArgs) -> anyhow::Result<ExitCode> {
         .queueing
         .then(|| QueueingSetup::new(args.queueing_days, args.seed))
         .transpose()?;
-    let results = jobs::side_by_side(&all, Job::run);
+    let title = "reproduce dual-period";
+    let identity = |job: &Job| json!([title, job]);
+    let results = args.keep.run(title, &all, identity, |job| Ok(job.run()))?;
     let cells = cells.map(|setup| {
-        let begun = Instant::now();
+        let title = "reproduce dual-period --queueing";
+        let identity = |job: &QueueingJob| json!([title, job]);
         let jobs = setup.jobs();
-        let cells = jobs::side_by_side(&jobs, QueueingJob::run);
-        let seconds = begun.elapsed().as_secs_f64();
-        let _ = writeln!(
-            io::stderr(),
-            "{} queueing cells, {seconds:.1} s",
-            jobs.len()
-        );
-        (setup, cells)
+        let cells = args.keep.run(title, &jobs, identity, |job| Ok(job.run()))?;
+        anyhow::Ok((setup, cells))
     });
+    let cells = cells.transpose()?;
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, results, cells);
     let _ = writeln!(
         io::stderr(),

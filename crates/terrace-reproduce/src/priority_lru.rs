@@ -1,18 +1,17 @@
 //! `terrace reproduce priority-lru`.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
 
-use clap::Args;
-use reproduce::priority_lru::{Intensity, Job, Outcome, Recording, Role, Setup, Sources, document};
-use runner::jobs;
-use runner::progress::StepBar;
+use clap::{Args, ValueEnum};
+use reproduce::priority_lru::{
+    Intensity, Job, Load, Outcome, Recording, Role, Scale, Setup, Sources, document,
+};
+use serde_json::json;
 use trace::ReadOptions;
 use trace::measurements::{MEASUREMENT_SLOT, Measurements};
 
-use crate::{Output, check_report, hand_over};
+use crate::{KeepArg, Output, check_report, hand_over};
 
 /// Recordings that are known, by their place in a directory of traces: the repository's own, then public ones.
 const RECORDINGS: [(&str, Role); 16] = [
@@ -57,12 +56,20 @@ pub struct PriorityLruArgs {
     /// Hours to simulate; the first two do not count
     #[arg(long, value_name = "N", default_value_t = 24)]
     hours: u32,
-    /// Seed: volumes, classes, sizes and arrivals are drawn from it
+    /// Seeds: volumes, classes, sizes and arrivals are drawn from each [default: 5, quick: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
-    /// Six hours: a look, not a result
+    /// How busy customers are: by the busiest half hour, or matched to the published response times of their classes
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [LoadArg::AsDrawn, LoadArg::Matched])]
+    load: Vec<LoadArg>,
+    /// Four hours of five minutes: a look, not a result
     #[arg(long, conflicts_with = "hours")]
     quick: bool,
+    #[command(flatten)]
+    keep: KeepArg,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -71,24 +78,51 @@ pub struct PriorityLruArgs {
     report: Option<PathBuf>,
 }
 
+/// How busy customers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LoadArg {
+    AsDrawn,
+    Matched,
+}
+
+const FULL_SEEDS: u64 = 5;
+const QUICK_SEEDS: u64 = 2;
+const FULL_MATCH_RUNS: u32 = 9;
+const QUICK: Scale = Scale {
+    hours: 4,
+    hour_s: 300,
+    match_runs: 5,
+};
+
 /// Runs the command.
 pub fn run(args: &PriorityLruArgs) -> anyhow::Result<ExitCode> {
     check_report(args.report.as_deref())?;
-    let hours = if args.quick { 6 } else { args.hours };
-    let setup = Setup::new(sources(&args.traces)?, args.seed, hours)?;
-    let started = Instant::now();
-    let all = setup.jobs();
-    let steps: u64 = all.iter().map(|j| u64::from(j.hours())).sum();
-    let mut bar = StepBar::new("reproduce priority-lru", steps);
-    let results = jobs::with_events(
-        &all,
-        |job: &Job, report: &mut dyn FnMut(())| job.run(&mut |_| report(())),
-        |_, ()| bar.step(),
-    );
-    drop(bar);
+    let full = Scale {
+        hours: args.hours,
+        hour_s: 3600,
+        match_runs: FULL_MATCH_RUNS,
+    };
+    let (scale, seeds) = match args.quick {
+        true => (QUICK, QUICK_SEEDS),
+        false => (full, FULL_SEEDS),
+    };
+    let seeds = args.seed..args.seed + args.seeds.unwrap_or(seeds);
+    let mut loads = Vec::new();
+    for load in &args.load {
+        let load = match load {
+            LoadArg::AsDrawn => Load::AsDrawn,
+            LoadArg::Matched => Load::Matched,
+        };
+        if !loads.contains(&load) {
+            loads.push(load);
+        }
+    }
+    let setup = Setup::new(sources(&args.traces)?, seeds.collect(), loads, scale)?;
+    let title = "reproduce priority-lru";
+    let identity = |job: &Job| json!([title, job]);
+    let work = |job: &Job| Ok(job.run()?);
+    let results = args.keep.run(title, &setup.jobs(), identity, work)?;
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, results);
-    let seconds = started.elapsed().as_secs_f64();
-    let _ = writeln!(io::stderr(), "{} runs, {seconds:.1} s", all.len());
     hand_over(
         &outcome,
         document(&outcome),

@@ -19,10 +19,12 @@ mod names;
 mod slice;
 mod stand_in;
 
+use serde::Serialize;
+
 pub use hours::{Hour, Hours};
 pub use layout::Layouts;
 pub use names::{condition, condition_names};
-pub use slice::{Cycle, Slice, SliceRepeat};
+pub use slice::{Construction, Cycle, Slice, SliceRepeat};
 pub use stand_in::StandIn;
 
 /// Pages of the paper's trace: 8,679 of 10 MB (published).
@@ -44,7 +46,8 @@ fn popularity(k: f64, pages: u32) -> Vec<f64> {
 }
 
 /// One of the conditions.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Condition {
     /// Condition A: the trace as it is, which is replaced by a generator.
     StandIn(StandIn),
@@ -58,6 +61,18 @@ impl Condition {
         match self {
             Self::StandIn(s) => s.pages,
             Self::Slice(s) => s.pages,
+        }
+    }
+
+    /// The same with slices built in another way; a stand-in for condition A has none and stays as it is.
+    #[must_use]
+    pub fn constructed(self, construction: Construction) -> Self {
+        match self {
+            Self::StandIn(_) => self,
+            Self::Slice(slice) => Self::Slice(Slice {
+                construction,
+                ..slice
+            }),
         }
     }
 

@@ -1,12 +1,14 @@
 //! The charts of figures 3 to 9.
 
+use trace::conditions::Construction;
+
 use report::{BarChart, Block, Chart, Mark, ValueBar, XyChart, XySeries};
 
 use super::figures::{OnA, axis};
-use super::grid::Value;
 use super::method::Method;
 use super::outcome::Outcome;
 use super::setup::FAST_SHARES;
+use crate::claim::Value;
 
 fn bar(value: &Value) -> Option<ValueBar> {
     Some(ValueBar {
@@ -203,16 +205,18 @@ pub(super) fn fig6_and_7(outcome: &Outcome) -> Block {
 }
 
 /// Figures 8 and 9 at one share of the fast tier.
-pub(super) fn fig8_and_9(outcome: &Outcome, share: u8) -> Block {
+pub(super) fn fig8_and_9(outcome: &Outcome, construction: Construction, share: u8) -> Block {
     let cycles = ["1h", "3h", "6h", "12h", "not-move"];
     let chart = |title: &str, of: fn(&super::figures::Improvement) -> &Value| {
         let series = ["B", "C", "D", "E", "F", "G"].map(|letter| {
             let bars = cycles.map(|cycle| {
                 let name = format!("{letter}-{cycle}");
                 let rows = outcome.figures.fig8_and_9.iter();
-                let mut found =
-                    rows.filter(|r| r.condition == name && r.fast_share_percent == share);
-                let value = of(found.next().expect("every condition is in the figure"));
+                let mut found = rows.filter(|r| {
+                    (r.construction, &r.condition, r.fast_share_percent)
+                        == (construction, &name, share)
+                });
+                let value = of(found.next()?);
                 Some(ValueBar {
                     value: 100.0 * (1.0 + value.mean),
                     whisker: value
@@ -223,7 +227,7 @@ pub(super) fn fig8_and_9(outcome: &Outcome, share: u8) -> Block {
             (letter.to_string(), bars.into())
         });
         Chart::Bars(BarChart {
-            title: format!("{title}, fast tier {share} %"),
+            title: format!("{title}, {}, fast tier {share} %", construction.name()),
             unit: "%".into(),
             groups: cycles.map(String::from).into(),
             series: series.into(),

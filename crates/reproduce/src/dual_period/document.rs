@@ -3,33 +3,38 @@
 use report::{Block, Cell, Column, Document, Tone, number, words};
 
 use super::charts;
-use super::claims::{Claim, Outlook, Rule};
-use super::grid::Value;
+use super::choice::CONSTRUCTIONS;
+use super::figures::Improvement;
 use super::method::Method;
 use super::outcome::Outcome;
 use super::sensitivity::Row;
 use super::setup::FAST_SHARES;
-use crate::autotiering::Verdict;
-use crate::page::{section, verdict_cell};
+use crate::claim::Value;
+use crate::page::{numbers, scorecard, section, value};
 
 /// As a document of tables and charts.
 pub fn document(outcome: &Outcome) -> Document {
     let setup = &outcome.setup;
     let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
-    let mut sections = vec![
-        section("scorecard", "Scorecard", scorecard(outcome)),
+    let mut sections = scorecard(&outcome.readings, &outcome.claims);
+    sections.extend([
         section("standings", "All methods over all conditions", standings(outcome)),
-        section("fig3", "Fig. 3: locality", vec![charts::fig3(outcome)]),
+        section("fig3", "Fig. 3: locality", vec![charts::fig3(outcome), generated(outcome)]),
         section("fig4", "Figs. 4 and 5: condition A, performance and movement", {
             let note = "Whiskers are 95 % intervals over seeds. L = 24 h is 100 %.";
             vec![Block::Text(note.into()), charts::fig4(outcome), charts::fig5(outcome), on_a(outcome)]
         }),
         section("fig6", "Figs. 6 and 7: condition A, against the best existing method", vec![charts::fig6_and_7(outcome), stand_ins(outcome)]),
         section("fig8", "Figs. 8 and 9: the synthetic conditions", {
-            let mut blocks = vec![charts::fig8_and_9(outcome, 30), charts::fig8_and_9(outcome, 10)];
-            for share in [30, 10] {
-                blocks.push(Block::Text(format!("Fast tier {share} %. Totals are in units of the slow tier's performance.")));
-                blocks.push(improvements(outcome, share));
+            let mut blocks = Vec::new();
+            for construction in CONSTRUCTIONS {
+                for share in [30, 10] {
+                    let of = |i: &&Improvement| i.construction == construction && i.fast_share_percent == share;
+                    let rows = outcome.figures.fig8_and_9.iter().filter(of);
+                    blocks.push(charts::fig8_and_9(outcome, construction, share));
+                    blocks.push(Block::Text(format!("Construction: {}. Fast tier {share} %. Totals are in units of the slow tier's performance.", construction.name())));
+                    blocks.push(improvements(rows));
+                }
             }
             blocks
         }),
@@ -41,11 +46,11 @@ pub fn document(outcome: &Outcome) -> Document {
             Block::Text("Condition A, fast tier 30 %, first seed. The stable part takes what does not recur.".into()),
             variants("load", &outcome.sensitivity.recurring),
         ]),
-        section("construction", "Sensitivity: how the synthetic conditions are built", vec![
+        section("construction", "Sensitivity: independent jitter", vec![
             Block::Text("Fast tier 30 %, first seed.".into()),
             variants("load", &outcome.sensitivity.construction),
         ]),
-    ];
+    ]);
     if let Some(found) = &outcome.queueing {
         let alike: u32 = found.orders.iter().map(|o| o.pairs_alike).sum();
         let pairs: u32 = found.orders.iter().map(|o| o.pairs).sum();
@@ -74,6 +79,7 @@ pub fn document(outcome: &Outcome) -> Document {
         "What is not published, and what was assumed",
         vec![Block::List(outcome.assumptions.clone())],
     ));
+    sections.push(numbers(&outcome.claims));
     Document {
         title: "Dual-period tier control (paper 1), Sec. 4, repeated".into(),
         facts: vec![
@@ -92,89 +98,46 @@ pub fn document(outcome: &Outcome) -> Document {
     }
 }
 
-fn scorecard(outcome: &Outcome) -> Vec<Block> {
-    let columns = vec![
-        words("claim"),
-        words("where"),
-        words("published"),
-        words("verdict"),
-        words("ours"),
-    ];
-    let row = |c: &Claim| -> Vec<Cell> {
-        let outlook = match c.outlook {
-            Outlook::Calibrated => " (calibrated)",
-            Outlook::Open => "",
-        };
-        let verdict = verdict_cell(c.verdict, outlook);
-        vec![
-            c.id.into(),
-            c.source.into(),
-            c.says.into(),
-            verdict,
-            found(c).into(),
-        ]
-    };
-    vec![
-        Block::Text("Agrees: the 95 % interval over the seeds keeps the rule in all measures; a printed value counts as met within a tenth of it. Disagrees: a measure breaks it. \"Calibrated\" claims are what the stand-in for condition A was selected for: agreement there confirms nothing.".into()),
-        Block::Table(columns, outcome.scorecard.iter().map(row).collect()),
-        Block::List(outcome.scorecard.iter().filter(|c| !c.note.is_empty()).map(|c| format!("{}: {}", c.id, c.note)).collect()),
-    ]
-}
-
-/// What was found: one measure in full, several as a count with the ends.
-pub(crate) fn found(claim: &Claim) -> String {
-    let ours = &claim.ours;
-    if let [one] = &ours[..] {
-        return format!("{} ({})", value(&one.ours, 3), rule(one.rule));
-    }
-    let agree = ours.iter().filter(|m| m.verdict == Verdict::Agrees).count();
-    let against = ours
-        .iter()
-        .filter(|m| m.verdict == Verdict::Disagrees)
-        .count();
-    let ends = ours.iter().map(|m| m.ours.mean);
-    let low = ends.clone().fold(f64::INFINITY, f64::min);
-    let high = ends.fold(f64::NEG_INFINITY, f64::max);
-    format!(
-        "{agree} of {}, {against} against; {low:.3} to {high:.3} ({})",
-        ours.len(),
-        rule(ours[0].rule)
-    )
-}
-
-fn rule(rule: Rule) -> String {
-    match rule {
-        Rule::Above(x) => format!("> {}", short(x)),
-        Rule::Below(x) => format!("< {}", short(x)),
-        Rule::Between(low, high) if low == high => format!("= {}", short(low)),
-        Rule::Between(low, high) => format!("{} … {}", short(low), short(high)),
-    }
-}
-
-fn short(x: f64) -> String {
-    let text = format!("{x:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').into()
-}
-
-/// A value with half of its interval.
-pub(crate) fn value(v: &Value, digits: usize) -> String {
-    match v.interval {
-        Some(i) => format!("{:.digits$} ± {:.digits$}", v.mean, i.half()),
-        None => format!("{:.digits$}", v.mean),
-    }
+/// What was generated of each synthetic condition, beside what is published.
+fn generated(outcome: &Outcome) -> Block {
+    let mut columns = vec![words("condition"), words("built")];
+    columns.extend(["10 %", "20 %", "30 %"].map(|x| number(x, "% of I/Os, all days")));
+    columns.extend(["10 %", "20 %", "30 %"].map(|x| number(x, "% of I/Os, one day")));
+    let rows = outcome.figures.fig3.iter().flat_map(|l| {
+        l.generated.iter().map(|g| {
+            let mut row: Vec<Cell> =
+                vec![l.condition.to_string().into(), g.construction.name().into()];
+            row.extend(
+                g.all_days
+                    .iter()
+                    .chain(&g.one_day)
+                    .map(|v| Cell::from(percent(v))),
+            );
+            row
+        })
+    });
+    Block::Table(columns, rows.collect())
 }
 
 fn percent(v: &Value) -> String {
-    let scaled = Value {
-        mean: 100.0 * v.mean,
-        interval: v.interval.map(|i| crate::Interval {
-            mean: 100.0 * i.mean,
-            ci95_low: 100.0 * i.ci95_low,
-            ci95_high: 100.0 * i.ci95_high,
-            n: i.n,
-        }),
+    value(&v.map(|x| 100.0 * x))
+}
+
+/// A gain with half of its interval, and a colour where the interval is on one side.
+fn gain_over(v: &Value) -> Cell {
+    let (low, high) = v.ends();
+    let tone = match () {
+        () if low > 0.005 => Tone::Good,
+        () if high < -0.005 => Tone::Bad,
+        () => Tone::Plain,
     };
-    value(&scaled, 1)
+    let half = v
+        .interval
+        .map_or(String::new(), |i| format!(" ± {:.1}", 100.0 * i.half()));
+    Cell {
+        text: format!("{:+.1}{half}", 100.0 * v.mean),
+        tone,
+    }
 }
 
 /// A gain with its sign and a colour.
@@ -191,6 +154,7 @@ fn gain(v: f64) -> Cell {
 
 fn standings(outcome: &Outcome) -> Vec<Block> {
     let columns = vec![
+        words("B to G are built"),
         words("method"),
         number("over L = 24 h", "%"),
         number("over best C", "%"),
@@ -202,6 +166,7 @@ fn standings(outcome: &Outcome) -> Vec<Block> {
     ];
     let rows = outcome.standings.iter().map(|s| {
         vec![
+            s.construction.name().into(),
             s.method.clone().into(),
             gain(s.over_24h - 1.0),
             gain(s.over_best_proposed - 1.0),
@@ -268,16 +233,16 @@ fn stand_ins(outcome: &Outcome) -> Block {
         vec![
             h.condition.clone().into(),
             h.fast_share_percent.to_string().into(),
-            format!("{:.1}", 100.0 * h.l1_over_l24).into(),
-            format!("{:.1}", 100.0 * h.movement_l1).into(),
-            gain(h.proposed_gain),
-            gain(h.adaptive_gain),
+            percent(&h.l1_over_l24).into(),
+            percent(&h.movement_l1).into(),
+            gain_over(&h.proposed_gain),
+            gain_over(&h.adaptive_gain),
         ]
     });
     Block::Table(columns, rows.collect())
 }
 
-fn improvements(outcome: &Outcome, share: u8) -> Block {
+fn improvements<'a>(rows: impl Iterator<Item = &'a Improvement>) -> Block {
     let columns: Vec<Column> = vec![
         words("condition"),
         number("best existing", "P_Low"),
@@ -294,27 +259,22 @@ fn improvements(outcome: &Outcome, share: u8) -> Block {
         number("aged frequency", "%"),
         number("clairvoyant, net", "%"),
     ];
-    let rows = outcome
-        .figures
-        .fig8_and_9
-        .iter()
-        .filter(|i| i.fast_share_percent == share);
     let rows = rows.map(|i| {
         vec![
             i.condition.clone().into(),
-            value(&i.best_existing.1, 2).into(),
+            value(&i.best_existing.1).into(),
             i.best_existing.0.clone().into(),
-            value(&i.best_proposed.1, 2).into(),
+            value(&i.best_proposed.1).into(),
             i.best_proposed.0.clone().into(),
-            gain(i.storage_gain.mean),
-            gain(i.total_gain.mean),
-            gain(i.total_gain_c20.mean),
-            value(&i.adaptive.0, 2).into(),
-            gain(i.adaptive.1.mean),
-            gain(i.adaptive_without_recurrence.1.mean),
-            gain(i.moving_averages.1.mean),
-            gain(i.aged_frequency.1.mean),
-            gain(i.clairvoyant_net.1.mean),
+            gain_over(&i.storage_gain),
+            gain_over(&i.total_gain),
+            gain_over(&i.total_gain_c20),
+            value(&i.adaptive.0).into(),
+            gain_over(&i.adaptive.1),
+            gain_over(&i.adaptive_without_recurrence.1),
+            gain_over(&i.moving_averages.1),
+            gain_over(&i.aged_frequency.1),
+            gain_over(&i.clairvoyant_net.1),
         ]
     });
     Block::Table(columns, rows.collect())

@@ -1,11 +1,13 @@
 //! Figures 3 to 9 as numbers, with what is published of each value beside it.
 
 use serde::Serialize;
-use trace::conditions::{Condition, condition, cumulative_share};
+use trace::conditions::{Condition, Construction, condition, cumulative_share};
 
-use super::grid::{At, Grid, Value, existing, proposed, storage};
+use super::choice::{CONSTRUCTIONS, Choice};
+use super::grid::{At, Grid, View, existing, proposed, quantity, ratio};
 use super::method::{Method, PERIODS, SHARES};
 use super::setup::{FAST_SHARES, Setup};
+use crate::claim::Value;
 
 /// All of them.
 #[derive(Debug, Clone, Serialize)]
@@ -16,7 +18,7 @@ pub struct Figures {
     pub fig4_to_7: Vec<OnA>,
     /// The other stand-ins for condition A.
     pub other_stand_ins: Vec<Headline>,
-    /// Storage performance by condition (figure 8) and total performance (figure 9).
+    /// Storage performance by construction and condition (figure 8) and total performance (figure 9).
     pub fig8_and_9: Vec<Improvement>,
 }
 
@@ -27,8 +29,21 @@ pub struct Locality {
     pub condition: char,
     /// Parameter of the curve.
     pub k: f64,
-    /// Share of pages, share of requests, and the published share where there is one.
+    /// Share of pages, share of requests by the formula, and the published share where there is one.
     pub points: Vec<(f64, f64, Option<f64>)>,
+    /// What was generated for the condition whose pages do not move, by construction.
+    pub generated: Vec<Generated>,
+}
+
+/// Share of requests on the hottest 10, 20 and 30 % of the pages.
+#[derive(Debug, Clone, Serialize)]
+pub struct Generated {
+    /// How the condition is built.
+    pub construction: Construction,
+    /// All days together.
+    pub all_days: [Value; 3],
+    /// Within a day.
+    pub one_day: [Value; 3],
 }
 
 /// One method at one share of the fast tier, condition A.
@@ -70,18 +85,20 @@ pub struct Headline {
     /// Share of the fast tier, percent.
     pub fast_share_percent: u8,
     /// Total of L = 1 h over that of L = 24 h.
-    pub l1_over_l24: f64,
+    pub l1_over_l24: Value,
     /// M of L = 1 h.
-    pub movement_l1: f64,
+    pub movement_l1: Value,
     /// Best proposed over best existing, less one.
-    pub proposed_gain: f64,
+    pub proposed_gain: Value,
     /// Ours over the best of both, less one.
-    pub adaptive_gain: f64,
+    pub adaptive_gain: Value,
 }
 
 /// A condition at a share of the fast tier.
 #[derive(Debug, Clone, Serialize)]
 pub struct Improvement {
+    /// How the condition is built; A is the same in all.
+    pub construction: Construction,
     /// The condition.
     pub condition: String,
     /// Share of the fast tier, percent.
@@ -116,6 +133,8 @@ pub struct Improvement {
     pub adaptive_share: Option<f64>,
 }
 
+/// Condition B, published: share of requests on a share of the pages (figure 3).
+pub(crate) const LOCALITY_OF_B: [(f64, f64); 3] = [(0.1, 0.63), (0.2, 0.84), (0.3, 0.95)];
 /// Total over L = 24 h, published for condition A: (fast tier, method, value).
 const TOTALS: [(u8, Method, f64); 2] = [
     (30, Method::Existing(1), 1.29),
@@ -129,73 +148,93 @@ const MOVEMENTS: [(u8, Method, f64); 2] = [
 
 impl Figures {
     pub(super) fn new(setup: &Setup, grid: &Grid) -> Self {
-        let cells = setup.conditions.iter();
+        // A does not depend on the construction.
+        let base = grid.view(Choice::of(Construction::Jitter));
+        let improvements = |construction: Construction| {
+            let view = grid.view(Choice::of(construction));
+            let names = setup.conditions.iter();
+            let names = names.filter(move |n| construction == Construction::Jitter || *n != "A");
+            names.flat_map(move |name| {
+                FAST_SHARES.map(|share| improvement(view, construction, name, share))
+            })
+        };
         Self {
-            fig3: localities(),
-            fig4_to_7: on_a(grid),
+            fig3: localities(grid),
+            fig4_to_7: on_a(base),
             other_stand_ins: super::setup::OTHER_STAND_INS
                 .iter()
-                .flat_map(|name| [5, 10, 30].map(|share| headline(grid, name, share)))
+                .flat_map(|name| [5, 10, 30].map(|share| headline(base, name, share)))
                 .collect(),
-            fig8_and_9: cells
-                .flat_map(|name| FAST_SHARES.map(|share| improvement(grid, name, share)))
-                .collect(),
+            fig8_and_9: CONSTRUCTIONS.into_iter().flat_map(improvements).collect(),
         }
     }
 }
 
-fn localities() -> Vec<Locality> {
+fn localities(grid: &Grid) -> Vec<Locality> {
+    let base = grid.view(Choice::of(Construction::Jitter));
     let of = |letter: char| {
-        let Some(Condition::Slice(slice)) = condition(&format!("{letter}-not-move")) else {
+        let name = format!("{letter}-not-move");
+        let Some(Condition::Slice(slice)) = condition(&name) else {
             unreachable!("B to G are slices");
         };
-        let published = |x: u32| match (letter, x) {
-            ('B', 10) => Some(0.63),
-            ('B', 20) => Some(0.84),
-            ('B', 30) => Some(0.95),
-            _ => None,
+        let published = |x: u32| {
+            let mut found = LOCALITY_OF_B.iter();
+            let found = found.find(|p| letter == 'B' && (100.0 * p.0).round() as u32 == x);
+            found.map(|p| p.1)
         };
         let point = |x: u32| {
             let share = f64::from(x) / 100.0;
             (share, cumulative_share(slice.k, share), published(x))
         };
+        let generated = |construction| {
+            let seeds = grid.view(Choice::of(construction)).at(&name, 30);
+            let of = |i: usize| quantity(&seeds, |a| a.result.locality[i]);
+            let of_day = |i: usize| quantity(&seeds, |a| a.result.locality_of_day[i]);
+            Generated {
+                construction,
+                all_days: [0, 1, 2].map(of),
+                one_day: [0, 1, 2].map(of_day),
+            }
+        };
         Locality {
             condition: letter,
             k: slice.k,
             points: (0..=100).step_by(5).map(point).collect(),
+            generated: CONSTRUCTIONS.map(generated).into(),
         }
     };
-    ('B'..='G').map(of).collect()
+    let run = |l: &char| base.has(&format!("{l}-not-move"));
+    ('B'..='G').filter(run).map(of).collect()
 }
 
-fn on_a(grid: &Grid) -> Vec<OnA> {
+fn on_a(view: View<'_>) -> Vec<OnA> {
     let find = |table: &[(u8, Method, f64)], share: u8, method: Method| {
         let found = table.iter().find(|t| t.0 == share && t.1 == method);
         found.map(|t| t.2)
     };
     let day = Method::Existing(24);
     let row = |share: u8, method: Method| {
-        let seeds = grid.at("A", share);
+        let seeds = view.at("A", share);
         OnA {
             fast_share_percent: share,
             method,
             name: method.name(),
-            total_over_24h: Value::of_ratio(&seeds, |a| a.total(method) / a.total(day)),
+            total_over_24h: ratio(&seeds, |a| a.total(method) / a.total(day)),
             total_over_24h_published: find(&TOTALS, share, method),
-            total_subtracted_over_24h: Value::of(&seeds, |a| {
+            total_subtracted_over_24h: quantity(&seeds, |a| {
                 a.cell(method).total_subtracted / a.cell(day).total_subtracted
             }),
-            total_of_sums_over_24h: Value::of_ratio(&seeds, |a| {
+            total_of_sums_over_24h: ratio(&seeds, |a| {
                 a.cell(method).total_of_sums / a.cell(day).total_of_sums
             }),
-            storage_over_24h: Value::of_ratio(&seeds, |a| {
+            storage_over_24h: ratio(&seeds, |a| {
                 a.cell(method).score.storage / a.cell(day).score.storage
             }),
-            movement: Value::of(&seeds, |a| a.cell(method).score.movement),
+            movement: quantity(&seeds, |a| a.cell(method).score.movement),
             movement_published: find(&MOVEMENTS, share, method),
-            fast_share: Value::of(&seeds, |a| a.cell(method).score.fast_share),
-            distinct_moved: Value::of(&seeds, |a| f64::from(a.cell(method).score.distinct_moved)),
-            moved_gib: Value::of(&seeds, |a| {
+            fast_share: quantity(&seeds, |a| a.cell(method).score.fast_share),
+            distinct_moved: quantity(&seeds, |a| f64::from(a.cell(method).score.distinct_moved)),
+            moved_gib: quantity(&seeds, |a| {
                 a.cell(method).score.bytes_moved as f64 / (1u64 << 30) as f64
             }),
         }
@@ -207,50 +246,42 @@ fn on_a(grid: &Grid) -> Vec<OnA> {
         .collect()
 }
 
-fn headline(grid: &Grid, name: &str, share: u8) -> Headline {
-    let at = grid.at(name, share)[0];
+fn headline(view: View<'_>, name: &str, share: u8) -> Headline {
+    let seeds = view.at(name, share);
     let (l1, l24) = (Method::Existing(1), Method::Existing(24));
     Headline {
         condition: name.into(),
         fast_share_percent: share,
-        l1_over_l24: at.total(l1) / at.total(l24),
-        movement_l1: at.cell(l1).score.movement,
-        proposed_gain: at.best_proposed().1 / at.best_existing().1 - 1.0,
-        adaptive_gain: at.total(Method::Adaptive) / at.best_fixed().1 - 1.0,
+        l1_over_l24: ratio(&seeds, |a| a.total(l1) / a.total(l24)),
+        movement_l1: quantity(&seeds, |a| a.cell(l1).score.movement),
+        proposed_gain: gain(&seeds, |a| a.gain()),
+        adaptive_gain: gain(&seeds, |a| a.total(Method::Adaptive) / a.best_fixed().1),
     }
 }
 
 /// A ratio less one.
 fn gain(seeds: &[At<'_>], of: impl Fn(&At<'_>) -> f64) -> Value {
-    let ratio = Value::of_ratio(seeds, of);
-    Value {
-        mean: ratio.mean - 1.0,
-        interval: ratio.interval.map(|i| crate::Interval {
-            mean: i.mean - 1.0,
-            ci95_low: i.ci95_low - 1.0,
-            ci95_high: i.ci95_high - 1.0,
-            n: i.n,
-        }),
-    }
+    ratio(seeds, of).map(|r| r - 1.0)
 }
 
-fn improvement(grid: &Grid, name: &str, share: u8) -> Improvement {
-    let seeds = grid.at(name, share);
+fn improvement(view: View<'_>, construction: Construction, name: &str, share: u8) -> Improvement {
+    let seeds = view.at(name, share);
+    // Those that are not the paper's are run with the first seed.
+    let first = &seeds[..1];
     let with_gain = |method: Method| {
         (
-            Value::of(&seeds, |a| a.total(method)),
-            gain(&seeds, |a| a.total(method) / a.best_fixed().1),
+            quantity(first, |a| a.total(method)),
+            gain(first, |a| a.total(method) / a.best_fixed().1),
         )
     };
-    let movement = |of: fn(&At<'_>) -> Method| Value::of(&seeds, |a| a.cell(of(a)).score.movement);
+    let movement = |of: fn(&At<'_>) -> Method| quantity(first, |a| a.cell(of(a)).score.movement);
     Improvement {
+        construction,
         condition: name.into(),
         fast_share_percent: share,
-        storage_gain: gain(&seeds, |a| {
-            a.best(proposed, storage).1 / a.best(existing, storage).1
-        }),
-        total_gain: gain(&seeds, |a| a.best_proposed().1 / a.best_existing().1),
-        total_gain_subtracted: Value::of(&seeds, |a| {
+        storage_gain: gain(&seeds, |a| a.storage_gain()),
+        total_gain: gain(&seeds, |a| a.gain()),
+        total_gain_subtracted: quantity(&seeds, |a| {
             let by = |c: &super::job::CellScore| c.total_subtracted;
             a.best(proposed, by).1 / a.best(existing, by).1 - 1.0
         }),
@@ -259,11 +290,11 @@ fn improvement(grid: &Grid, name: &str, share: u8) -> Improvement {
         }),
         best_existing: (
             seeds[0].best_existing().0.name(),
-            Value::of(&seeds, |a| a.best_existing().1),
+            quantity(&seeds, |a| a.best_existing().1),
         ),
         best_proposed: (
             seeds[0].best_proposed().0.name(),
-            Value::of(&seeds, |a| a.best_proposed().1),
+            quantity(&seeds, |a| a.best_proposed().1),
         ),
         adaptive: with_gain(Method::Adaptive),
         adaptive_without_recurrence: with_gain(Method::AdaptiveWithoutRecurrence),
@@ -271,8 +302,8 @@ fn improvement(grid: &Grid, name: &str, share: u8) -> Improvement {
         aged_frequency: with_gain(Method::AgedFrequency),
         clairvoyant_net: with_gain(Method::ClairvoyantNet),
         fast_share_of_bound: (
-            Value::of(&seeds, |a| a.cell(Method::Adaptive).score.fast_share),
-            Value::of(&seeds, |a| a.cell(Method::ClairvoyantHits).score.fast_share),
+            quantity(first, |a| a.cell(Method::Adaptive).score.fast_share),
+            quantity(first, |a| a.cell(Method::ClairvoyantHits).score.fast_share),
         ),
         movement: (
             movement(|_| Method::Adaptive),

@@ -1,8 +1,11 @@
-//! Everything that was run, to be asked by condition, share of the fast tier and method.
+//! Everything that was run, to be asked by reading, condition, share of the fast tier and method.
 
+use trace::conditions::Construction;
+
+use super::choice::Choice;
 use super::job::{CellScore, JobResult, Purpose};
 use super::method::Method;
-use crate::Interval;
+use crate::claim::Value;
 
 /// What all jobs gave.
 #[derive(Debug, Clone)]
@@ -10,11 +13,19 @@ pub struct Grid {
     results: Vec<JobResult>,
 }
 
+/// The grid in one reading.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    grid: &'a Grid,
+    choice: Choice,
+}
+
 /// A cell of the paper's grid, for one seed.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
-    result: &'a JobResult,
+    pub(crate) result: &'a JobResult,
     share: u8,
+    movement_kib: u64,
 }
 
 impl Grid {
@@ -34,22 +45,59 @@ impl Grid {
         found.expect("the setup has such a job")
     }
 
+    /// In one reading.
+    pub(crate) fn view(&self, choice: Choice) -> View<'_> {
+        View { grid: self, choice }
+    }
+}
+
+impl<'a> View<'a> {
+    /// Whether a condition was run.
+    pub(crate) fn has(&self, condition: &str) -> bool {
+        let mut results = self.grid.results.iter();
+        results.any(|r| r.condition == condition)
+    }
+
     /// A condition at a share of the fast tier, seed by seed.
-    pub(crate) fn at(&self, condition: &str, share: u8) -> Vec<At<'_>> {
-        let results = self.results.iter();
-        let found: Vec<At<'_>> = results
-            .filter(|r| r.purpose == Purpose::Grid && r.condition == condition)
-            .map(|result| At { result, share })
+    pub(crate) fn at(&self, condition: &str, share: u8) -> Vec<At<'a>> {
+        let purpose = Purpose::of(condition, self.choice.construction);
+        let results = self.grid.results.iter();
+        let found: Vec<At<'a>> = results
+            .filter(|r| r.purpose == purpose && r.condition == condition)
+            .map(|result| At {
+                result,
+                share,
+                movement_kib: self.choice.movement_kib,
+            })
             .collect();
         assert!(!found.is_empty(), "no condition {condition} in the grid");
         found
     }
 }
 
+impl Purpose {
+    /// What a condition is run for in the grid of a construction: A is the same in all.
+    pub(crate) fn of(condition: &str, construction: Construction) -> Self {
+        match condition.contains('-') {
+            true => Self::Grid(construction),
+            false => Self::Grid(Construction::Jitter),
+        }
+    }
+}
+
 impl At<'_> {
+    /// The same seed at another share of the fast tier.
+    pub(crate) fn at_share(&self, share: u8) -> Self {
+        Self { share, ..*self }
+    }
+
     pub(crate) fn cell(&self, method: Method) -> &CellScore {
         let cells = self.result.cells.iter();
-        let mut found = cells.filter(|c| c.fast_share_percent == self.share && c.method == method);
+        let mut found = cells.filter(|c| {
+            c.fast_share_percent == self.share
+                && c.movement_kib == self.movement_kib
+                && c.method == method
+        });
         found.next().expect("every method is in the grid")
     }
 
@@ -78,6 +126,16 @@ impl At<'_> {
     pub(crate) fn best_fixed(&self) -> (Method, f64) {
         self.best(|m| m.is_fixed(), total)
     }
+
+    /// Best proposed over best existing total performance.
+    pub(crate) fn gain(&self) -> f64 {
+        self.best_proposed().1 / self.best_existing().1
+    }
+
+    /// The same of storage performance.
+    pub(crate) fn storage_gain(&self) -> f64 {
+        self.best(proposed, storage).1 / self.best(existing, storage).1
+    }
 }
 
 pub(crate) fn existing(method: &Method) -> bool {
@@ -96,37 +154,12 @@ pub(crate) fn storage(cell: &CellScore) -> f64 {
     cell.score.storage
 }
 
-/// A value with its interval where there are several seeds, and without where there is one.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Value {
-    /// Mean over seeds; of ratios the geometric one.
-    pub mean: f64,
-    /// Its interval, where there are several seeds.
-    pub interval: Option<Interval>,
+/// A plain quantity over the seeds.
+pub(crate) fn quantity<T>(seeds: &[T], of: impl Fn(&T) -> f64) -> Value {
+    Value::over(seeds, |t| Some(of(t))).expect("there are seeds, and every one has a value")
 }
 
-impl Value {
-    /// Of a plain quantity.
-    pub(crate) fn of(seeds: &[At<'_>], of: impl Fn(&At<'_>) -> f64) -> Self {
-        let values: Vec<f64> = seeds.iter().map(of).collect();
-        Self {
-            mean: values.iter().sum::<f64>() / values.len() as f64,
-            interval: Interval::of(&values),
-        }
-    }
-
-    /// Of a ratio: the interval is that of its logarithms.
-    pub(crate) fn of_ratio(seeds: &[At<'_>], of: impl Fn(&At<'_>) -> f64) -> Self {
-        let logs = Self::of(seeds, |a| libm::log(of(a)));
-        let back = |v: f64| libm::exp(v);
-        Self {
-            mean: back(logs.mean),
-            interval: logs.interval.map(|i| Interval {
-                mean: back(i.mean),
-                ci95_low: back(i.ci95_low),
-                ci95_high: back(i.ci95_high),
-                n: i.n,
-            }),
-        }
-    }
+/// A ratio over the seeds.
+pub(crate) fn ratio<T>(seeds: &[T], of: impl Fn(&T) -> f64) -> Value {
+    Value::of_ratios(seeds, |t| Some(of(t))).expect("there are seeds, and ratios are positive")
 }

@@ -2,11 +2,13 @@
 
 use config::scenario::{Aggregation, MovementReading};
 use planner::extents::Terms;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::counting::{Cell, CellSpec, Counted, Formula, Score, evaluate};
-use trace::conditions::{Condition, condition};
+use trace::conditions::{Condition, Construction, condition};
 use units::{Bytes, Nanos};
 
+use super::choice::MOVEMENT_KIB_READ;
+use super::figures::LOCALITY_OF_B;
 use super::method::Method;
 use super::setup::FAST_SHARES;
 
@@ -18,19 +20,19 @@ pub(crate) const MOVEMENT_KIB: [u64; 8] = [8, 16, 32, 64, 128, 256, 512, 1024];
 pub(crate) const MOVEMENT_KIB_DEFAULT: u64 = 128;
 
 /// What a job is for.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
-    /// All methods and all shares of the fast tier.
-    Grid,
+    /// All methods and all shares of the fast tier, the condition built like this.
+    Grid(Construction),
     /// At 30 %, at every size of a movement I/O.
     MovementSize,
     /// All methods at 30 % on a variant of a condition.
     Variant(String),
 }
 
-/// A condition with a seed.
-#[derive(Debug, Clone, PartialEq)]
+/// A condition with a seed. What it gives depends on nothing else.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Job {
     /// What it is for.
     pub purpose: Purpose,
@@ -42,10 +44,22 @@ pub struct Job {
     pub seed: u64,
     /// Its length.
     pub days: u32,
+    /// Which methods.
+    pub compared: Compared,
+}
+
+/// Which methods are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compared {
+    /// All of the comparison.
+    All,
+    /// The paper's only.
+    Published,
 }
 
 /// The scores of one cell.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CellScore {
     /// Share of the fast tier, percent.
     pub fast_share_percent: u8,
@@ -62,7 +76,7 @@ pub struct CellScore {
 }
 
 /// What came of a job.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobResult {
     /// What it was for.
     pub purpose: Purpose,
@@ -72,6 +86,10 @@ pub struct JobResult {
     pub seed: u64,
     /// Requests that count.
     pub requests: u64,
+    /// Share of them on the hottest 10, 20 and 30 % of the pages, all days together.
+    pub locality: [f64; 3],
+    /// The same of one day; the mean over the days.
+    pub locality_of_day: [f64; 3],
     /// All cells.
     pub cells: Vec<CellScore>,
 }
@@ -82,19 +100,30 @@ impl Job {
     /// # Panics
     /// Where there is no such condition.
     pub(crate) fn named(purpose: Purpose, name: &str, seed: u64, days: u32) -> Self {
+        let found = condition(name).expect("the setup names conditions that there are");
+        let condition = match &purpose {
+            Purpose::Grid(construction) => found.constructed(*construction),
+            Purpose::MovementSize | Purpose::Variant(_) => found,
+        };
         Self {
             purpose,
-            condition: condition(name).expect("the setup names conditions that there are"),
+            condition,
             name: name.into(),
             seed,
             days,
+            compared: Compared::All,
         }
     }
 
+    /// Shares of the fast tier, sizes of a movement I/O that methods are told, and methods.
     fn cells(&self) -> Vec<(u8, u64, Method)> {
-        let all = |share: u8, kib: u64| Method::all().into_iter().map(move |m| (share, kib, m));
+        let methods = match self.compared {
+            Compared::All => Method::all(),
+            Compared::Published => Method::published(),
+        };
+        let all = |share: u8, kib: u64| methods.iter().map(move |m| (share, kib, *m));
         match &self.purpose {
-            Purpose::Grid => FAST_SHARES
+            Purpose::Grid(_) => FAST_SHARES
                 .iter()
                 .flat_map(|share| all(*share, MOVEMENT_KIB_DEFAULT))
                 .collect(),
@@ -103,15 +132,19 @@ impl Job {
         }
     }
 
+    /// Sizes of a movement I/O that a cell is scored with: the paper's methods do the same whatever it is.
+    fn sizes(&self, kib: u64, method: Method) -> Vec<u64> {
+        match (&self.purpose, method.is_fixed()) {
+            (Purpose::Grid(_), true) => MOVEMENT_KIB_READ.into(),
+            _ => vec![kib],
+        }
+    }
+
     /// Generates the load and evaluates everything on it.
     pub fn run(&self) -> JobResult {
         let extents = self.condition.pages();
         let specs = self.cells();
         let count_from = Nanos(48 * HOUR.0);
-        let terms = |kib: u64| Terms {
-            movement_io: Bytes(kib << 10),
-            ..Terms::default()
-        };
         let mut cells: Vec<Box<dyn Cell>> = specs
             .iter()
             .map(|(share, kib, method)| {
@@ -124,33 +157,92 @@ impl Job {
             })
             .collect();
         let mut hours = self.condition.hours(self.seed);
-        let heats = (0..self.days * HOURS_PER_DAY).map(|_| hours.advance().counts.clone());
+        let mut locality = Locality::new(extents);
+        let heats = (0..self.days * HOURS_PER_DAY).map(|at| {
+            let counts = hours.advance().counts.clone();
+            locality.hour(at, &counts);
+            counts
+        });
         evaluate(HOUR, heats, &mut cells);
         let counted: Vec<Counted> = cells.into_iter().map(Cell::finish).collect();
         let counting = counted[0].intervals.iter().skip(48);
+        let scored = specs.into_iter().zip(&counted).flat_map(|(spec, counted)| {
+            let (share, kib, method) = spec;
+            let sizes = self.sizes(kib, method).into_iter();
+            sizes.map(move |kib| cell_score(share, kib, method, counted))
+        });
         JobResult {
             purpose: self.purpose.clone(),
             condition: self.name.clone(),
             seed: self.seed,
             requests: counting.map(|i| i.requests).sum(),
-            cells: specs
-                .into_iter()
-                .zip(&counted)
-                .map(|((share, kib, method), counted)| {
-                    cell_score(share, kib, method, counted, Formula::hourly(terms(kib)))
-                })
-                .collect(),
+            cells: scored.collect(),
+            locality: shares(&locality.all),
+            locality_of_day: locality.of_day(),
         }
     }
 }
 
-fn cell_score(
-    share: u8,
-    kib: u64,
-    method: Method,
-    counted: &Counted,
-    formula: Formula,
-) -> CellScore {
+/// How requests lie on the pages, of the days that count.
+struct Locality {
+    all: Vec<u64>,
+    day: Vec<u64>,
+    days: Vec<[f64; 3]>,
+}
+
+impl Locality {
+    fn new(pages: u32) -> Self {
+        let none = vec![0; pages as usize];
+        Self {
+            all: none.clone(),
+            day: none,
+            days: vec![],
+        }
+    }
+
+    fn hour(&mut self, at: u32, counts: &[(u32, u32)]) {
+        if at < 48 {
+            return;
+        }
+        for (page, n) in counts {
+            self.day[*page as usize] += u64::from(*n);
+            self.all[*page as usize] += u64::from(*n);
+        }
+        if (at + 1).is_multiple_of(HOURS_PER_DAY) {
+            self.days.push(shares(&self.day));
+            self.day.fill(0);
+        }
+    }
+
+    fn of_day(&self) -> [f64; 3] {
+        let mean = |i: usize| {
+            let sum: f64 = self.days.iter().map(|d| d[i]).sum();
+            sum / self.days.len() as f64
+        };
+        [mean(0), mean(1), mean(2)]
+    }
+}
+
+/// Share of requests on the hottest pages, at each share of them that is published.
+fn shares(of_page: &[u64]) -> [f64; 3] {
+    let mut sorted = of_page.to_vec();
+    sorted.sort_unstable_by(|a, b| b.cmp(a));
+    let all: u64 = sorted.iter().sum();
+    LOCALITY_OF_B.map(|(x, _)| {
+        let hottest = (x * sorted.len() as f64).round() as usize;
+        sorted[..hottest].iter().sum::<u64>() as f64 / all as f64
+    })
+}
+
+fn terms(kib: u64) -> Terms {
+    Terms {
+        movement_io: Bytes(kib << 10),
+        ..Terms::default()
+    }
+}
+
+fn cell_score(share: u8, kib: u64, method: Method, counted: &Counted) -> CellScore {
+    let formula = Formula::hourly(terms(kib));
     let with = |formula: Formula| formula.score(counted).expect("every hour has requests");
     let subtracted = Formula {
         reading: MovementReading::Subtract,

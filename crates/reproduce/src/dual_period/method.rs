@@ -5,7 +5,7 @@ use planner::extents::{
     DualPeriod, DualPeriodConfig, ExtentPolicy, Foresight, MovingAverages, Period, PeriodConfig,
     Recurrence,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::counting::{Cell, CellSpec, PolicyCell};
 use units::Nanos;
 
@@ -15,7 +15,7 @@ pub(crate) const PERIODS: [u8; 5] = [1, 3, 6, 12, 24];
 pub(crate) const SHARES: [u8; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];
 
 /// A method with its parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// The existing method with L hours.

@@ -1,17 +1,20 @@
 //! Everything that the reproduction found, as plain data.
 
 use serde::Serialize;
+use trace::conditions::Construction;
 
-use super::claims::{Claim, claims};
+use super::choice::{CONSTRUCTIONS, Choice};
+use super::claims::claims;
 use super::figures::Figures;
 use super::grid::Grid;
 use super::job::JobResult;
 use super::queueing::{Queueing, QueueingCell, QueueingSetup};
 use super::sensitivity::Sensitivity;
 use super::setup::Setup;
+use crate::claim::{Claim, Reading, Tally, joined};
 
 /// Name and version of the layout.
-pub const SCHEMA: &str = "terrace.reproduce.dual-period/1";
+pub const SCHEMA: &str = "terrace.reproduce.dual-period/2";
 
 /// The outcome.
 #[derive(Debug, Clone, Serialize)]
@@ -24,8 +27,12 @@ pub struct Outcome {
     pub setup: Setup,
     /// Requests that the results rest on.
     pub requests: u64,
-    /// Claims, `published` beside `ours`.
-    pub scorecard: Vec<Claim>,
+    /// How the paper was read.
+    pub readings: Vec<Reading>,
+    /// How many claims stand how.
+    pub tally: Tally,
+    /// Claims, `published` beside `ours`, reading by reading.
+    pub claims: Vec<Claim>,
     /// The numbers of the figures.
     pub figures: Figures,
     /// How `adaptive-period` and the comparators did over all conditions and shares of the fast tier.
@@ -41,6 +48,8 @@ pub struct Outcome {
 /// One method against the best of the paper's in each cell of the grid.
 #[derive(Debug, Clone, Serialize)]
 pub struct Standing {
+    /// How conditions B to G are built.
+    pub construction: Construction,
     /// The method.
     pub method: String,
     /// Cells of the grid: conditions times shares of the fast tier.
@@ -68,13 +77,23 @@ impl Outcome {
         queueing: Option<(QueueingSetup, Vec<QueueingCell>)>,
     ) -> Self {
         let grid = Grid::new(results);
+        let found: Vec<_> = Choice::all()
+            .into_iter()
+            .map(|choice| (choice.reading(), claims(grid.view(choice))))
+            .collect();
+        let claims = joined(&found);
         Self {
             schema: SCHEMA,
             version: version.into(),
             requests: grid.requests(),
-            scorecard: claims(&grid),
+            tally: Tally::new(&claims),
+            claims,
+            readings: found.into_iter().map(|(reading, _)| reading).collect(),
             figures: Figures::new(&setup, &grid),
-            standings: standings(&setup, &grid),
+            standings: CONSTRUCTIONS
+                .into_iter()
+                .flat_map(|construction| standings(&setup, &grid, construction))
+                .collect(),
             sensitivity: Sensitivity::new(&grid),
             queueing: queueing.map(|(setup, cells)| Queueing::new(setup, cells, &grid)),
             assumptions: setup.assumptions(),
@@ -83,13 +102,14 @@ impl Outcome {
     }
 }
 
-/// Every method over the whole grid, first seed, best first.
-fn standings(setup: &Setup, grid: &Grid) -> Vec<Standing> {
+/// Every method over the whole grid of a construction, first seed, best first.
+fn standings(setup: &Setup, grid: &Grid, construction: Construction) -> Vec<Standing> {
+    let view = grid.view(Choice::of(construction));
     let cells: Vec<_> = setup
         .conditions
         .iter()
         .flat_map(|name| setup.fast_shares.iter().map(move |share| (name, *share)))
-        .map(|(name, share)| (format!("{name} at {share} %"), grid.at(name, share)[0]))
+        .map(|(name, share)| (format!("{name} at {share} %"), view.at(name, share)[0]))
         .collect();
     let mean = |ratios: &[f64]| {
         let logs: f64 = ratios.iter().map(|r| libm::log(*r)).sum();
@@ -108,6 +128,7 @@ fn standings(setup: &Setup, grid: &Grid) -> Vec<Standing> {
         let worst = fixed.iter().zip(&cells).min_by(|a, b| a.0.total_cmp(b.0));
         let beats = |ratios: &[f64]| ratios.iter().filter(|r| **r > 1.0).count();
         Standing {
+            construction,
             method: method.name(),
             cells: cells.len(),
             beats_best_fixed: beats(&fixed),

@@ -6,14 +6,15 @@
 use std::fmt::Write as _;
 
 use planner::extents::{AdaptivePeriodConfig, DualPeriodConfig};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::{GroupKind, RunOptions, ScenarioFile};
 use thiserror::Error;
-use trace::conditions::PAGES;
+use trace::conditions::{Construction, PAGES};
 
 use super::Method;
+use super::choice::Choice;
 use super::grid::Grid;
-use super::setup::SEEDED;
+use super::setup::SOME;
 
 /// Shares of the fast tier, percent.
 const SHARES: [u8; 2] = [10, 30];
@@ -57,7 +58,7 @@ pub struct QueueingDays {
 }
 
 /// One cell to run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QueueingJob {
     setup: QueueingSetup,
     condition: &'static str,
@@ -66,7 +67,7 @@ pub struct QueueingJob {
 }
 
 /// A cell in the queueing simulation: a condition at a share of the fast tier under one method.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct QueueingCell {
     /// The condition.
     pub condition: String,
@@ -133,7 +134,7 @@ impl QueueingSetup {
     /// Conditions A, B, D and G, the last three with cycles of 1 h and 6 h and without one, at fast tiers of 10 and 30 %.
     pub fn jobs(&self) -> Vec<QueueingJob> {
         let mut jobs = Vec::new();
-        for condition in SEEDED {
+        for condition in SOME {
             for share in SHARES {
                 jobs.extend(METHODS.map(|method| QueueingJob {
                     setup: self.clone(),
@@ -152,7 +153,7 @@ impl QueueingSetup {
             format!("The slow tier is one device of {SLOW_IOPS} requests/s and 6 ms, the fast one of {RATIO} times as many in a {RATIO}th of the time, reads and writes alike: the paper's ratio of I/O performance for service times. Neither is published; the absolute latencies are ours, and only their order and ratios are results."),
             format!("The fast tier holds exactly as many pages as in the evaluation by counting, and has 5 % more space, through which pages are exchanged. It begins empty."),
             format!("Pages of 10 MiB (the paper: 10 MB) are dealt to {VOLUMES} volumes in turn; one move at a time copies {COPY_MIB_PER_S} MiB/s at most in pieces of 128 KiB, each of which the devices serve like a guest's request."),
-            "Requests are drawn anew from the rates of each hour, 8 KiB, half of them reads. The device model does not tell sequential from random requests.".into(),
+            "Conditions B to G with independent jitter; the evaluation by counting beside them has the same. Requests are drawn anew from the rates of each hour, 8 KiB, half of them reads. The device model does not tell sequential from random requests.".into(),
             format!("{} days, of which the first {WARMUP_DAYS} do not count; one seed. The evaluation by counting is of its own length.", self.days),
         ]
     }
@@ -268,8 +269,9 @@ fn parameters(method: Method) -> String {
 impl Queueing {
     /// The cells of all jobs, beside what counting says of them.
     pub(crate) fn new(setup: QueueingSetup, mut cells: Vec<QueueingCell>, grid: &Grid) -> Self {
+        let view = grid.view(Choice::of(Construction::Jitter));
         for cell in &mut cells {
-            let at = grid.at(&cell.condition, cell.fast_share_percent);
+            let at = view.at(&cell.condition, cell.fast_share_percent);
             let method = METHODS.into_iter().find(|m| m.name() == cell.method);
             let method = method.expect("cells are of these methods");
             cell.total_by_counting = at[0].total(method);

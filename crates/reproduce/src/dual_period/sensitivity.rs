@@ -5,7 +5,7 @@ use serde::Serialize;
 use trace::conditions::{Condition, Cycle, Layouts, Slice, SliceRepeat, StandIn};
 
 use super::grid::Grid;
-use super::job::{Job, MOVEMENT_KIB, Purpose};
+use super::job::{Compared, Job, MOVEMENT_KIB, Purpose};
 use super::method::Method;
 
 /// Recurring shares of the stand-in for A. With the lowest the dual-period method has nothing to remember.
@@ -111,6 +111,7 @@ pub(super) fn jobs(seed: u64, days: u32) -> Vec<Job> {
             condition,
             seed,
             days,
+            compared: Compared::All,
         });
     };
     for share in RECURRING {

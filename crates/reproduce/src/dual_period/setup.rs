@@ -4,14 +4,18 @@ use serde::Serialize;
 use thiserror::Error;
 use trace::conditions::condition_names;
 
-use super::job::{Job, Purpose};
+use super::choice::CONSTRUCTIONS;
+use super::job::{Compared, Job, Purpose};
 use super::sensitivity;
 
 /// Shares of the fast tier, percent of the capacity (published).
 pub(crate) const FAST_SHARES: [u8; 6] = [5, 10, 15, 20, 25, 30];
 
-/// Conditions that are run with every seed; the others with the first one.
-pub(crate) const SEEDED: [&str; 10] = [
+/// Two more stand-ins for condition A, first seed.
+pub(crate) const OTHER_STAND_INS: [&str; 2] = ["A2", "A3"];
+
+/// Conditions of a quick look.
+pub(crate) const SOME: [&str; 10] = [
     "A",
     "B-1h",
     "B-6h",
@@ -23,8 +27,15 @@ pub(crate) const SEEDED: [&str; 10] = [
     "G-6h",
     "G-not-move",
 ];
-/// Two more stand-ins for condition A, first seed.
-pub(crate) const OTHER_STAND_INS: [&str; 2] = ["A2", "A3"];
+
+/// Which conditions are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conditions {
+    /// All 31.
+    All,
+    /// A, and three of B to G with three of five cycles.
+    Some,
+}
 
 /// Days of which the first two do not count.
 const DAYS_MIN: u32 = 4;
@@ -38,10 +49,8 @@ pub struct Setup {
     pub days: u32,
     /// Shares of the fast tier, percent.
     pub fast_shares: Vec<u8>,
-    /// All conditions, run with the first seed.
+    /// Conditions.
     pub conditions: Vec<String>,
-    /// Those that are run with all seeds.
-    pub seeded: Vec<&'static str>,
 }
 
 /// What makes no sense.
@@ -57,7 +66,15 @@ pub enum SetupError {
 
 impl Setup {
     /// From the first seed on, `seeds` of them.
-    pub fn new(seeds: u64, first: u64, days: u32) -> Result<Self, SetupError> {
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn new(
+        seeds: u64,
+        first: u64,
+        days: u32,
+        conditions: Conditions,
+    ) -> Result<Self, SetupError> {
         if seeds < 2 {
             return Err(SetupError::Seeds(seeds));
         }
@@ -68,30 +85,38 @@ impl Setup {
             seeds: (first..first + seeds).collect(),
             days,
             fast_shares: FAST_SHARES.into(),
-            conditions: condition_names(),
-            seeded: SEEDED.into(),
+            conditions: match conditions {
+                Conditions::All => condition_names(),
+                Conditions::Some => SOME.map(String::from).into(),
+            },
         })
     }
 
-    /// Everything to be run, the longest first. They share nothing.
+    /// Everything to be run, seed by seed. They share nothing.
     pub fn jobs(&self) -> Vec<Job> {
-        let first = self.seeds[0];
+        let (first, days) = (self.seeds[0], self.days);
         let mut jobs: Vec<Job> = Vec::new();
-        let mut add = |purpose: Purpose, condition: &str, seed: u64| {
-            jobs.push(Job::named(purpose, condition, seed, self.days));
-        };
-        for name in &self.conditions {
-            let seeds = if SEEDED.contains(&name.as_str()) {
-                &self.seeds[..]
-            } else {
-                &self.seeds[..1]
-            };
-            seeds.iter().for_each(|s| add(Purpose::Grid, name, *s));
+        for seed in &self.seeds {
+            for name in self
+                .conditions
+                .iter()
+                .map(String::as_str)
+                .chain(OTHER_STAND_INS)
+            {
+                let mut purposes = CONSTRUCTIONS.map(|c| Purpose::of(name, c)).to_vec();
+                purposes.dedup();
+                let compared = match name.contains('-') && *seed != first {
+                    true => Compared::Published,
+                    false => Compared::All,
+                };
+                let named = |purpose| Job {
+                    compared,
+                    ..Job::named(purpose, name, *seed, days)
+                };
+                jobs.extend(purposes.into_iter().map(named));
+            }
         }
-        for name in OTHER_STAND_INS {
-            add(Purpose::Grid, name, first);
-        }
-        jobs.extend(sensitivity::jobs(first, self.days));
+        jobs.extend(sensitivity::jobs(first, days));
         jobs
     }
 
@@ -99,12 +124,14 @@ impl Setup {
     pub fn assumptions(&self) -> Vec<String> {
         [
             "cello99 is not to be had: condition A is a generator whose parameters were selected, out of 520 random draws, for results near the paper's; agreement on A is a calibration and no confirmation.",
-            "Size of a movement I/O: 128 KiB; each extent moved is read and written, up and down. 8 KiB, the size of the paper's application I/O, would make M of a stationary load about 200 %, which cannot be meant.",
+            "Size of a movement I/O: 128 KiB in figures, 64 and 256 KiB in other readings; each extent moved is read and written, up and down. 8 KiB, the size of the paper's application I/O, would make M of a stationary load about 200 %, which cannot be meant.",
             "Total = P / (1 + M); the paper's \"P − M %\" subtracts a percentage from IOPS. P · (1 − M) is reported beside it.",
             "Movement is charged to the hour that follows the decision; the first 48 hours do not count.",
             "Locality of C to G: k = 8.5, 7, 6, 5, 4 (B: k = 10, which gives the published curve).",
             "Areas that move: a random permutation for each part of the day, the same every day; the hottest 5 % of the pages stay.",
-            "Each page's intensity varies log-normally (σ = 0.5) from hour to hour of a day's slice, and from day to day; the three hours are repeated page by page, count by count.",
+            "Cut from A: the stable part has the condition's locality and mean intensity, sessions and bursts are those of the stand-in for A, which runs on in the 21 hours between two slices. Joined slices take eight days of A for one of the condition, which a month of a log does not have.",
+            "Independent jitter: each page's intensity varies log-normally (σ = 0.5) from hour to hour of a day's slice, and from day to day.",
+            "A slice that is repeated is repeated page by page, count by count.",
             "Ties stay where they are, then the lower page; what changes areas does not move.",
             "Which C figures 8 and 9 are drawn for is not said: the best of the nine is taken for each condition, and the best of the five L; C = 20 % is beside it.",
             "\"Four hours\" as the best existing period at 5 and 10 % is no tested period: read 24 hours.",

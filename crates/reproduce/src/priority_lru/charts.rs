@@ -3,13 +3,13 @@
 use report::{Block, Chart, Mark, XyChart, XySeries};
 use sim::cached::GroupResult;
 
-use super::job::{JobResult, Variant};
-use super::outcome::Outcome;
+use super::document::Figures;
+use super::job::{ArrayKind, Run, Variant};
 use super::published::GROUPS;
 
 /// A line over the hours of a run; hours without a value are left out.
 fn line(
-    run: &JobResult,
+    run: &Run,
     label: String,
     style: usize,
     class: usize,
@@ -36,9 +36,14 @@ fn chart(title: String, y: &str, series: Vec<XySeries>) -> Chart {
 }
 
 /// Response times by class under one way to manage the array.
-pub(super) fn responses(outcome: &Outcome, customer: &str, variants: &[Variant]) -> Block {
+pub(super) fn responses(
+    figures: &Figures<'_>,
+    array: ArrayKind,
+    customer: &str,
+    variants: &[Variant],
+) -> Block {
     let charts = variants.iter().filter_map(|v| {
-        let run = outcome.run(customer, *v)?;
+        let (run, _) = figures.run(array, customer, *v)?;
         let lines = (0..3).map(|c| line(run, GROUPS[c].into(), c, c, |g| g.response_mean_ms));
         let title = format!("Response time, {}", v.name());
         Some(chart(title, "ms", lines.collect()))
@@ -47,10 +52,10 @@ pub(super) fn responses(outcome: &Outcome, customer: &str, variants: &[Variant])
 }
 
 /// Share of requests that are satisfied in the cache, two ways, class by class.
-pub(super) fn cached(outcome: &Outcome, customer: &str, variants: [Variant; 2]) -> Block {
+pub(super) fn cached(figures: &Figures<'_>, customer: &str, variants: [Variant; 2]) -> Block {
     let charts = (0..3).map(|class| {
         let lines = variants.iter().enumerate().filter_map(|(style, v)| {
-            let run = outcome.run(customer, *v)?;
+            let (run, _) = figures.run(ArrayKind::Disks, customer, *v)?;
             let percent = |g: &GroupResult| g.cached_share.map(|s| 100.0 * s);
             Some(line(run, v.name().into(), style, class, percent))
         });
@@ -61,10 +66,10 @@ pub(super) fn cached(outcome: &Outcome, customer: &str, variants: [Variant; 2]) 
 }
 
 /// Which devices serve what the high group asks of the back end.
-pub(super) fn devices(outcome: &Outcome, customer: &str, variants: [Variant; 2]) -> Block {
+pub(super) fn devices(figures: &Figures<'_>, customer: &str, variants: [Variant; 2]) -> Block {
     let charts = variants.iter().filter_map(|v| {
-        let run = outcome.run(customer, *v)?;
-        let lines = run.kinds.iter().enumerate().map(|(k, kind)| {
+        let (run, kinds) = figures.run(ArrayKind::Disks, customer, *v)?;
+        let lines = kinds.iter().enumerate().map(|(k, kind)| {
             let percent = |g: &GroupResult| g.device_share[k].map(|s| 100.0 * s);
             line(run, kind.clone(), k, 0, percent)
         });

@@ -6,6 +6,8 @@ use serde::Serialize;
 use sim::cached::{CachedVolume, PAGES_PER_EXTENT, Sequence};
 use units::Bytes;
 
+use super::published::{CUSTOMERS, LRU_MS};
+
 /// Volumes of a customer, as in the paper.
 pub(super) const VOLUMES: usize = 98;
 /// Half hours of a day.
@@ -63,6 +65,26 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// Differs where recordings or intensities do.
+    pub fn fingerprint(&self) -> u64 {
+        let mut print = 0;
+        let mut add = |value: u64| print = algo::mix(print, value);
+        for r in &self.recordings {
+            add(r.role as u64);
+            for (op, offset, length) in &r.requests {
+                add(*op as u64);
+                add(*offset);
+                add(*length);
+            }
+        }
+        for i in &self.intensities {
+            i.rates
+                .iter()
+                .for_each(|rate| add(u64::from(rate.to_bits())));
+        }
+        print
+    }
+
     /// Intensities like those of production disks, for when none were measured: a few volumes do most of the work, days have a course, and
     /// half hours differ by a factor that is log-normal.
     pub fn drawn_intensities(seed: u64) -> Vec<Intensity> {
@@ -95,6 +117,15 @@ pub struct Customer {
     pub load: f64,
     /// Of what is drawn for it.
     pub seed: u64,
+}
+
+impl Customer {
+    /// What the paper prints for it under LRU with the QoS back end, milliseconds: high, medium, low.
+    pub(super) fn published_lru_ms(&self) -> [f64; 3] {
+        let at = CUSTOMERS.iter().position(|c| *c == self.name);
+        let [high, medium, low, _] = LRU_MS[at.expect("a customer of the tables")];
+        [high, medium, low]
+    }
 }
 
 /// The paper's four, as far as it says anything: the second is the one of the figures, the third has nothing to gain from a cache.

@@ -3,48 +3,67 @@
 use report::{Block, Cell, Column, Document, Tone, number, words};
 
 use super::charts;
-use super::claims::{Claim, Expected};
-use super::job::{JobResult, Variant};
-use super::outcome::{Outcome, Table, group};
+use super::job::{ArrayKind, Load, Run, Variant};
+use super::outcome::{Outcome, Table, Tables};
 use super::published::{CUSTOMERS, GROUPS, HOURS};
-use crate::page::{section, verdict_cell};
+use super::view::group;
+use crate::claim::Value;
+use crate::page::{numbers, scorecard, section, value};
+
+const DISKS: ArrayKind = ArrayKind::Disks;
 
 /// As a document of tables and charts.
 pub fn document(outcome: &Outcome) -> Document {
     let two = CUSTOMERS[1];
-    let of_tables = |text: &str, table: &Table| vec![Block::Text(text.into()), rows(table)];
-    let sections = vec![
-        section("scorecard", "Scorecard", scorecard(outcome)),
-        section("table1", "Table I: LRU and Priority-LRU", of_tables("Both with the QoS back end. Means over requests, ms.", &outcome.table_1)),
-        section("table2", "Table II: the regular system and the integrated one", of_tables("Back end without classes and LRU, against both with classes.", &outcome.table_2)),
-        section("methods", "All ways to manage cache and back end", vec![
-            Block::Text("p95 and p99 are over all requests of a customer. Within target: volume-hours whose mean response time is within the class's target.".into()),
-            methods(outcome, &CUSTOMERS),
-            Block::Text(why_not(outcome)),
+    let in_each = |text: &str, of: fn(&Tables) -> &Table| {
+        let mut blocks = vec![Block::Text(text.into())];
+        for tables in &outcome.tables {
+            blocks.push(Block::Text(format!("Reading: {}.", tables.reading)));
+            blocks.push(rows(of(tables)));
+        }
+        blocks
+    };
+    let load = outcome.setup.loads[0];
+    let figures = Figures { outcome, load };
+    let mut sections = scorecard(&outcome.readings, &outcome.claims);
+    sections.extend([
+        section("table1", "Table I: LRU and Priority-LRU", in_each("Both with the QoS back end. Mean response times, ms.", |t| &t.table_1)),
+        section("table2", "Table II: the regular system and the integrated one", in_each("Back end without classes and LRU, against both with classes.", |t| &t.table_2)),
+        section("loads", "Where the classes sit", vec![
+            Block::Text("Mean response times of the first hours under LRU with the QoS back end, ms: as published, as drawn, and as the search for a matched load left them. Distance: root mean square of the logarithms of ours over published.".into()),
+            matchings(outcome),
         ]),
-        section("fig1", "Figs. 1 and 3: response times by hour, customer 2", vec![charts::responses(outcome, two, &[Variant::QosLru, Variant::QosPriorityLru, Variant::Regular])]),
-        section("fig2", "Fig. 2: I/Os satisfied in the cache, customer 2", vec![charts::cached(outcome, two, Variant::FIRST)]),
+        section("methods", "All ways to manage cache and back end", vec![
+            Block::Text("First seed. p50, p95 and p99 are over all requests of a customer. Within target: volume-hours whose mean response time is within the class's target.".into()),
+            methods(outcome, DISKS, &CUSTOMERS),
+            Block::Text(why_not(&figures)),
+        ]),
+        section("fig1", "Figs. 1 and 3: response times by hour, customer 2", vec![charts::responses(&figures, DISKS, two, &[Variant::QosLru, Variant::QosPriorityLru, Variant::Regular])]),
+        section("fig2", "Fig. 2: I/Os satisfied in the cache, customer 2", vec![charts::cached(&figures, two, Variant::FIRST)]),
         section("fig4", "Figs. 4 and 5: the regular system and the integrated one, customer 2", vec![
-            charts::cached(outcome, two, Variant::SECOND),
-            charts::devices(outcome, two, Variant::SECOND),
+            charts::cached(&figures, two, Variant::SECOND),
+            charts::devices(&figures, two, Variant::SECOND),
         ]),
         section("hours", "Single hours of customer 2", vec![
             Block::Text("What the text of the paper says of single hours. Ours are other hours of another customer: they show of what order such hours are, no more.".into()),
-            hours(outcome),
+            hours(&figures),
         ]),
         section("customer3", "Where there is little to gain: customer 3", vec![
-            charts::responses(outcome, CUSTOMERS[2], &Variant::FIRST),
-            charts::cached(outcome, CUSTOMERS[2], Variant::FIRST),
+            charts::responses(&figures, DISKS, CUSTOMERS[2], &Variant::FIRST),
+            charts::cached(&figures, CUSTOMERS[2], Variant::FIRST),
         ]),
         section("flash", "A modern all-flash array", vec![
-            Block::Text("Customer 2's volumes on TLC and QLC drives; targets 0.15, 0.3 and 0.6 ms.".into()),
-            methods(outcome, &["all-flash"]),
+            Block::Text("Customer 2's volumes as drawn on TLC and QLC drives, first seed; targets 0.15, 0.3 and 0.6 ms.".into()),
+            methods(outcome, ArrayKind::Flash, &[two]),
             Block::Text("What this did to the flash. Redundancy and copies of exchanges are written too; years are those until the blocks of the most worn drive have had their cycles, at this rate (the day is compressed to 24 minutes: divide drive writes by real days, not by these).".into()),
             wear(outcome),
-            charts::responses(outcome, "all-flash", &[Variant::QosLru, Variant::QosPriorityLru]),
+            charts::responses(&Figures { load: Load::AsDrawn, ..figures }, ArrayKind::Flash, two, &Variant::FIRST),
         ]),
         section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
-    ];
+        numbers(&outcome.claims),
+    ]);
+    let seeds: Vec<String> = outcome.setup.seeds.iter().map(u64::to_string).collect();
+    let scale = outcome.setup.scale;
     Document {
         title: "Priority-LRU and QoS-aware exchanges (paper 2), repeated".into(),
         facts: vec![
@@ -52,63 +71,81 @@ pub fn document(outcome: &Outcome) -> Document {
             (
                 "hours".into(),
                 format!(
-                    "{}, of which the first two do not count",
-                    outcome.setup.hours
+                    "{} of {} s, of which the first two do not count",
+                    scale.hours, scale.hour_s
                 ),
             ),
             (
                 "requests".into(),
                 format!("{:.2} billion", outcome.requests as f64 / 1e9),
             ),
-            ("seed".into(), outcome.setup.seed.to_string()),
+            ("seeds".into(), seeds.join(", ")),
             ("terrace version".into(), outcome.version.clone()),
         ],
         sections,
     }
 }
 
+/// What figures are drawn of: the first seed with one load.
+#[derive(Clone, Copy)]
+pub(super) struct Figures<'a> {
+    outcome: &'a Outcome,
+    load: Load,
+}
+
+impl<'a> Figures<'a> {
+    /// A run, and the names of the kinds of devices.
+    pub(super) fn run(
+        &self,
+        array: ArrayKind,
+        customer: &str,
+        variant: Variant,
+    ) -> Option<(&'a Run, &'a [String])> {
+        let job = self.outcome.first(array, customer, self.load)?;
+        let run = job.runs.iter().find(|r| r.variant == variant)?;
+        Some((run, &job.kinds))
+    }
+}
+
+fn matchings(outcome: &Outcome) -> Block {
+    const CLASSES: &str = "high / medium / low, ms";
+    let columns = vec![
+        words("customer"),
+        number("seed", ""),
+        number("published", CLASSES),
+        number("as drawn", CLASSES),
+        number("matched", CLASSES),
+        number("load", "high / medium / low, times as drawn"),
+        number("distance", "as drawn"),
+        number("distance", "matched"),
+    ];
+    let three = |values: [Option<f64>; 3]| {
+        values
+            .map(|v| v.map_or("–".into(), |v| format!("{v:.2}")))
+            .join(" / ")
+    };
+    let of = |r: &super::job::JobResult| {
+        let m = r.matching.as_ref()?;
+        Some(vec![
+            Cell::from(r.customer.as_str()),
+            r.seed.to_string().into(),
+            three(m.published_ms.map(Some)).into(),
+            three(m.drawn_ms).into(),
+            three(m.reached_ms).into(),
+            three(m.factors.map(Some)).into(),
+            format!("{:.2}", m.distance[0]).into(),
+            format!("{:.2}", m.distance[1]).into(),
+        ])
+    };
+    Block::Table(columns, outcome.runs.iter().filter_map(of).collect())
+}
+
 fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
-fn scorecard(outcome: &Outcome) -> Vec<Block> {
-    let columns = vec![
-        words("claim"),
-        words("where"),
-        words("published"),
-        words("verdict"),
-        words("ours"),
-    ];
-    let row = |c: &Claim| -> Vec<Cell> {
-        let verdict = verdict_cell(c.verdict, "");
-        vec![
-            c.id.into(),
-            c.source.into(),
-            c.says.into(),
-            verdict,
-            found(c).into(),
-        ]
-    };
-    vec![
-        Block::Text("Agrees: all numbers of a claim do. Disagrees: none does. Undecided: some do. One seed: a number that is close to its limit may fall on the other side with another.".into()),
-        Block::Table(columns, outcome.scorecard.iter().map(row).collect()),
-    ]
-}
-
-/// The numbers of a claim in one line: how many agree, and each.
-fn found(claim: &Claim) -> String {
-    let each = claim.measures.iter().map(|m| {
-        let limit = match m.expected {
-            Expected::Above(x) => format!("> {}", percent(x)),
-            Expected::Within(low, high) => format!("{} to {}", percent(low), percent(high)),
-        };
-        let ours = m.ours.map_or("–".into(), percent);
-        let published = m
-            .published
-            .map_or(String::new(), |p| format!(", published {}", percent(p)));
-        format!("{}: {ours} % ({limit}{published})", m.name)
-    });
-    each.collect::<Vec<_>>().join("; ")
+fn percent_of(v: Value) -> String {
+    value(&v.map(|x| 100.0 * x))
 }
 
 fn rows(table: &Table) -> Block {
@@ -124,11 +161,8 @@ fn rows(table: &Table) -> Block {
         number("better by", "ours %"),
     ];
     let rows = table.rows.iter().map(|r| -> Vec<Cell> {
-        let ms = |i: usize| {
-            r.ours_ms
-                .map_or("–".to_string(), |ms| format!("{:.2}", ms[i]))
-        };
-        let tone = match r.improvement {
+        let ms = |i: usize| r.ours_ms[i].map_or("–".to_string(), |v| value(&v));
+        let tone = match r.improvement.map(|v| v.mean) {
             Some(x) if x * r.published_improvement > 0.0 => Tone::Good,
             Some(_) if r.published_improvement.abs() > 0.01 => Tone::Bad,
             _ => Tone::Plain,
@@ -142,7 +176,7 @@ fn rows(table: &Table) -> Block {
             ms(0).into(),
             ms(1).into(),
             Cell {
-                text: r.improvement.map_or("–".into(), percent),
+                text: r.improvement.map_or("–".into(), percent_of),
                 tone,
             },
         ]
@@ -150,11 +184,13 @@ fn rows(table: &Table) -> Block {
     Block::Table(columns, rows.collect())
 }
 
-fn methods(outcome: &Outcome, customers: &[&str]) -> Block {
-    let mut columns: Vec<Column> = vec![words("customer"), words("managed by")];
+fn methods(outcome: &Outcome, array: ArrayKind, customers: &[&str]) -> Block {
+    let mut columns: Vec<Column> = vec![words("customer"), words("load"), words("managed by")];
     columns.extend(GROUPS.map(|g| number(g, "mean ms")));
     columns.extend([
         number("requests", "M"),
+        number("without the slowest", "mean ms"),
+        number("p50", "ms"),
         number("p95", "ms"),
         number("p99", "ms"),
         number("in cache", "%"),
@@ -162,16 +198,24 @@ fn methods(outcome: &Outcome, customers: &[&str]) -> Block {
         number("within target", "% medium"),
         number("within target", "% low"),
     ]);
-    let runs = customers
-        .iter()
-        .flat_map(|c| Variant::ALL.map(|v| outcome.run(c, v)))
-        .flatten();
+    let jobs = customers.iter().flat_map(|c| {
+        let loads = outcome.setup.loads.iter().copied();
+        let loads = loads.filter(|l| array == DISKS || *l == Load::AsDrawn);
+        loads.filter_map(|load| outcome.first(array, c, load))
+    });
+    let runs = jobs.flat_map(|job| job.runs.iter().map(move |run| (job, run)));
     let ms = |x: Option<f64>| x.map_or("–".to_string(), |x| format!("{x:.2}"));
-    let row = |run: &JobResult| -> Vec<Cell> {
-        let mut row: Vec<Cell> = vec![run.customer.into(), run.variant.name().into()];
-        row.extend((0..4).map(|g| Cell::from(ms(group(run, g).response_mean_ms))));
+    let row = |(job, run): (&super::job::JobResult, &Run)| -> Vec<Cell> {
+        let mut row: Vec<Cell> = vec![
+            job.customer.as_str().into(),
+            job.load.name().into(),
+            run.variant.name().into(),
+        ];
+        row.extend((0..4).map(|g| Cell::from(ms(group(&run.result, g).response_mean_ms))));
         let total = &run.result.total;
         row.push(format!("{:.1}", total.requests as f64 / 1e6).into());
+        row.push(ms(total.response_trimmed_ms).into());
+        row.push(ms(total.response_p50_ms).into());
         row.push(ms(total.response_p95_ms).into());
         row.push(ms(total.response_p99_ms).into());
         row.push(total.cached_share.map_or("–".into(), percent).into());
@@ -196,12 +240,12 @@ fn wear(outcome: &Outcome) -> Block {
         number("years", ""),
     ];
     let mut rows: Vec<Vec<Cell>> = Vec::new();
-    for variant in Variant::ALL {
-        let run = outcome.run("all-flash", variant);
-        for w in run.into_iter().flat_map(|r| &r.result.wear) {
+    let job = outcome.first(ArrayKind::Flash, CUSTOMERS[1], Load::AsDrawn);
+    for run in job.into_iter().flat_map(|j| &j.runs) {
+        for w in &run.result.wear {
             let gib = w.host_bytes as f64 / f64::from(1 << 30);
             let mut row: Vec<Cell> = vec![
-                variant.name().into(),
+                run.variant.name().into(),
                 w.kind.clone().into(),
                 format!("{gib:.0}").into(),
             ];
@@ -219,13 +263,13 @@ fn wear(outcome: &Outcome) -> Block {
 }
 
 /// What Priority-LRU does at customer 3, in numbers, and what they mean if they do.
-fn why_not(outcome: &Outcome) -> String {
-    let run = |v| outcome.run(CUSTOMERS[2], v).map(|r| &r.result);
+fn why_not(figures: &Figures<'_>) -> String {
+    let run = |v| figures.run(DISKS, CUSTOMERS[2], v).map(|(r, _)| &r.result);
     let shares = [Variant::QosLru, Variant::QosHrLru, Variant::QosPriorityLru]
         .map(|v| run(v).and_then(|r| r.total.cached_share));
     let last = run(Variant::QosPriorityLru).and_then(|r| r.hours.last()?.priorities.clone());
     let ([Some(lru), Some(hr), Some(priority)], Some(priorities)) = (shares, last) else {
-        return "Customer 3 was not run.".into();
+        return "Places by hit ratio alone were not run with this load.".into();
     };
     let each: Vec<String> = priorities.iter().map(|p| format!("{p:+.0}")).collect();
     let mut text = format!(
@@ -242,7 +286,7 @@ fn why_not(outcome: &Outcome) -> String {
 }
 
 /// What the paper says of single hours of customer 2, and the same hours of ours, which are other hours of another customer.
-fn hours(outcome: &Outcome) -> Block {
+fn hours(figures: &Figures<'_>) -> Block {
     let columns = vec![
         number("hour", ""),
         words("group"),
@@ -253,8 +297,8 @@ fn hours(outcome: &Outcome) -> Block {
     let rows = HOURS
         .iter()
         .map(|(hour, group, variant, published)| -> Vec<Cell> {
-            let run = outcome.run(CUSTOMERS[1], *variant);
-            let found = run.and_then(|r| r.result.hours.get(*hour as usize));
+            let run = figures.run(DISKS, CUSTOMERS[1], *variant);
+            let found = run.and_then(|(r, _)| r.result.hours.get(*hour as usize));
             let ours = found.and_then(|h| h.classes[*group].response_mean_ms);
             vec![
                 hour.to_string().into(),

@@ -1,12 +1,16 @@
-//! One array under one way to manage it.
+//! A customer's array with one seed and one load, under every way to manage it.
 
 use std::sync::Arc;
 
-use serde::Serialize;
-use sim::cached::{BackEndMode, CacheMode, CachedArray, CachedResult, run_cached};
+use serde::{Deserialize, Serialize};
+use sim::cached::{BackEndMode, CacheMode, CachedError, CachedResult, run_cached};
+
+use super::arrays::Scale;
+use super::customer::{Customer, Sources};
+use super::matching::{Matching, matched};
 
 /// A way to manage cache and back end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variant {
     /// Exchanges without service classes, LRU: table II's "regular system".
@@ -30,6 +34,10 @@ impl Variant {
         Self::QosPriorityLru,
         Self::QosPriorityLruCorrected,
     ];
+    /// The columns of table I.
+    pub(super) const FIRST: [Self; 2] = [Self::QosLru, Self::QosPriorityLru];
+    /// The columns of table II.
+    pub(super) const SECOND: [Self; 2] = [Self::Regular, Self::QosPriorityLru];
 
     /// As printed.
     pub fn name(self) -> &'static str {
@@ -42,7 +50,7 @@ impl Variant {
         }
     }
 
-    fn modes(self) -> (CacheMode, BackEndMode) {
+    pub(super) fn modes(self) -> (CacheMode, BackEndMode) {
         match self {
             Self::Regular => (CacheMode::Lru, BackEndMode::Regular),
             Self::QosLru => (CacheMode::Lru, BackEndMode::Qos),
@@ -53,52 +61,120 @@ impl Variant {
     }
 }
 
-/// One run.
-#[derive(Debug, Clone)]
+/// How busy a customer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Load {
+    /// As drawn, scaled so that the busiest half hour keeps the slowest devices busy for a share of its time.
+    AsDrawn,
+    /// Scaled class by class until mean response times are near those that the paper prints for the customer.
+    Matched,
+}
+
+impl Load {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::AsDrawn, Self::Matched];
+
+    /// As printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AsDrawn => "as drawn",
+            Self::Matched => "matched",
+        }
+    }
+
+    /// What is run with it: the matched load is for the paper's tables.
+    fn variants(self) -> &'static [Variant] {
+        match self {
+            Self::AsDrawn => &Variant::ALL,
+            Self::Matched => &[Variant::Regular, Variant::QosLru, Variant::QosPriorityLru],
+        }
+    }
+}
+
+/// Which array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArrayKind {
+    /// The paper's: SSD, FC and SATA.
+    Disks,
+    /// A modern one: TLC and QLC drives.
+    Flash,
+}
+
+/// One array with one load. What it gives depends on what is serialized and on nothing else.
+#[derive(Debug, Clone, Serialize)]
 pub struct Job {
-    /// The customer, or the array.
-    pub customer: &'static str,
-    /// How it is managed.
-    pub variant: Variant,
-    array: Arc<CachedArray>,
+    pub(super) seed: u64,
+    pub(super) array: ArrayKind,
+    pub(super) customer: Customer,
+    pub(super) load: Load,
+    pub(super) scale: Scale,
+    /// Of all recordings and intensities.
+    pub(super) fingerprint: u64,
+    #[serde(skip)]
+    pub(super) made_of: Arc<Sources>,
 }
 
 /// What came of it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobResult {
-    /// The customer, or the array.
-    pub customer: &'static str,
-    /// How it was managed.
-    pub variant: Variant,
+    /// Its seed.
+    pub seed: u64,
+    /// Which array.
+    pub array: ArrayKind,
+    /// The customer.
+    pub customer: String,
+    /// How busy it was.
+    pub load: Load,
     /// Names of the kinds of devices.
     pub kinds: Vec<String>,
+    /// What came of matching its load.
+    pub matching: Option<Matching>,
+    /// Every way to manage it.
+    pub runs: Vec<Run>,
+}
+
+/// One way to manage an array.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Run {
+    /// Which.
+    pub variant: Variant,
     /// The numbers.
     pub result: CachedResult,
 }
 
 impl Job {
-    pub(super) fn new(customer: &'static str, variant: Variant, array: &Arc<CachedArray>) -> Self {
-        Self {
-            customer,
-            variant,
-            array: Arc::clone(array),
-        }
-    }
-
-    /// Hours that it simulates.
-    pub fn hours(&self) -> u32 {
-        self.array.hours
-    }
-
-    /// Runs it; `progress` hears the hours that are done.
-    pub fn run(&self, progress: &mut dyn FnMut(u32)) -> JobResult {
-        let (cache, back_end) = self.variant.modes();
-        JobResult {
-            customer: self.customer,
-            variant: self.variant,
-            kinds: self.array.kinds.iter().map(|k| k.name.clone()).collect(),
-            result: run_cached(&self.array, cache, back_end, progress)
-                .expect("the cache of a customer has both parts"),
-        }
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the array cannot be simulated.
+    pub fn run(&self) -> Result<JobResult, CachedError> {
+        let drawn = self.array()?;
+        let (array, matching) = match self.load {
+            Load::AsDrawn => (drawn, None),
+            Load::Matched => {
+                let published = self.customer.published_lru_ms();
+                let (array, matching) = matched(drawn, published, self.scale.match_runs)?;
+                (array, Some(matching))
+            }
+        };
+        let run = |variant: &Variant| {
+            let (cache, back_end) = variant.modes();
+            Ok(Run {
+                variant: *variant,
+                result: run_cached(&array, cache, back_end, &mut |_| ())?,
+            })
+        };
+        let runs = self.load.variants().iter().map(run);
+        Ok(JobResult {
+            seed: self.seed,
+            array: self.array,
+            customer: self.customer.name.into(),
+            load: self.load,
+            kinds: array.kinds.iter().map(|k| k.name.clone()).collect(),
+            matching,
+            runs: runs.collect::<Result<_, CachedError>>()?,
+        })
     }
 }

@@ -1,17 +1,19 @@
 //! Everything that the reproduction found, as plain data.
 
 use serde::Serialize;
-use sim::cached::GroupResult;
+use sim::cached::TRIMMED;
 
-use super::claims::{Beside, Claim, claims};
-use super::job::{JobResult, Variant};
+use super::claims::claims;
+use super::job::{ArrayKind, JobResult, Load, Variant};
 use super::published::{
     CUSTOMERS, GROUPS, LRU_MS, PRIORITY_GAIN, PRIORITY_MS, QOS_GAIN, REGULAR_MS,
 };
 use super::setup::Setup;
+use super::view::{Mean, View};
+use crate::claim::{Claim, Reading, Tally, Value, joined};
 
 /// Name and version of the layout.
-pub const SCHEMA: &str = "terrace.reproduce.priority-lru/1";
+pub const SCHEMA: &str = "terrace.reproduce.priority-lru/2";
 
 /// The outcome.
 #[derive(Debug, Clone, Serialize)]
@@ -24,16 +26,29 @@ pub struct Outcome {
     pub setup: Setup,
     /// Requests that were simulated.
     pub requests: u64,
-    /// Claims, published values beside ours.
-    pub scorecard: Vec<Claim>,
+    /// How the paper was read.
+    pub readings: Vec<Reading>,
+    /// How many claims stand how.
+    pub tally: Tally,
+    /// Claims, published values beside ours, reading by reading.
+    pub claims: Vec<Claim>,
+    /// Both tables of the paper in each reading.
+    pub tables: Vec<Tables>,
+    /// Runs of the first seed, hour by hour: the numbers of figures 1 to 5. Of the other seeds totals only.
+    pub runs: Vec<JobResult>,
+    /// What is not published and was assumed.
+    pub assumptions: Vec<String>,
+}
+
+/// Both tables.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tables {
+    /// In which reading.
+    pub reading: String,
     /// Table I: LRU and Priority-LRU, both with the QoS back end.
     pub table_1: Table,
     /// Table II: the regular system and the integrated one.
     pub table_2: Table,
-    /// Every run, hour by hour: the numbers of figures 1 to 5.
-    pub runs: Vec<JobResult>,
-    /// What is not published and was assumed.
-    pub assumptions: Vec<String>,
 }
 
 /// One of the paper's tables.
@@ -56,109 +71,101 @@ pub struct Row {
     pub published_ms: [f64; 2],
     /// Its column "% Improvement", as printed.
     pub published_improvement: f64,
-    /// Ours; none for groups without requests.
-    pub ours_ms: Option<[f64; 2]>,
+    /// Ours, over the seeds; none where a seed has no requests in the group.
+    pub ours_ms: [Option<Value>; 2],
     /// Ours.
-    pub improvement: Option<f64>,
+    pub improvement: Option<Value>,
 }
 
 impl Outcome {
     /// From the results of all jobs of the setup.
-    pub fn new(version: &str, setup: Setup, runs: Vec<JobResult>) -> Self {
-        let table_1 = table(
-            &runs,
-            Variant::FIRST,
-            [&LRU_MS, &PRIORITY_MS],
-            &PRIORITY_GAIN,
-        );
-        let table_2 = table(
-            &runs,
-            Variant::SECOND,
-            [&REGULAR_MS, &PRIORITY_MS],
-            &QOS_GAIN,
-        );
-        let requests = runs.iter().flat_map(|r| &r.result.hours);
+    pub fn new(version: &str, setup: Setup, mut runs: Vec<JobResult>) -> Self {
+        let loads = setup.loads.iter();
+        let views: Vec<View<'_>> = loads
+            .flat_map(|load| Mean::ALL.map(|mean| View::new(&runs, *load, mean)))
+            .collect();
+        let found: Vec<_> = views
+            .iter()
+            .map(|v| (reading(v.load, v.mean), claims(v, setup.warmup_hours())))
+            .collect();
+        let claims = joined(&found);
+        let tables = views.iter().map(|v| Tables {
+            reading: reading(v.load, v.mean).id,
+            table_1: table(v, Variant::FIRST, [&LRU_MS, &PRIORITY_MS], &PRIORITY_GAIN),
+            table_2: table(v, Variant::SECOND, [&REGULAR_MS, &PRIORITY_MS], &QOS_GAIN),
+        });
+        let tables = tables.collect();
+        let all = runs.iter().flat_map(|r| &r.runs);
+        let requests = all.flat_map(|r| &r.result.hours).map(|h| h.total.requests);
+        let requests = requests.sum();
+        let first = setup.seeds[0];
+        for run in runs.iter_mut().filter(|r| r.seed != first) {
+            run.runs.iter_mut().for_each(|r| r.result.hours.clear());
+        }
         Self {
             schema: SCHEMA,
             version: version.into(),
-            requests: requests.map(|h| h.total.requests).sum(),
-            scorecard: claims(&table_1, &table_2, &beside(&runs, setup.warmup_hours())),
-            table_1,
-            table_2,
+            requests,
+            tally: Tally::new(&claims),
+            claims,
+            readings: found.into_iter().map(|(reading, _)| reading).collect(),
+            tables,
             runs,
             assumptions: setup.assumptions(),
             setup,
         }
     }
 
-    /// A run.
-    pub(super) fn run(&self, customer: &str, variant: Variant) -> Option<&JobResult> {
-        find(&self.runs, customer, variant)
+    /// What came of a customer's array with the first seed.
+    pub(super) fn first(&self, array: ArrayKind, customer: &str, load: Load) -> Option<&JobResult> {
+        let seed = self.setup.seeds[0];
+        self.runs.iter().find(|r| {
+            (r.seed, r.array, r.customer.as_str(), r.load) == (seed, array, customer, load)
+        })
     }
 }
 
-fn find<'a>(runs: &'a [JobResult], customer: &str, variant: Variant) -> Option<&'a JobResult> {
-    runs.iter()
-        .find(|r| r.customer == customer && r.variant == variant)
-}
-
-/// A group of a run by its place in the tables.
-pub(super) fn group(run: &JobResult, index: usize) -> &GroupResult {
-    run.result.classes.get(index).unwrap_or(&run.result.total)
+fn reading(load: Load, mean: Mean) -> Reading {
+    let load_says = match load {
+        Load::AsDrawn => {
+            "Customers as busy as the busiest half hour allows; their classes sit where they happen to"
+        }
+        Load::Matched => {
+            "Loads class by class so that mean response times under LRU are near those of table I"
+        }
+    };
+    let mean_says = match mean {
+        Mean::Arithmetic => "means over all requests".into(),
+        Mean::Trimmed => format!(
+            "means without the slowest {:.0} % of the requests, which a short overload would set",
+            100.0 * TRIMMED
+        ),
+    };
+    Reading {
+        id: format!("{}, {}", load.name(), mean.name()),
+        says: format!("{load_says}; {mean_says}"),
+        choices: vec![("load", load.name().into()), ("mean", mean.name().into())],
+    }
 }
 
 fn table(
-    runs: &[JobResult],
+    view: &View<'_>,
     columns: [Variant; 2],
     printed: [&[[f64; 4]; 4]; 2],
     gains: &[[f64; 4]; 4],
 ) -> Table {
     let mut rows = Vec::new();
     for (c, customer) in CUSTOMERS.into_iter().enumerate() {
-        for (g, name) in GROUPS.into_iter().enumerate() {
-            let published_ms = [printed[0][c][g], printed[1][c][g]];
-            let ours = columns.map(|v| {
-                let run = find(runs, customer, v);
-                run.and_then(|r| group(r, g).response_mean_ms)
-            });
-            let ours_ms = ours[0].zip(ours[1]).map(|(a, b)| [a, b]);
-            let gain = |ms: [f64; 2]| 1.0 - ms[1] / ms[0];
+        for (g, group) in GROUPS.into_iter().enumerate() {
             rows.push(Row {
                 customer,
-                group: name,
-                published_ms,
+                group,
+                published_ms: [printed[0][c][g], printed[1][c][g]],
                 published_improvement: gains[c][g],
-                ours_ms,
-                improvement: ours_ms.map(gain),
+                ours_ms: columns.map(|v| view.over(customer, |s| s.ms(v, g))),
+                improvement: view.improvement(customer, columns, g),
             });
         }
     }
     Table { columns, rows }
-}
-
-fn beside(runs: &[JobResult], warmup: u32) -> Beside {
-    let high = |variant| find(runs, CUSTOMERS[1], variant).map(|r| group(r, 0));
-    let ssd = |variant| high(variant).and_then(|g| g.device_share.first().copied().flatten());
-    let cached = |variant| high(variant).and_then(|g| g.cached_share);
-    let total = |variant| {
-        let run = find(runs, CUSTOMERS[0], variant);
-        run.and_then(|r| r.result.total.response_mean_ms)
-    };
-    let less = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a - b);
-    let integrated = find(runs, CUSTOMERS[1], Variant::QosPriorityLru);
-    let hours = integrated.map(|r| {
-        let counted = r.result.hours.iter().filter(|h| h.hour >= warmup);
-        let means: Vec<f64> = counted
-            .filter_map(|h| h.classes[0].response_mean_ms)
-            .collect();
-        means.iter().filter(|ms| **ms <= 2.0).count() as f64 / means.len().max(1) as f64
-    });
-    Beside {
-        back_end_alone: total(Variant::QosLru)
-            .zip(total(Variant::Regular))
-            .map(|(a, b)| a / b - 1.0),
-        cached_gain: less(cached(Variant::QosPriorityLru), cached(Variant::QosLru)),
-        ssd_gain: less(ssd(Variant::QosPriorityLru), ssd(Variant::Regular)),
-        hours_within: hours,
-    }
 }

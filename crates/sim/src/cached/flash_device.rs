@@ -9,7 +9,7 @@ use flash::drive::{DriveConfig, DriveReport, Op as FlashOp};
 use flash::ftl::TenantId;
 use flash::{Drive, FlashError};
 use model::Op;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use units::Bytes;
 
 use super::setup::PAGES_PER_EXTENT;
@@ -24,7 +24,7 @@ const PIECE_PAGES: u32 = 4;
 const PACE: f64 = 16.0;
 
 /// What the drives of one kind have to say about their flash.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WearResult {
     /// Kind of device.
     pub kind: String,

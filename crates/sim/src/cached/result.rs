@@ -1,17 +1,24 @@
 //! What a run leaves.
 
-use algo::Histogram;
-use serde::Serialize;
+use algo::{Histogram, bucket_value_ns};
+use serde::{Deserialize, Serialize};
 
 use super::flash_device::WearResult;
 
+/// Share of the slowest requests that a trimmed mean leaves out.
+pub const TRIMMED: f64 = 0.05;
+
 /// A group of requests.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GroupResult {
     /// Requests.
     pub requests: u64,
     /// Mean response time over all requests, milliseconds; none without requests.
     pub response_mean_ms: Option<f64>,
+    /// The same without the slowest requests ([`TRIMMED`]): what a tail in overload does not set. To the precision of the histogram.
+    pub response_trimmed_ms: Option<f64>,
+    /// Median, milliseconds.
+    pub response_p50_ms: Option<f64>,
     /// 95th percentile, milliseconds.
     pub response_p95_ms: Option<f64>,
     /// 99th percentile, milliseconds.
@@ -61,6 +68,18 @@ impl Group {
         }
     }
 
+    /// Mean of all but the slowest.
+    fn trimmed_ns(&self) -> f64 {
+        let counted = ((1.0 - TRIMMED) * self.requests as f64).ceil() as u64;
+        let (mut left, mut sum) = (counted, 0.0);
+        for (bucket, n) in self.histogram.buckets() {
+            let taken = n.min(left);
+            left -= taken;
+            sum += taken as f64 * bucket_value_ns(bucket) as f64;
+        }
+        sum / counted.max(1) as f64
+    }
+
     pub(super) fn result(&self) -> GroupResult {
         let n = self.requests;
         let of = |x: f64| (n > 0).then_some(x);
@@ -69,6 +88,8 @@ impl Group {
         GroupResult {
             requests: n,
             response_mean_ms: of(self.response_ns / n as f64 * 1e-6),
+            response_trimmed_ms: of(self.trimmed_ns() * 1e-6),
+            response_p50_ms: quantile(0.5),
             response_p95_ms: quantile(0.95),
             response_p99_ms: quantile(0.99),
             cached_share: of(self.cached as f64 / n as f64),
@@ -82,7 +103,7 @@ impl Group {
 }
 
 /// One hour.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HourResult {
     /// Number of the hour, from 0.
     pub hour: u32,
@@ -103,7 +124,7 @@ pub struct HourResult {
 }
 
 /// The whole run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CachedResult {
     /// By class, without the warm-up.
     pub classes: Vec<GroupResult>,
@@ -115,4 +136,24 @@ pub struct CachedResult {
     pub wear: Vec<WearResult>,
     /// Hour by hour, all of them.
     pub hours: Vec<HourResult>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trimmed_mean_leaves_the_slowest_out() {
+        let mut group = Group::new(1);
+        assert_eq!(group.result().response_trimmed_ms, None);
+        for i in 0..100 {
+            let slow = i >= 95;
+            group.record(if slow { 1e9 } else { 1e6 }, false);
+        }
+        let result = group.result();
+        let trimmed = result.response_trimmed_ms.unwrap();
+        assert!((trimmed - 1.0).abs() < 0.05, "{trimmed}");
+        assert!(result.response_mean_ms.unwrap() > 50.0);
+        assert!((result.response_p50_ms.unwrap() - 1.0).abs() < 0.05);
+    }
 }

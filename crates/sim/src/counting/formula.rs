@@ -123,7 +123,7 @@ pub fn storage_performance(fast_share: f64, speed_ratio: f64) -> f64 {
 }
 
 /// How a cell did.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// r_High: requests on the fast tier over all requests, of the whole time.
     pub fast_share: f64,

@@ -3,7 +3,7 @@
 use algo::Rng;
 
 use super::stand_in::StandIn;
-use super::{Condition, Slice, SliceRepeat, popularity};
+use super::{Condition, Construction, Slice, SliceRepeat, popularity};
 
 const HOURS_PER_DAY: u32 = 24;
 const SLICE_HOURS: u32 = 3;
@@ -82,34 +82,53 @@ fn draw_counts(rng: &mut Rng, hour: &mut Hour) {
 #[derive(Debug, Clone)]
 struct Slices {
     slice: Slice,
-    popularity: Vec<f64>,
+    ranks: Ranks,
     layouts: Vec<Vec<u32>>,
-    /// The three hours of today's slice: what the page of each rank gets, requests per second.
-    today: [Vec<f64>; SLICE_HOURS as usize],
+    /// The three hours of the present slice: what the page of each rank gets, requests per second.
+    present: [Vec<f64>; SLICE_HOURS as usize],
     /// Counts by page, for the order of pages.
     by_page: Vec<u32>,
+}
+
+/// Where the intensities of a slice are from.
+#[derive(Debug, Clone)]
+enum Ranks {
+    /// Popularity of each rank, to which jitter is added.
+    Popularity(Vec<f64>),
+    /// The stand-in for condition A, its pages in order of rank; hours of it that were run through.
+    Log(Box<Sessions>, u32),
 }
 
 impl Slices {
     fn new(slice: &Slice, seed: u64) -> Self {
         let pinned = (slice.pinned_hot * f64::from(slice.pages)).round() as u32;
         let count = HOURS_PER_DAY / slice.cycle.hours();
+        let ranks = match slice.construction {
+            Construction::Jitter => Ranks::Popularity(popularity(slice.k, slice.pages)),
+            Construction::Repeated | Construction::Joined => {
+                Ranks::Log(Box::new(Sessions::by_rank(slice, seed)), 0)
+            }
+        };
         Self {
-            popularity: popularity(slice.k, slice.pages),
+            ranks,
             layouts: slice.layouts.draw(count, slice.pages, pinned, seed),
-            today: Default::default(),
+            present: Default::default(),
             by_page: vec![0; slice.pages as usize],
             slice: slice.clone(),
         }
     }
 
     fn fill(&mut self, at: u32, seed: u64, hour: &mut Hour) {
-        let (day, of_day) = (at / HOURS_PER_DAY, at % HOURS_PER_DAY);
-        if of_day == 0 {
-            self.begin_day(day, seed);
+        let of_day = at % HOURS_PER_DAY;
+        let lasts = match self.slice.construction {
+            Construction::Jitter | Construction::Repeated => HOURS_PER_DAY,
+            Construction::Joined => SLICE_HOURS,
+        };
+        if at.is_multiple_of(lasts) {
+            self.begin_slice(at / lasts, seed);
         }
         let layout = &self.layouts[(of_day / self.slice.cycle.hours()) as usize];
-        let ranks = &self.today[(of_day % SLICE_HOURS) as usize];
+        let ranks = &self.present[(of_day % SLICE_HOURS) as usize];
         for (page, rate) in layout.iter().zip(ranks) {
             hour.rates[*page as usize] = *rate;
         }
@@ -127,27 +146,42 @@ impl Slices {
         }
     }
 
-    /// Draws a day's slice. Where the log is repeated, intensities are those of the log.
-    fn begin_day(&mut self, day: u32, seed: u64) {
+    /// Draws the slice of a day of the log. Where the log is repeated, intensities are those of the log.
+    fn begin_slice(&mut self, day: u32, seed: u64) {
         let (slice, sigma) = (&self.slice, self.slice.jitter);
-        for (hour, ranks) in self.today.iter_mut().enumerate() {
+        if let Ranks::Log(log, done) = &mut self.ranks {
+            let from = day * HOURS_PER_DAY + slice.start_hour;
+            (*done..from).for_each(|_| log.turn_over_bursts());
+            *done = from + SLICE_HOURS;
+        }
+        for (hour, ranks) in self.present.iter_mut().enumerate() {
             let stream = u64::from(day * SLICE_HOURS) + hour as u64;
             let mut rng = Rng::new(seed, 0x30_0000 + stream);
+            // As many as the log has of an hour at that rate.
+            let logged = |rng: &mut Rng, rate: f64| match slice.repeat {
+                SliceRepeat::Intensities => rate,
+                SliceRepeat::Log => {
+                    f64::from(rng.poisson(rate * SECONDS_PER_HOUR)) / SECONDS_PER_HOUR
+                }
+            };
             ranks.clear();
-            ranks.extend(self.popularity.iter().map(|share| {
-                let factor = if sigma > 0.0 {
-                    libm::exp(sigma * rng.normal() - sigma * sigma / 2.0)
-                } else {
-                    1.0
-                };
-                let rate = share * slice.iops * factor;
-                match slice.repeat {
-                    SliceRepeat::Intensities => rate,
-                    SliceRepeat::Log => {
-                        f64::from(rng.poisson(rate * SECONDS_PER_HOUR)) / SECONDS_PER_HOUR
+            match &mut self.ranks {
+                Ranks::Popularity(shares) => ranks.extend(shares.iter().map(|share| {
+                    let factor = if sigma > 0.0 {
+                        libm::exp(sigma * rng.normal() - sigma * sigma / 2.0)
+                    } else {
+                        1.0
+                    };
+                    logged(&mut rng, share * slice.iops * factor)
+                })),
+                Ranks::Log(log, _) => {
+                    ranks.resize(slice.pages as usize, 0.0);
+                    log.fill(slice.start_hour + hour as u32, ranks);
+                    for rate in ranks {
+                        *rate = logged(&mut rng, *rate);
                     }
                 }
-            }));
+            }
         }
     }
 }
@@ -193,6 +227,21 @@ impl Sessions {
             load: load.clone(),
             pages,
             rng,
+        }
+    }
+
+    /// The stand-in's sessions and bursts with a slice's intensity, locality and number of pages; page n is the one of rank n.
+    fn by_rank(slice: &Slice, seed: u64) -> Self {
+        let load = StandIn {
+            pages: slice.pages,
+            iops: slice.iops,
+            peak: 1.0,
+            k: slice.k,
+            ..StandIn::first()
+        };
+        Self {
+            pages: (0..slice.pages).collect(),
+            ..Self::new(&load, seed)
         }
     }
 
@@ -337,6 +386,62 @@ mod tests {
             "{}",
             shared(&all[4], &all[7])
         );
+    }
+
+    /// Hours of B-not-move by construction.
+    fn built(construction: Construction, hours: usize) -> Vec<Hour> {
+        let condition = condition("B-not-move").unwrap();
+        let mut all = condition.constructed(construction).hours(5);
+        (0..hours).map(|_| all.advance().clone()).collect()
+    }
+
+    #[test]
+    fn slices_of_a_log_are_repeated_for_a_day_or_joined_day_by_day() {
+        for (construction, same_within_the_day) in [
+            (Construction::Jitter, true),
+            (Construction::Repeated, true),
+            (Construction::Joined, false),
+        ] {
+            let all = built(construction, 48);
+            let again = all[0].counts == all[3].counts;
+            assert_eq!(again, same_within_the_day, "{construction:?}");
+            assert_ne!(all[0].counts, all[24].counts, "{construction:?}");
+            let requests: f64 = all.iter().map(total).sum();
+            let iops = requests / (48.0 * 3600.0);
+            assert!((iops - 78.0).abs() < 1.0, "{construction:?}: {iops}");
+        }
+        // The eight slices of a joined day are those with which eight repeated days begin.
+        let (joined, repeated) = (
+            built(Construction::Joined, 24),
+            built(Construction::Repeated, 8 * 24),
+        );
+        for slice in 0..8 {
+            assert_eq!(joined[3 * slice].counts, repeated[24 * slice].counts);
+        }
+    }
+
+    /// What makes pages hot that are cold by rank: sessions come back with the next slice, bursts do not.
+    #[test]
+    fn slices_of_a_log_have_sessions_that_recur_and_bursts_that_do_not() {
+        let hot = |h: &Hour| -> Vec<u32> {
+            let hot = h.counts.iter().filter(|(_, n)| *n > 150);
+            hot.map(|(page, _)| *page).collect()
+        };
+        let shared = |a: &Hour, b: &Hour| {
+            let theirs = hot(b);
+            let both = hot(a).into_iter().filter(|p| theirs.contains(p)).count();
+            both as f64 / theirs.len() as f64
+        };
+        let all = built(Construction::Joined, 24);
+        // Within a slice both stay; a day later only sessions do, and the hottest by rank.
+        let (within, later) = (shared(&all[0], &all[1]), shared(&all[0], &all[3]));
+        assert!(within > later + 0.05 && later > 0.5, "{within} {later}");
+        let jitter = built(Construction::Jitter, 48);
+        let (within, later) = (
+            shared(&jitter[0], &jitter[1]),
+            shared(&jitter[0], &jitter[24]),
+        );
+        assert!((within - later).abs() < 0.05, "{within} {later}");
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 use super::{Condition, Cycle, Slice, StandIn};
 
-/// Name, locality and mean requests per second of the six slices (paper 1, table 1; the localities of C to G are assumed).
-const SLICES: [(&str, f64, f64); 6] = [
-    ("B", 10.0, 78.0),
-    ("C", 8.5, 64.0),
-    ("D", 7.0, 76.0),
-    ("E", 6.0, 73.0),
-    ("F", 5.0, 80.0),
-    ("G", 4.0, 85.0),
+/// Name, locality, mean requests per second and first hour of the six slices (paper 1, table 1; the localities of C to G are
+/// assumed).
+const SLICES: [(&str, f64, f64, u32); 6] = [
+    ("B", 10.0, 78.0, 0),
+    ("C", 8.5, 64.0, 22),
+    ("D", 7.0, 76.0, 14),
+    ("E", 6.0, 73.0, 12),
+    ("F", 5.0, 80.0, 11),
+    ("G", 4.0, 85.0, 10),
 ];
 
 /// All 31: A, then B to G, each with the cycles 1h, 3h, 6h, 12h and not-move.
@@ -32,9 +33,12 @@ pub fn condition(name: &str) -> Option<Condition> {
         _ => {}
     }
     let (letter, cycle) = name.split_once('-')?;
-    let (_, k, iops) = SLICES.iter().find(|s| s.0 == letter)?;
+    let (_, k, iops, start_hour) = SLICES.iter().find(|s| s.0 == letter)?;
     let cycle = Cycle::ALL.into_iter().find(|c| c.name() == cycle)?;
-    Some(Condition::Slice(Slice::new(*k, *iops, cycle)))
+    Some(Condition::Slice(Slice {
+        start_hour: *start_hour,
+        ..Slice::new(*k, *iops, cycle)
+    }))
 }
 
 #[cfg(test)]
@@ -50,8 +54,8 @@ mod tests {
             panic!("G-3h is a slice")
         };
         assert_eq!(
-            (slice.k, slice.iops, slice.cycle),
-            (4.0, 85.0, Cycle::Hours3)
+            (slice.k, slice.iops, slice.cycle, slice.start_hour),
+            (4.0, 85.0, Cycle::Hours3, 10)
         );
         for not_one in ["H-1h", "B", "B-2h", "a"] {
             assert_eq!(condition(not_one), None, "{not_one}");

@@ -33,6 +33,12 @@ pub struct Slice {
     /// Whether the eight repetitions of a slice have the same counts.
     #[serde(default)]
     pub repeat: SliceRepeat,
+    /// First hour of the slice in a day of condition A (published: 0, 22, 14, 12, 11 and 10 for B to G).
+    #[serde(default)]
+    pub start_hour: u32,
+    /// What the slice is cut from, and how slices fill a day.
+    #[serde(default)]
+    pub construction: Construction,
 }
 
 fn pages() -> u32 {
@@ -59,6 +65,8 @@ impl Slice {
             pinned_hot: pinned_hot(),
             jitter: jitter(),
             repeat: SliceRepeat::default(),
+            start_hour: 0,
+            construction: Construction::default(),
         }
     }
 }
@@ -125,4 +133,32 @@ pub enum SliceRepeat {
     Log,
     /// The intensities: counts are drawn anew for each hour, so that repetition teaches less.
     Intensities,
+}
+
+/// What slices are cut from and how they fill a day. The paper cuts "a three hour period … from each day" out of condition A's log and
+/// repeats it; its log is not to be had, and how the repetitions follow each other can be read in two ways.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Construction {
+    /// Not cut from a log: each page's popularity with an independent factor for each hour of a day's slice, eight times a day.
+    #[default]
+    Jitter,
+    /// Cut from the stand-in for condition A, with its sessions and bursts; a day's slice eight times, then the next day's.
+    Repeated,
+    /// The same, but a day is filled with the slices of eight successive days, each once.
+    Joined,
+}
+
+impl Construction {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Jitter, Self::Repeated, Self::Joined];
+
+    /// As printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Jitter => "independent jitter",
+            Self::Repeated => "cut from A, repeated",
+            Self::Joined => "cut from A, joined",
+        }
+    }
 }

@@ -1,0 +1,79 @@
+//! The readings: where the paper's words leave the experiment open.
+
+use serde::{Deserialize, Serialize};
+use trace::conditions::Construction;
+
+use super::job::MOVEMENT_KIB_DEFAULT;
+use crate::claim::Reading;
+
+/// Sizes of a movement I/O that are read into the paper, KiB: the one that the stand-in for condition A was selected with, half and
+/// twice of it.
+pub(crate) const MOVEMENT_KIB_READ: [u64; 3] = [MOVEMENT_KIB_DEFAULT, 64, 256];
+
+/// Constructions, the most literal one first.
+pub(crate) const CONSTRUCTIONS: [Construction; 3] = [
+    Construction::Repeated,
+    Construction::Joined,
+    Construction::Jitter,
+];
+
+/// One way to set the experiment up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// How conditions B to G are built.
+    pub construction: Construction,
+    /// Size of a movement I/O, KiB.
+    pub movement_kib: u64,
+}
+
+impl Choice {
+    /// All of them, in the order of the readings.
+    pub(crate) fn all() -> Vec<Self> {
+        let sizes = MOVEMENT_KIB_READ.into_iter();
+        sizes
+            .flat_map(|kib| CONSTRUCTIONS.map(|c| Self::new(c, kib)))
+            .collect()
+    }
+
+    fn new(construction: Construction, movement_kib: u64) -> Self {
+        Self {
+            construction,
+            movement_kib,
+        }
+    }
+
+    /// A construction with the size of a movement I/O that figures are drawn for.
+    pub(crate) fn of(construction: Construction) -> Self {
+        Self::new(construction, MOVEMENT_KIB_DEFAULT)
+    }
+
+    /// As a reading of the paper.
+    pub(crate) fn reading(self) -> Reading {
+        let (id, says) = match self.construction {
+            Construction::Repeated => (
+                "repeated",
+                "\"A repetition of a three hour period … from each day\": a day's slice eight times, then the next day's",
+            ),
+            Construction::Joined => (
+                "joined",
+                "The same words: the slices of successive days are joined, eight to a day, so that the day's hours are the slice's again and again but their requests are new",
+            ),
+            Construction::Jitter => (
+                "jitter",
+                "Only what is published of a slice, its locality and intensity, with independent noise page by page: no sessions, no bursts",
+            ),
+        };
+        let size = match self.movement_kib {
+            MOVEMENT_KIB_DEFAULT => "",
+            _ => "; the size of a movement I/O is not published, this is another one",
+        };
+        Reading {
+            id: format!("{id}-{}k", self.movement_kib),
+            says: format!("{says}{size}"),
+            choices: vec![
+                ("construction", self.construction.name().into()),
+                ("movement I/O", format!("{} KiB", self.movement_kib)),
+            ],
+        }
+    }
+}
