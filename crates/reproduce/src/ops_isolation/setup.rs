@@ -7,7 +7,6 @@ use super::assumptions::assumptions;
 use super::cell::{Cell, CellResult};
 use super::claims::claims;
 use super::figures::Figures;
-use super::mode::ServiceMode;
 use super::readings::Way;
 use crate::claim::{Claim, Found, Reading, Tally, joined};
 
