@@ -98,10 +98,12 @@ fn recorded_rows(
     let with_each = |v| setup.seeds.iter().map(move |seed| (v, *seed));
     let all: Vec<(&RecordedVolume, u64)> = volumes.iter().flat_map(with_each).collect();
     let identity = |(volume, seed): &(&RecordedVolume, u64)| json!(volume.identity(*seed));
-    let runs: Vec<RecordedRun> =
-        keep.run("reproduce dynamite, recordings", &all, identity, |(v, seed)| {
-            Ok(v.run(*seed))
-        })?;
+    let runs: Vec<RecordedRun> = keep.run(
+        "reproduce dynamite, recordings",
+        &all,
+        identity,
+        |(v, seed)| Ok(v.run(*seed)),
+    )?;
     let of_each = volumes.iter().zip(runs.chunks(setup.seeds.len()));
     Ok(of_each.filter_map(|(v, runs)| v.row(runs)).collect())
 }

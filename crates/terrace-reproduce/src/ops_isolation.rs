@@ -39,9 +39,11 @@ pub fn run(args: &OpsIsolationArgs) -> anyhow::Result<ExitCode> {
     check_report(args.report.as_deref())?;
     let cells = setup.cells();
     let identity = |cell: &Cell| json!(["ops-isolation", cell]);
-    let results = args.keep.run("reproduce ops-isolation", &cells, identity, |cell| {
-        cell.run().with_context(|| format!("cell {}", cell.name()))
-    })?;
+    let results = args
+        .keep
+        .run("reproduce ops-isolation", &cells, identity, |cell| {
+            cell.run().with_context(|| format!("cell {}", cell.name()))
+        })?;
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &results);
     hand_over(
         &outcome,

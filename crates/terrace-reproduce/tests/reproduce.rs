@@ -122,7 +122,10 @@ fn dynamite_takes_recordings_and_says_what_it_was_not_given() {
     let rows = outcome["recorded"].as_array().unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["name"], "redis");
-    assert_eq!(rows[0]["violation_min"][0]["interval"]["n"], 3, "over three seeds");
+    assert_eq!(
+        rows[0]["violation_min"][0]["interval"]["n"], 3,
+        "over three seeds"
+    );
     assert_eq!(outcome["readings"].as_array().unwrap().len(), 2);
     let claims = outcome["claims"].as_array().unwrap();
     assert!(claims.iter().all(|c| c["standing"] == "undecided"));

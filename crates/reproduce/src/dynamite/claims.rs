@@ -366,9 +366,11 @@ fn reactive(seeds: &Seeds<'_>) -> Vec<Found> {
             ),
             FIO_PROMISED,
             "IOPS",
-            seeds.measure("requests per second", Rule::Above(0.95 * FIO_PROMISED), |s| {
-                s.fio(R, |w| w.rate.late_peak)
-            }),
+            seeds.measure(
+                "requests per second",
+                Rule::Above(0.95 * FIO_PROMISED),
+                |s| s.fio(R, |w| w.rate.late_peak),
+            ),
         ),
     ]
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::summary::{Created, Summary, WorkloadSummary};
 use super::readings::Filling;
+use super::summary::{Created, Summary, WorkloadSummary};
 use super::variants::Variant;
 use crate::claim::Value;
 

@@ -219,7 +219,14 @@ impl Setup {
     pub fn identity(&self, run: &RunOf) -> impl Serialize + use<> {
         let appliance = run.filling.appliance();
         let array = self.array.clone();
-        ("dynamite", *run, appliance, self.stand_in, array, self.minutes)
+        (
+            "dynamite",
+            *run,
+            appliance,
+            self.stand_in,
+            array,
+            self.minutes,
+        )
     }
 
     /// Runs put together, reading by reading and seed by seed.

@@ -91,6 +91,8 @@ impl List<'_> {
         let seconds = match device {
             // Long enough for a controller that moves a few blocks every ten seconds.
             Device::Simulated => 4 * one_unit,
+            // What arrives and is not served waits, and there is a limit to that.
+            Device::Elements if self.way == Way::Open => one_unit / 4,
             Device::Elements => one_unit,
             Device::Disk => one_unit / 2,
             Device::Clean => CLEAN_S,

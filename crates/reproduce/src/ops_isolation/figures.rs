@@ -102,7 +102,13 @@ impl Figures {
     /// Puts the seeds of each combination together.
     pub(super) fn new(cells: &[Cell], results: &[CellResult]) -> Self {
         fn kind(cell: &Cell) -> impl PartialEq {
-            (cell.way, cell.experiment, cell.device, cell.mode, cell.mix.clone())
+            (
+                cell.way,
+                cell.experiment,
+                cell.device,
+                cell.mode,
+                cell.mix.clone(),
+            )
         }
         let runs: Vec<Run<'_>> = cells.iter().zip(results).collect();
         let mut rows = Vec::new();

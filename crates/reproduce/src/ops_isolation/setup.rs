@@ -101,7 +101,11 @@ impl Outcome {
 /// Way by way, and in each the service first in whose readings everything is asked.
 fn found(figures: &Figures) -> Vec<(Reading, Vec<Found>)> {
     let one = |way: Way, service| (way.reading(service), claims(figures, way, service));
-    let of_way = |way: Way| way.services().into_iter().map(move |service| one(way, service));
+    let of_way = |way: Way| {
+        way.services()
+            .into_iter()
+            .map(move |service| one(way, service))
+    };
     Way::ALL.into_iter().flat_map(of_way).collect()
 }
 

@@ -10,8 +10,8 @@ use slo::{Decision, Forecast, HostId, Promise, ResponderConfig, Sample, Standing
 use units::{Bytes, BytesPerSec, Nanos};
 
 use super::backend::ArrayModel;
-use super::load::Load;
 use super::keeps::Keeps;
+use super::load::Load;
 use super::nodes::Writes;
 
 /// A workload of a scenario.

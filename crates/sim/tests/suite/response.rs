@@ -2,7 +2,8 @@
 
 use algo::Rng;
 use sim::response::{
-    Keeps, Load, LoadOp, RecordedRequest, Reducing, ResponseFault, ResponseResult, Uses, Writes, respond,
+    Keeps, Load, LoadOp, RecordedRequest, Reducing, ResponseFault, ResponseResult, Uses, Writes,
+    respond,
 };
 use slo::{Promise, Standing};
 use units::{Bytes, BytesPerSec, Nanos};
@@ -338,7 +339,22 @@ fn an_appliance_that_reduces_holds_more_and_is_slower() {
         late.map(|s| s.backend_reads_per_s).sum()
     };
     let (plain, light, heavy) = (with(Keeps::AsIs), reduced(4_000), reduced(400_000));
-    assert!(past(&light) < 0.5 * past(&plain), "{} {}", past(&light), past(&plain));
-    let rate = |r: &ResponseResult| r.series[0].samples[80..110].iter().map(|s| s.rate_per_s()).sum::<f64>();
-    assert!(rate(&heavy) < 0.9 * rate(&light), "{} {}", rate(&heavy), rate(&light));
+    assert!(
+        past(&light) < 0.5 * past(&plain),
+        "{} {}",
+        past(&light),
+        past(&plain)
+    );
+    let rate = |r: &ResponseResult| {
+        r.series[0].samples[80..110]
+            .iter()
+            .map(|s| s.rate_per_s())
+            .sum::<f64>()
+    };
+    assert!(
+        rate(&heavy) < 0.9 * rate(&light),
+        "{} {}",
+        rate(&heavy),
+        rate(&light)
+    );
 }
