@@ -2,9 +2,9 @@
 //! SSDs Through OPS Isolation" of October 2015, which go beyond it): every figure whose subject is named, and what is said about it.
 //!
 //! ```text
-//!  Setup ──▶ cells: experiment × device × mix × seed ──(the caller runs them side by side)──▶ results
-//!                                                                                               │
-//!  claims with published values ──────────────────────▶ judged ◀── figures ◀────────────────────┘
+//!  Setup ──▶ cells: way × experiment × device × mix × seed ──(the caller runs them side by side)──▶ results
+//!                                                                                                     │
+//!  claims with published values ──────────────────────▶ judged ◀── figures ◀──────────────────────────┘
 //!                                                          └───────────┴──▶ Outcome: JSON, document
 //! ```
 //!
@@ -19,6 +19,7 @@ mod document;
 mod effects;
 mod figures;
 mod mode;
+mod readings;
 mod setup;
 
 pub use cell::{Cell, CellResult};
@@ -27,4 +28,5 @@ pub use document::document;
 pub use effects::{Change, Effect};
 pub use figures::{Figures, OfSeed, Row};
 pub use mode::{Mode, ServiceMode, SharingMode};
+pub use readings::Way;
 pub use setup::{Outcome, SCHEMA, Setup, SetupError};

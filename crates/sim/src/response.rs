@@ -24,6 +24,7 @@
 mod backend;
 mod control;
 mod elsewhere;
+mod keeps;
 mod load;
 mod memory;
 mod model;
@@ -37,6 +38,7 @@ mod world;
 use units::Nanos;
 
 pub use backend::ArrayModel;
+pub use keeps::{Keeps, Reducing};
 pub use load::{Arriving, Generated, Load, LoadOp, LoadPhase, RecordedRequest, Region};
 pub use model::{
     ApplianceModel, CurvePair, MemoryBefore, ResponseEvent, ResponseFault, ResponseModel,

@@ -1,18 +1,18 @@
 //! `terrace reproduce dynamite`.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
 use reproduce::dynamite::{
-    Outcome, RecordedVolume, Setup, Study, Variant, document, recorded_volumes,
+    Outcome, RecordedRow, RecordedRun, RecordedVolume, RunOf, Setup, Variant, VariantRun, document,
+    recorded_volumes,
 };
-use runner::jobs;
 
-use crate::{Output, check_report, hand_over};
+use serde_json::json;
+
+use crate::{KeepArg, Output, check_report, hand_over};
 
 /// Where the repository's own recordings are, from its root.
 const OWN_TRACES: &str = "traces/captured";
@@ -27,15 +27,20 @@ pub struct DynamiteArgs {
     /// The first seed, of loads and service times
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
-    /// Seeds, from that one on; the whole is run with each
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
-    seeds: u64,
+    /// Seeds, from that one on; the whole is run with each. From one there is no interval [default: 3, quick: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
+    seeds: Option<u64>,
+    /// Two seeds, four variants that end when the peak is done, and no recordings but those given: a look, not a result
+    #[arg(long)]
+    quick: bool,
     /// A recording whose volumes are tried as well, each beside a random reader; repeatable [default: the recordings in traces/captured, and cloudphysics_sample of ../shared/traces, if they are there]
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
     /// Only these recordings, not the case study itself
     #[arg(long, requires = "traces")]
     traces_only: bool,
+    #[command(flatten)]
+    keep: KeepArg,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -47,25 +52,18 @@ pub struct DynamiteArgs {
 /// Runs the command.
 pub fn run(args: &DynamiteArgs) -> anyhow::Result<ExitCode> {
     check_report(args.report.as_deref())?;
-    let setup = Setup::new(args.seed, args.seeds);
-    let volumes = volumes(&args.traces)?;
-    let started = Instant::now();
-    let studies = if args.traces_only {
-        Vec::new()
-    } else {
-        case_studies(&setup)?
+    let seeds = args.seeds.unwrap_or(if args.quick { 2 } else { 3 });
+    let setup = Setup::new(args.seed, seeds, args.quick);
+    let volumes = match args.quick && args.traces.is_empty() {
+        true => Vec::new(),
+        false => volumes(&args.traces)?,
     };
-    let seeds = setup.seeds.clone();
-    let recorded = jobs::side_by_side(&volumes, |v: &RecordedVolume| v.run(&seeds));
-    let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &studies, recorded);
-    let _ = writeln!(
-        io::stderr(),
-        "{} seeds, {} variants each, {} recorded volumes, {:.1} s",
-        seeds.len(),
-        studies.first().map_or(0, |s| s.runs.len()),
-        volumes.len(),
-        started.elapsed().as_secs_f64()
-    );
+    let runs = match args.traces_only {
+        true => Vec::new(),
+        false => case_studies(&setup, &args.keep)?,
+    };
+    let recorded = recorded_rows(&setup, &volumes, &args.keep)?;
+    let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &runs, recorded);
     hand_over(
         &outcome,
         document(&outcome),
@@ -74,36 +72,40 @@ pub fn run(args: &DynamiteArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-fn case_studies(setup: &Setup) -> anyhow::Result<Vec<Study>> {
-    let with_each = |variants: &[Variant]| -> Vec<(usize, Variant)> {
-        let seeds = 0..setup.seeds.len();
-        seeds
-            .flat_map(|s| variants.iter().map(move |v| (s, *v)))
-            .collect()
+fn case_studies(setup: &Setup, keep: &KeepArg) -> anyhow::Result<Vec<VariantRun>> {
+    let identity = |run: &RunOf| json!(setup.identity(run));
+    let first = setup.runs(false);
+    let mut runs = keep.run("reproduce dynamite", &first, identity, |r| Ok(setup.run(r)))?;
+    let ahead = setup.runs(true);
+    let co_located = |seed: u64| {
+        let mut all = runs.iter();
+        all.find(|r| r.variant == Variant::CoLocated && r.seed == seed)
+            .context("the co-located variant was not run")
     };
-    let first = jobs::side_by_side(&with_each(&Variant::FIRST), |(s, v)| {
-        setup.run(*v, setup.seeds[*s])
-    });
-    let mut studies: Vec<Study> = first
-        .chunks(Variant::FIRST.len())
-        .zip(&setup.seeds)
-        .map(|(runs, seed)| Study {
-            seed: *seed,
-            runs: runs.to_vec(),
-        })
-        .collect();
-    let co_located = studies[0]
-        .runs
-        .iter()
-        .position(|r| r.variant == Variant::CoLocated)
-        .context("the co-located variant was not run")?;
-    let ahead = jobs::side_by_side(&with_each(&Variant::SECOND), |(s, v)| {
-        setup.run_ahead(*v, setup.seeds[*s], &studies[*s].runs[co_located])
-    });
-    for (study, runs) in studies.iter_mut().zip(ahead.chunks(Variant::SECOND.len())) {
-        study.runs.extend_from_slice(runs);
-    }
-    Ok(studies)
+    let title = "reproduce dynamite, proactive";
+    let told = keep.run(title, &ahead, identity, |r| {
+        Ok(setup.run_ahead(r, co_located(r.seed)?))
+    })?;
+    runs.extend(told);
+    Ok(runs)
+}
+
+fn recorded_rows(
+    setup: &Setup,
+    volumes: &[RecordedVolume],
+    keep: &KeepArg,
+) -> anyhow::Result<Vec<RecordedRow>> {
+    let with_each = |v| setup.seeds.iter().map(move |seed| (v, *seed));
+    let all: Vec<(&RecordedVolume, u64)> = volumes.iter().flat_map(with_each).collect();
+    let identity = |(volume, seed): &(&RecordedVolume, u64)| json!(volume.identity(*seed));
+    let runs: Vec<RecordedRun> = keep.run(
+        "reproduce dynamite, recordings",
+        &all,
+        identity,
+        |(v, seed)| Ok(v.run(*seed)),
+    )?;
+    let of_each = volumes.iter().zip(runs.chunks(setup.seeds.len()));
+    Ok(of_each.filter_map(|(v, runs)| v.row(runs)).collect())
 }
 
 /// Those that were given, else the repository's own and a public one.

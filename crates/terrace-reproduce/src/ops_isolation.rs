@@ -1,16 +1,14 @@
 //! `terrace reproduce ops-isolation`.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
 use reproduce::ops_isolation::{Cell, Outcome, Setup, document};
-use runner::jobs;
+use serde_json::json;
 
-use crate::{Output, check_report, hand_over};
+use crate::{KeepArg, Output, check_report, hand_over};
 
 /// What to run and where the results go.
 #[derive(Debug, Args)]
@@ -24,6 +22,8 @@ pub struct OpsIsolationArgs {
     /// Two seeds, smaller and shorter: a look, not a result
     #[arg(long, conflicts_with = "seeds")]
     quick: bool,
+    #[command(flatten)]
+    keep: KeepArg,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -37,15 +37,14 @@ pub fn run(args: &OpsIsolationArgs) -> anyhow::Result<ExitCode> {
     let seeds = if args.quick { 2 } else { args.seeds };
     let setup = Setup::new(seeds, args.seed, args.quick)?;
     check_report(args.report.as_deref())?;
-    let started = Instant::now();
     let cells = setup.cells();
-    let results = jobs::side_by_side(&cells, |cell: &Cell| {
-        cell.run().with_context(|| format!("cell {}", cell.name()))
-    });
-    let results = results.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let identity = |cell: &Cell| json!(["ops-isolation", cell]);
+    let results = args
+        .keep
+        .run("reproduce ops-isolation", &cells, identity, |cell| {
+            cell.run().with_context(|| format!("cell {}", cell.name()))
+        })?;
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &results);
-    let seconds = started.elapsed().as_secs_f64();
-    let _ = writeln!(io::stderr(), "{} runs, {seconds:.1} s", cells.len());
     hand_over(
         &outcome,
         document(&outcome),

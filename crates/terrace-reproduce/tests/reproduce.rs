@@ -134,16 +134,18 @@ fn dynamite_takes_recordings_and_says_what_it_was_not_given() {
     let first = run(&["-o", "json"]);
     assert_eq!(first, run(&["-o", "json"]), "the same seed, the same bytes");
     let outcome: Value = serde_json::from_slice(&first).unwrap();
-    assert_eq!(outcome["schema"], "terrace.reproduce.dynamite/2");
+    assert_eq!(outcome["schema"], "terrace.reproduce.dynamite/3");
     let rows = outcome["recorded"].as_array().unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["name"], "redis");
-    assert_eq!(rows[0]["violation_min"][0]["n"], 3, "over three seeds");
-    let card = outcome["scorecard"].as_array().unwrap();
-    assert!(
-        card.iter()
-            .all(|c| c["verdict"] == "undecided" && c["ours"].is_null())
+    assert_eq!(
+        rows[0]["violation_min"][0]["interval"]["n"], 3,
+        "over three seeds"
     );
+    assert_eq!(outcome["readings"].as_array().unwrap().len(), 2);
+    let claims = outcome["claims"].as_array().unwrap();
+    assert!(claims.iter().all(|c| c["standing"] == "undecided"));
+    assert_eq!(outcome["tally"]["undecided"], claims.len());
     let text = String::from_utf8(run(&[])).unwrap();
     assert!(text.contains("Recorded volumes"), "{text}");
 }

@@ -1,10 +1,10 @@
 //! What came of it, tenant by tenant.
 
 use algo::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Latency as the host saw it, queueing included, microseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Mean.
     pub mean_us: f64,
@@ -32,7 +32,7 @@ impl From<&Histogram> for Latency {
 }
 
 /// Of one tenant, over the time that counts.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantOutcome {
     /// Its name.
     pub name: String,
@@ -71,7 +71,7 @@ pub struct TenantOutcome {
 }
 
 /// Of all.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Length of what counts, seconds.
     pub seconds: f64,

@@ -6,17 +6,18 @@ use slo::interference::Edge;
 use slo::ladder::Rung;
 
 use super::charts;
-use super::claims::{Claim, Outlook};
 use super::outcome::Outcome;
-use super::spread::{OverSeeds, Spread};
+use super::over_seeds::OverSeeds;
 use super::variants::Variant;
-use crate::page::{section, verdict_cell};
+use crate::claim::Value;
+use crate::page::{numbers, scorecard, section, value};
 
-const REACTIVE: [Variant; 4] = [
+const REACTIVE: [Variant; 5] = [
     Variant::CoLocated,
     Variant::Reactive,
     Variant::ReactiveWarm,
     Variant::Ladder,
+    Variant::Compressing,
 ];
 const PROACTIVE: [Variant; 4] = [
     Variant::CoLocated,
@@ -38,18 +39,18 @@ pub fn document(outcome: &Outcome) -> Document {
             alone("FIO", Variant::FioAlone, rest),
         ])
     };
-    let mut sections = vec![
-        section("scorecard", "Scorecard", vec![scorecard(outcome)]),
+    let mut sections = scorecard(&outcome.readings, &outcome.claims);
+    sections.extend([
         section("variants", "Variants", vec![variants(outcome)]),
         section("fig1", "Fig. 1: peak over mean", vec![fig1(outcome)]),
         section(
             "fig5a",
-            "Fig. 5(a): reactive, first seed",
+            "Fig. 5(a): reactive, fast fill, first seed",
             vec![fig5(&REACTIVE)],
         ),
         section(
             "fig5b",
-            "Fig. 5(b): proactive, first seed",
+            "Fig. 5(b): proactive, fast fill, first seed",
             vec![fig5(&PROACTIVE)],
         ),
         section(
@@ -62,7 +63,7 @@ pub fn document(outcome: &Outcome) -> Document {
             "Fig. 7: miss-ratio curves",
             vec![fig7(outcome), charts::fig7(outcome)],
         ),
-    ];
+    ]);
     if let Some(decision) = &outcome.decision {
         sections.push(section("decision", "The reactive decision", {
             vec![solutions(outcome, decision), ladder(&decision.rungs)]
@@ -83,7 +84,7 @@ pub fn document(outcome: &Outcome) -> Document {
     }
     sections.push(section(
         "events",
-        "What happened, with the first seed",
+        "What happened, fast fill, first seed",
         vec![events(outcome)],
     ));
     sections.push(section(
@@ -91,6 +92,7 @@ pub fn document(outcome: &Outcome) -> Document {
         "What is not published, and what was assumed",
         vec![Block::List(outcome.assumptions.clone())],
     ));
+    sections.push(numbers(&outcome.claims));
     Document {
         title: "Dynamite (paper 3), Sec. 7, repeated".into(),
         facts: vec![
@@ -116,59 +118,19 @@ fn plain(value: f64) -> String {
     }
 }
 
-fn maybe(value: Option<f64>) -> String {
-    value.map_or("-".into(), plain)
-}
-
 fn seeds(outcome: &Outcome) -> String {
     let all: Vec<String> = outcome.setup.seeds.iter().map(u64::to_string).collect();
     all.join(", ")
 }
 
-/// The mean, and least and most where seeds differ.
-fn spread(value: Option<Spread>) -> String {
-    let Some(s) = value else {
-        return "-".into();
-    };
-    let (mean, least, most) = (plain(s.mean), plain(s.least), plain(s.most));
-    if least == most {
-        mean
-    } else {
-        format!("{mean} ({least} to {most})")
-    }
-}
-
-fn scorecard(outcome: &Outcome) -> Block {
-    let columns = vec![
-        words("claim"),
-        words("where"),
-        number("published", ""),
-        number("ours", ""),
-        words("unit"),
-        words("verdict"),
-    ];
-    let row = |c: &Claim| -> Vec<Cell> {
-        let outlook = match c.outlook {
-            Outlook::Calibrated => " (calibrated)",
-            Outlook::Designed => " (designed)",
-            Outlook::Open => "",
-        };
-        let verdict = verdict_cell(c.verdict, outlook);
-        vec![
-            c.says.into(),
-            c.source.into(),
-            maybe(c.published).into(),
-            spread(c.spread).into(),
-            c.unit.into(),
-            verdict,
-        ]
-    };
-    Block::Table(columns, outcome.scorecard.iter().map(row).collect())
+fn over(v: Option<Value>) -> String {
+    v.map_or("-".into(), |v| value(&v))
 }
 
 fn variants(outcome: &Outcome) -> Block {
     let columns = vec![
         words("variant"),
+        words("fill"),
         number("USR-1 peak", "IOPS"),
         number("FIO peak", "IOPS"),
         number("USR-1 p99", "ms"),
@@ -183,7 +145,7 @@ fn variants(outcome: &Outcome) -> Block {
         number("gone", "min"),
     ];
     let row = |s: &OverSeeds| -> Vec<Cell> {
-        let mut cells: Vec<Cell> = vec![s.variant.name().into()];
+        let mut cells: Vec<Cell> = vec![s.variant.name().into(), s.reading.name().into()];
         let numbers = [
             s.usr1_peak,
             s.fio_peak,
@@ -198,7 +160,7 @@ fn variants(outcome: &Outcome) -> Block {
             s.effective_min,
             s.gone_min,
         ];
-        cells.extend(numbers.map(|n| Cell::from(spread(n))));
+        cells.extend(numbers.map(|n| Cell::from(over(n))));
         cells
     };
     Block::Table(columns, outcome.over_seeds.iter().map(row).collect())
@@ -352,13 +314,7 @@ fn serde_kind(rung: &Rung) -> &'static str {
 
 fn recorded(outcome: &Outcome) -> Block {
     let row = |r: &super::recorded::RecordedRow| -> Vec<Cell> {
-        let pair = |p: (Spread, Spread)| {
-            let one = |s: Spread| match s.most - s.least {
-                0.0 => format!("{:.1}", s.mean),
-                _ => format!("{:.1} ({:.1} to {:.1})", s.mean, s.least, s.most),
-            };
-            format!("{} + {}", one(p.0), one(p.1))
-        };
+        let pair = |p: (Value, Value)| format!("{} + {}", value(&p.0), value(&p.1));
         vec![
             r.name.clone().into(),
             r.requests.to_string().into(),

@@ -70,7 +70,7 @@ pub struct Figures {
 
 impl Figures {
     /// From all runs.
-    pub(crate) fn new(runs: &[VariantRun], rows: &[RecordedRow]) -> Self {
+    pub(crate) fn new(runs: &[&VariantRun], rows: &[RecordedRow]) -> Self {
         Self {
             fig1: Fig1 {
                 published: vec![("USR-1", 6.0), ("SRC1-1", 15.5)],
@@ -79,7 +79,7 @@ impl Figures {
                     .map(|r| (r.name.clone(), r.peak_over_mean))
                     .collect(),
             },
-            fig5: runs.iter().flat_map(fig5).collect(),
+            fig5: runs.iter().flat_map(|r| fig5(r)).collect(),
             fig6: fig6(runs),
             fig7: fig7(runs),
         }
@@ -87,8 +87,8 @@ impl Figures {
 }
 
 /// The run of a variant.
-pub(crate) fn run_of(runs: &[VariantRun], variant: Variant) -> Option<&VariantRun> {
-    runs.iter().find(|r| r.variant == variant)
+pub(crate) fn run_of<'a>(runs: &[&'a VariantRun], variant: Variant) -> Option<&'a VariantRun> {
+    runs.iter().find(|r| r.variant == variant).copied()
 }
 
 fn fig5(run: &VariantRun) -> Vec<Fig5Line> {
@@ -110,7 +110,7 @@ fn fig5(run: &VariantRun) -> Vec<Fig5Line> {
 /// Samples of a point of figure 6(b), six minutes: about the fewest that the test takes.
 const FIG6_SAMPLES: usize = 36;
 
-fn fig6(runs: &[VariantRun]) -> Fig6 {
+fn fig6(runs: &[&VariantRun]) -> Fig6 {
     let reactive = run_of(runs, Variant::Reactive);
     let decision = reactive.and_then(|r| deciding(&r.result.decisions));
     let found = decision
@@ -151,7 +151,7 @@ fn fig6(runs: &[VariantRun]) -> Fig6 {
     }
 }
 
-fn fig7(runs: &[VariantRun]) -> Vec<Fig7Curve> {
+fn fig7(runs: &[&VariantRun]) -> Vec<Fig7Curve> {
     let Some(run) = run_of(runs, Variant::CoLocated) else {
         return Vec::new();
     };

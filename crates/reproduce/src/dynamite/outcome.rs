@@ -3,15 +3,17 @@
 use serde::Serialize;
 use slo::Decision;
 
-use super::claims::{Claim, claims, merged};
+use super::claims::{OfSeed, claims};
 use super::figures::{Figures, run_of};
+use super::over_seeds::OverSeeds;
+use super::readings::Filling;
 use super::recorded::RecordedRow;
-use super::spread::OverSeeds;
 use super::summary::{Summary, deciding};
-use super::variants::{Setup, Study, Variant};
+use super::variants::{Setup, Variant, VariantRun};
+use crate::claim::{Claim, Found, Reading, Tally, joined};
 
 /// Name and version of the layout.
-pub const SCHEMA: &str = "terrace.reproduce.dynamite/2";
+pub const SCHEMA: &str = "terrace.reproduce.dynamite/3";
 
 /// The outcome.
 #[derive(Debug, Clone, Serialize)]
@@ -24,13 +26,17 @@ pub struct Outcome {
     pub setup: Setup,
     /// Requests that the results rest on.
     pub requests: u64,
-    /// Claims, `published` beside `ours`.
-    pub scorecard: Vec<Claim>,
-    /// Variants in numbers, over all seeds.
+    /// How the paper was read.
+    pub readings: Vec<Reading>,
+    /// How many claims agree in every reading, in some, in none.
+    pub tally: Tally,
+    /// Claims, reading by reading.
+    pub claims: Vec<Claim>,
+    /// Variants in numbers, over all seeds, reading by reading.
     pub over_seeds: Vec<OverSeeds>,
-    /// Variants in numbers, with the first seed.
+    /// Variants in numbers, with the first seed, in the first reading.
     pub variants: Vec<Summary>,
-    /// The numbers of the figures, with the first seed.
+    /// The numbers of the figures, with the first seed, in the first reading.
     pub figures: Figures,
     /// The reactive variant's decision with all its evidence, with the first seed.
     pub decision: Option<Decision>,
@@ -43,47 +49,55 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// From all runs; every study has the same variants.
-    pub fn new(version: &str, setup: Setup, studies: &[Study], recorded: Vec<RecordedRow>) -> Self {
-        let no_runs = Study {
-            seed: 0,
-            runs: Vec::new(),
-        };
-        let first = studies.first().unwrap_or(&no_runs);
-        let summaries = |study: &Study| study.runs.iter().map(Summary::new).collect();
-        let by_seed: Vec<Vec<Summary>> = studies.iter().map(summaries).collect();
-        let over_seeds = first.runs.iter().enumerate().map(|(i, run)| {
-            let same: Vec<&Summary> = by_seed.iter().map(|s| &s[i]).collect();
-            OverSeeds::new(run.variant, &same)
-        });
-        let judged = |(study, summaries): (&Study, &Vec<Summary>)| {
-            let figures = Figures::new(&study.runs, &[]);
-            claims(&setup, &study.runs, summaries, &figures)
-        };
-        let scorecard = match studies {
-            [] => merged(&[claims(&setup, &[], &[], &Figures::new(&[], &[]))]),
-            _ => merged(&studies.iter().zip(&by_seed).map(judged).collect::<Vec<_>>()),
-        };
-        let figures = Figures::new(&first.runs, &recorded);
-        let decision = |v| {
-            run_of(&first.runs, v)
-                .and_then(|r| deciding(&r.result.decisions))
-                .cloned()
-        };
-        let all = studies.iter().flat_map(|s| &s.runs);
+    /// From all runs; none of the case study where only recordings were tried.
+    pub fn new(
+        version: &str,
+        setup: Setup,
+        runs: &[VariantRun],
+        recorded: Vec<RecordedRow>,
+    ) -> Self {
+        let studies = setup.studies(runs);
+        let mut found: Vec<(Reading, Vec<Found>)> = Vec::new();
+        let mut over_seeds = Vec::new();
+        let mut variants = Vec::new();
+        for filling in Filling::ALL {
+            let of = studies.iter().filter(|s| s.filling == filling);
+            let seeds: Vec<OfSeed<'_>> = of.map(OfSeed::new).collect();
+            found.push((filling.reading(), claims(&setup, filling, &seeds)));
+            over_seeds.extend(over(filling, &seeds));
+            if let (Filling::Fast, Some(first)) = (filling, seeds.into_iter().next()) {
+                variants = first.summaries;
+            }
+        }
+        let claims = joined(&found);
+        let first = studies.first().map_or(&[][..], |s| &s.runs);
+        let decision = |v| run_of(first, v).and_then(|r| deciding(&r.result.decisions));
         Self {
             schema: SCHEMA,
             version: version.into(),
-            requests: all.map(|r| r.result.requests).sum(),
-            scorecard,
-            over_seeds: over_seeds.collect(),
-            decision: decision(Variant::Reactive),
-            ladder: decision(Variant::Ladder),
-            variants: by_seed.into_iter().next().unwrap_or_default(),
-            figures,
+            requests: runs.iter().map(|r| r.result.requests).sum(),
+            readings: found.into_iter().map(|(reading, _)| reading).collect(),
+            tally: Tally::new(&claims),
+            claims,
+            over_seeds,
+            decision: decision(Variant::Reactive).cloned(),
+            ladder: decision(Variant::Ladder).cloned(),
+            variants,
+            figures: Figures::new(first, &recorded),
             recorded,
             assumptions: setup.assumptions(),
             setup,
         }
     }
+}
+
+/// Every variant of a reading over its seeds.
+fn over(filling: Filling, seeds: &[OfSeed<'_>]) -> Vec<OverSeeds> {
+    let first = seeds.first().map_or(&[][..], |s| &s.summaries);
+    let one = |summary: &Summary| {
+        let same = |s: &&Summary| s.variant == summary.variant;
+        let all = seeds.iter().filter_map(|s| s.summaries.iter().find(same));
+        OverSeeds::new(filling, summary.variant, &all.collect::<Vec<_>>())
+    };
+    first.iter().map(one).collect()
 }

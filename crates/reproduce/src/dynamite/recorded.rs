@@ -4,10 +4,11 @@
 //! whose random read takes so long that the busiest twelfth of the recording would use 70 % of it if every request got there,
 //! and the neighbour 60 %. So the contention is given; what a responder makes of it is not.
 
+use std::fmt;
 use std::sync::Arc;
 
 use model::Op;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::response::{
     ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadOp, LoadPhase, MemoryBefore,
     RecordedRequest, Region, ResponseModel, ResponseResult, ResponseWorkload, Uses, ZonesTold,
@@ -20,7 +21,7 @@ use trace::{LoadedTrace, Record};
 use units::{Bytes, Nanos};
 
 use super::scenario::{attachment, server};
-use super::spread::Spread;
+use crate::claim::Value;
 
 /// Unit of caching, and the longest request that is kept whole.
 const OBJECT: u32 = 16 << 10;
@@ -48,6 +49,19 @@ pub struct RecordedVolume {
     stretched: f64,
 }
 
+/// What came of one with one seed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RecordedRun {
+    /// Minutes in violation, its own and its neighbour's, with nothing done.
+    violation_min: [f64; 2],
+    /// The same with the responder.
+    answered_min: [f64; 2],
+    /// What was decided first.
+    first_decision: String,
+    /// What was done then, by minute.
+    events: Vec<(f64, String)>,
+}
+
 /// What came of one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RecordedRow {
@@ -64,9 +78,9 @@ pub struct RecordedRow {
     /// What it was promised, requests per second.
     pub promised_per_s: f64,
     /// Minutes in violation, its own and its neighbour's, with nothing done.
-    pub violation_min: (Spread, Spread),
+    pub violation_min: (Value, Value),
     /// The same with the responder.
-    pub answered_min: (Spread, Spread),
+    pub answered_min: (Value, Value),
     /// What was decided first, with the first seed.
     pub first_decision: String,
     /// What was done then, by minute.
@@ -167,53 +181,74 @@ impl Touched {
 }
 
 impl RecordedVolume {
-    /// Runs it twice with each seed (of which there is at least one), without and with a responder.
-    pub fn run(&self, seeds: &[u64]) -> RecordedRow {
-        let n = self.requests.len() as f64;
-        let mut parts = [0usize; PARTS];
+    /// All that a run's result depends on.
+    pub fn identity(&self, seed: u64) -> impl Serialize + PartialEq + fmt::Debug + use<> {
+        let mut hash = 0;
         for r in self.requests.iter() {
-            parts[((r.at.0 * PARTS as u64) / SPAN.0).min(PARTS as u64 - 1) as usize] += 1;
+            let place = (u64::from(r.object) << 32) | u64::from(r.objects);
+            let write = u64::from(r.op == LoadOp::Write);
+            hash = algo::mix(hash, algo::mix(r.at.0, algo::mix(place, write)));
         }
-        let most = parts.into_iter().max().unwrap_or(0) as f64;
-        let peak = most * PARTS as f64 / SPAN.as_secs_f64();
-        let writes = self
-            .requests
-            .iter()
-            .filter(|r| r.op == LoadOp::Write)
-            .count();
-        let both = |seed: &u64| {
-            let mut model = self.model(peak, *seed);
-            let watched = respond(&model);
-            model.responder = Some(ResponderConfig::default());
-            (watched, respond(&model))
-        };
-        let runs: Vec<(ResponseResult, ResponseResult)> = seeds.iter().map(both).collect();
-        let answered = &runs[0].1;
-        let minutes = |of: fn(&(ResponseResult, ResponseResult)) -> &ResponseResult| {
-            let spread = |w: usize| {
-                let all = runs
-                    .iter()
-                    .map(|r| Some(of(r).series[w].violation_minutes()));
-                Spread::of(all).expect("at least one seed")
-            };
-            (spread(0), spread(1))
-        };
-        RecordedRow {
-            name: self.name.clone(),
-            requests: self.requests.len(),
-            stretched: self.stretched,
-            peak_over_mean: most * PARTS as f64 / n,
-            write_share: writes as f64 / n,
-            promised_per_s: PROMISED.0 * peak,
-            violation_min: minutes(|r| &r.0),
-            answered_min: minutes(|r| &r.1),
-            first_decision: first_decision(answered),
+        (
+            "dynamite recorded",
+            self.name.clone(),
+            self.requests.len(),
+            self.objects,
+            hash,
+            seed,
+        )
+    }
+
+    /// Runs it twice with a seed, without and with a responder.
+    pub fn run(&self, seed: u64) -> RecordedRun {
+        let mut model = self.model(self.peak().1, seed);
+        let watched = respond(&model);
+        model.responder = Some(ResponderConfig::default());
+        let answered = respond(&model);
+        let minutes = |r: &ResponseResult| [0, 1].map(|w| r.series[w].violation_minutes());
+        RecordedRun {
+            violation_min: minutes(&watched),
+            answered_min: minutes(&answered),
+            first_decision: first_decision(&answered),
             events: answered
                 .events
                 .iter()
                 .map(|e| (e.at_s / 60.0, e.what.clone()))
                 .collect(),
         }
+    }
+
+    /// Busiest twelfth over the mean, and its requests per second.
+    fn peak(&self) -> (f64, f64) {
+        let mut parts = [0usize; PARTS];
+        for r in self.requests.iter() {
+            parts[((r.at.0 * PARTS as u64) / SPAN.0).min(PARTS as u64 - 1) as usize] += 1;
+        }
+        let most = parts.into_iter().max().unwrap_or(0) as f64 * PARTS as f64;
+        (most / self.requests.len() as f64, most / SPAN.as_secs_f64())
+    }
+
+    /// Its runs over the seeds; `None` without any.
+    pub fn row(&self, runs: &[RecordedRun]) -> Option<RecordedRow> {
+        let first = runs.first()?;
+        let (over_mean, peak) = self.peak();
+        let writes = self.requests.iter().filter(|r| r.op == LoadOp::Write);
+        let pair = |of: fn(&RecordedRun) -> [f64; 2]| {
+            let one = |w: usize| Value::over(runs, |r| Some(of(r)[w]));
+            Some((one(0)?, one(1)?))
+        };
+        Some(RecordedRow {
+            name: self.name.clone(),
+            requests: self.requests.len(),
+            stretched: self.stretched,
+            peak_over_mean: over_mean,
+            write_share: writes.count() as f64 / self.requests.len() as f64,
+            promised_per_s: PROMISED.0 * peak,
+            violation_min: pair(|r| r.violation_min)?,
+            answered_min: pair(|r| r.answered_min)?,
+            first_decision: first.first_decision.clone(),
+            events: first.events.clone(),
+        })
     }
 
     fn model(&self, peak: f64, seed: u64) -> ResponseModel {
@@ -399,12 +434,14 @@ mod tests {
     fn a_recording_with_a_peak_that_can_be_cached_is_helped() {
         let volumes = recorded_volumes("made", &recording());
         assert_eq!(volumes.len(), 1);
-        let row = volumes[0].run(&[1, 2]);
-        assert_eq!(row, volumes[0].run(&[1, 2]), "the same seeds, the same row");
-        assert_eq!(row.violation_min.0.n, 2);
+        let runs = [1, 2].map(|seed| volumes[0].run(seed));
+        assert_eq!(runs[0], volumes[0].run(1), "the same seed, the same run");
+        assert_ne!(volumes[0].identity(1), volumes[0].identity(2));
+        let row = volumes[0].row(&runs).unwrap();
+        assert_eq!(row.violation_min.0.interval.unwrap().n, 2);
         assert!((row.stretched - 12.0).abs() < 0.1, "{}", row.stretched);
         assert!((2.5..3.5).contains(&row.peak_over_mean), "{row:?}");
-        let sum = |p: (Spread, Spread)| p.0.mean + p.1.mean;
+        let sum = |p: (Value, Value)| p.0.mean + p.1.mean;
         assert!(sum(row.violation_min) > 15.0, "{row:?}");
         assert!(
             sum(row.answered_min) < 0.7 * sum(row.violation_min),
@@ -415,8 +452,9 @@ mod tests {
             "{row:?}"
         );
         // The rest of the outcome has gaps where nothing was run, and can be read all the same.
-        let outcome = Outcome::new("0", Setup::new(1, 2), &[], vec![row]);
-        assert!(outcome.scorecard.iter().any(|c| c.ours.is_none()));
+        let outcome = Outcome::new("0", Setup::new(1, 2, true), &[], vec![row]);
+        let measures = outcome.claims.iter().flat_map(|c| &c.readings[0].measures);
+        assert!(measures.clone().count() > 0 && measures.clone().all(|m| m.ours.is_none()));
         let text = document(&outcome).text();
         assert!(
             text.contains("appliance for made") && text.contains("undecided"),

@@ -1,20 +1,21 @@
 //! The lines of figure 5, and two of ours.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::response::{
-    ApplianceModel, ArrayModel, ResponseModel, ResponseResult, ZonesTold, backend_facts, respond,
+    ArrayModel, Keeps, Reducing, ResponseModel, ResponseResult, ZonesTold, backend_facts, respond,
 };
 use slo::ladder::RungKind;
 use slo::seasonal::{Lookout, Recorded, Seasonal, SeasonalConfig};
 use slo::{ResponderConfig, WarmForecast, WorkloadId};
 use units::Nanos;
 
+use super::readings::Filling;
 use super::scenario::{
     END_MIN, FIO, PEAK_BEGINS_MIN, PEAK_ENDS_MIN, SYS, StandIn, USR1, USR1_PROMISED, scenario,
 };
 
 /// One way of running the case study.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variant {
     /// USR-1 by itself.
@@ -33,26 +34,49 @@ pub enum Variant {
     ProactiveWarm,
     /// Ours: reactive, with all rungs of the ladder and guarded warm-up.
     Ladder,
+    /// Ours: reactive, with an appliance that keeps twice as much in the same memory by compression, which the paper names and does not build.
+    Compressing,
     /// Ours: created when the seasonal predictor says so, warmed at a fifth of what is spare.
     Seasonal,
 }
 
 impl Variant {
-    /// Those that need nothing from another one, longest first.
-    pub const FIRST: [Variant; 6] = [
+    /// All, longest first.
+    pub const ALL: [Variant; 10] = [
         Variant::CoLocated,
         Variant::Reactive,
         Variant::ReactiveWarm,
         Variant::Ladder,
+        Variant::Compressing,
         Variant::FioAlone,
         Variant::Usr1Alone,
-    ];
-    /// Those that are told what the co-located run recorded.
-    pub const SECOND: [Variant; 3] = [
         Variant::Proactive,
         Variant::ProactiveWarm,
         Variant::Seasonal,
     ];
+    /// Those of a quick look.
+    const QUICK: [Variant; 4] = [
+        Variant::CoLocated,
+        Variant::Reactive,
+        Variant::ReactiveWarm,
+        Variant::Usr1Alone,
+    ];
+
+    /// Whether it is told what the co-located run of the same seed recorded.
+    pub fn is_ahead(self) -> bool {
+        matches!(
+            self,
+            Variant::Proactive | Variant::ProactiveWarm | Variant::Seasonal
+        )
+    }
+
+    /// Whether there can be an appliance, so that it matters how fast that is filled.
+    fn has_appliance(self) -> bool {
+        !matches!(
+            self,
+            Variant::CoLocated | Variant::FioAlone | Variant::Usr1Alone
+        )
+    }
 
     /// For people.
     pub fn name(self) -> &'static str {
@@ -65,6 +89,7 @@ impl Variant {
             Variant::Proactive => "proactive",
             Variant::ProactiveWarm => "proactive-W",
             Variant::Ladder => "ladder (ours)",
+            Variant::Compressing => "compressing (ours)",
             Variant::Seasonal => "seasonal (ours)",
         }
     }
@@ -96,26 +121,62 @@ pub struct Setup {
     pub stand_in: StandIn,
     /// The array.
     pub array: ArrayModel,
-    /// Appliances.
-    pub appliance: ApplianceModel,
+    /// What is run of the ways of running the case study.
+    pub variants: Vec<Variant>,
+    /// End of a run, minutes.
+    pub minutes: u64,
 }
 
-/// All variants with one seed.
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOf {
+    /// Which variant.
+    pub variant: Variant,
+    /// How fast its appliance is filled; [`Filling::Fast`] where there is none.
+    pub filling: Filling,
+    /// Of loads and service times.
+    pub seed: u64,
+}
+
+/// A run and what came of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VariantRun {
+    /// Which variant.
+    pub variant: Variant,
+    /// How fast its appliance is filled.
+    pub filling: Filling,
+    /// Of loads and service times.
+    pub seed: u64,
+    /// Everything.
+    pub result: ResponseResult,
+}
+
+/// All variants with one seed, in one reading.
 #[derive(Debug, Clone)]
-pub struct Study {
+pub struct Study<'a> {
+    /// How fast caches are filled.
+    pub filling: Filling,
     /// Which seed.
     pub seed: u64,
     /// One of each variant.
-    pub runs: Vec<VariantRun>,
+    pub runs: Vec<&'a VariantRun>,
 }
 
-/// A variant and what came of it.
-#[derive(Debug, Clone)]
-pub struct VariantRun {
-    /// Which.
-    pub variant: Variant,
-    /// Everything.
-    pub result: ResponseResult,
+/// Minute at which a quick look ends: the peak's requests are done a few minutes before.
+const QUICK_END_MIN: u64 = 85;
+/// What compression is taken to do: half the size, at a gigabyte a second for each processor, as quick compressors do.
+const REDUCING: Reducing = Reducing {
+    ratio: 2.0,
+    per_page: Nanos(4096),
+};
+
+fn of(run: &RunOf, result: ResponseResult) -> VariantRun {
+    VariantRun {
+        variant: run.variant,
+        filling: run.filling,
+        seed: run.seed,
+        result,
+    }
 }
 
 fn minute(n: u64) -> Nanos {
@@ -123,20 +184,72 @@ fn minute(n: u64) -> Nanos {
 }
 
 impl Setup {
-    /// With so many seeds, from one on.
-    pub fn new(first: u64, seeds: u64) -> Self {
+    /// With so many seeds, from one on; a quick one has fewer variants and ends when the peak is done.
+    pub fn new(first: u64, seeds: u64, quick: bool) -> Self {
         Self {
             seeds: (first..first + seeds).collect(),
             stand_in: StandIn::default(),
             array: ArrayModel::default(),
-            appliance: ApplianceModel::default(),
+            variants: match quick {
+                true => Variant::QUICK.to_vec(),
+                false => Variant::ALL.to_vec(),
+            },
+            minutes: if quick { QUICK_END_MIN } else { END_MIN },
         }
     }
 
-    /// Runs one of [`Variant::FIRST`].
-    pub fn run(&self, variant: Variant, seed: u64) -> VariantRun {
-        let mut model = self.model(seed);
-        match variant {
+    /// All runs: those that are told what others recorded, or the others.
+    pub fn runs(&self, ahead: bool) -> Vec<RunOf> {
+        let mut all = Vec::new();
+        for seed in &self.seeds {
+            for variant in self.variants.iter().filter(|v| v.is_ahead() == ahead) {
+                let fillings = Filling::ALL.into_iter();
+                let needed = fillings.filter(|f| variant.has_appliance() || *f == Filling::Fast);
+                all.extend(needed.map(|filling| RunOf {
+                    variant: *variant,
+                    filling,
+                    seed: *seed,
+                }));
+            }
+        }
+        all
+    }
+
+    /// All that a run's result depends on.
+    pub fn identity(&self, run: &RunOf) -> impl Serialize + use<> {
+        let appliance = run.filling.appliance();
+        let array = self.array.clone();
+        (
+            "dynamite",
+            *run,
+            appliance,
+            self.stand_in,
+            array,
+            self.minutes,
+        )
+    }
+
+    /// Runs put together, reading by reading and seed by seed.
+    pub fn studies<'a>(&self, runs: &'a [VariantRun]) -> Vec<Study<'a>> {
+        let of = |filling: Filling, seed: u64| {
+            let belongs = |r: &&VariantRun| {
+                r.seed == seed && (r.filling == filling || !r.variant.has_appliance())
+            };
+            Study {
+                filling,
+                seed,
+                runs: runs.iter().filter(belongs).collect(),
+            }
+        };
+        let fillings = Filling::ALL.into_iter();
+        let all = fillings.flat_map(|f| self.seeds.iter().map(move |s| of(f, *s)));
+        all.filter(|s| !s.runs.is_empty()).collect()
+    }
+
+    /// Runs one that is not told anything.
+    pub fn run(&self, run: &RunOf) -> VariantRun {
+        let mut model = self.model(run);
+        match run.variant {
             Variant::Usr1Alone => model.workloads.truncate(1),
             Variant::FioAlone => {
                 model.workloads.swap(0, FIO);
@@ -153,18 +266,22 @@ impl Setup {
                 model.responder = Some(config);
                 model.zones_told = ZonesTold::BeforeViolation;
             }
+            Variant::Compressing => {
+                model.responder = Some(appliance_only());
+                model.appliance.keeps = Keeps::Reduced(REDUCING);
+            }
             _ => model.responder = Some(ResponderConfig::default()),
         }
-        let result = respond(&model);
-        VariantRun { variant, result }
+        of(run, respond(&model))
     }
 
-    /// Runs one of [`Variant::SECOND`], with what the co-located run of the same seed recorded.
+    /// Runs one that is told what the co-located run of the same seed recorded.
     ///
     /// # Panics
     /// When the co-located run is too short to have recorded anything of the peak.
-    pub fn run_ahead(&self, variant: Variant, seed: u64, co_located: &VariantRun) -> VariantRun {
-        let mut model = self.model(seed);
+    pub fn run_ahead(&self, run: &RunOf, co_located: &VariantRun) -> VariantRun {
+        let mut model = self.model(run);
+        let variant = run.variant;
         let mut config = appliance_only();
         let recorded = self.recorded(co_located);
         let mut lookout = Lookout {
@@ -193,14 +310,14 @@ impl Setup {
             }
         };
         model.responder = Some(config);
-        let result = respond(&model);
-        VariantRun { variant, result }
+        of(run, respond(&model))
     }
 
-    fn model(&self, seed: u64) -> ResponseModel {
-        let mut model = scenario(&self.stand_in, seed);
+    fn model(&self, run: &RunOf) -> ResponseModel {
+        let mut model = scenario(&self.stand_in, run.seed);
         model.array = self.array.clone();
-        model.appliance = self.appliance;
+        model.appliance = run.filling.appliance();
+        model.duration = minute(self.minutes);
         model
     }
 
@@ -258,6 +375,8 @@ impl Setup {
             "Violation: below 95 % of the promised rate, with requests outstanding all the time and more waiting; answered after 43 of 44 samples.",
             "Interference: first differences over the last 15 minutes, shifted around a circle, 5 % false discoveries.",
             "Curves come from reuse times of the last five to ten minutes (the paper's method is not published); a write forgets its object.",
+            "Slow fill: an appliance keeps at most 3 GiB in 600 s of what it reads, demand and warm-up together; what is beyond that is answered and not kept. The rate was chosen for the published ten minutes, so what comes out of it for the minute of effect is a calibration.",
+            "Compressing: data to half its size, 4 us of the appliance's processors for each page of 4 KiB that is read through it; one ratio for all data.",
             "Reactive-W reads, at once, the zones of ten minutes before the decision; proactive variants get what the co-located run recorded of its peak, as the paper simulates good history.",
         ]
         .map(String::from)
@@ -308,8 +427,15 @@ mod tests {
         };
         let idle = VariantRun {
             variant: Variant::CoLocated,
+            filling: Filling::Fast,
+            seed: 1,
             result,
         };
-        Setup::new(1, 1).run_ahead(Variant::Seasonal, 1, &idle);
+        let run = RunOf {
+            variant: Variant::Seasonal,
+            filling: Filling::Fast,
+            seed: 1,
+        };
+        Setup::new(1, 1, false).run_ahead(&run, &idle);
     }
 }

@@ -9,7 +9,8 @@ const LOADS: &[&str] = &[
      The paper captured its own traces while the virtual machines ran.",
     "The file server is a stand-in for that of fio: files of 128 KiB, read whole, written whole or appended to, 32 KiB at a time, in bursts of mostly \
      one kind. Random writes are uniform over a virtual machine's space.",
-    "Loads are closed loops with 16 requests outstanding per virtual machine. The paper does not say how its traces were replayed.",
+    "How the traces were replayed is not said: closed loops of one depth, of fewer requests, of unequal depths, and arrivals in their own time are readings. \
+     For the last, what one pool serves is measured first, in closed loops of 16 for a fifth of the time.",
     "Weights of the four virtual machines are not printed: 1, 2, 5 and 10, and of groups of two and three the ends of that.",
 ];
 
@@ -20,7 +21,7 @@ const DEVICES: &[&str] = &[
      then by the loads themselves.",
     "The drive of part 2 (Samsung 850 PRO) is eight such units on eight channels with a write buffer of 8 MiB; \"1CH\" is one of them. Erase \
      blocks of the drives of part 1's measurements and of part 2, scaled down as they are, are a quarter of the slides', so that there are enough \
-     of them. The disk is one of 7,200 turns a minute.",
+     of them; so are those of the simulated SSD with four elements, which has 32 tags. The disk is one of 7,200 turns a minute.",
 ];
 
 /// How requests are served.
@@ -36,7 +37,7 @@ const SERVICE: &[&str] = &[
 /// How flash is shared.
 const SHARING: &[&str] = &[
     "\"Dynamically adjust OPS\" is a controller of ours: every 10 s it moves a fiftieth of the spare blocks of the virtual machine that is best off for \
-     its weight to the one that is worst off, and the donor's collection is charged to the donor. It begins with equal numbers. \"By model\" is \
+     its weight to the one that is worst off, and the donor's collection is charged to the donor. It begins with equal numbers; on four elements it looks every 2.5 s. \"By model\" is \
      the cost formula with Menon's relation of utilization and spare space, solved for IOPS in proportion to weights.",
     "Reserve: in one pool collection begins when fewer than 2 erase blocks are free, and so does that of each isolated virtual machine in its own \
      blocks (2 each). With handles that keep tenants apart for good it begins at one block for each tenant and one more (5 with four tenants), since \

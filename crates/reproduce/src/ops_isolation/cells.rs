@@ -3,6 +3,7 @@
 use super::cell::Cell;
 use super::device::Device;
 use super::mode::{Mode, ServiceMode, SharingMode};
+use super::readings::Way;
 use super::setup::Setup;
 
 /// The three loads of part 1, in the paper's order.
@@ -19,9 +20,7 @@ pub(super) const MIXES: [&str; 4] = [
 /// Weights of the paper's four virtual machines are not printed; these are usual.
 const FOUR: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
-/// Requests outstanding per tenant; the paper does not say.
-const DEPTH: u32 = 16;
-/// What it hangs on.
+/// What weights hang on: requests outstanding per tenant.
 const DEPTHS: [u32; 5] = [2, 4, 8, 16, 32];
 
 /// Seconds that count on a clean drive: too few for collection to begin.
@@ -45,24 +44,37 @@ fn tenants_of(mix: &str) -> Tenants {
 /// The cells of one seed while they are put together.
 struct List<'a> {
     setup: &'a Setup,
+    way: Way,
     seed: u64,
     cells: Vec<Cell>,
 }
 
-/// All cells of a seed.
-pub(super) fn cells(setup: &Setup, seed: u64) -> Vec<Cell> {
+/// All cells of a seed, run in one way. Those that no claim needs are run in the first one only.
+pub(super) fn cells(setup: &Setup, way: Way, seed: u64) -> Vec<Cell> {
     let mut list = List {
         setup,
+        way,
         seed,
         cells: Vec::new(),
     };
-    list.proportionality();
-    list.depth();
+    if way.on_all_devices() {
+        list.proportionality();
+        list.components();
+        list.ncq();
+    }
+    if way == Way::Closed {
+        list.depth();
+    }
     list.moves();
-    list.isolation();
-    list.components();
-    list.ncq();
+    if way.isolates() {
+        list.isolation();
+    }
     list.cells
+}
+
+/// Whether a claim rests on a way of sharing.
+fn is_claimed(mode: Mode) -> bool {
+    [SharingMode::OnePool, SharingMode::IsolatedByController].contains(&mode.sharing)
 }
 
 impl List<'_> {
@@ -79,17 +91,22 @@ impl List<'_> {
         let seconds = match device {
             // Long enough for a controller that moves a few blocks every ten seconds.
             Device::Simulated => 4 * one_unit,
+            // What arrives and is not served waits, and there is a limit to that.
+            Device::Elements if self.way == Way::Open => one_unit / 4,
+            Device::Elements => one_unit,
             Device::Disk => one_unit / 2,
             Device::Clean => CLEAN_S,
             _ => one_unit / 4,
         };
+        let depths = self.way.depths(tenants.len(), self.seed);
         self.cells.push(Cell {
+            way: self.way,
             experiment,
             device,
             mode,
             mix: mix.into(),
             tenants,
-            depth: DEPTH,
+            depths,
             seed: self.seed,
             seconds,
             tenant_mib: self.setup.tenant_mib,
@@ -116,7 +133,7 @@ impl List<'_> {
                 let mix = format!("financial, {depth} outstanding");
                 self.add("depth", device, Mode::POOL_WEIGHTS, &mix, four("financial"));
                 if let Some(cell) = self.cells.last_mut() {
-                    cell.depth = depth;
+                    cell.depths = Some(vec![depth; FOUR.len()]);
                 }
             }
         }
@@ -126,14 +143,15 @@ impl List<'_> {
         for sharing in [SharingMode::OnePool, SharingMode::IsolatedEqual] {
             let three = LOADS.map(|load| (load, 1.0)).to_vec();
             let mode = Mode::new(sharing, ServiceMode::Fcfs);
-            self.add("moves", Device::Simulated, mode, "F+M+E", three);
+            self.add("moves", self.way.simulated(), mode, "F+M+E", three);
         }
     }
 
     fn isolation(&mut self) {
         for mix in MIXES {
-            for mode in Mode::all() {
-                self.add("isolation", Device::Simulated, mode, mix, tenants_of(mix));
+            let way = self.way;
+            for mode in Mode::all().filter(|m| way == Way::Closed || is_claimed(*m)) {
+                self.add("isolation", way.simulated(), mode, mix, tenants_of(mix));
             }
         }
     }
@@ -171,7 +189,7 @@ mod tests {
     #[test]
     fn all_loads_have_names_that_are_understood() {
         let setup = Setup::new(2, 1, true).unwrap();
-        for cell in cells(&setup, 1) {
+        for cell in cells(&setup, Way::Closed, 1) {
             for (load, _) in cell.tenants {
                 assert!(load.parse::<Load>().is_ok(), "{load}");
             }
@@ -181,7 +199,7 @@ mod tests {
     #[test]
     fn every_mix_meets_every_combination_of_sharing_and_service() {
         let setup = Setup::new(2, 1, true).unwrap();
-        let all = cells(&setup, 1);
+        let all = cells(&setup, Way::Closed, 1);
         for mix in MIXES {
             for mode in Mode::all() {
                 let same =
@@ -198,12 +216,14 @@ mod tests {
             seconds: 20,
             tenant_mib: 64,
         };
-        let mut kinds: Vec<(Device, Mode)> = Vec::new();
-        for cell in cells(&setup, 1) {
-            if kinds.contains(&(cell.device, cell.mode)) {
+        let mut kinds: Vec<(Way, Device, Mode)> = Vec::new();
+        let all = Way::ALL.map(|way| cells(&setup, way, 1)).concat();
+        for cell in all {
+            let kind = (cell.way, cell.device, cell.mode);
+            if kinds.contains(&kind) {
                 continue;
             }
-            kinds.push((cell.device, cell.mode));
+            kinds.push(kind);
             let result = cell.run().unwrap();
             let tenants = &result.outcome.tenants;
             assert!(tenants.iter().all(|t| t.iops > 0.0), "{}", cell.name());

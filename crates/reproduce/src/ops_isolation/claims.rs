@@ -6,37 +6,53 @@ use super::cells::LOADS;
 use super::device::Device;
 use super::figures::{Figures, Row};
 use super::mode::{Mode, ServiceMode, SharingMode};
-use crate::dual_period::{Claim, Measure, Outlook, Rule, Value, claim, measure, near};
+use super::readings::{USUAL, Way};
+use crate::claim::{Found, Measure, Rule, Value, measure, near, said};
 
 /// An error below this is "close to I/O weight".
 const CLOSE: f64 = 0.15;
 /// |ln| of a ratio of ratios beyond which they differ.
 const DIFFERENT: f64 = 0.05;
+/// Of the pages moved while VM-F runs, its own: the one number of the slides.
+const OWN_PUBLISHED: f64 = 0.30;
 
 const PART_1: &str = "part 1, Results";
 
-/// All of them, judged.
-pub(super) fn claims(figures: &Figures) -> Vec<Claim> {
-    let mut all = proportional(figures);
-    all.extend(moves(figures));
-    all.extend(isolation::claims(figures));
-    all.extend(components(figures));
+/// The figures of one way of running.
+#[derive(Clone, Copy)]
+struct OfWay<'a> {
+    figures: &'a Figures,
+    way: Way,
+}
+
+impl<'a> OfWay<'a> {
+    fn row(self, experiment: &str, device: Device, mode: Mode, mix: &str) -> Option<&'a Row> {
+        self.figures.row(self.way, experiment, device, mode, mix)
+    }
+}
+
+/// All that can be asked in a reading, judged.
+pub(super) fn claims(figures: &Figures, way: Way, service: ServiceMode) -> Vec<Found> {
+    let of = OfWay { figures, way };
+    let mut all = Vec::new();
+    if service == USUAL {
+        if way.on_all_devices() {
+            all.extend(proportional(of));
+        }
+        all.extend(moves(of));
+    }
+    if way.isolates() {
+        all.extend(isolation::claims(of, service));
+    }
+    if service == USUAL && way.on_all_devices() {
+        all.extend(components(of));
+    }
     all
-}
-
-/// A claim that stands or falls with its measures.
-fn open(id: &'static str, source: &'static str, says: &'static str, ours: Vec<Measure>) -> Claim {
-    claim(id, source, says, None, Outlook::Open, ours)
-}
-
-fn noted(mut claim: Claim, note: &'static str) -> Claim {
-    claim.note = note;
-    claim
 }
 
 /// Errors of proportionality under host weights, each against the rule.
 fn errors(
-    figures: &Figures,
+    of: OfWay<'_>,
     experiment: &str,
     devices: &[Device],
     mixes: &[&str],
@@ -46,81 +62,63 @@ fn errors(
         .iter()
         .flat_map(|d| mixes.iter().map(move |m| (*d, *m)));
     let one = |(device, mix): (Device, &str)| {
-        let row = figures.row(experiment, device, Mode::POOL_WEIGHTS, mix)?;
+        let row = of.row(experiment, device, Mode::POOL_WEIGHTS, mix)?;
         let name = format!("{mix} on {}: proportionality error", device.name());
-        Some(measure(name, row.error, rule))
+        Some(measure(name, Some(row.error), rule))
     };
     pairs.filter_map(one).collect()
 }
 
-fn proportional(figures: &Figures) -> Vec<Claim> {
-    const DEPTH: &str = "hangs on how many requests are outstanding, which the slides do not say: see the table by depth";
-    let of = |device, rule| errors(figures, "proportionality", &[device], &LOADS, rule);
+fn proportional(of: OfWay<'_>) -> Vec<Found> {
+    let on = |device, rule| errors(of, "proportionality", &[device], &LOADS, rule);
     vec![
-        open(
+        said(
             "hdd-proportional",
             PART_1,
             "HDD: proportionality close to I/O weight",
-            of(Device::Disk, Rule::Below(CLOSE)),
-        ),
-        noted(
-            open(
-                "aged-not-proportional",
-                PART_1,
-                "not so for the aged SSD",
-                of(Device::Aged, Rule::Above(CLOSE)),
-            ),
-            DEPTH,
-        ),
-        noted(
-            open(
-                "clean-not-proportional",
-                PART_1,
-                "not so for the clean SSD",
-                of(Device::Clean, Rule::Above(CLOSE)),
-            ),
-            DEPTH,
-        ),
+        )
+        .found(on(Device::Disk, Rule::Below(CLOSE))),
+        said("aged-not-proportional", PART_1, "not so for the aged SSD")
+            .found(on(Device::Aged, Rule::Above(CLOSE))),
+        said("clean-not-proportional", PART_1, "not so for the clean SSD")
+            .found(on(Device::Clean, Rule::Above(CLOSE))),
     ]
 }
 
-fn moves(figures: &Figures) -> Vec<Claim> {
+fn moves(of: OfWay<'_>) -> Vec<Found> {
     let row = |sharing| {
         let mode = Mode::new(sharing, ServiceMode::Fcfs);
-        figures.row("moves", Device::Simulated, mode, "F+M+E")
+        of.row("moves", of.way.simulated(), mode, "F+M+E")
     };
     let (pool, apart) = (row(SharingMode::OnePool), row(SharingMode::IsolatedEqual));
     let measures = |row: Option<&Row>, rule: Rule| -> Vec<Measure> {
         let named = shares(row).into_iter().zip(LOADS);
         named
-            .map(|(v, load)| measure(format!("{load}: share of its own"), v, rule))
+            .map(|(v, load)| measure(format!("{load}: share of its own"), Some(v), rule))
             .collect()
     };
-    let financial = measures(pool, near(0.30)).into_iter().take(1).collect();
+    let financial = measures(pool, near(OWN_PUBLISHED)).into_iter().take(1);
     vec![
-        noted(
-            claim(
-                "own-moves",
-                "part 1, Analysis #3",
-                "while VM-F runs, only 30 % of moved pages are its own",
-                Some(0.30),
-                Outlook::Open,
-                financial,
-            ),
-            "the slides do not say how many VMs ran; three are on the slide of the analysis",
-        ),
-        open(
+        said(
+            "own-moves",
+            "part 1, Analysis #3",
+            "while VM-F runs, only 30 % of moved pages are its own",
+        )
+        .printed(OWN_PUBLISHED)
+        .note("the slides do not say how many VMs ran; three are on the slide of the analysis")
+        .found(financial.map(|m| m.printed(OWN_PUBLISHED)).collect()),
+        said(
             "foreign-moves",
             "part 1, Analyses #2 and #3",
             "collection that one VM sets off moves others' pages: unnecessary work induced by others",
-            measures(pool, Rule::Below(0.5)),
-        ),
-        open(
+        )
+        .found(measures(pool, Rule::Below(0.5))),
+        said(
             "isolated-moves",
             "part 1, Avoiding interference",
             "with OPS isolation each VM pays only for its own collection",
-            measures(apart, Rule::Between(1.0, 1.0)),
-        ),
+        )
+        .found(measures(apart, Rule::Between(1.0, 1.0))),
     ]
 }
 
@@ -131,58 +129,51 @@ fn shares(row: Option<&Row>) -> Vec<Value> {
     })
 }
 
-fn components(figures: &Figures) -> Vec<Claim> {
+fn components(of: OfWay<'_>) -> Vec<Found> {
     let all = [
         Device::Disk,
         Device::Ssd,
         Device::NoBuffer,
         Device::OneChannel,
     ];
+    let random = ["random-write-32k"];
     vec![
-        open(
+        said(
             "random-proportional",
             "part 2, random write 32 KB",
             "proportionality generally close to I/O weight, on all devices",
-            errors(
-                figures,
-                "components",
-                &all,
-                &["random-write-32k"],
-                Rule::Below(CLOSE),
-            ),
-        ),
-        noted(
-            open(
-                "fileserver-deviates",
-                "part 2, Fileserver",
-                "proportionality deviates for SSD and SSD 1CH",
-                fileserver(figures),
-            ),
-            "judged against the same device under random writes, seed by seed; by itself the error may stay below 0.15",
-        ),
-        noted(
-            open(
-                "ncq-changes",
-                "part 2, Effect of NCQ",
-                "with NCQ on and off the time series of two VMs differ",
-                ncq(figures),
-            ),
+        )
+        .found(errors(of, "components", &all, &random, Rule::Below(CLOSE))),
+        said(
+            "fileserver-deviates",
+            "part 2, Fileserver",
+            "proportionality deviates for SSD and SSD 1CH",
+        )
+        .note("judged against the same device under random writes, seed by seed; by itself the error may stay below 0.15")
+        .found(fileserver(of)),
+        said(
+            "ncq-changes",
+            "part 2, Effect of NCQ",
+            "with NCQ on and off the time series of two VMs differ",
+        )
+        .note(
             "judged by ln((bandwidth of VM-5 / VM-1 with NCQ on) / (the same with it off)), seed by seed: all of its interval beyond 0.05 on the \
              side of its mean",
-        ),
+        )
+        .found(ncq(of)),
     ]
 }
 
-fn fileserver(figures: &Figures) -> Vec<Measure> {
+fn fileserver(of: OfWay<'_>) -> Vec<Measure> {
     let one = |device: Device| {
-        let of = |mix| figures.row("components", device, Mode::POOL_WEIGHTS, mix);
-        let files = of("fileserver")?;
-        let difference = files.paired(of("random-write-32k")?, |a, b| a.error - b.error);
+        let row = |mix| of.row("components", device, Mode::POOL_WEIGHTS, mix);
+        let files = row("fileserver")?;
+        let difference = files.paired(row("random-write-32k")?, |a, b| a.error - b.error);
         let name = format!(
             "{}: proportionality error beyond that of random writes",
             device.name()
         );
-        Some(measure(name, difference, Rule::Above(0.0)))
+        Some(measure(name, Some(difference), Rule::Above(0.0)))
     };
     [Device::Ssd, Device::OneChannel]
         .into_iter()
@@ -190,14 +181,14 @@ fn fileserver(figures: &Figures) -> Vec<Measure> {
         .collect()
 }
 
-fn ncq(figures: &Figures) -> Vec<Measure> {
+fn ncq(of: OfWay<'_>) -> Vec<Measure> {
     let one = |mix: &str| {
-        let of = |device| figures.row("ncq", device, Mode::POOL_WEIGHTS, mix);
-        let change = of(Device::Ssd)?.paired(of(Device::NoNcq)?, |on, off| {
+        let row = |device| of.row("ncq", device, Mode::POOL_WEIGHTS, mix);
+        let change = row(Device::Ssd)?.paired(row(Device::NoNcq)?, |on, off| {
             libm::log(on.proportionality[1] / off.proportionality[1])
         });
         let name = format!("{mix}: ln of the change of the ratio of bandwidths");
-        Some(measure(name, change, beyond(change.mean)))
+        Some(measure(name, Some(change), beyond(change.mean)))
     };
     ["proj", "exchange"].into_iter().filter_map(one).collect()
 }

@@ -17,6 +17,8 @@ pub enum Device {
     Aged,
     /// The slides' simulated SSD: one unit, one request at a time.
     Simulated,
+    /// The same with four elements that work side by side.
+    Elements,
     /// Part 2's SSD.
     Ssd,
     /// The same without its write buffer.
@@ -35,6 +37,7 @@ impl Device {
             Self::Clean => "SSD, clean",
             Self::Aged => "SSD, aged",
             Self::Simulated => "simulated SSD",
+            Self::Elements => "simulated SSD, four elements",
             Self::Ssd => "SSD",
             Self::NoBuffer => "SSD, WBuf off",
             Self::OneChannel => "SSD 1CH",
@@ -48,6 +51,11 @@ impl Device {
             Self::Disk | Self::Simulated | Self::NoNcq => 1,
             _ => 32,
         }
+    }
+
+    /// Units of flash of the simulated SSDs, as many times as much is done in a second; of others 1, since nothing is adjusted there.
+    pub(super) fn elements(self) -> u64 {
+        if self == Self::Elements { 4 } else { 1 }
     }
 
     /// The drive for some tenants that share it in a mode; meaningless for a disk.
@@ -69,7 +77,7 @@ impl Device {
                 config.channels = 4;
                 config.ftl.spare_share = 0.5;
             }
-            Self::Aged => config.channels = 4,
+            Self::Aged | Self::Elements => config.channels = 4,
             Self::Ssd | Self::NoNcq => {
                 config.channels = 8;
                 config.buffer_pages = 2048;

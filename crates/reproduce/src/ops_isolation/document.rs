@@ -11,8 +11,8 @@ use super::device::Device;
 use super::figures::Row;
 use super::mode::SharingMode;
 use super::setup::Outcome;
-use crate::dual_period::{Claim, Value, found, value};
-use crate::page::{section, verdict_cell};
+use crate::claim::Value;
+use crate::page::{numbers, scorecard, section, value};
 
 /// As a document of tables and charts.
 pub fn document(outcome: &Outcome) -> Document {
@@ -20,8 +20,8 @@ pub fn document(outcome: &Outcome) -> Document {
     let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
     let figures = &outcome.figures;
     let of = |experiment: &str| figures.of(experiment);
-    let mut sections = vec![
-        section("scorecard", "Scorecard", scorecard(outcome)),
+    let mut sections = scorecard(&outcome.readings, &outcome.claims);
+    sections.extend([
         section("proportionality", "Bandwidth relative to VM-1: disk, clean SSD, aged SSD", vec![
             Block::Text("Four virtual machines with the same load and host weights 1, 2, 5 and 10. Perfect would be 1, 2, 5, 10.".into()),
             Block::Charts(LOADS.map(|mix| by_device(&of("proportionality"), mix)).into()),
@@ -37,7 +37,7 @@ pub fn document(outcome: &Outcome) -> Document {
             Block::Charts(vec![own_moves(&of("moves"))]),
             moves(&of("moves")),
         ]),
-    ];
+    ]);
     sections.extend(isolation::sections(figures));
     sections.extend([
         section("components", "Part 2: channels and write cache", vec![
@@ -56,6 +56,7 @@ pub fn document(outcome: &Outcome) -> Document {
             }),
         ]),
         section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
+        numbers(&outcome.claims),
     ]);
     Document {
         title: "OPS isolation (paper 4), repeated".into(),
@@ -73,33 +74,6 @@ pub fn document(outcome: &Outcome) -> Document {
         ],
         sections,
     }
-}
-
-fn scorecard(outcome: &Outcome) -> Vec<Block> {
-    let columns = vec![
-        words("claim"),
-        words("where"),
-        words("published"),
-        words("verdict"),
-        words("ours"),
-    ];
-    let row = |c: &Claim| -> Vec<Cell> {
-        let verdict = verdict_cell(c.verdict, "");
-        vec![
-            c.id.into(),
-            c.source.into(),
-            c.says.into(),
-            verdict,
-            found(c).into(),
-        ]
-    };
-    let rows = outcome.scorecard.iter();
-    let notes = rows.clone().filter(|c| !c.note.is_empty());
-    vec![
-        Block::Text("Agrees: the 95 % interval over the seeds keeps the rule in all measures. The slides' figures have no numbers; \"close to I/O weight\" is taken as an error below 0.15.".into()),
-        Block::Table(columns, rows.map(row).collect()),
-        Block::List(notes.map(|c| format!("{}: {}", c.id, c.note)).collect()),
-    ]
 }
 
 fn list(values: &[Value], digits: usize) -> String {
@@ -135,14 +109,14 @@ fn rates(rows: &[&Row]) -> Block {
         let waf = if r.device == Device::Disk {
             "-".into()
         } else {
-            value(&r.waf, 2)
+            value(&r.waf)
         };
         vec![
             r.mix.clone().into(),
             r.device.name().into(),
             weights.join(" : ").into(),
             list(&r.proportionality, 2).into(),
-            value(&r.error, 3).into(),
+            value(&r.error).into(),
             format!("{:.0}", r.iops.mean).into(),
             waf.into(),
             list(&r.latency_p99_ms, 0).into(),
@@ -172,7 +146,7 @@ fn moves(rows: &[&Row]) -> Block {
                 own.into(),
                 if published { "30" } else { "-" }.into(),
                 format!("{:.0}", r.moved_foreign[t].mean).into(),
-                value(&r.waf, 2).into(),
+                value(&r.waf).into(),
             ]);
         }
     }

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::figures::Row;
 use super::mode::{Mode, ServiceMode, SharingMode};
-use crate::dual_period::Value;
+use super::readings::Way;
+use crate::claim::Value;
 
 /// A difference of errors of proportionality that is called one.
 pub(super) const NOTEWORTHY: f64 = 0.01;
@@ -23,6 +24,8 @@ pub struct Change {
 /// What the two choices of one mode change, each alone.
 #[derive(Debug, Clone, Serialize)]
 pub struct Effect {
+    /// How requests came.
+    pub way: Way,
     /// Name of the mix.
     pub mix: String,
     /// The mode.
@@ -49,13 +52,15 @@ pub(super) fn effects(rows: &[Row]) -> Vec<Effect> {
         .filter(|r| r.experiment == "isolation")
         .collect();
     let against = |row: &Row, mode: Mode| {
-        let other = compared.iter().find(|r| r.mix == row.mix && r.mode == mode);
+        let mut others = compared.iter();
+        let other = others.find(|r| r.way == row.way && r.mix == row.mix && r.mode == mode);
         other.filter(|_| mode != row.mode).map(|o| change(row, o))
     };
     let effect = |row: &&Row| {
         let Mode { sharing, service } = row.mode;
         let (pool, fcfs) = (SharingMode::OnePool, ServiceMode::Fcfs);
         Effect {
+            way: row.way,
             mix: row.mix.clone(),
             mode: row.mode,
             sharing_alone: against(row, Mode::new(pool, service)),
@@ -84,12 +89,11 @@ mod tests {
         let (fcfs, time) = (ServiceMode::Fcfs, ServiceMode::EqualTime);
         let wanted =
             |m: &Mode| [pool, apart].contains(&m.sharing) && [fcfs, time].contains(&m.service);
-        let both_seeds = [1, 2].map(|seed| cells(&setup, seed)).concat();
-        let four = both_seeds
-            .iter()
-            .filter(|c| c.experiment == "isolation" && c.mix == MIXES[0] && wanted(&c.mode));
-        let results: Vec<_> = four.map(|c| c.run().unwrap()).collect();
-        let effects = Figures::new(&results).effects;
+        let both_seeds = [1, 2].map(|seed| cells(&setup, Way::Closed, seed)).concat();
+        let mut four = both_seeds;
+        four.retain(|c| c.experiment == "isolation" && c.mix == MIXES[0] && wanted(&c.mode));
+        let results: Vec<_> = four.iter().map(|c| c.run().unwrap()).collect();
+        let effects = Figures::new(&four, &results).effects;
         assert_eq!(effects.len(), 4);
         let of = |sharing, service| {
             let mode = Mode::new(sharing, service);

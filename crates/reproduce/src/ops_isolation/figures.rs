@@ -3,11 +3,12 @@
 use algo::Interval;
 use serde::Serialize;
 
-use super::cell::CellResult;
+use super::cell::{Cell, CellResult};
 use super::device::Device;
 use super::effects::{Effect, effects};
 use super::mode::Mode;
-use crate::dual_period::Value;
+use super::readings::Way;
+use crate::claim::Value;
 
 /// What one seed gave, for comparisons with the same seed elsewhere.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,6 +26,8 @@ pub struct OfSeed {
 /// One combination, over all seeds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
+    /// How requests came.
+    pub way: Way,
     /// Which experiment.
     pub experiment: &'static str,
     /// What requests went to.
@@ -97,22 +100,28 @@ impl Row {
 
 impl Figures {
     /// Puts the seeds of each combination together.
-    pub(super) fn new(results: &[CellResult]) -> Self {
-        let same = |a: &CellResult, b: &CellResult| {
-            let (a, b) = (&a.cell, &b.cell);
-            (a.experiment, a.device, a.mode, &a.mix) == (b.experiment, b.device, b.mode, &b.mix)
-        };
+    pub(super) fn new(cells: &[Cell], results: &[CellResult]) -> Self {
+        fn kind(cell: &Cell) -> impl PartialEq {
+            (
+                cell.way,
+                cell.experiment,
+                cell.device,
+                cell.mode,
+                cell.mix.clone(),
+            )
+        }
+        let runs: Vec<Run<'_>> = cells.iter().zip(results).collect();
         let mut rows = Vec::new();
-        let mut done = vec![false; results.len()];
-        for (i, first) in results.iter().enumerate() {
+        let mut done = vec![false; runs.len()];
+        for (i, (first, _)) in runs.iter().enumerate() {
             if done[i] {
                 continue;
             }
             let mut seeds = Vec::new();
-            for (j, other) in results.iter().enumerate().skip(i) {
-                if same(first, other) {
+            for (j, other) in runs.iter().enumerate().skip(i) {
+                if kind(first) == kind(other.0) {
                     done[j] = true;
-                    seeds.push(other);
+                    seeds.push(*other);
                 }
             }
             rows.push(row(&seeds));
@@ -125,30 +134,33 @@ impl Figures {
 
     pub(super) fn row(
         &self,
+        way: Way,
         experiment: &str,
         device: Device,
         mode: Mode,
         mix: &str,
     ) -> Option<&Row> {
-        let mut rows = self.rows.iter();
+        let mut rows = self.rows.iter().filter(|r| r.way == way);
         rows.find(|r| {
             r.experiment == experiment && r.device == device && r.mode == mode && r.mix == mix
         })
     }
 
+    /// Of the first way.
     pub(super) fn of(&self, experiment: &str) -> Vec<&Row> {
-        self.rows
-            .iter()
-            .filter(|r| r.experiment == experiment)
-            .collect()
+        let first = self.rows.iter().filter(|r| r.way == Way::ALL[0]);
+        first.filter(|r| r.experiment == experiment).collect()
     }
 }
 
-fn row(seeds: &[&CellResult]) -> Row {
-    let cell = &seeds[0].cell;
+/// A cell with what came of it.
+type Run<'a> = (&'a Cell, &'a CellResult);
+
+fn row(seeds: &[Run<'_>]) -> Row {
+    let (cell, first) = seeds[0];
     let n = cell.tenants.len();
     let over = |of: &dyn Fn(&CellResult) -> f64| {
-        let values: Vec<f64> = seeds.iter().map(|s| of(s)).collect();
+        let values: Vec<f64> = seeds.iter().map(|(_, s)| of(s)).collect();
         over_seeds(&values)
     };
     let each = |of: &dyn Fn(&CellResult, usize) -> f64| -> Vec<Value> {
@@ -156,18 +168,19 @@ fn row(seeds: &[&CellResult]) -> Row {
     };
     let each_maybe = |of: &dyn Fn(&CellResult, usize) -> Option<f64>| -> Vec<Option<Value>> {
         (0..n)
-            .map(|t| maybe(&seeds.iter().map(|s| of(s, t)).collect::<Vec<_>>()))
+            .map(|t| maybe(&seeds.iter().map(|(_, s)| of(s, t)).collect::<Vec<_>>()))
             .collect()
     };
     let all_iops = |s: &CellResult| s.outcome.tenants.iter().map(|t| t.iops).sum();
-    let of_seed = |s: &&CellResult| OfSeed {
-        seed: s.cell.seed,
+    let of_seed = |(cell, s): &Run<'_>| OfSeed {
+        seed: cell.seed,
         proportionality: s.outcome.proportionality.clone(),
         error: s.outcome.proportionality_error,
         iops: all_iops(s),
     };
     let mib = f64::from(1 << 20);
     Row {
+        way: cell.way,
         experiment: cell.experiment,
         device: cell.device,
         mode: cell.mode,
@@ -187,13 +200,13 @@ fn row(seeds: &[&CellResult]) -> Row {
         spare_share: each_maybe(&|s, t| s.outcome.tenants[t].spare_share),
         unsteadiness: over(&unsteadiness),
         by_seed: seeds.iter().map(of_seed).collect(),
-        series: seeds[0]
+        series: first
             .outcome
             .tenants
             .iter()
             .map(|t| t.series.iter().map(|b| b / mib).collect())
             .collect(),
-        window_s: seeds[0].outcome.window_s,
+        window_s: first.outcome.window_s,
     }
 }
 

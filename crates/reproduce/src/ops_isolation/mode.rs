@@ -13,6 +13,7 @@
 use flash::ftl::Sharing;
 use flash::host::{Control, Service, Split};
 use serde::Serialize;
+use units::Nanos;
 
 /// Whose pages share erase blocks, and whose the spare space (OPS) is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -75,11 +76,13 @@ impl SharingMode {
         }
     }
 
-    /// What moves them afterwards.
-    pub(super) fn control(self) -> Option<Control> {
+    /// What moves them afterwards, on a drive with so many units: one that does as much in a second is looked at as often for what it does.
+    pub(super) fn control(self, units: u64) -> Option<Control> {
+        let usual = Control::default();
         (self == Self::IsolatedByController).then(|| Control {
             step: 0.02,
-            ..Control::default()
+            interval: Nanos(usual.interval.0 / units),
+            ..usual
         })
     }
 }

@@ -7,10 +7,11 @@ use super::assumptions::assumptions;
 use super::cell::{Cell, CellResult};
 use super::claims::claims;
 use super::figures::Figures;
-use crate::dual_period::Claim;
+use super::readings::Way;
+use crate::claim::{Claim, Found, Reading, Tally, joined};
 
 /// Name and version of the layout.
-pub const SCHEMA: &str = "terrace.reproduce.ops-isolation/2";
+pub const SCHEMA: &str = "terrace.reproduce.ops-isolation/3";
 
 /// What is run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,17 +43,18 @@ impl Setup {
         }
         Ok(Self {
             seeds: (first..first + seeds).collect(),
-            seconds: if quick { 300 } else { 1000 },
+            seconds: if quick { 120 } else { 1000 },
             tenant_mib: if quick { 64 } else { 256 },
         })
     }
 
     /// All cells.
     pub fn cells(&self) -> Vec<Cell> {
-        let seeds = self.seeds.iter();
-        seeds
-            .flat_map(|seed| super::cells::cells(self, *seed))
-            .collect()
+        let of_seed = |seed: &u64| {
+            let ways = Way::ALL.map(|way| super::cells::cells(self, way, *seed));
+            ways.into_iter().flatten()
+        };
+        self.seeds.iter().flat_map(of_seed).collect()
     }
 }
 
@@ -65,8 +67,12 @@ pub struct Outcome {
     pub version: String,
     /// What was run.
     pub setup: Setup,
-    /// Claims, `published` beside `ours`.
-    pub scorecard: Vec<Claim>,
+    /// How the paper was read.
+    pub readings: Vec<Reading>,
+    /// How many claims agree in every reading, in some, in none.
+    pub tally: Tally,
+    /// Claims, reading by reading.
+    pub claims: Vec<Claim>,
     /// The numbers of the figures.
     pub figures: Figures,
     /// What is not published and was assumed.
@@ -76,16 +82,31 @@ pub struct Outcome {
 impl Outcome {
     /// Judges results, which are in the order of [`Setup::cells`].
     pub fn new(version: &str, setup: Setup, results: &[CellResult]) -> Self {
-        let figures = Figures::new(results);
+        let figures = Figures::new(&setup.cells(), results);
+        let found = found(&figures);
+        let claims = joined(&found);
         Self {
             schema: SCHEMA,
             version: version.into(),
-            scorecard: claims(&figures),
+            readings: found.into_iter().map(|(reading, _)| reading).collect(),
+            tally: Tally::new(&claims),
+            claims,
             assumptions: assumptions(&setup),
             figures,
             setup,
         }
     }
+}
+
+/// Way by way, and in each the service first in whose readings everything is asked.
+fn found(figures: &Figures) -> Vec<(Reading, Vec<Found>)> {
+    let one = |way: Way, service| (way.reading(service), claims(figures, way, service));
+    let of_way = |way: Way| {
+        way.services()
+            .into_iter()
+            .map(move |service| one(way, service))
+    };
+    Way::ALL.into_iter().flat_map(of_way).collect()
 }
 
 #[cfg(test)]

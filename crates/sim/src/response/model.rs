@@ -1,15 +1,16 @@
 //! What is simulated, and what comes out of it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slo::curve::Curve;
 use slo::host::Host;
 use slo::ladder::{Elsewhere, SpareOps};
 use slo::reroute::Attachment;
 use slo::zones::Zone;
 use slo::{Decision, Forecast, HostId, Promise, ResponderConfig, Sample, Standing};
-use units::{Bytes, Nanos};
+use units::{Bytes, BytesPerSec, Nanos};
 
 use super::backend::ArrayModel;
+use super::keeps::Keeps;
 use super::load::Load;
 use super::nodes::Writes;
 
@@ -76,8 +77,11 @@ pub struct ApplianceModel {
     /// One way between hosts, where it is not beside its workload; and at which rate.
     pub hop: Nanos,
     /// What it does with writes.
-    #[serde(skip)]
     pub writes: Writes,
+    /// How it keeps it.
+    pub keeps: Keeps,
+    /// Most that it takes in, a second; none: as fast as the backend reads. A read beyond that is answered by the backend and not kept.
+    pub fill_max: Option<BytesPerSec>,
     /// Reads of a warm-up that are outstanding at once.
     pub warm_outstanding: usize,
 }
@@ -94,6 +98,8 @@ impl Default for ApplianceModel {
             ssd: Bytes::gib(64),
             hop: Nanos::from_micros(200),
             writes: Writes::Around,
+            keeps: Keeps::AsIs,
+            fill_max: None,
             warm_outstanding: 8,
         }
     }
@@ -160,7 +166,7 @@ pub struct ResponseModel {
 }
 
 /// What happened when.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseEvent {
     /// When, seconds.
     pub at_s: f64,
@@ -169,7 +175,7 @@ pub struct ResponseEvent {
 }
 
 /// Curves of one workload at one time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CurvePair {
     /// When.
     pub at: Nanos,
@@ -182,7 +188,7 @@ pub struct CurvePair {
 }
 
 /// One workload's results.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseSeries {
     /// Its name.
     pub name: String,
@@ -201,10 +207,8 @@ pub struct ResponseSeries {
     /// For each span: latency that 99 % of its requests did not exceed, from issue to completion; `None` without any.
     pub p99_us: Vec<Option<f64>>,
     /// By five minutes: heavy zones of the window that ended then.
-    #[serde(skip)]
     pub zones: Vec<(Nanos, Vec<Zone>)>,
     /// By five minutes: the curve.
-    #[serde(skip)]
     pub curves: Vec<(Nanos, Option<Curve>)>,
 }
 
@@ -216,7 +220,7 @@ impl ResponseSeries {
 }
 
 /// A volume that was copied to the other backend while its guest wrote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResponseMove {
     /// Whose.
     pub workload: usize,
@@ -229,7 +233,7 @@ pub struct ResponseMove {
 }
 
 /// Everything that a run leaves.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseResult {
     /// By workload.
     pub series: Vec<ResponseSeries>,

@@ -8,10 +8,13 @@
 //! A write is done only when all nodes of its volume have taken note: so a read that is issued after it finds what was
 //! written, whichever node it asks. What was read from the backend before and arrives after is not kept (the fill is *void*).
 
+use serde::Serialize;
+
 use super::memory::{Lru, SecondChance};
 
 /// What a node does with writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Writes {
     /// They invalidate (the paper's appliance).
     Around,
@@ -75,9 +78,14 @@ impl Node {
         Fill(changes.iter().map(|c| u64::from(*c)).sum())
     }
 
+    /// Whether nothing was written since it was sent for.
+    pub(super) fn is_valid(&self, first: u32, objects: u32, fill: Fill) -> bool {
+        self.begin_fill(first, objects) == fill
+    }
+
     /// It is back; whether it is kept.
     pub(super) fn end_fill(&mut self, first: u32, objects: u32, fill: Fill) -> bool {
-        let valid = self.begin_fill(first, objects) == fill;
+        let valid = self.is_valid(first, objects, fill);
         if valid {
             (first..first + objects).for_each(|o| self.keep(o));
         }

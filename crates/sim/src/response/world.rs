@@ -8,6 +8,7 @@ use units::{Bytes, Nanos};
 
 use super::backend::{Access, Backend, Link};
 use super::elsewhere::Group;
+use super::keeps::FillBudget;
 use super::load::{Arrivals, LoadOp, RecordedRequest};
 use super::model::{MemoryBefore, ResponseModel, Uses};
 use super::monitor::Monitor;
@@ -18,6 +19,7 @@ use super::nodes::{Fill, Node};
 pub(super) struct Placed {
     pub(super) node: Node,
     pub(super) hops: u64,
+    budget: FillBudget,
     free: u64,
     /// Requests under way in it.
     pub(super) inside: u32,
@@ -26,10 +28,11 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    pub(super) fn new(node: Node, hops: u64, objects: u32) -> Self {
+    pub(super) fn new(node: Node, hops: u64, budget: FillBudget, objects: u32) -> Self {
         Self {
             node,
             hops,
+            budget,
             free: 0,
             inside: 0,
             held: vec![0; objects as usize],

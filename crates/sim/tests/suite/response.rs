@@ -1,9 +1,12 @@
 //! Golden scenarios: what is done about a broken objective, step by step, and that all ends in a safe state.
 
 use algo::Rng;
-use sim::response::{Load, LoadOp, RecordedRequest, ResponseFault, Uses, Writes, respond};
+use sim::response::{
+    Keeps, Load, LoadOp, RecordedRequest, Reducing, ResponseFault, ResponseResult, Uses, Writes,
+    respond,
+};
 use slo::{Promise, Standing};
-use units::Nanos;
+use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::support::{database, host, s, scenario, told, workload};
 
@@ -279,4 +282,79 @@ fn two_appliances_in_turn_before_a_volume_that_is_written_are_never_stale() {
         let served = events.iter().filter(|e| e.contains("goes through"));
         assert_eq!(served.count(), 2, "{events:?}");
     }
+}
+
+/// A fill that is bounded is slower, ends, and repeats no read by itself: the backend is asked once for each read that is not found.
+#[test]
+fn a_bounded_fill_helps_later_and_what_it_refuses_is_answered_once() {
+    let with = |fill_max| {
+        let mut model = scenario();
+        model.appliance.fill_max = fill_max;
+        respond(&model)
+    };
+    let (quick, slow) = (with(None), with(Some(BytesPerSec(1 << 20))));
+    let db = |r: &ResponseResult| r.series[0].violation_minutes();
+    assert!(db(&slow) > db(&quick), "{} {}", db(&slow), db(&quick));
+    let asked = |r: &ResponseResult| -> (f64, f64) {
+        let samples = r.series[0].samples.iter();
+        samples.fold((0.0, 0.0), |(reads, past), s| {
+            (reads + s.reads_per_s, past + s.backend_reads_per_s)
+        })
+    };
+    let (reads, past) = asked(&slow);
+    assert!(past <= reads + 1e-6, "{past} of {reads}");
+    assert!(past > asked(&quick).1, "more is not found");
+    assert_eq!(slow.stale, 0);
+    // The warm-up is as slow, and has an end all the same.
+    let nothing_fits = with(Some(BytesPerSec(1)));
+    assert_eq!(nothing_fits.stale, 0);
+    assert!(nothing_fits.requests > 0);
+}
+
+/// Half the memory with what it keeps reduced to half holds as much, and costs time of its processors.
+#[test]
+fn an_appliance_that_reduces_holds_more_and_is_slower() {
+    let with = |keeps| {
+        let mut model = scenario();
+        model.appliance.keeps = keeps;
+        model.appliance.ssd = Bytes::ZERO;
+        // Data that no appliance of a gibibyte holds as it is.
+        if let Load::Generated(load) = &mut model.workloads[0].load {
+            load.regions[0].objects = 100_000;
+            load.regions[0].theta = 0.0;
+        }
+        if let Some(responder) = &mut model.responder {
+            responder.sizing.sizes = vec![Bytes::gib(1)];
+        }
+        respond(&model)
+    };
+    let reduced = |per_page| {
+        with(Keeps::Reduced(Reducing {
+            ratio: 2.0,
+            per_page: Nanos(per_page),
+        }))
+    };
+    let past = |r: &ResponseResult| -> f64 {
+        let late = r.series[0].samples[80..110].iter();
+        late.map(|s| s.backend_reads_per_s).sum()
+    };
+    let (plain, light, heavy) = (with(Keeps::AsIs), reduced(4_000), reduced(400_000));
+    assert!(
+        past(&light) < 0.5 * past(&plain),
+        "{} {}",
+        past(&light),
+        past(&plain)
+    );
+    let rate = |r: &ResponseResult| {
+        r.series[0].samples[80..110]
+            .iter()
+            .map(|s| s.rate_per_s())
+            .sum::<f64>()
+    };
+    assert!(
+        rate(&heavy) < 0.9 * rate(&light),
+        "{} {}",
+        rate(&heavy),
+        rate(&light)
+    );
 }

@@ -2,7 +2,7 @@
 
 use report::{BarChart, Chart, Mark, ValueBar, XyChart, XySeries};
 
-use crate::dual_period::Value;
+use crate::claim::Value;
 use crate::ops_isolation::device::Device;
 use crate::ops_isolation::figures::Row;
 use crate::ops_isolation::mode::{Mode, ServiceMode, SharingMode};

@@ -4,12 +4,12 @@ use report::{Block, Cell, Section, Tone, number, words};
 
 use super::charts::matrix;
 use super::{list, percents};
-use crate::dual_period::{Value, value};
+use crate::claim::Value;
 use crate::ops_isolation::cells::MIXES;
 use crate::ops_isolation::effects::{Change, Effect, NOTEWORTHY};
 use crate::ops_isolation::figures::{Figures, Row};
 use crate::ops_isolation::mode::{Mode, ServiceMode, SharingMode};
-use crate::page::section;
+use crate::page::{section, value};
 
 pub(super) fn sections(figures: &Figures) -> Vec<Section> {
     let rows = figures.of("isolation");
@@ -43,7 +43,7 @@ fn errors(rows: &[&Row]) -> Block {
             line.extend(ServiceMode::ALL.map(|service| {
                 let mode = Mode::new(sharing, service);
                 let row = rows.iter().find(|r| r.mix == mix && r.mode == mode);
-                row.map_or("-".into(), |r| value(&r.error, 3).into())
+                row.map_or("-".into(), |r| value(&r.error).into())
             }));
             cells.push(line);
         }
@@ -141,9 +141,9 @@ fn details(rows: &[&Row]) -> Block {
             r.mode.sharing.name().into(),
             r.mode.service.name().into(),
             list(&r.proportionality, 2).into(),
-            value(&r.error, 3).into(),
+            value(&r.error).into(),
             format!("{:.0}", r.iops.mean).into(),
-            value(&r.waf, 2).into(),
+            value(&r.waf).into(),
             percents(&r.own_share, 0).into(),
             percents(&r.spare_share, 2).into(),
         ]

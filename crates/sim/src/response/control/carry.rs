@@ -7,6 +7,7 @@ use slo::{MoveEvent, Order, WorkloadId};
 use units::{Bytes, Nanos, VolumeId};
 
 use super::{Control, Due, Wanted, World};
+use crate::response::keeps::FillBudget;
 use crate::response::mover::PIECE;
 use crate::response::nodes::{Node, Writes};
 use crate::response::world::{Path, Placed, WarmRun};
@@ -100,8 +101,8 @@ impl Control<'_> {
         let node = Node::new(
             workload.objects,
             workload.object_bytes,
-            wanted.cache.0,
-            appliance.ssd.0,
+            appliance.keeps.holds(wanted.cache),
+            appliance.keeps.holds(appliance.ssd),
             appliance.writes,
         );
         let hops = if wanted.host == workload.host.0 {
@@ -109,10 +110,11 @@ impl Control<'_> {
         } else {
             2 * appliance.hop.0
         };
+        let budget = FillBudget::new(appliance.fill_max, world.now);
         let n = world.nodes.len();
         world
             .nodes
-            .push(Some(Placed::new(node, hops, workload.objects)));
+            .push(Some(Placed::new(node, hops, budget, workload.objects)));
         world.nodes_of[wanted.workload].push(n);
         wanted.node = Some(n);
     }
@@ -151,7 +153,11 @@ impl Control<'_> {
         let mut zones: Vec<(u32, u32)> = zones.iter().map(zone).filter(|z| z.1 > 0).collect();
         // The last is taken first.
         zones.reverse();
-        let gap_ns = rate_per_s.map_or(0, |r| (1e9 / r.max(0.001)) as u64);
+        let gap = |rate: f64| (1e9 / rate.max(0.001)) as u64;
+        let bytes = f64::from(self.model.workloads[wanted.workload].object_bytes);
+        // It reads no faster than the appliance takes in.
+        let filled = self.model.appliance.fill_max.map(|r| r.0 as f64 / bytes);
+        let gap_ns = rate_per_s.map_or(0, gap).max(filled.map_or(0, gap));
         world.warm(wanted.workload, Some(WarmRun { zones, gap_ns }));
     }
 

@@ -54,7 +54,12 @@ impl World {
         let (mut at, mut node) = (self.now, None);
         if let Path::Node(n) = self.paths[w] {
             let placed = self.nodes[n].as_mut().expect("seen before it was issued");
-            placed.free = at.max(placed.free) + self.appliance.per_request.0;
+            let bytes = u64::from(request.objects) * u64::from(self.bytes[w]);
+            let works = match request.op {
+                LoadOp::Read => self.appliance.keeps.read_ns(bytes),
+                LoadOp::Write => 0,
+            };
+            placed.free = at.max(placed.free) + self.appliance.per_request.0 + works;
             placed.inside += 1;
             at = placed.free + placed.hops;
             node = Some(n);
@@ -137,6 +142,7 @@ impl World {
             self.heap.push(self.now, slot as u32);
             return;
         }
+        placed.budget.charge(self.now, u64::from(self.bytes[w]));
         self.slots[slot].through = Some((n, placed.node.begin_fill(object, 1)));
         self.slots[slot].versions = self.versions_of(w, object, 1);
         self.backend_read(slot, Access::Sequential);
@@ -257,8 +263,13 @@ impl World {
     pub(super) fn complete(&mut self, slot: usize, client: usize) {
         let s = self.slots[slot];
         let w = client % self.workloads;
+        let bytes = u64::from(s.objects) * u64::from(self.bytes[w]);
+        // What a warm-up reads was charged when it was sent for.
+        let warm = client >= self.workloads;
         if let Some((n, fill)) = s.through
             && let Some(placed) = &mut self.nodes[n]
+            && placed.node.is_valid(s.object, s.objects, fill)
+            && (warm || placed.budget.takes(self.now, bytes))
             && placed.node.end_fill(s.object, s.objects, fill)
         {
             let range = s.object as usize..(s.object + s.objects) as usize;
@@ -290,7 +301,7 @@ impl World {
             self.monitors[w].completed(&Completed {
                 op: s.op,
                 latency_ns,
-                bytes: u64::from(s.objects) * u64::from(self.bytes[w]),
+                bytes,
             });
         }
     }

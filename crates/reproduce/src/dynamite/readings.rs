@@ -1,0 +1,61 @@
+//! How the paper can be read where it is silent: how fast a cache takes in what it is to keep.
+
+use serde::{Deserialize, Serialize};
+use sim::response::ApplianceModel;
+use units::{Bytes, BytesPerSec};
+
+use crate::claim::Reading;
+
+/// Published: the cache (sec. 7.1), and the minutes from its creation at 55 to its effect at 65 (sec. 7.2).
+const CACHE_PUBLISHED: Bytes = Bytes::gib(3);
+const FILL_PUBLISHED_S: u64 = 600;
+
+/// How fast a cache is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Filling {
+    /// As fast as the backend gives it.
+    Fast,
+    /// Bounded: the published cache in the published ten minutes.
+    Slow,
+}
+
+impl Filling {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Fast, Self::Slow];
+
+    /// Short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "fast",
+            Self::Slow => "slow",
+        }
+    }
+
+    /// Appliances that are filled so.
+    pub(super) fn appliance(self) -> ApplianceModel {
+        let rate = || BytesPerSec(CACHE_PUBLISHED.0 / FILL_PUBLISHED_S);
+        ApplianceModel {
+            fill_max: (self == Self::Slow).then(rate),
+            ..ApplianceModel::default()
+        }
+    }
+
+    pub(super) fn reading(self) -> Reading {
+        let (says, fill) = match self {
+            Self::Fast => (
+                "every read that the backend answers is kept: nothing but the load bounds how fast a cache fills",
+                "unbounded",
+            ),
+            Self::Slow => (
+                "what a cache takes in is bounded to its 3 GiB in ten minutes, since that is how long the paper's took; a warm-up goes before what is asked for",
+                "3 GiB in 10 min",
+            ),
+        };
+        Reading {
+            id: self.name().into(),
+            says: says.into(),
+            choices: vec![("fill", fill.into())],
+        }
+    }
+}

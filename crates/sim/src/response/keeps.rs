@@ -1,0 +1,129 @@
+//! What appliances do with what they keep, and how fast they take it in.
+//!
+//! ```text
+//!  read from the backend ─▶ budget of bytes a second ─▶ kept: as it is, or reduced to 1/ratio of its size
+//!                                    └─ beyond it: answered, not kept, not asked for again by itself
+//! ```
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, Nanos};
+
+/// How an appliance keeps its copies of what the backend has. (None holds data of its own: losing one loses nothing.)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Keeps {
+    /// As they are: the caching appliance of paper 3.
+    #[default]
+    AsIs,
+    /// Compressed or deduplicated: paper 3 names both among other kinds of appliances and does not build them.
+    Reduced(Reducing),
+}
+
+/// What reduction gains and what it costs. One ratio for all data: a model of neither's content.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Reducing {
+    /// Bytes of data for each byte of memory or SSD: 1 and more.
+    pub ratio: f64,
+    /// Processor time for each page of 4 KiB that is read through it: reduced when it is kept, restored when it is found.
+    pub per_page: Nanos,
+}
+
+/// Unit of processor time.
+const PAGE: u64 = 4096;
+
+impl Keeps {
+    /// Data that it keeps in some space.
+    pub(super) fn holds(self, space: Bytes) -> u64 {
+        match self {
+            Self::AsIs => space.0,
+            Self::Reduced(r) => (space.0 as f64 * r.ratio.max(1.0)) as u64,
+        }
+    }
+
+    /// Processor time of a read of some bytes, on top of that of any request, nanoseconds.
+    pub(super) fn read_ns(self, bytes: u64) -> u64 {
+        match self {
+            Self::AsIs => 0,
+            Self::Reduced(r) => r.per_page.0 * bytes.div_ceil(PAGE),
+        }
+    }
+}
+
+/// What may still be taken in: a bucket of bytes that a second fills.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FillBudget {
+    rate: Option<BytesPerSec>,
+    left: f64,
+    at_ns: u64,
+}
+
+impl FillBudget {
+    /// Full, from a time on.
+    pub(super) fn new(rate: Option<BytesPerSec>, now_ns: u64) -> Self {
+        Self {
+            rate,
+            left: rate.map_or(0.0, |r| r.0 as f64),
+            at_ns: now_ns,
+        }
+    }
+
+    /// Whether so many bytes are taken in now; if so they are charged.
+    pub(super) fn takes(&mut self, now_ns: u64, bytes: u64) -> bool {
+        let Some(rate) = self.rate else {
+            return true;
+        };
+        self.refill(rate, now_ns);
+        let enough = self.left >= bytes as f64;
+        if enough {
+            self.left -= bytes as f64;
+        }
+        enough
+    }
+
+    /// Takes so many bytes in, whatever is left: of a warm-up, which keeps to the rate by itself and goes before what is asked for.
+    pub(super) fn charge(&mut self, now_ns: u64, bytes: u64) {
+        if let Some(rate) = self.rate {
+            self.refill(rate, now_ns);
+            self.left -= bytes as f64;
+        }
+    }
+
+    fn refill(&mut self, rate: BytesPerSec, now_ns: u64) {
+        let rate = rate.0 as f64;
+        let since = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
+        self.left = (self.left + since * rate).min(rate);
+        self.at_ns = self.at_ns.max(now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_takes_its_rate_and_no_more() {
+        let mut budget = FillBudget::new(Some(BytesPerSec(1000)), 0);
+        let mut taken = 0;
+        for ms in 0..10_000 {
+            taken += u64::from(budget.takes(ms * 1_000_000, 100)) * 100;
+        }
+        assert!((10_000..=11_000).contains(&taken), "{taken}");
+        budget.charge(10_000_000_000, 5000);
+        assert!(!budget.takes(14_000_000_000, 100), "a debt is paid first");
+        assert!(budget.takes(16_000_000_000, 100));
+        assert!(FillBudget::new(None, 0).takes(0, u64::MAX));
+    }
+
+    #[test]
+    fn reduction_holds_more_and_costs_time() {
+        let reducing = Keeps::Reduced(Reducing {
+            ratio: 2.5,
+            per_page: Nanos(3000),
+        });
+        assert_eq!(reducing.holds(Bytes(1000)), 2500);
+        assert_eq!(reducing.read_ns(60 << 10), 45_000);
+        assert_eq!(reducing.read_ns(1), 3000);
+        let plain = Keeps::AsIs;
+        assert_eq!((plain.holds(Bytes(7)), plain.read_ns(9000)), (7, 0));
+    }
+}
