@@ -108,7 +108,8 @@ fn a_matched_load_is_nearer_to_the_published_times_and_claims_are_in_every_readi
         assert!(reached <= drawn, "{matching:?}");
         let logs = (0..3).filter_map(|c| {
             let ours = matching.reached_ms[c]?;
-            Some((ours / matching.published_ms[c]).ln().powi(2))
+            let log = libm::log(ours / matching.published_ms[c]);
+            Some(log * log)
         });
         let logs: Vec<f64> = logs.collect();
         let distance = (logs.iter().sum::<f64>() / logs.len() as f64).sqrt();
