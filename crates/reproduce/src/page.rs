@@ -111,7 +111,7 @@ fn overview(claims: &[Claim]) -> Block {
 fn of_readings(readings: &[Reading]) -> Block {
     let mut columns = vec![words("reading"), words("how the paper is read")];
     let names = readings.first().map_or(&[][..], |r| &r.choices);
-    columns.extend(names.iter().map(|(name, _)| words(*name)));
+    columns.extend(names.iter().map(|(name, _)| words(name)));
     let row = |r: &Reading| -> Vec<Cell> {
         let mut row: Vec<Cell> = vec![r.id.as_str().into(), r.says.as_str().into()];
         row.extend(r.choices.iter().map(|(_, v)| Cell::from(v.as_str())));

@@ -2,7 +2,7 @@
 
 use model::Op;
 use reproduce::priority_lru::{
-    ArrayKind, Load, Outcome, Recording, Role, SCHEMA, Scale, Setup, SetupError, Sources,
+    Load, Outcome, Recording, Role, SCHEMA, Scale, Setup, SetupError, Sources,
 };
 
 fn recording(name: &str, role: Role, writes: u64) -> Recording {
@@ -88,11 +88,19 @@ fn what_is_made_of_other_recordings_is_another_experiment() {
 fn a_matched_load_is_nearer_to_the_published_times_and_claims_are_in_every_reading() {
     let setup = setup(sources(), 4).unwrap();
     let jobs = setup.jobs();
-    assert_eq!(jobs.len(), 2 * 2 * 4 + 1, "two seeds; the array of flash with the first");
-    let results: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
+    assert_eq!(
+        jobs.len(),
+        2 * 2 * 4 + 1,
+        "two seeds; the array of flash with the first"
+    );
+    // What is made up here is too little for drives of flash.
+    let disks = jobs
+        .iter()
+        .filter(|j| serde_json::json!(j)["array"] == "disks");
+    let results: Vec<_> = disks.map(|j| j.run().unwrap()).collect();
     for result in &results {
         let Some(matching) = &result.matching else {
-            assert!(result.load == Load::AsDrawn || result.array == ArrayKind::Flash);
+            assert_eq!(result.load, Load::AsDrawn);
             continue;
         };
         assert!(matching.runs <= SCALE.match_runs);
@@ -100,7 +108,8 @@ fn a_matched_load_is_nearer_to_the_published_times_and_claims_are_in_every_readi
         assert!(reached <= drawn, "{matching:?}");
         let logs = (0..3).filter_map(|c| {
             let ours = matching.reached_ms[c]?;
-            Some((ours / matching.published_ms[c]).ln().powi(2))
+            let log = libm::log(ours / matching.published_ms[c]);
+            Some(log * log)
         });
         let logs: Vec<f64> = logs.collect();
         let distance = (logs.iter().sum::<f64>() / logs.len() as f64).sqrt();
