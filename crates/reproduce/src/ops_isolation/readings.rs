@@ -19,7 +19,7 @@ pub(super) const USUAL: ServiceMode = ServiceMode::EqualTime;
 
 /// Requests outstanding per tenant, where all have as many; the paper does not say.
 const DEPTH: u32 = 16;
-/// The same where they are few: less than the tags of the SSDs in all.
+/// The same where they are few: all together no more than the tags of the SSDs.
 const DEPTH_FEW: u32 = 8;
 /// Where they differ: dealt out by the seed.
 const DEPTHS_UNEQUAL: [u32; 4] = [4, 8, 16, 32];
@@ -67,10 +67,10 @@ impl Way {
                 "loops of 16 requests outstanding for each virtual machine; one unit of flash, as in the slides' cost formula"
             }
             Self::Few => {
-                "loops of 8, so that all together do not fill the SSD's 32 tags; the slides do not say how busy the virtual machines were"
+                "loops of 8, so that all together fit into the SSD's 32 tags; the slides do not say how busy the virtual machines were"
             }
             Self::Elements => {
-                "loops of 16; four elements that work side by side and 32 tags, since the simulator that the slides name models elements"
+                "loops of 16; four elements that work side by side and 32 tags, since the simulator of the same group models elements"
             }
             Self::Unequal => {
                 "loops of 4, 8, 16 and 32, dealt out to the virtual machines by the seed: four real virtual machines are not equally busy; four elements"
