@@ -16,6 +16,3 @@ pub use outcome::{BesideNoop, Outcome, SCHEMA};
 pub use readings::{NOMINAL, SCENES, Scene};
 pub use setup::{CORRECTED, Job, LITERAL, MOVES_CHARGED, PATIENT, STRATEGIES, Setup, SetupError};
 pub use tsscs::{Regression, TsscsError, regressions};
-
-// Until the others use it from where it is.
-pub use crate::claim::Verdict;
