@@ -37,7 +37,7 @@ fn everything_published_is_beside_ours_and_what_is_kept_gives_the_same_bytes() {
     assert_eq!(outcome["setup"]["seeds"], serde_json::json!([1, 2]));
     assert_eq!(outcome["strategies"].as_array().unwrap().len(), 9);
     let readings = outcome["readings"].as_array().unwrap();
-    assert_eq!(readings.len(), 9);
+    assert_eq!(readings.len(), 10);
     let claims = outcome["claims"].as_array().unwrap();
     assert_eq!(claims.len(), 20);
     assert_eq!(outcome["tally"]["claims"], 20);
