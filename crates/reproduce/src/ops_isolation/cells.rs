@@ -213,7 +213,7 @@ mod tests {
     fn every_kind_of_cell_runs() {
         let setup = Setup {
             seeds: vec![1, 2],
-            seconds: 20,
+            seconds: 80,
             tenant_mib: 64,
         };
         let mut kinds: Vec<(Way, Device, Mode)> = Vec::new();

@@ -320,7 +320,7 @@ fn an_appliance_that_reduces_holds_more_and_is_slower() {
         model.appliance.ssd = Bytes::ZERO;
         // Data that no appliance of a gibibyte holds as it is.
         if let Load::Generated(load) = &mut model.workloads[0].load {
-            load.regions[0].objects = 100_000;
+            load.regions[0].objects = 70_000;
             load.regions[0].theta = 0.0;
         }
         if let Some(responder) = &mut model.responder {
