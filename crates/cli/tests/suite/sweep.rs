@@ -454,7 +454,7 @@ fn one_directory_is_for_one_sweep_at_a_time() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         err(&output),
-        "error: another command writes into terrace-sweep: use another --out\n"
+        "error: another command writes into terrace-sweep: use another directory\n"
     );
 }
 
