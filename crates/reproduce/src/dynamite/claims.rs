@@ -329,7 +329,7 @@ fn reactive(seeds: &Seeds<'_>) -> Vec<Found> {
         ),
         printed(
             claim("effective", "reactive: effective at minute 65")
-                .note("the bound of the slow fill was chosen for it: there it is a calibration"),
+                .note("the slow fill is bounded so that a cache takes the ten minutes that the paper says"),
             65.0,
             "min",
             seeds.measure("nobody in violation from", Rule::Between(63.0, 67.0), |s| {
