@@ -34,16 +34,17 @@ impl Weights {
         [self.performance, self.bandwidth, self.space]
     }
 
-    fn fault(self) -> Option<&'static str> {
+    /// The weight that makes no sense, and why.
+    fn fault(self) -> Option<(&'static str, &'static str)> {
         let of_match = self.of_match();
         let sum = of_match.iter().sum::<f64>();
         if of_match.iter().any(|w| w.is_nan() || *w < 0.0) || sum <= 0.0 || sum > 1e9 {
-            return Some(
-                "the three weights must be non-negative, not all zero, and at most 1e9 together",
-            );
+            let why =
+                "the three weights must be non-negative, not all zero, and at most 1e9 together";
+            return Some(("performance", why));
         }
-        let migration = self.migration.is_finite() && self.migration >= 0.0;
-        (!migration).then_some("the weight of migration must not be negative")
+        let sound = self.migration.is_finite() && self.migration >= 0.0;
+        (!sound).then_some(("migration", "must not be negative"))
     }
 }
 
@@ -73,19 +74,13 @@ impl Objective {
 
     /// The key of weights that make no sense, and why.
     pub(crate) fn fault(&self) -> Option<(String, &'static str)> {
-        let all = self.all.fault().map(|why| {
-            let migration =
-                self.all.of_match().iter().sum::<f64>() > 0.0 && why.contains("migration");
-            let key = if migration {
-                "weight_migration"
-            } else {
-                "weight_performance"
-            };
-            (key.to_owned(), why)
-        });
-        let own =
-            |(tier, w): (&String, &Weights)| Some((format!("tier_weights.{tier}"), w.fault()?));
-        all.or_else(|| self.own.iter().find_map(own))
+        let all = self.all.fault();
+        let own = |(tier, w): (&String, &Weights)| {
+            let (weight, why) = w.fault()?;
+            Some((format!("tier_weights.{tier}.{weight}"), why))
+        };
+        all.map(|(weight, why)| (format!("weight_{weight}"), why))
+            .or_else(|| self.own.iter().find_map(own))
     }
 
     /// A tier that has its own weights and is not there.

@@ -9,7 +9,7 @@
 //! over the seeds keeps the rule as a whole (where there is one seed: when the value does), speaks against it when all of it breaks the rule,
 //! and is undecided otherwise, also where there is nothing to measure.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Interval;
 
@@ -213,7 +213,7 @@ impl Needs {
 }
 
 /// What to make of agreement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outlook {
     /// A stand-in for what is not published was selected for it: agreement is a calibration.
@@ -342,7 +342,7 @@ pub struct InReading {
 }
 
 /// What became of a claim over all readings in which it can be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     /// It agrees in every reading.
@@ -394,6 +394,29 @@ pub struct Claim {
     pub readings: Vec<InReading>,
 }
 
+/// Claims over all readings: a part of every outcome.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scorecard {
+    /// Ways to read the paper.
+    pub readings: Vec<Reading>,
+    /// How many claims stand how.
+    pub tally: Tally,
+    /// Claims, published beside ours in every reading.
+    pub claims: Vec<Claim>,
+}
+
+impl Scorecard {
+    /// Of what was found, reading by reading.
+    pub fn new(found: Vec<(Reading, Vec<Found>)>) -> Self {
+        let claims = joined(&found);
+        Self {
+            readings: found.into_iter().map(|(reading, _)| reading).collect(),
+            tally: Tally::new(claims.iter().map(|c| c.standing)),
+            claims,
+        }
+    }
+}
+
 /// How many claims stand how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
@@ -410,21 +433,24 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of claims.
-    pub fn new(claims: &[Claim]) -> Self {
-        let count = |s: Standing| claims.iter().filter(|c| c.standing == s).count();
-        Self {
-            claims: claims.len(),
-            every: count(Standing::Every),
-            some: count(Standing::Some),
-            none: count(Standing::None),
-            undecided: count(Standing::Undecided),
+    /// Of claims' standings.
+    pub fn new(standings: impl IntoIterator<Item = Standing>) -> Self {
+        let mut tally = Self::default();
+        for standing in standings {
+            tally.claims += 1;
+            *match standing {
+                Standing::Every => &mut tally.every,
+                Standing::Some => &mut tally.some,
+                Standing::None => &mut tally.none,
+                Standing::Undecided => &mut tally.undecided,
+            } += 1;
         }
+        tally
     }
 }
 
 /// Claims over all readings, in the order in which they are first found. A reading in which a claim cannot be asked does not have it.
-pub fn joined(found: &[(Reading, Vec<Found>)]) -> Vec<Claim> {
+fn joined(found: &[(Reading, Vec<Found>)]) -> Vec<Claim> {
     let mut ids: Vec<Said> = Vec::new();
     for one in found.iter().flat_map(|(_, found)| found) {
         if ids.iter().all(|said| said.id != one.said.id) {
@@ -570,7 +596,7 @@ mod tests {
                 vec![found("x", -1.0), found("y", -1.0), found("z", 1.0)],
             ),
         ];
-        let claims = joined(&all);
+        let Scorecard { tally, claims, .. } = Scorecard::new(all.into());
         let standings: Vec<_> = claims
             .iter()
             .map(|c| (c.said.id, c.standing, &c.decided_by[..]))
@@ -584,7 +610,6 @@ mod tests {
             ]
         );
         assert_eq!(claims[2].readings.len(), 1);
-        let tally = Tally::new(&claims);
         assert_eq!(
             (tally.claims, tally.every, tally.some, tally.none),
             (3, 1, 1, 1)

@@ -2,7 +2,9 @@
 
 use report::{Block, Cell, Section, Tone, number, words};
 
-use crate::claim::{Claim, InReading, Measure, Reading, Rule, Standing, Tally, Value, Verdict};
+use crate::claim::{
+    Claim, InReading, Measure, Reading, Rule, Scorecard, Standing, Tally, Value, Verdict,
+};
 
 /// A part of a document.
 pub(crate) fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
@@ -14,10 +16,15 @@ pub(crate) fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
 }
 
 /// The first parts of every document: claims with what became of them, and the readings that were tried.
-pub(crate) fn scorecard(readings: &[Reading], claims: &[Claim]) -> Vec<Section> {
+pub(crate) fn scorecard(card: &Scorecard) -> Vec<Section> {
+    let Scorecard {
+        readings,
+        tally: t,
+        claims,
+    } = card;
     vec![
         section("claims", "Claims", vec![
-            Block::Text(tally(&Tally::new(claims), readings.len())),
+            Block::Text(tally(t, readings.len())),
             Block::Text("A claim agrees in a reading when the 95 % interval over the seeds keeps the rule in all its measures (of \"any\": in one), and disagrees when all of an interval breaks it; a claim that does neither is undecided there. \"Calibrated\": a stand-in for what is not published was selected for it, so agreement confirms nothing; \"designed\": a rule of ours was chosen for it.".into()),
             overview(claims),
             Block::List(claims.iter().filter(|c| !c.said.note.is_empty()).map(|c| format!("{}: {}", c.said.id, c.said.note)).collect()),
@@ -57,7 +64,7 @@ pub(crate) fn numbers(claims: &[Claim]) -> Section {
 }
 
 /// Of N claims, so many …
-pub(crate) fn tally(t: &Tally, readings: usize) -> String {
+fn tally(t: &Tally, readings: usize) -> String {
     format!(
         "Of {} claims {} agree in every of {readings} {}, {} in some, {} in none; {} are undecided.",
         t.claims,

@@ -3,7 +3,7 @@
 use report::{Cell, Document, number, words};
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Tally;
+use crate::claim::{Outlook, Standing, Tally};
 use crate::page::section;
 use report::Block;
 
@@ -26,8 +26,8 @@ struct ClaimRead {
     id: String,
     source: String,
     says: String,
-    standing: String,
-    outlook: String,
+    standing: Standing,
+    outlook: Outlook,
     decided_by: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ pub struct Point {
     /// In words.
     pub says: String,
     /// How it stands.
-    pub standing: String,
+    pub standing: Standing,
     /// The choices that decide it.
     pub decided_by: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl Summary {
     /// Of outcomes as they were written with `-o json`.
     ///
     /// # Errors
-    /// The index of one that is not a reproduction's, or has a standing that is none, and why.
+    /// The index of one that is not a reproduction's, and why.
     pub fn new(outcomes: &[OutcomeRead]) -> Result<Self, (usize, String)> {
         let papers = outcomes.iter().enumerate();
         let papers: Vec<Paper> = papers
@@ -139,7 +139,7 @@ impl Summary {
                     c.id.as_str().into(),
                     c.source.as_str().into(),
                     c.says.as_str().into(),
-                    c.standing.as_str().into(),
+                    c.standing.name().into(),
                     c.decided_by.join(", ").into(),
                 ]
             })
@@ -166,34 +166,21 @@ fn paper(outcome: &OutcomeRead) -> Result<Paper, String> {
     let name = schema.strip_prefix("terrace.reproduce.");
     let name = name.and_then(|n| n.split_once('/')).map(|(name, _)| name);
     let name = name.ok_or_else(|| format!("schema: {schema:?} is not a reproduction's"))?;
-    let mut tally = Tally {
-        claims: outcome.claims.len(),
-        ..Tally::default()
-    };
-    for claim in &outcome.claims {
-        *match claim.standing.as_str() {
-            "every" => &mut tally.every,
-            "some" => &mut tally.some,
-            "none" => &mut tally.none,
-            "undecided" => &mut tally.undecided,
-            other => return Err(format!("claim {}: no standing {other:?}", claim.id)),
-        } += 1;
-    }
-    let every = |c: &&ClaimRead| c.standing == "every";
+    let every = |c: &&ClaimRead| c.standing == Standing::Every;
     let point = |c: &ClaimRead| Point {
         id: c.id.clone(),
         source: c.source.clone(),
         says: c.says.clone(),
-        standing: c.standing.clone(),
+        standing: c.standing,
         decided_by: c.decided_by.clone(),
     };
     Ok(Paper {
         paper: name.into(),
         readings: outcome.readings.len(),
-        tally,
+        tally: Tally::new(outcome.claims.iter().map(|c| c.standing)),
         every_open: {
             let claims = outcome.claims.iter().filter(every);
-            claims.filter(|c| c.outlook == "open").count()
+            claims.filter(|c| c.outlook == Outlook::Open).count()
         },
         open_points: {
             let claims = outcome.claims.iter();
@@ -205,7 +192,7 @@ fn paper(outcome: &OutcomeRead) -> Result<Paper, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::{Reading, Rule, joined, measure, said};
+    use crate::claim::{Reading, Rule, Scorecard, measure, said};
 
     #[test]
     fn what_is_written_is_read_and_counted() {
@@ -221,12 +208,9 @@ mod tests {
                 Rule::Above(0.0),
             )])
         };
-        let claims = joined(&[(reading.clone(), vec![found("a", 1.0), found("b", -1.0)])]);
-        let written = serde_json::json!({
-            "schema": "terrace.reproduce.some-paper/1",
-            "readings": [reading],
-            "claims": claims,
-        });
+        let card = Scorecard::new(vec![(reading, vec![found("a", 1.0), found("b", -1.0)])]);
+        let mut written = serde_json::to_value(card).unwrap();
+        written["schema"] = "terrace.reproduce.some-paper/1".into();
         let read: OutcomeRead = serde_json::from_value(written.clone()).unwrap();
         let summary = Summary::new(&[read.clone(), read]).unwrap();
         assert_eq!(summary.all.claims, 4);

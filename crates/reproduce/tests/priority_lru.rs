@@ -121,9 +121,9 @@ fn a_matched_load_is_nearer_to_the_published_times_and_claims_are_in_every_readi
 
     let outcome = Outcome::new("0", setup, results);
     assert_eq!(outcome.schema, SCHEMA);
-    assert_eq!(outcome.readings.len(), 4);
-    assert_eq!(outcome.tally.claims, 11);
-    for claim in &outcome.claims {
+    assert_eq!(outcome.scorecard.readings.len(), 4);
+    assert_eq!(outcome.scorecard.tally.claims, 11);
+    for claim in &outcome.scorecard.claims {
         assert_eq!(claim.readings.len(), 4, "{}", claim.said.id);
         for m in claim.readings.iter().flat_map(|r| &r.measures) {
             let ours = m.ours.expect("there are requests in every group");

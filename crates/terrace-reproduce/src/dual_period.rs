@@ -1,7 +1,6 @@
 //! `terrace reproduce dual-period`.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use reproduce::dual_period::{
 };
 use serde_json::json;
 
-use crate::{KeepArg, Output, check_report, hand_over};
+use crate::{KeepArg, ResultsArg};
 
 /// What to run and where the results go.
 #[derive(Debug, Args)]
@@ -36,12 +35,8 @@ pub struct DualPeriodArgs {
     queueing_days: u32,
     #[command(flatten)]
     keep: KeepArg,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Write a self-contained HTML page with charts
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    results: ResultsArg,
 }
 
 /// Runs the command.
@@ -51,7 +46,7 @@ pub fn run(args: &DualPeriodArgs) -> anyhow::Result<ExitCode> {
         false => (args.seeds, args.days, Conditions::All),
     };
     let setup = Setup::new(seeds, args.seed, days, conditions)?;
-    check_report(args.report.as_deref())?;
+    args.results.check()?;
     let started = Instant::now();
     let all = setup.jobs();
     let cells = args
@@ -76,10 +71,5 @@ pub fn run(args: &DualPeriodArgs) -> anyhow::Result<ExitCode> {
         all.len(),
         started.elapsed().as_secs_f64()
     );
-    hand_over(
-        &outcome,
-        document(&outcome),
-        args.output,
-        args.report.as_deref(),
-    )
+    args.results.hand_over(&outcome, &document(&outcome))
 }

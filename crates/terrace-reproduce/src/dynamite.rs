@@ -12,7 +12,7 @@ use reproduce::dynamite::{
 
 use serde_json::json;
 
-use crate::{KeepArg, Output, check_report, hand_over};
+use crate::{KeepArg, ResultsArg};
 
 /// Where the repository's own recordings are, from its root.
 const OWN_TRACES: &str = "traces/captured";
@@ -41,17 +41,13 @@ pub struct DynamiteArgs {
     traces_only: bool,
     #[command(flatten)]
     keep: KeepArg,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Write a self-contained HTML page with charts
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    results: ResultsArg,
 }
 
 /// Runs the command.
 pub fn run(args: &DynamiteArgs) -> anyhow::Result<ExitCode> {
-    check_report(args.report.as_deref())?;
+    args.results.check()?;
     let seeds = args.seeds.unwrap_or(if args.quick { 2 } else { 3 });
     let setup = Setup::new(args.seed, seeds, args.quick);
     let volumes = match args.quick && args.traces.is_empty() {
@@ -64,12 +60,7 @@ pub fn run(args: &DynamiteArgs) -> anyhow::Result<ExitCode> {
     };
     let recorded = recorded_rows(&setup, &volumes, &args.keep)?;
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &runs, recorded);
-    hand_over(
-        &outcome,
-        document(&outcome),
-        args.output,
-        args.report.as_deref(),
-    )
+    args.results.hand_over(&outcome, &document(&outcome))
 }
 
 fn case_studies(setup: &Setup, keep: &KeepArg) -> anyhow::Result<Vec<VariantRun>> {

@@ -58,6 +58,47 @@ enum Output {
     Markdown,
 }
 
+/// Where results go.
+#[derive(Debug, Args)]
+struct ResultsArg {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Write a self-contained HTML page with charts
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+impl ResultsArg {
+    /// Whether the page can be written: better now than after the simulation.
+    fn check(&self) -> anyhow::Result<()> {
+        let dir = self.report.as_deref().and_then(Path::parent);
+        if let Some(dir) = dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
+            anyhow::bail!("--report: there is no directory {}", dir.display());
+        }
+        Ok(())
+    }
+
+    /// Writes the page and prints the outcome.
+    fn hand_over(&self, outcome: &impl Serialize, document: &Document) -> anyhow::Result<ExitCode> {
+        if let Some(page) = &self.report {
+            fs::write(page, document.page())
+                .with_context(|| format!("cannot write {}", page.display()))?;
+            let _ = writeln!(io::stderr(), "report written to {}", page.display());
+        }
+        let mut out = io::stdout().lock();
+        match self.output {
+            Output::Table => write!(out, "{}", document.text())?,
+            Output::Markdown => write!(out, "{}", document.markdown())?,
+            Output::Json => {
+                serde_json::to_writer_pretty(&mut out, outcome)?;
+                writeln!(out)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 /// Where the results of runs are kept.
 #[derive(Debug, Args)]
 struct KeepArg {
@@ -126,12 +167,8 @@ struct AutotieringArgs {
     scenario: Option<SceneArg>,
     #[command(flatten)]
     keep: KeepArg,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Write a self-contained HTML page with charts
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    results: ResultsArg,
 }
 
 fn main() -> ExitCode {
@@ -165,7 +202,7 @@ fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
         )?;
         return Ok(ExitCode::SUCCESS);
     }
-    check_report(args.report.as_deref())?;
+    args.results.check()?;
     let jobs = setup.jobs();
     let options = RunOptions {
         series: true,
@@ -191,45 +228,7 @@ fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
         true => Some(passive_sensitivity(&setup.seeds)?),
     };
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, runs, lines, passive);
-    hand_over(
-        &outcome,
-        document(&outcome),
-        args.output,
-        args.report.as_deref(),
-    )
-}
-
-/// Better now than after the simulation.
-fn check_report(page: Option<&Path>) -> anyhow::Result<()> {
-    let dir = page.and_then(Path::parent);
-    if let Some(dir) = dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
-        anyhow::bail!("--report: there is no directory {}", dir.display());
-    }
-    Ok(())
-}
-
-/// Writes the page and prints the outcome.
-fn hand_over(
-    outcome: &impl Serialize,
-    document: Document,
-    output: Output,
-    page: Option<&Path>,
-) -> anyhow::Result<ExitCode> {
-    if let Some(page) = page {
-        fs::write(page, document.page())
-            .with_context(|| format!("cannot write {}", page.display()))?;
-        let _ = writeln!(io::stderr(), "report written to {}", page.display());
-    }
-    let mut out = io::stdout().lock();
-    match output {
-        Output::Table => write!(out, "{}", document.text())?,
-        Output::Markdown => write!(out, "{}", document.markdown())?,
-        Output::Json => {
-            serde_json::to_writer_pretty(&mut out, outcome)?;
-            writeln!(out)?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    args.results.hand_over(&outcome, &document(&outcome))
 }
 
 fn passive_sensitivity(seeds: &[u64]) -> anyhow::Result<Vec<SensitivityRow>> {

@@ -1,6 +1,5 @@
 //! `terrace reproduce ops-isolation`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -8,7 +7,7 @@ use clap::Args;
 use reproduce::ops_isolation::{Cell, Outcome, Setup, document};
 use serde_json::json;
 
-use crate::{KeepArg, Output, check_report, hand_over};
+use crate::{KeepArg, ResultsArg};
 
 /// What to run and where the results go.
 #[derive(Debug, Args)]
@@ -24,19 +23,15 @@ pub struct OpsIsolationArgs {
     quick: bool,
     #[command(flatten)]
     keep: KeepArg,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Write a self-contained HTML page with charts
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    results: ResultsArg,
 }
 
 /// Runs the command.
 pub fn run(args: &OpsIsolationArgs) -> anyhow::Result<ExitCode> {
     let seeds = if args.quick { 2 } else { args.seeds };
     let setup = Setup::new(seeds, args.seed, args.quick)?;
-    check_report(args.report.as_deref())?;
+    args.results.check()?;
     let cells = setup.cells();
     let identity = |cell: &Cell| json!(["ops-isolation", cell]);
     let results = args
@@ -45,10 +40,5 @@ pub fn run(args: &OpsIsolationArgs) -> anyhow::Result<ExitCode> {
             cell.run().with_context(|| format!("cell {}", cell.name()))
         })?;
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &results);
-    hand_over(
-        &outcome,
-        document(&outcome),
-        args.output,
-        args.report.as_deref(),
-    )
+    args.results.hand_over(&outcome, &document(&outcome))
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use trace::ReadOptions;
 use trace::measurements::{MEASUREMENT_SLOT, Measurements};
 
-use crate::{KeepArg, Output, check_report, hand_over};
+use crate::{KeepArg, ResultsArg};
 
 /// Recordings that are known, by their place in a directory of traces: the repository's own, then public ones.
 const RECORDINGS: [(&str, Role); 16] = [
@@ -70,12 +70,8 @@ pub struct PriorityLruArgs {
     quick: bool,
     #[command(flatten)]
     keep: KeepArg,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Write a self-contained HTML page with charts
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    results: ResultsArg,
 }
 
 /// How busy customers are.
@@ -96,7 +92,7 @@ const QUICK: Scale = Scale {
 
 /// Runs the command.
 pub fn run(args: &PriorityLruArgs) -> anyhow::Result<ExitCode> {
-    check_report(args.report.as_deref())?;
+    args.results.check()?;
     let full = Scale {
         hours: args.hours,
         hour_s: 3600,
@@ -123,12 +119,7 @@ pub fn run(args: &PriorityLruArgs) -> anyhow::Result<ExitCode> {
     let work = |job: &Job| Ok(job.run()?);
     let results = args.keep.run(title, &setup.jobs(), identity, work)?;
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, results);
-    hand_over(
-        &outcome,
-        document(&outcome),
-        args.output,
-        args.report.as_deref(),
-    )
+    args.results.hand_over(&outcome, &document(&outcome))
 }
 
 /// The recordings and intensities that a directory has.

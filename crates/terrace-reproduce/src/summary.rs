@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use reproduce::summary::{OutcomeRead, Summary};
 
-use crate::{Output, hand_over};
+use crate::ResultsArg;
 
 /// What to read and where the result goes.
 #[derive(Debug, Args)]
@@ -17,12 +17,8 @@ pub struct SummaryArgs {
     /// Outcomes of this program, each as an experiment prints it with -o json
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Write a self-contained HTML page
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    results: ResultsArg,
 }
 
 /// Runs the command.
@@ -32,9 +28,9 @@ pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
         serde_json::from_reader(BufReader::new(file))
             .with_context(|| format!("{}: not the outcome of an experiment", path.display()))
     };
+    args.results.check()?;
     let outcomes: Vec<OutcomeRead> = args.files.iter().map(read).collect::<Result<_, _>>()?;
     let summary = Summary::new(&outcomes)
         .map_err(|(i, why)| anyhow::anyhow!("{}: {why}", args.files[i].display()))?;
-    let document = summary.document();
-    hand_over(&summary, document, args.output, args.report.as_deref())
+    args.results.hand_over(&summary, &summary.document())
 }

@@ -167,6 +167,13 @@ fn used_over_kills(format: &str) {
     assert_holds(&site, "data", &content);
 }
 
+/// Begins an import that goes on behind the guests, with so many MiB per second.
+fn begin_import(site: &Site, volume: &str, from: &str, mib_per_s: u32) {
+    let bandwidth = format!("{mib_per_s} MiB/s");
+    let import = ["volume", "import", volume, from, "--tier", "fast"];
+    site.ok(&[&import[..], &["--bandwidth", &bandwidth, "--detach"]].concat());
+}
+
 #[test]
 fn a_raw_image_is_used_while_it_is_imported_over_kills() {
     used_over_kills("raw");
@@ -268,9 +275,7 @@ fn what_cannot_be_imported_is_refused_and_says_why() {
         writer.0.kill().unwrap();
         writer.0.wait().unwrap();
         // And the other way round: nobody writes to it while it is imported.
-        let slow = ["--bandwidth", "1 MiB/s", "--detach"];
-        let args = ["volume", "import", "x", &raw, "--tier", "fast"];
-        site.ok(&[&args[..], &slow].concat());
+        begin_import(&site, "x", &raw, 1);
         let opened = Command::new("qemu-io")
             .args(["-f", "raw", "-c", "write 0 4k", &raw])
             .output()
@@ -288,9 +293,7 @@ fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
     let mut site = Site::new(&[]);
     let (raw, content) = image(&site, "disk.raw", 4);
     site.serve(&[]);
-    let slow = ["--bandwidth", "2 MiB/s", "--detach"];
-    let args = ["volume", "import", "data", &raw, "--tier", "fast"];
-    site.ok(&[&args[..], &slow].concat());
+    begin_import(&site, "data", &raw, 2);
     // What a volume is has to be here before it can be another.
     for words in [
         &["snapshot", "create", "data", "now"][..],
@@ -410,9 +413,7 @@ fn an_export_that_comes_back_as_another_one_is_not_read() {
     let mut site = Site::new(&[]);
     site.serve(&[]);
     let uri = other.uri("source");
-    let args = ["volume", "import", "data", &uri, "--tier", "fast"];
-    let slow = ["--bandwidth", "1 MiB/s", "--detach"];
-    site.ok(&[&args[..], &slow].concat());
+    begin_import(&site, "data", &uri, 1);
     let at = 46 * MIB;
     let mut guest = connect(&site, "data");
     assert!(guest.read(at as u64, 4096).unwrap() == content[at..at + 4096]);
@@ -456,9 +457,7 @@ fn a_source_that_says_nothing_keeps_no_volume() {
     let mut site = Site::new(&[]);
     site.serve(&[]);
     let uri = other.uri("source");
-    let args = ["volume", "import", "data", &uri, "--tier", "fast"];
-    let slow = ["--bandwidth", "1 MiB/s", "--detach"];
-    site.ok(&[&args[..], &slow].concat());
+    begin_import(&site, "data", &uri, 1);
     let pid = other.server_pid().to_string();
     let signal = |signal: &str| {
         let told = Command::new("kill").args([signal, pid.as_str()]).status();
@@ -527,9 +526,7 @@ fn an_import_that_needs_its_source_no_more_ends_without_it() {
     let mut site = Site::new(&[]);
     let (raw, _) = image(&site, "disk.raw", 14);
     site.serve(&[]);
-    let import = ["volume", "import", "data", &raw, "--tier", "fast"];
-    let slow = ["--bandwidth", "1 MiB/s", "--detach"];
-    site.ok(&[&import[..], &slow].concat());
+    begin_import(&site, "data", &raw, 1);
     site.kill();
     std::fs::remove_file(&raw).unwrap();
     site.serve(&[]);
@@ -624,9 +621,7 @@ fn an_import_that_nobody_goes_on_with_is_not_waited_for() {
     let mut site = Site::new(&[]);
     let (raw, _) = image(&site, "disk.raw", 13);
     site.serve(&[]);
-    let import = ["volume", "import", "data", &raw, "--tier", "fast"];
-    let slow = ["--bandwidth", "1 MiB/s", "--detach"];
-    site.ok(&[&import[..], &slow].concat());
+    begin_import(&site, "data", &raw, 1);
     site.stop();
     let map = array::Array::open(&site.path("array")).unwrap();
     let id = map.volumes().unwrap()[0].id;

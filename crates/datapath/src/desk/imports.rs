@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use array::{Health, SourceRecord, VOLUME_EXTENTS_MAX, VolumeRecord};
+use array::{SourceRecord, VOLUME_EXTENTS_MAX, VolumeRecord};
 use model::NO_CLASS;
 use units::{Bytes, BytesPerSec};
 
 use super::underway::Taken;
-use super::volumes::{is_no_snapshots, name_is_free, next_volume};
+use super::volumes::{NewVolume, is_no_snapshots, name_is_free};
 use super::{Desk, Result, Told, done, refused, tier_named};
 use crate::source::{Source, Wanted};
 use crate::worker::{Answer, Question};
@@ -81,19 +81,16 @@ impl Desk {
             bandwidth: bandwidth.unwrap_or(BytesPerSec(0)),
         };
         let (told, from) = (name.clone(), record.from.clone());
+        let new = NewVolume {
+            name,
+            size,
+            tier,
+            class,
+        };
         self.with_keeper(move |keeper| -> Result<()> {
-            name_is_free(keeper, &name)?;
-            let home = tier_named(keeper, &tier)?;
-            allowed.room(keeper, &what, size)?;
             let record = VolumeRecord {
-                id: next_volume(keeper),
-                name,
-                size,
-                home,
-                class,
-                health: Health::Whole,
-                snapshot: None,
                 source: Some(record),
+                ..new.record(keeper, &allowed, &what)?
             };
             let begun = keeper.begin_import(record, extents, source);
             begun.map_err(refused)

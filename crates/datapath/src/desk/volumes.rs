@@ -9,6 +9,7 @@ use array::{Change, Health, MoveRecord, VolumeRecord};
 use model::NO_CLASS;
 use units::{Bytes, TierId, VolumeId};
 
+use super::policy::Allowed;
 use super::{
     Desk, ImportInfo, Result, SECTOR_BYTES, SnapshotInfo, Told, VolumeInfo, done, home_of, refused,
     text, tier_name, tier_named, unknown_volume,
@@ -64,21 +65,15 @@ impl Desk {
         can_be(size)?;
         is_no_snapshots(&name)?;
         let told = name.clone();
+        let what = format!("create volume {name:?} of {size}");
+        let new = NewVolume {
+            name,
+            size,
+            tier,
+            class,
+        };
         self.with_keeper(move |keeper| -> Result<()> {
-            name_is_free(keeper, &name)?;
-            let home = tier_named(keeper, &tier)?;
-            let what = format!("create volume {name:?} of {size}");
-            allowed.room(keeper, &what, size)?;
-            let record = VolumeRecord {
-                id: next_volume(keeper),
-                name,
-                size,
-                home,
-                class,
-                health: Health::Whole,
-                snapshot: None,
-                source: None,
-            };
+            let record = new.record(keeper, &allowed, &what)?;
             keeper
                 .commit(&[Change::AddVolume(record.clone())])
                 .map_err(refused)?;
@@ -327,6 +322,38 @@ pub(super) fn name_is_free(keeper: &Keeper, name: &str) -> Result<()> {
     match keeper.volumes.values().any(|v| v.name == name) {
         true => Err(format!("there is a volume {name:?} already")),
         false => Ok(()),
+    }
+}
+
+/// A volume that is to be, apart from what is in it.
+pub(super) struct NewVolume {
+    pub(super) name: String,
+    pub(super) size: Bytes,
+    pub(super) tier: String,
+    pub(super) class: String,
+}
+
+impl NewVolume {
+    /// Its record, without a source, where its name is free, its tier is there and there may be one so large; `what` is asked for, in words.
+    pub(super) fn record(
+        self,
+        keeper: &Keeper,
+        allowed: &Allowed,
+        what: &str,
+    ) -> Result<VolumeRecord> {
+        name_is_free(keeper, &self.name)?;
+        let home = tier_named(keeper, &self.tier)?;
+        allowed.room(keeper, what, self.size)?;
+        Ok(VolumeRecord {
+            id: next_volume(keeper),
+            name: self.name,
+            size: self.size,
+            home,
+            class: self.class,
+            health: Health::Whole,
+            snapshot: None,
+            source: None,
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use crate::page::{self, section};
 pub fn document(outcome: &Outcome) -> Document {
     let setup = &outcome.setup;
     let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
-    let mut sections = page::scorecard(&outcome.readings, &outcome.claims);
+    let mut sections = page::scorecard(&outcome.scorecard);
     sections.extend([
         section(
             "noop",
@@ -86,7 +86,7 @@ pub fn document(outcome: &Outcome) -> Document {
         "What is not published, and what was assumed",
         vec![Block::List(outcome.assumptions.clone())],
     ));
-    sections.push(page::numbers(&outcome.claims));
+    sections.push(page::numbers(&outcome.scorecard.claims));
     Document {
         title: "AutoTiering (paper 0), Sec. V, repeated".into(),
         facts: vec![

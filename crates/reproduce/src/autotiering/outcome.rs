@@ -9,7 +9,7 @@ use super::measured::{Measured, SeedRuns};
 use super::readings::{SCENES, Scene, VIEWS};
 use super::setup::{STRATEGIES, Setup};
 use super::tsscs::Regression;
-use crate::claim::{Claim, Reading, Tally, Value, joined};
+use crate::claim::{Scorecard, Value};
 
 /// Name and version of the layout.
 pub const SCHEMA: &str = "terrace.reproduce.autotiering/2";
@@ -27,12 +27,9 @@ pub struct Outcome {
     pub strategies: Vec<&'static str>,
     /// Requests that the results rest on.
     pub requests: u64,
-    /// Ways to read the paper.
-    pub readings: Vec<Reading>,
-    /// How many claims stand how.
-    pub tally: Tally,
-    /// Claims, published beside ours in every reading.
-    pub claims: Vec<Claim>,
+    /// Readings and claims.
+    #[serde(flatten)]
+    pub scorecard: Scorecard,
     /// Every strategy beside one that moves nothing.
     pub beside_noop: Vec<BesideNoop>,
     /// The numbers of the figures, in the scene of the first reading.
@@ -87,15 +84,12 @@ impl Outcome {
             .iter()
             .map(|view| (view.reading(), claims(of(view.scene), *view)))
             .collect();
-        let claims = joined(&found);
         Self {
             schema: SCHEMA,
             version: version.into(),
             strategies: STRATEGIES.into(),
             requests,
-            readings: found.into_iter().map(|(reading, _)| reading).collect(),
-            tally: Tally::new(&claims),
-            claims,
+            scorecard: Scorecard::new(found),
             beside_noop: SCENES
                 .into_iter()
                 .flat_map(|s| beside_noop(s, of(s)))

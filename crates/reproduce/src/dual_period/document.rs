@@ -16,7 +16,7 @@ use crate::page::{numbers, scorecard, section, value};
 pub fn document(outcome: &Outcome) -> Document {
     let setup = &outcome.setup;
     let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
-    let mut sections = scorecard(&outcome.readings, &outcome.claims);
+    let mut sections = scorecard(&outcome.scorecard);
     sections.extend([
         section("standings", "All methods over all conditions", standings(outcome)),
         section("fig3", "Fig. 3: locality", vec![charts::fig3(outcome), generated(outcome)]),
@@ -79,7 +79,7 @@ pub fn document(outcome: &Outcome) -> Document {
         "What is not published, and what was assumed",
         vec![Block::List(outcome.assumptions.clone())],
     ));
-    sections.push(numbers(&outcome.claims));
+    sections.push(numbers(&outcome.scorecard.claims));
     Document {
         title: "Dual-period tier control (paper 1), Sec. 4, repeated".into(),
         facts: vec![

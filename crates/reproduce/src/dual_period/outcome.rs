@@ -11,7 +11,7 @@ use super::job::JobResult;
 use super::queueing::{Queueing, QueueingCell, QueueingSetup};
 use super::sensitivity::Sensitivity;
 use super::setup::Setup;
-use crate::claim::{Claim, Reading, Tally, joined};
+use crate::claim::Scorecard;
 
 /// Name and version of the layout.
 pub const SCHEMA: &str = "terrace.reproduce.dual-period/2";
@@ -27,12 +27,9 @@ pub struct Outcome {
     pub setup: Setup,
     /// Requests that the results rest on.
     pub requests: u64,
-    /// How the paper was read.
-    pub readings: Vec<Reading>,
-    /// How many claims stand how.
-    pub tally: Tally,
-    /// Claims, `published` beside `ours`, reading by reading.
-    pub claims: Vec<Claim>,
+    /// Readings and claims.
+    #[serde(flatten)]
+    pub scorecard: Scorecard,
     /// The numbers of the figures.
     pub figures: Figures,
     /// How `adaptive-period` and the comparators did over all conditions and shares of the fast tier.
@@ -81,14 +78,11 @@ impl Outcome {
             .into_iter()
             .map(|choice| (choice.reading(), claims(grid.view(choice))))
             .collect();
-        let claims = joined(&found);
         Self {
             schema: SCHEMA,
             version: version.into(),
             requests: grid.requests(),
-            tally: Tally::new(&claims),
-            claims,
-            readings: found.into_iter().map(|(reading, _)| reading).collect(),
+            scorecard: Scorecard::new(found),
             figures: Figures::new(&setup, &grid),
             standings: CONSTRUCTIONS
                 .into_iter()

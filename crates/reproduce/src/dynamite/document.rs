@@ -39,7 +39,7 @@ pub fn document(outcome: &Outcome) -> Document {
             alone("FIO", Variant::FioAlone, rest),
         ])
     };
-    let mut sections = scorecard(&outcome.readings, &outcome.claims);
+    let mut sections = scorecard(&outcome.scorecard);
     sections.extend([
         section("variants", "Variants", vec![variants(outcome)]),
         section("fig1", "Fig. 1: peak over mean", vec![fig1(outcome)]),
@@ -92,7 +92,7 @@ pub fn document(outcome: &Outcome) -> Document {
         "What is not published, and what was assumed",
         vec![Block::List(outcome.assumptions.clone())],
     ));
-    sections.push(numbers(&outcome.claims));
+    sections.push(numbers(&outcome.scorecard.claims));
     Document {
         title: "Dynamite (paper 3), Sec. 7, repeated".into(),
         facts: vec![

@@ -10,7 +10,7 @@ use super::readings::Filling;
 use super::recorded::RecordedRow;
 use super::summary::{Summary, deciding};
 use super::variants::{Setup, Variant, VariantRun};
-use crate::claim::{Claim, Found, Reading, Tally, joined};
+use crate::claim::{Found, Reading, Scorecard};
 
 /// Name and version of the layout.
 pub const SCHEMA: &str = "terrace.reproduce.dynamite/3";
@@ -26,12 +26,9 @@ pub struct Outcome {
     pub setup: Setup,
     /// Requests that the results rest on.
     pub requests: u64,
-    /// How the paper was read.
-    pub readings: Vec<Reading>,
-    /// How many claims agree in every reading, in some, in none.
-    pub tally: Tally,
-    /// Claims, reading by reading.
-    pub claims: Vec<Claim>,
+    /// Readings and claims.
+    #[serde(flatten)]
+    pub scorecard: Scorecard,
     /// Variants in numbers, over all seeds, reading by reading.
     pub over_seeds: Vec<OverSeeds>,
     /// Variants in numbers, with the first seed, in the first reading.
@@ -69,16 +66,13 @@ impl Outcome {
                 variants = first.summaries;
             }
         }
-        let claims = joined(&found);
         let first = studies.first().map_or(&[][..], |s| &s.runs);
         let decision = |v| run_of(first, v).and_then(|r| deciding(&r.result.decisions));
         Self {
             schema: SCHEMA,
             version: version.into(),
             requests: runs.iter().map(|r| r.result.requests).sum(),
-            readings: found.into_iter().map(|(reading, _)| reading).collect(),
-            tally: Tally::new(&claims),
-            claims,
+            scorecard: Scorecard::new(found),
             over_seeds,
             decision: decision(Variant::Reactive).cloned(),
             ladder: decision(Variant::Ladder).cloned(),

@@ -453,7 +453,11 @@ mod tests {
         );
         // The rest of the outcome has gaps where nothing was run, and can be read all the same.
         let outcome = Outcome::new("0", Setup::new(1, 2, true), &[], vec![row]);
-        let measures = outcome.claims.iter().flat_map(|c| &c.readings[0].measures);
+        let measures = outcome
+            .scorecard
+            .claims
+            .iter()
+            .flat_map(|c| &c.readings[0].measures);
         assert!(measures.clone().count() > 0 && measures.clone().all(|m| m.ours.is_none()));
         let text = document(&outcome).text();
         assert!(

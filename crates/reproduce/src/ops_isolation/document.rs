@@ -20,7 +20,7 @@ pub fn document(outcome: &Outcome) -> Document {
     let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
     let figures = &outcome.figures;
     let of = |experiment: &str| figures.of(experiment);
-    let mut sections = scorecard(&outcome.readings, &outcome.claims);
+    let mut sections = scorecard(&outcome.scorecard);
     sections.extend([
         section("proportionality", "Bandwidth relative to VM-1: disk, clean SSD, aged SSD", vec![
             Block::Text("Four virtual machines with the same load and host weights 1, 2, 5 and 10. Perfect would be 1, 2, 5, 10.".into()),
@@ -56,7 +56,7 @@ pub fn document(outcome: &Outcome) -> Document {
             }),
         ]),
         section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
-        numbers(&outcome.claims),
+        numbers(&outcome.scorecard.claims),
     ]);
     Document {
         title: "OPS isolation (paper 4), repeated".into(),

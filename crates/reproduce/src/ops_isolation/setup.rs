@@ -8,7 +8,7 @@ use super::cell::{Cell, CellResult};
 use super::claims::claims;
 use super::figures::Figures;
 use super::readings::Way;
-use crate::claim::{Claim, Found, Reading, Tally, joined};
+use crate::claim::{Found, Reading, Scorecard};
 
 /// Name and version of the layout.
 pub const SCHEMA: &str = "terrace.reproduce.ops-isolation/3";
@@ -67,12 +67,9 @@ pub struct Outcome {
     pub version: String,
     /// What was run.
     pub setup: Setup,
-    /// How the paper was read.
-    pub readings: Vec<Reading>,
-    /// How many claims agree in every reading, in some, in none.
-    pub tally: Tally,
-    /// Claims, reading by reading.
-    pub claims: Vec<Claim>,
+    /// Readings and claims.
+    #[serde(flatten)]
+    pub scorecard: Scorecard,
     /// The numbers of the figures.
     pub figures: Figures,
     /// What is not published and was assumed.
@@ -84,13 +81,10 @@ impl Outcome {
     pub fn new(version: &str, setup: Setup, results: &[CellResult]) -> Self {
         let figures = Figures::new(&setup.cells(), results);
         let found = found(&figures);
-        let claims = joined(&found);
         Self {
             schema: SCHEMA,
             version: version.into(),
-            readings: found.into_iter().map(|(reading, _)| reading).collect(),
-            tally: Tally::new(&claims),
-            claims,
+            scorecard: Scorecard::new(found),
             assumptions: assumptions(&setup),
             figures,
             setup,

@@ -54,21 +54,10 @@ impl Job {
 
     /// The paper's array: 1 SSD, 6 FC disks, 100 SATA disks.
     fn disk_array(&self) -> Result<CachedArray, CachedError> {
-        let kind = |name: &str, count, share, service| DeviceKind {
-            name: name.into(),
-            count,
-            share,
-            station: Station {
-                service,
-                write_cost: RAID_5,
-                bare_ns: None,
-            },
-            flash: None,
-        };
         let kinds = vec![
-            kind("SSD", 1, 0.03, ServiceTime::flash_2010()),
-            kind("FC", 6, 0.18, ServiceTime::fc_15k()),
-            kind("SATA", 100, 0.79, ServiceTime::sata_7k2()),
+            kind("SSD", 1, 0.03, ServiceTime::flash_2010(), None),
+            kind("FC", 6, 0.18, ServiceTime::fc_15k(), None),
+            kind("SATA", 100, 0.79, ServiceTime::sata_7k2(), None),
         ];
         let classes = classes([2_000, 6_000, 12_000]);
         self.array_of(kinds, classes, self.scale.hour_s, Nanos(20_000))
@@ -77,23 +66,16 @@ impl Job {
     /// A modern one: two TLC and six QLC drives. Its day is compressed, an hour is a minute, so that the number of requests stays
     /// what can be simulated.
     fn flash_array(&self) -> Result<CachedArray, CachedError> {
-        let kind = |name: &str, count, share, service, preset| DeviceKind {
-            name: name.into(),
-            count,
-            share,
-            station: Station {
-                service,
-                write_cost: RAID_5,
-                bare_ns: None,
-            },
-            flash: Some(DriveConfig {
+        let drive = |preset| {
+            Some(DriveConfig {
                 scale: FLASH_SCALE,
                 ..flash::drive::preset(preset).expect("a preset of the crate")
-            }),
+            })
         };
+        let (tlc, qlc) = (drive("tlc-nvme"), drive("qlc-nvme"));
         let kinds = vec![
-            kind("TLC", 2, 0.1, ServiceTime::nvme_tlc(), "tlc-nvme"),
-            kind("QLC", 6, 0.9, ServiceTime::nvme_qlc(), "qlc-nvme"),
+            kind("TLC", 2, 0.1, ServiceTime::nvme_tlc(), tlc),
+            kind("QLC", 6, 0.9, ServiceTime::nvme_qlc(), qlc),
         ];
         let classes = classes([150, 300, 600]);
         self.array_of(kinds, classes, 60, Nanos(10_000))
@@ -139,6 +121,27 @@ impl Job {
         let factor = self.customer.load / busiest(&array)?;
         scale(&mut array, factor);
         Ok(array)
+    }
+}
+
+/// A kind of device behind RAID 5.
+fn kind(
+    name: &str,
+    count: u16,
+    share: f64,
+    service: ServiceTime,
+    flash: Option<DriveConfig>,
+) -> DeviceKind {
+    DeviceKind {
+        name: name.into(),
+        count,
+        share,
+        station: Station {
+            service,
+            write_cost: RAID_5,
+            bare_ns: None,
+        },
+        flash,
     }
 }
 

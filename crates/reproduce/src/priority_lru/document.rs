@@ -25,7 +25,7 @@ pub fn document(outcome: &Outcome) -> Document {
     };
     let load = outcome.setup.loads[0];
     let figures = Figures { outcome, load };
-    let mut sections = scorecard(&outcome.readings, &outcome.claims);
+    let mut sections = scorecard(&outcome.scorecard);
     sections.extend([
         section("table1", "Table I: LRU and Priority-LRU", in_each("Both with the QoS back end. Mean response times, ms.", |t| &t.table_1)),
         section("table2", "Table II: the regular system and the integrated one", in_each("Back end without classes and LRU, against both with classes.", |t| &t.table_2)),
@@ -60,7 +60,7 @@ pub fn document(outcome: &Outcome) -> Document {
             charts::responses(&Figures { load: Load::AsDrawn, ..figures }, ArrayKind::Flash, two, &Variant::FIRST),
         ]),
         section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
-        numbers(&outcome.claims),
+        numbers(&outcome.scorecard.claims),
     ]);
     let seeds: Vec<String> = outcome.setup.seeds.iter().map(u64::to_string).collect();
     let scale = outcome.setup.scale;

@@ -10,7 +10,7 @@ use super::published::{
 };
 use super::setup::Setup;
 use super::view::{Mean, View};
-use crate::claim::{Claim, Reading, Tally, Value, joined};
+use crate::claim::{Reading, Scorecard, Value};
 
 /// Name and version of the layout.
 pub const SCHEMA: &str = "terrace.reproduce.priority-lru/2";
@@ -26,12 +26,9 @@ pub struct Outcome {
     pub setup: Setup,
     /// Requests that were simulated.
     pub requests: u64,
-    /// How the paper was read.
-    pub readings: Vec<Reading>,
-    /// How many claims stand how.
-    pub tally: Tally,
-    /// Claims, published values beside ours, reading by reading.
-    pub claims: Vec<Claim>,
+    /// Readings and claims.
+    #[serde(flatten)]
+    pub scorecard: Scorecard,
     /// Both tables of the paper in each reading.
     pub tables: Vec<Tables>,
     /// Runs of the first seed, hour by hour: the numbers of figures 1 to 5. Of the other seeds totals only.
@@ -88,7 +85,6 @@ impl Outcome {
             .iter()
             .map(|v| (reading(v.load, v.mean), claims(v, setup.warmup_hours())))
             .collect();
-        let claims = joined(&found);
         let tables = views.iter().map(|v| Tables {
             reading: reading(v.load, v.mean).id,
             table_1: table(v, Variant::FIRST, [&LRU_MS, &PRIORITY_MS], &PRIORITY_GAIN),
@@ -106,9 +102,7 @@ impl Outcome {
             schema: SCHEMA,
             version: version.into(),
             requests,
-            tally: Tally::new(&claims),
-            claims,
-            readings: found.into_iter().map(|(reading, _)| reading).collect(),
+            scorecard: Scorecard::new(found),
             tables,
             runs,
             assumptions: setup.assumptions(),

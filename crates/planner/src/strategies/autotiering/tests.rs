@@ -94,6 +94,16 @@ fn facts(topology: Topology, gib: u64, iops: f64, latency_us: f64) -> Facts {
     }
 }
 
+/// A volume of 10 GiB with 10,000 reads per second at 100 us, on the second of two tiers that do 100,000.
+fn two_like_tiers() -> Facts {
+    facts(
+        topology([(100, 1e5, 100), (100, 1e5, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    )
+}
+
 fn config(value: serde_json::Value) -> (AutoTieringConfig, Switches) {
     let config: AutoTieringConfig = serde_json::from_value(value).unwrap();
     let switches = config.switches();
@@ -366,12 +376,7 @@ fn scored(
 #[test]
 fn equation_6_by_hand() {
     // Tier 0: 100,000 IOPS, spc {1, 1, 0}. The volume: 10,000 IOPS there, class weight 2, confidence 0.05.
-    let facts = facts(
-        topology([(100, 1e5, 100), (100, 1e5, 100)]),
-        10,
-        10_000.0,
-        100.0,
-    );
+    let facts = two_like_tiers();
     let form = json!({ "history": "ewma", "weight_migration": 0.0 });
     let policy = Policy::default();
     let first = scored(
@@ -397,12 +402,7 @@ fn equation_6_by_hand() {
 /// Weights of a tier by its name hold for that tier alone; a tier that is not there is refused.
 #[test]
 fn a_tier_has_weights_of_its_own() {
-    let facts = facts(
-        topology([(100, 1e5, 100), (100, 1e5, 100)]),
-        10,
-        10_000.0,
-        100.0,
-    );
+    let facts = two_like_tiers();
     let policy = Policy::default();
     let parts = |form: &serde_json::Value, tier| {
         let s = scored(
@@ -432,18 +432,13 @@ fn a_tier_has_weights_of_its_own() {
     assert_eq!(fault.key, "tier_weights.t0");
     let bad = json!({ "tier_weights": { "t0": { "performance": -1.0 } } });
     let fault = AutoTiering::new(config(bad).0).err().unwrap();
-    assert_eq!(fault.key, "tier_weights.t0");
+    assert_eq!(fault.key, "tier_weights.t0.performance");
 }
 
 /// Seconds are charged to every tier by the letter, and to moves only as a cost of migrating.
 #[test]
 fn staying_is_charged_by_the_letter_only() {
-    let facts = facts(
-        topology([(100, 1e5, 100), (100, 1e5, 100)]),
-        10,
-        10_000.0,
-        100.0,
-    );
+    let facts = two_like_tiers();
     let policy = Policy::default();
     let cost = |form: serde_json::Value, tier| {
         let s = scored(&facts, &policy, form, tier, &mut VolumeState::default());
@@ -459,12 +454,7 @@ fn staying_is_charged_by_the_letter_only() {
 /// Every volume in every monitor epoch, or spread over a migration epoch.
 #[test]
 fn calibration_is_as_often_as_asked() {
-    let mut facts = facts(
-        topology([(100, 1e5, 100), (100, 1e5, 100)]),
-        10,
-        10_000.0,
-        100.0,
-    );
+    let mut facts = two_like_tiers();
     let one = facts.volumes[0].clone();
     for i in 1..20 {
         let name = format!("v{i}");
@@ -502,12 +492,7 @@ fn calibration_is_as_often_as_asked() {
 /// Every part is the product that it is said to be, and the parts make the score, in both forms and as history grows.
 #[test]
 fn the_parts_of_a_score_make_it() {
-    let facts = facts(
-        topology([(100, 1e5, 100), (100, 1e5, 100)]),
-        10,
-        10_000.0,
-        100.0,
-    );
+    let facts = two_like_tiers();
     let policy = Policy::default();
     for form in ["literal", "corrected"] {
         // Specialties {1, 1, 0} and {0.2, 0.2, 1}; the weights are 3, 2 and 1 of 6.
@@ -580,12 +565,7 @@ fn a_tier_that_cannot_do_it_adds_nothing() {
 
 #[test]
 fn staying_is_not_charged_and_penalties_are_not_recycled() {
-    let facts = facts(
-        topology([(100, 1e5, 100), (100, 1e5, 100)]),
-        10,
-        10_000.0,
-        100.0,
-    );
+    let facts = two_like_tiers();
     let policy = Policy::default();
     let with = |form: &str, cost: &str, weight: f64| {
         let value = json!({ "form": form, "move_cost": cost, "weight_migration": weight });
