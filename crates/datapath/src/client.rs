@@ -135,14 +135,18 @@ impl Stream {
     }
 
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        let n = match self {
-            Stream::Unix(s) => s.read(bytes),
-            Stream::Tcp(s) => s.read(bytes),
-        }?;
-        if n == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        loop {
+            let read = match self {
+                Stream::Unix(s) => s.read(bytes),
+                Stream::Tcp(s) => s.read(bytes),
+            };
+            match read {
+                Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                // A read that is waited for a limited time ends so whenever the process was stopped and goes on.
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
         }
-        Ok(n)
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
@@ -717,5 +721,31 @@ impl Client {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_waited_for_though_the_process_was_stopped_meanwhile() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        let mut stream = Stream::Unix(ours);
+        let me = std::process::id();
+        let script = format!("sleep 0.2; kill -STOP {me}; sleep 0.05; kill -CONT {me}");
+        let mut stops = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(stops.wait().unwrap().success());
+                std::io::Write::write_all(&mut theirs, b"here").unwrap();
+            });
+            let mut bytes = [0; 8];
+            assert_eq!(stream.read(&mut bytes).unwrap(), 4);
+        });
     }
 }
