@@ -450,7 +450,17 @@ fn an_image_that_is_in_use_is_not_replaced() {
     assert!(std::fs::read(&image).unwrap() == before);
     nothing(&partial(&image));
     site.ok(&["volume", "delete", "other", "--yes"]);
-    site.ok(&save);
+    // Whoever was looking at the image just then has it open for a moment more.
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let saved = site.run(&save);
+        if saved.status.success() {
+            break;
+        }
+        let why = refused(&saved);
+        assert!(why.contains("is in use"), "{why}");
+        assert!(Instant::now() < until, "{why}");
+    }
 }
 
 #[test]
