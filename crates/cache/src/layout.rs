@@ -12,6 +12,13 @@ pub enum PageLayout {
         /// Pages of an extent, at least 1.
         pages_per_extent: u32,
     },
+    /// The same, and every extent has its volume: of caches in front of volumes, whose numbers begin with an extent each.
+    Volumes {
+        /// Pages of an extent, at least 1.
+        pages_per_extent: u32,
+        /// By extent: its volume.
+        volume_of: Arc<[u32]>,
+    },
     /// By tables.
     Tables {
         /// By page: its extent.
@@ -34,7 +41,10 @@ impl PageLayout {
     #[inline]
     pub fn extent(&self, page: u32) -> u32 {
         match self {
-            Self::Consecutive { pages_per_extent } => page / (*pages_per_extent).max(1),
+            Self::Consecutive { pages_per_extent }
+            | Self::Volumes {
+                pages_per_extent, ..
+            } => page / (*pages_per_extent).max(1),
             Self::Tables { extent_of, .. } => extent_of[page as usize],
         }
     }
@@ -44,7 +54,9 @@ impl PageLayout {
     pub fn volume(&self, extent: u32) -> u32 {
         match self {
             Self::Consecutive { .. } => 0,
-            Self::Tables { volume_of, .. } => volume_of[extent as usize],
+            Self::Volumes { volume_of, .. } | Self::Tables { volume_of, .. } => {
+                volume_of[extent as usize]
+            }
         }
     }
 
@@ -52,7 +64,9 @@ impl PageLayout {
     pub fn extents(&self, universe: u32) -> u32 {
         match self {
             Self::Consecutive { pages_per_extent } => universe.div_ceil((*pages_per_extent).max(1)),
-            Self::Tables { volume_of, .. } => volume_of.len() as u32,
+            Self::Volumes { volume_of, .. } | Self::Tables { volume_of, .. } => {
+                volume_of.len() as u32
+            }
         }
     }
 
@@ -60,7 +74,9 @@ impl PageLayout {
     pub fn volumes(&self) -> u32 {
         match self {
             Self::Consecutive { .. } => 1,
-            Self::Tables { volume_of, .. } => volume_of.iter().max().map_or(1, |v| v + 1),
+            Self::Volumes { volume_of, .. } | Self::Tables { volume_of, .. } => {
+                volume_of.iter().max().map_or(1, |v| v + 1)
+            }
         }
     }
 }

@@ -292,6 +292,23 @@ impl<P: Policy> PageCache<P> {
         hits
     }
 
+    /// A guest writes a part of a page, which is not read for it: one that is not there stays out of the read part, which has whole
+    /// pages only, and is as good as whole in the write part, which keeps track of sectors. Returns whether it was there.
+    pub fn write_partial(
+        &mut self,
+        page: u32,
+        origin: Origin,
+        position: Position,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        if self.mode != WriteMode::WriteThrough || self.read.contains(page) {
+            return self.write(page..page + 1, origin, position, effects) == 1;
+        }
+        effects.push(Effect::WriteThrough { page });
+        self.count(origin, true, false);
+        false
+    }
+
     /// The guest gives up what is in pages: they leave both parts, dirty or not.
     pub fn discard(&mut self, pages: Range<u32>, effects: &mut Vec<Effect>) {
         for page in pages {

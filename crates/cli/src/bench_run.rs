@@ -273,7 +273,7 @@ pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<
     let jobs: Vec<(usize, &String)> = (0..cases.len())
         .flat_map(|c| asked.strategies.iter().map(move |s| (c, s)))
         .collect();
-    let mut bar = StepBar::new("runs", jobs.len() as u64);
+    let bar = StepBar::new("runs", jobs.len() as u64);
     let runs = jobs::with_events(
         &jobs,
         |(case, strategy), say: &mut dyn FnMut(())| {
@@ -303,7 +303,7 @@ pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<
             "{strategy} is left out where it cannot run, as in {name}: {why}"
         ));
     }
-    let mut bar = StepBar::new("searches in hindsight", cases.len() as u64);
+    let bar = StepBar::new("searches in hindsight", cases.len() as u64);
     let numbers: Vec<usize> = (0..cases.len()).collect();
     let found = jobs::with_events(
         &numbers,

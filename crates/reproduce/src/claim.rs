@@ -55,7 +55,13 @@ impl Rule {
         Rule::Between(value - slack, value + slack)
     }
 
-    fn verdict(self, (low, high): (f64, f64)) -> Verdict {
+    fn verdict(self, ends: (f64, f64)) -> Verdict {
+        let (x, y) = match self {
+            Rule::Above(x) | Rule::Below(x) => (x, x),
+            Rule::Between(least, most) => (least, most),
+        };
+        let snapped = |end| snapped(snapped(end, x), y);
+        let (low, high) = (snapped(ends.0), snapped(ends.1));
         let (keeps, breaks) = match self {
             Rule::Above(x) => (low > x, high <= x),
             Rule::Below(x) => (high < x, low >= x),
@@ -71,7 +77,15 @@ impl Rule {
     }
 }
 
-/// A printed value counts as met within a tenth of it, up or down.
+/// A value that differs from a threshold by rounding only is that threshold: a sum of sixths of a minute is not quite nought.
+fn snapped(value: f64, threshold: f64) -> f64 {
+    match (value - threshold).abs() <= 1e-9 * threshold.abs().max(1.0) {
+        true => threshold,
+        false => value,
+    }
+}
+
+/// A printed value counts as met within a tenth of it, up or down; one that is printed as a gain or a loss is that gain or loss.
 pub fn near(value: f64) -> Rule {
     Rule::within(value, 0.1)
 }
@@ -345,7 +359,7 @@ pub struct InReading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// It agrees in every reading.
+    /// It agrees in every reading in which it is asked.
     Every,
     /// It agrees in some.
     Some,
@@ -388,8 +402,9 @@ pub struct Claim {
     pub said: Said,
     /// Over all readings.
     pub standing: Standing,
-    /// The choices of which each by itself parts the readings in which it agrees from those in which it disagrees.
-    pub decided_by: Vec<&'static str>,
+    /// The choices of which each by itself parts the readings in which it agrees from those in which it disagrees, and does so between two
+    /// readings that differ in nothing else; without such a pair, all that part them in one, joined by "or".
+    pub decided_by: Vec<String>,
     /// Reading by reading.
     pub readings: Vec<InReading>,
 }
@@ -411,7 +426,7 @@ impl Scorecard {
         let claims = joined(&found);
         Self {
             readings: found.into_iter().map(|(reading, _)| reading).collect(),
-            tally: Tally::new(claims.iter().map(|c| c.standing)),
+            tally: Tally::new(claims.iter().map(|c| (c.standing, c.readings.len()))),
             claims,
         }
     }
@@ -422,8 +437,10 @@ impl Scorecard {
 pub struct Tally {
     /// Claims.
     pub claims: usize,
-    /// That agree in every reading.
+    /// That agree in every reading in which they are asked.
     pub every: usize,
+    /// Of these, asked in one reading only.
+    pub every_of_one: usize,
     /// That agree in some.
     pub some: usize,
     /// That disagree in all.
@@ -433,11 +450,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of claims' standings.
-    pub fn new(standings: impl IntoIterator<Item = Standing>) -> Self {
+    /// Each with the number of readings in which it is asked.
+    pub fn new(standings: impl IntoIterator<Item = (Standing, usize)>) -> Self {
         let mut tally = Self::default();
-        for standing in standings {
+        for (standing, readings) in standings {
             tally.claims += 1;
+            tally.every_of_one += usize::from(standing == Standing::Every && readings == 1);
             *match standing {
                 Standing::Every => &mut tally.every,
                 Standing::Some => &mut tally.some,
@@ -482,8 +500,8 @@ fn over(said: Said, found: &[(Reading, Vec<Found>)]) -> Claim {
     }
 }
 
-/// Choices for which readings with the same value never differ, where some agree and some do not.
-fn deciding(of: &[(&Reading, &Found)]) -> Vec<&'static str> {
+/// What [`Claim::decided_by`] says.
+fn deciding(of: &[(&Reading, &Found)]) -> Vec<String> {
     let decided: Vec<(&Reading, bool)> = of
         .iter()
         .filter(|(_, f)| f.verdict != Verdict::Undecided)
@@ -512,7 +530,26 @@ fn deciding(of: &[(&Reading, &Found)]) -> Vec<&'static str> {
                 .all(|(_, other)| other == agrees)
         })
     });
-    names
+    let alone = |name: &&&str| {
+        let name: &str = name;
+        let differ_in_it = |a: &Reading, b: &Reading| {
+            let others = |r: &Reading| -> Vec<_> {
+                let others = r.choices.iter().filter(|(n, _)| *n != name);
+                others.cloned().collect()
+            };
+            value(a, name) != value(b, name) && others(a) == others(b)
+        };
+        let opposite =
+            |(a, x): &(&Reading, bool), (b, y): &(&Reading, bool)| x != y && differ_in_it(a, b);
+        decided
+            .iter()
+            .any(|a| decided.iter().any(|b| opposite(a, b)))
+    };
+    let sure: Vec<String> = names.iter().filter(alone).map(|n| n.to_string()).collect();
+    match sure.is_empty() && !names.is_empty() {
+        true => vec![names.join(" or ")],
+        false => sure,
+    }
 }
 
 #[cfg(test)]
@@ -599,20 +636,52 @@ mod tests {
         let Scorecard { tally, claims, .. } = Scorecard::new(all.into());
         let standings: Vec<_> = claims
             .iter()
-            .map(|c| (c.said.id, c.standing, &c.decided_by[..]))
+            .map(|c| (c.said.id, c.standing, c.decided_by.join(", ")))
             .collect();
         assert_eq!(
             standings,
             [
-                ("x", Standing::Some, &["load"][..]),
-                ("y", Standing::None, &[]),
-                ("z", Standing::Every, &[]),
+                ("x", Standing::Some, "load".to_string()),
+                ("y", Standing::None, String::new()),
+                ("z", Standing::Every, String::new()),
             ]
         );
         assert_eq!(claims[2].readings.len(), 1);
         assert_eq!(
             (tally.claims, tally.every, tally.some, tally.none),
             (3, 1, 1, 1)
+        );
+        assert_eq!(tally.every_of_one, 1, "z");
+    }
+
+    /// Two readings that differ in two choices do not say which of them it was.
+    #[test]
+    fn what_decides_is_not_told_where_two_choices_change_together() {
+        let reading = |load: &str, depth: &str| Reading {
+            id: format!("{load}-{depth}"),
+            says: String::new(),
+            choices: vec![("load", load.into()), ("depth", depth.into())],
+        };
+        let found = |ours: f64| {
+            vec![said("x", "", "").found(vec![measure("", Some(ours.into()), Rule::Above(0.0))])]
+        };
+        let all = [
+            (reading("a", "1"), found(1.0)),
+            (reading("b", "8"), found(-1.0)),
+        ];
+        let card = Scorecard::new(all.into());
+        assert_eq!(card.claims[0].decided_by, ["load or depth"]);
+    }
+
+    #[test]
+    fn a_difference_by_rounding_is_none() {
+        let nought = Some(Value::from(-3.55e-15));
+        assert_eq!(measure("", nought, Rule::Above(0.0)).verdict, Disagrees);
+        assert_eq!(measure("", nought, Rule::Below(0.0)).verdict, Disagrees);
+        let of_three = Some(Value::from(3.0 + 1e-12));
+        assert_eq!(
+            measure("", of_three, Rule::Between(3.0, 3.0)).verdict,
+            Agrees
         );
     }
 }

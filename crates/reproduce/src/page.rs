@@ -24,7 +24,7 @@ pub(crate) fn scorecard(card: &Scorecard) -> Vec<Section> {
     } = card;
     vec![
         section("claims", "Claims", vec![
-            Block::Text(tally(t, readings.len())),
+            Block::Text(tally(t)),
             Block::Text("A claim agrees in a reading when the 95 % interval over the seeds keeps the rule in all its measures (of \"any\": in one), and disagrees when all of an interval breaks it; a claim that does neither is undecided there. \"Calibrated\": a stand-in for what is not published was selected for it, so agreement confirms nothing; \"designed\": a rule of ours was chosen for it.".into()),
             overview(claims),
             Block::List(claims.iter().filter(|c| !c.said.note.is_empty()).map(|c| format!("{}: {}", c.said.id, c.said.note)).collect()),
@@ -64,15 +64,14 @@ pub(crate) fn numbers(claims: &[Claim]) -> Section {
 }
 
 /// Of N claims, so many …
-fn tally(t: &Tally, readings: usize) -> String {
+fn tally(t: &Tally) -> String {
+    let of_one = match t.every_of_one {
+        0 => String::new(),
+        n => format!(" ({n} of them asked in one reading only)"),
+    };
     format!(
-        "Of {} claims {} agree in every of {readings} {}, {} in some, {} in none; {} are undecided.",
-        t.claims,
-        t.every,
-        if readings == 1 { "reading" } else { "readings" },
-        t.some,
-        t.none,
-        t.undecided
+        "Of {} claims {} agree in every reading in which they are asked{of_one}, {} in some, {} in none; {} are undecided.",
+        t.claims, t.every, t.some, t.none, t.undecided
     )
 }
 
@@ -176,14 +175,33 @@ fn rule(rule: Rule) -> String {
     }
 }
 
-/// A value with half of its interval, with as many digits as make sense.
+/// A value with half of its interval, or with both ends where they are not as far from it (of ratios), with as many digits as make sense.
 pub(crate) fn value(v: &Value) -> String {
     let digits = digits(v.mean);
-    match v.interval {
-        Some(i) => format!("{:.digits$} ± {:.digits$}", v.mean, i.half()),
-        None => short(v.mean),
+    let text = |x: f64| {
+        let text = format!("{x:.digits$}");
+        match text.trim_start_matches(['-', '0', '.']).is_empty() {
+            true => text.trim_start_matches('-').into(),
+            false => text,
+        }
+    };
+    let Some(i) = v.interval else {
+        return short(v.mean);
+    };
+    let (below, above) = (v.mean - i.ci95_low, i.ci95_high - v.mean);
+    match text(below) == text(above) || (below - above).abs() < LOPSIDED * (below + above) {
+        true => format!("{} ± {}", text(v.mean), text(i.half())),
+        false => format!(
+            "{} [{}, {}]",
+            text(v.mean),
+            text(i.ci95_low),
+            text(i.ci95_high)
+        ),
     }
 }
+
+/// Ends of an interval whose distances from the mean differ by more, over their sum, are printed both.
+const LOPSIDED: f64 = 0.05;
 
 fn digits(x: f64) -> usize {
     match x.abs() {
@@ -195,9 +213,33 @@ fn digits(x: f64) -> usize {
 
 fn short(x: f64) -> String {
     let digits = digits(x) + usize::from(x != 0.0 && x.abs() < 1.0);
-    let text = format!("{x:.digits$}");
+    let text = format!("{:.digits$}", if x.abs() < 5e-5 { 0.0 } else { x });
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').into(),
         false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Interval;
+
+    #[test]
+    fn values_have_both_ends_where_one_is_farther() {
+        let of = |mean, ci95_low, ci95_high| {
+            let n = 5;
+            value(&Value::from(Interval {
+                mean,
+                ci95_low,
+                ci95_high,
+                n,
+            }))
+        };
+        assert_eq!(of(0.25, 0.2, 0.3), "0.250 ± 0.050");
+        assert_eq!(of(69.3, 5.0, 350.0), "69.3 [5.0, 350.0]");
+        assert_eq!(of(-1e-15, -2e-15, 1e-15), "0.000 ± 0.000");
+        assert_eq!(value(&Value::from(-1e-15)), "0");
+        assert_eq!(value(&Value::from(0.0345)), "0.0345");
     }
 }

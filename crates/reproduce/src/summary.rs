@@ -1,11 +1,12 @@
 //! All reproductions beside each other: of so many claims, how many agree in every reading, in some, in none.
 
-use report::{Cell, Document, number, words};
+use report::{Block, Cell, Document, number, words};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::claim::{Outlook, Standing, Tally};
 use crate::page::section;
-use report::Block;
+use crate::{autotiering, dual_period, dynamite, ops_isolation, priority_lru};
 
 /// Name and version of the layout.
 pub const SCHEMA: &str = "terrace.reproduce.summary/1";
@@ -14,12 +15,11 @@ pub const SCHEMA: &str = "terrace.reproduce.summary/1";
 #[derive(Debug, Clone, Deserialize)]
 pub struct OutcomeRead {
     schema: String,
-    readings: Vec<ReadingRead>,
+    version: String,
+    setup: Value,
+    readings: Vec<Value>,
     claims: Vec<ClaimRead>,
 }
-
-#[derive(Debug, Clone, Deserialize)]
-struct ReadingRead {}
 
 #[derive(Debug, Clone, Deserialize)]
 struct ClaimRead {
@@ -29,6 +29,32 @@ struct ClaimRead {
     standing: Standing,
     outlook: Outlook,
     decided_by: Vec<String>,
+    readings: Vec<Value>,
+}
+
+/// Layouts of outcomes that can be read.
+const OUTCOMES: [&str; 5] = [
+    autotiering::SCHEMA,
+    dual_period::SCHEMA,
+    priority_lru::SCHEMA,
+    ops_isolation::SCHEMA,
+    dynamite::SCHEMA,
+];
+
+impl OutcomeRead {
+    /// Of the JSON of an outcome.
+    ///
+    /// # Errors
+    /// Why it is none that can be read: its layout first.
+    pub fn of(json: Value) -> Result<Self, String> {
+        let schema = json.get("schema").and_then(Value::as_str);
+        let schema = schema.ok_or("schema: missing, so it is not the outcome of an experiment")?;
+        if !OUTCOMES.contains(&schema) {
+            let known = OUTCOMES.join(", ");
+            return Err(format!("schema: {schema:?} is none of {known}"));
+        }
+        serde_json::from_value(json).map_err(|e| e.to_string())
+    }
 }
 
 /// One paper.
@@ -36,6 +62,12 @@ struct ClaimRead {
 pub struct Paper {
     /// Short name: that of its command.
     pub paper: String,
+    /// Version of the program that ran it.
+    pub version: String,
+    /// How many seeds it was run with.
+    pub seeds: usize,
+    /// How much was run: the numbers of its set-up.
+    pub run: String,
     /// Readings.
     pub readings: usize,
     /// Its claims.
@@ -77,16 +109,21 @@ impl Summary {
     /// Of outcomes as they were written with `-o json`.
     ///
     /// # Errors
-    /// The index of one that is not a reproduction's, and why.
+    /// The index of one whose paper is there already, and why.
     pub fn new(outcomes: &[OutcomeRead]) -> Result<Self, (usize, String)> {
-        let papers = outcomes.iter().enumerate();
-        let papers: Vec<Paper> = papers
-            .map(|(i, o)| paper(o).map_err(|why| (i, why)))
-            .collect::<Result<_, _>>()?;
+        let mut papers: Vec<Paper> = Vec::new();
+        for (i, outcome) in outcomes.iter().enumerate() {
+            let paper = paper(outcome);
+            if papers.iter().any(|p| p.paper == paper.paper) {
+                return Err((i, format!("{} is there already", paper.paper)));
+            }
+            papers.push(paper);
+        }
         let mut all = Tally::default();
         for t in papers.iter().map(|p| p.tally) {
             all.claims += t.claims;
             all.every += t.every;
+            all.every_of_one += t.every_of_one;
             all.some += t.some;
             all.none += t.none;
             all.undecided += t.undecided;
@@ -104,6 +141,7 @@ impl Summary {
             let mut row: Vec<Cell> = vec![name.into(), readings.into()];
             row.extend([t.claims, t.every].map(|n| Cell::from(n.to_string())));
             row.push(open.into());
+            row.push(t.every_of_one.to_string().into());
             row.extend([t.some, t.none, t.undecided].map(|n| Cell::from(n.to_string())));
             row
         };
@@ -113,6 +151,7 @@ impl Summary {
             number("claims", ""),
             number("in every reading", ""),
             number("of these open", ""),
+            number("of these asked in one", ""),
             number("in some", ""),
             number("in none", ""),
             number("undecided", ""),
@@ -124,6 +163,18 @@ impl Summary {
         let mut rows: Vec<_> = self.papers.iter().map(of).collect();
         let open: usize = self.papers.iter().map(|p| p.every_open).sum();
         rows.push(counts("all", String::new(), &self.all, open.to_string()));
+        let run = vec![
+            words("paper"),
+            number("seeds", ""),
+            words("run"),
+            words("version"),
+        ];
+        let run_of = |p: &Paper| -> Vec<Cell> {
+            let seeds = p.seeds.to_string();
+            [&p.paper, &seeds, &p.run, &p.version]
+                .map(|c| c.as_str().into())
+                .into()
+        };
         let points = vec![
             words("paper"),
             words("claim"),
@@ -151,6 +202,8 @@ impl Summary {
                 section("claims", "How many claims agree", vec![
                     Block::Text("A reading is one way to set an experiment up that the paper's words allow. \"Open\" are claims for which no stand-in was selected and no rule of ours chosen.".into()),
                     Block::Table(columns, rows),
+                    Block::Text("How much was run: a short run has the same claims, and wider intervals.".into()),
+                    Block::Table(run, self.papers.iter().map(run_of).collect()),
                 ]),
                 section("points", "Claims that do not agree in every reading", vec![
                     Block::Text("\"Decided by\": a choice that by itself parts the readings in which the claim agrees from those in which it disagrees. \"In no reading\" says something about the paper or about what our readings have in common; a claim that agrees in some readings is no finding about the paper.".into()),
@@ -161,11 +214,21 @@ impl Summary {
     }
 }
 
-fn paper(outcome: &OutcomeRead) -> Result<Paper, String> {
-    let schema = &outcome.schema;
-    let name = schema.strip_prefix("terrace.reproduce.");
-    let name = name.and_then(|n| n.split_once('/')).map(|(name, _)| name);
-    let name = name.ok_or_else(|| format!("schema: {schema:?} is not a reproduction's"))?;
+/// The numbers of a set-up, those of its parts with them.
+fn numbers(setup: &Value) -> String {
+    let mut all = Vec::new();
+    for (name, value) in setup.as_object().into_iter().flatten() {
+        match value {
+            Value::Number(n) => all.push(format!("{name} {n}")),
+            Value::Object(_) if name == "scale" => all.push(numbers(value)),
+            _ => {}
+        }
+    }
+    all.join(", ")
+}
+
+fn paper(outcome: &OutcomeRead) -> Paper {
+    let name = outcome.schema.rsplit(['.', '/']).nth(1).unwrap_or_default();
     let every = |c: &&ClaimRead| c.standing == Standing::Every;
     let point = |c: &ClaimRead| Point {
         id: c.id.clone(),
@@ -174,10 +237,18 @@ fn paper(outcome: &OutcomeRead) -> Result<Paper, String> {
         standing: c.standing,
         decided_by: c.decided_by.clone(),
     };
-    Ok(Paper {
+    Paper {
         paper: name.into(),
+        version: outcome.version.clone(),
+        seeds: outcome.setup["seeds"].as_array().map_or(0, Vec::len),
+        run: numbers(&outcome.setup),
         readings: outcome.readings.len(),
-        tally: Tally::new(outcome.claims.iter().map(|c| c.standing)),
+        tally: Tally::new(
+            outcome
+                .claims
+                .iter()
+                .map(|c| (c.standing, c.readings.len())),
+        ),
         every_open: {
             let claims = outcome.claims.iter().filter(every);
             claims.filter(|c| c.outlook == Outlook::Open).count()
@@ -186,7 +257,7 @@ fn paper(outcome: &OutcomeRead) -> Result<Paper, String> {
             let claims = outcome.claims.iter();
             claims.filter(|c| !every(c)).map(point).collect()
         },
-    })
+    }
 }
 
 #[cfg(test)]
@@ -210,18 +281,38 @@ mod tests {
         };
         let card = Scorecard::new(vec![(reading, vec![found("a", 1.0), found("b", -1.0)])]);
         let mut written = serde_json::to_value(card).unwrap();
-        written["schema"] = "terrace.reproduce.some-paper/1".into();
-        let read: OutcomeRead = serde_json::from_value(written.clone()).unwrap();
-        let summary = Summary::new(&[read.clone(), read]).unwrap();
+        written["version"] = "1.2.3".into();
+        written["setup"] =
+            serde_json::json!({"seeds": [1, 2], "days": 3, "scale": {"hours": 24}, "names": ["x"]});
+        let with = |schema: &str| {
+            let mut written = written.clone();
+            written["schema"] = schema.into();
+            OutcomeRead::of(written)
+        };
+        let read = [dual_period::SCHEMA, dynamite::SCHEMA].map(|s| with(s).unwrap());
+        let summary = Summary::new(&read).unwrap();
         assert_eq!(summary.all.claims, 4);
-        assert_eq!((summary.all.every, summary.all.none), (2, 2));
-        assert_eq!(summary.papers[0].paper, "some-paper");
-        assert_eq!(summary.papers[0].open_points[0].id, "b");
-        let mut other = written;
-        other["schema"] = "terrace.sim.run/1".into();
-        let other: OutcomeRead = serde_json::from_value(other).unwrap();
-        let (at, why) = Summary::new(&[other]).unwrap_err();
-        assert_eq!(at, 0);
-        assert!(why.contains("terrace.sim.run/1"), "{why}");
+        let all = summary.all;
+        assert_eq!((all.every, all.every_of_one, all.none), (2, 2, 2));
+        let paper = &summary.papers[0];
+        assert_eq!(paper.paper, "dual-period");
+        assert_eq!(paper.open_points[0].id, "b");
+        assert_eq!((paper.seeds, &paper.run[..]), (2, "days 3, hours 24"));
+        let twice = [read[0].clone(), read[1].clone(), read[0].clone()];
+        assert_eq!(
+            Summary::new(&twice).unwrap_err(),
+            (2, "dual-period is there already".into())
+        );
+        for other in [
+            "terrace.sim.run/1",
+            "terrace.reproduce./1",
+            "terrace.reproduce.dynamite/1",
+            SCHEMA,
+        ] {
+            let why = with(other).unwrap_err();
+            assert!(why.starts_with("schema: ") && why.contains(other), "{why}");
+        }
+        let why = OutcomeRead::of(serde_json::json!([])).unwrap_err();
+        assert!(why.starts_with("schema: missing"), "{why}");
     }
 }

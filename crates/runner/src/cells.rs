@@ -75,8 +75,10 @@ impl Cells {
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let path = dir.join("lock");
-        let lock =
-            File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        // Never emptied: a directory that is given by mistake may have a file of that name.
+        let mut options = File::options();
+        let opened = options.create(true).truncate(false).write(true).open(&path);
+        let lock = opened.with_context(|| format!("cannot open {}", path.display()))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -158,7 +160,7 @@ pub fn run_kept<T: Sync, R: Kept + Send>(
     identity: impl Fn(&T) -> Value + Sync,
     work: impl Fn(&T) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
-    let mut bar = StepBar::new(title, items.len() as u64);
+    let bar = StepBar::new(title, items.len() as u64);
     let one = |item: &T| {
         let Some(cells) = cells else {
             return work(item);

@@ -89,29 +89,26 @@ impl SimBar {
 
 /// Shows how many equal steps of a longer piece of work are done.
 pub struct StepBar {
-    what: String,
-    steps: u64,
-    done: u64,
-    bar: LateBar,
+    bar: ProgressBar,
+}
+
+impl Drop for StepBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 impl StepBar {
-    /// A bar over `steps` steps.
+    /// A bar over `steps` steps, there from the start: a step may take minutes.
     pub fn new(what: &str, steps: u64) -> Self {
-        Self {
-            what: what.to_owned(),
-            steps,
-            done: 0,
-            bar: LateBar::default(),
-        }
+        let template = "{wide_bar} {pos} of {len}, {elapsed}, eta {eta}  {msg}";
+        let bar = bar(Some(steps), template).with_message(what.to_owned());
+        bar.enable_steady_tick(Duration::from_secs(1));
+        Self { bar }
     }
 
     /// One more step is done.
-    pub fn step(&mut self) {
-        self.done += 1;
-        if let Some(bar) = self.bar.get(|| percents(self.steps)) {
-            bar.set_position(self.done);
-            bar.set_message(self.what.clone());
-        }
+    pub fn step(&self) {
+        self.bar.inc(1);
     }
 }

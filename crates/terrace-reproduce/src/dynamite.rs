@@ -27,7 +27,7 @@ pub struct DynamiteArgs {
     /// The first seed, of loads and service times
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
-    /// Seeds, from that one on; the whole is run with each. From one there is no interval [default: 3, quick: 2]
+    /// Seeds, from that one on; the whole is run with each. From one there is no interval [default: 3, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: Option<u64>,
     /// Two seeds, four variants that end when the peak is done, and no recordings but those given: a look, not a result
@@ -48,7 +48,7 @@ pub struct DynamiteArgs {
 /// Runs the command.
 pub fn run(args: &DynamiteArgs) -> anyhow::Result<ExitCode> {
     args.results.check()?;
-    let seeds = args.seeds.unwrap_or(if args.quick { 2 } else { 3 });
+    let seeds = args.seeds.unwrap_or(if args.quick { 1 } else { 3 });
     let setup = Setup::new(args.seed, seeds, args.quick);
     let volumes = match args.quick && args.traces.is_empty() {
         true => Vec::new(),

@@ -76,6 +76,9 @@ impl ResultsArg {
         if let Some(dir) = dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
             anyhow::bail!("--report: there is no directory {}", dir.display());
         }
+        if let Some(dir) = self.report.as_deref().filter(|p| p.is_dir()) {
+            anyhow::bail!("--report: {} is a directory", dir.display());
+        }
         Ok(())
     }
 

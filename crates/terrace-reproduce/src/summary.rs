@@ -25,8 +25,9 @@ pub struct SummaryArgs {
 pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
     let read = |path: &PathBuf| -> anyhow::Result<OutcomeRead> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        serde_json::from_reader(BufReader::new(file))
-            .with_context(|| format!("{}: not the outcome of an experiment", path.display()))
+        let json = serde_json::from_reader(BufReader::new(file))
+            .with_context(|| format!("{}: not JSON", path.display()))?;
+        OutcomeRead::of(json).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
     };
     args.results.check()?;
     let outcomes: Vec<OutcomeRead> = args.files.iter().map(read).collect::<Result<_, _>>()?;

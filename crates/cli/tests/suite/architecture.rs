@@ -91,7 +91,7 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("manager", &["schemars", "serde", "serde_json", "thiserror"]),
-    ("reproduce", &["libm", "serde", "thiserror"]),
+    ("reproduce", &["libm", "serde", "serde_json", "thiserror"]),
     ("nbd", &["thiserror"]),
     ("vring", &["thiserror", "vm-memory"]),
     ("qmp", &["serde_json", "thiserror"]),

@@ -60,7 +60,7 @@ impl Outcome {
         for filling in Filling::ALL {
             let of = studies.iter().filter(|s| s.filling == filling);
             let seeds: Vec<OfSeed<'_>> = of.map(OfSeed::new).collect();
-            found.push((filling.reading(), claims(&setup, filling, &seeds)));
+            found.push((filling.reading(), claims(&setup, &seeds)));
             over_seeds.extend(over(filling, &seeds));
             if let (Filling::Fast, Some(first)) = (filling, seeds.into_iter().next()) {
                 variants = first.summaries;

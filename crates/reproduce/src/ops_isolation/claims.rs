@@ -7,7 +7,7 @@ use super::device::Device;
 use super::figures::{Figures, Row};
 use super::mode::{Mode, ServiceMode, SharingMode};
 use super::readings::{USUAL, Way};
-use crate::claim::{Found, Measure, Rule, Value, measure, near, said};
+use crate::claim::{Found, Measure, Rule, measure, near, said};
 
 /// An error below this is "close to I/O weight".
 const CLOSE: f64 = 0.15;
@@ -62,11 +62,11 @@ fn errors(
         .iter()
         .flat_map(|d| mixes.iter().map(move |m| (*d, *m)));
     let one = |(device, mix): (Device, &str)| {
-        let row = of.row(experiment, device, Mode::POOL_WEIGHTS, mix)?;
+        let row = of.row(experiment, device, Mode::POOL_WEIGHTS, mix);
         let name = format!("{mix} on {}: proportionality error", device.name());
-        Some(measure(name, Some(row.error), rule))
+        measure(name, row.map(|r| r.error), rule)
     };
-    pairs.filter_map(one).collect()
+    pairs.map(one).collect()
 }
 
 fn proportional(of: OfWay<'_>) -> Vec<Found> {
@@ -92,10 +92,12 @@ fn moves(of: OfWay<'_>) -> Vec<Found> {
     };
     let (pool, apart) = (row(SharingMode::OnePool), row(SharingMode::IsolatedEqual));
     let measures = |row: Option<&Row>, rule: Rule| -> Vec<Measure> {
-        let named = shares(row).into_iter().zip(LOADS);
-        named
-            .map(|(v, load)| measure(format!("{load}: share of its own"), Some(v), rule))
-            .collect()
+        let shares = row.map_or(&[][..], |r| &r.own_share);
+        let of = |(i, load): (usize, &str)| {
+            let share = shares.get(i).copied().flatten();
+            measure(format!("{load}: share of its own"), share, rule)
+        };
+        LOADS.into_iter().enumerate().map(of).collect()
     };
     let financial = measures(pool, near(OWN_PUBLISHED)).into_iter().take(1);
     vec![
@@ -120,13 +122,6 @@ fn moves(of: OfWay<'_>) -> Vec<Found> {
         )
         .found(measures(apart, Rule::Between(1.0, 1.0))),
     ]
-}
-
-/// Of the pages that each tenant's collections moved, the share that was its own.
-fn shares(row: Option<&Row>) -> Vec<Value> {
-    row.map_or(Vec::new(), |r| {
-        r.own_share.iter().flatten().copied().collect()
-    })
 }
 
 fn components(of: OfWay<'_>) -> Vec<Found> {
@@ -167,30 +162,29 @@ fn components(of: OfWay<'_>) -> Vec<Found> {
 fn fileserver(of: OfWay<'_>) -> Vec<Measure> {
     let one = |device: Device| {
         let row = |mix| of.row("components", device, Mode::POOL_WEIGHTS, mix);
-        let files = row("fileserver")?;
-        let difference = files.paired(row("random-write-32k")?, |a, b| a.error - b.error);
+        let rows = row("fileserver").zip(row("random-write-32k"));
+        let difference = rows.map(|(files, random)| files.paired(random, |a, b| a.error - b.error));
         let name = format!(
             "{}: proportionality error beyond that of random writes",
             device.name()
         );
-        Some(measure(name, Some(difference), Rule::Above(0.0)))
+        measure(name, difference, Rule::Above(0.0))
     };
-    [Device::Ssd, Device::OneChannel]
-        .into_iter()
-        .filter_map(one)
-        .collect()
+    [Device::Ssd, Device::OneChannel].map(one).into()
 }
 
 fn ncq(of: OfWay<'_>) -> Vec<Measure> {
     let one = |mix: &str| {
         let row = |device| of.row("ncq", device, Mode::POOL_WEIGHTS, mix);
-        let change = row(Device::Ssd)?.paired(row(Device::NoNcq)?, |on, off| {
-            libm::log(on.proportionality[1] / off.proportionality[1])
+        let change = row(Device::Ssd).zip(row(Device::NoNcq)).map(|(on, off)| {
+            on.paired(off, |on, off| {
+                libm::log(on.proportionality[1] / off.proportionality[1])
+            })
         });
         let name = format!("{mix}: ln of the change of the ratio of bandwidths");
-        Some(measure(name, Some(change), beyond(change.mean)))
+        measure(name, change, beyond(change.map_or(0.0, |c| c.mean)))
     };
-    ["proj", "exchange"].into_iter().filter_map(one).collect()
+    ["proj", "exchange"].map(one).into()
 }
 
 /// The rule that a change is more than [`DIFFERENT`], in the direction that it has.

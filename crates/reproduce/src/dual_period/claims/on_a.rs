@@ -53,21 +53,33 @@ pub(super) fn calibrated(view: View<'_>) -> Vec<Found> {
             "M of C = 10 %",
             quantity(&at, |a| movement(a, c10)),
         ),
-        one(
+        said(
             "movement-halved",
             "abstract, Sec. 4.3",
             "A, 30 %: half of the movement of L = 1 h, without less performance",
-            0.5,
-            "M of C = 10 % over M of L = 1 h",
-            ratio(&at, |a| movement(a, c10) / movement(a, l1)),
-        ),
+        )
+        .printed(0.5)
+        .outlook(Outlook::Calibrated)
+        .found(vec![
+            measure(
+                "M of C = 10 % over M of L = 1 h",
+                Some(ratio(&at, |a| movement(a, c10) / movement(a, l1))),
+                near(0.5),
+            )
+            .printed(0.5),
+            measure(
+                "total of C = 10 % over total of L = 1 h",
+                Some(ratio(&at, |a| a.total(c10) / a.total(l1))),
+                Rule::Above(0.999),
+            ),
+        ]),
         one(
             "best-gain-30",
             GAINS,
             "A, 30 %: 13.8 % more than the best existing",
-            1.138,
-            "best proposed over best existing at 30 %",
-            ratio(&at, At::gain),
+            0.138,
+            "best proposed over best existing at 30 %, less one",
+            ratio(&at, At::gain).map(|g| g - 1.0),
         ),
         said(
             "best-gain-5",
