@@ -270,6 +270,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 errors: c.errors,
                 depth_ns: c.depth_ns,
                 waiting: c.waiting,
+                devices: None,
             },
         }),
         extents: None,

@@ -209,5 +209,6 @@ fn load(volume: u64, rng: &mut Rng) -> Load {
         writes,
         errors: 0,
         waiting: vec![],
+        devices: None,
     }
 }

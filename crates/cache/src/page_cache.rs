@@ -162,7 +162,7 @@ pub struct Origin {
 }
 
 /// Accesses to pages and what they found. A write is a hit if the page was in either part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PageCounts {
     /// Reads that found their page.
     pub read_hits: u64,
@@ -184,6 +184,31 @@ impl PageCounts {
     pub fn hit_ratio(&self) -> Option<f64> {
         let hits = self.read_hits + self.write_hits;
         (self.accesses() > 0).then(|| hits as f64 / self.accesses() as f64)
+    }
+
+    /// Share of reads that found their page, 0..=1; none without reads.
+    pub fn read_hit_ratio(&self) -> Option<f64> {
+        let reads = self.read_hits + self.read_misses;
+        (reads > 0).then(|| self.read_hits as f64 / reads as f64)
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &PageCounts) {
+        self.read_hits += other.read_hits;
+        self.read_misses += other.read_misses;
+        self.write_hits += other.write_hits;
+        self.write_misses += other.write_misses;
+    }
+
+    /// What was counted since an earlier reading of the same counts.
+    #[must_use]
+    pub fn since(&self, earlier: &PageCounts) -> PageCounts {
+        PageCounts {
+            read_hits: self.read_hits - earlier.read_hits,
+            read_misses: self.read_misses - earlier.read_misses,
+            write_hits: self.write_hits - earlier.write_hits,
+            write_misses: self.write_misses - earlier.write_misses,
+        }
     }
 
     #[inline]

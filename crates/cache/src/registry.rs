@@ -173,6 +173,15 @@ impl AnyPolicy {
         }
     }
 
+    /// The priority of a volume, percent; none under policies without priorities.
+    pub fn priority(&self, volume: u32) -> Option<i32> {
+        match self {
+            Self::PriorityLru(p) => Some(p.priority(volume)),
+            Self::PriorityLruLazy(p) => Some(p.priority(volume)),
+            _ => None,
+        }
+    }
+
     /// The same with what the options have by default.
     pub fn new(kind: PolicyKind, capacity: u32, universe: u32) -> Self {
         Self::with_options(kind, capacity, universe, &PolicyOptions::default())

@@ -3,6 +3,7 @@
 //! These are the words of the file, not yet resolved: names are text here and become ids in a model of the simulator.
 
 mod actual;
+mod cache;
 mod counting;
 mod flash;
 mod recorded;
@@ -20,6 +21,7 @@ use crate::{
 };
 
 pub use actual::ActualConfig;
+pub use cache::{CacheConfig, CachePartConfig};
 pub use counting::{Aggregation, CountingConfig, MovementReading};
 pub use flash::FlashConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
@@ -68,6 +70,9 @@ pub struct Scenario {
     /// their caps and load curve.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub flash: BTreeMap<String, FlashConfig>,
+    /// A cache in front of the tiers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheConfig>,
     /// In what the devices of tiers differ from what strategies are told of them, by the tier's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub actual: BTreeMap<String, ActualConfig>,
@@ -139,6 +144,7 @@ impl Default for Scenario {
             copy_chunk: default_chunk(),
             tiers: vec![],
             flash: BTreeMap::new(),
+            cache: None,
             actual: BTreeMap::new(),
             classes: vec![],
             volumes: vec![],

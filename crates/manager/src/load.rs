@@ -1,10 +1,13 @@
 //! Sums and differences of measured loads, and what can be said of one.
 
+use std::borrow::Cow;
+
 use algo::objective::{self, Judged};
 use algo::{bucket_quantile_ns, bucket_value_ns, buckets_since, merged_buckets};
 use model::{Objective, SloStatistic};
+use units::Nanos;
 
-use crate::wire::{DeviceIo, Load, LoadOf};
+use crate::wire::{DeviceIo, DevicesLoad, Load, LoadOf};
 
 /// A queue grows where so many times as many requests are in flight as those that are answered account for, and one more.
 const GROWING: f64 = 2.0;
@@ -73,7 +76,62 @@ impl Load {
             errors: self.errors.checked_sub(earlier.errors)?,
             depth_ns: self.depth_ns.checked_sub(earlier.depth_ns)?,
             waiting: self.waiting.clone(),
+            devices: match (&self.devices, &earlier.devices) {
+                (Some(now), Some(old)) => Some(DevicesLoad {
+                    reads: now.reads.since(&old.reads)?,
+                    writes: now.writes.since(&old.writes)?,
+                    waited_ios: now.waited_ios.checked_sub(old.waited_ios)?,
+                    waited_ns: now.waited_ns.checked_sub(old.waited_ns)?,
+                }),
+                (now, _) => now.clone(),
+            },
         })
+    }
+
+    /// What devices had to do: all of it, but for what a cache in front of them answered.
+    pub fn on_devices(&self) -> Cow<'_, Load> {
+        let Some(DevicesLoad { reads, writes, .. }) = &self.devices else {
+            return Cow::Borrowed(self);
+        };
+        let answered_ns = self.reads.sum_ns + self.writes.sum_ns;
+        let queued_ns = self.depth_ns.saturating_sub(answered_ns);
+        Cow::Owned(Load {
+            reads: reads.clone(),
+            writes: writes.clone(),
+            errors: self.errors,
+            depth_ns: reads.sum_ns + writes.sum_ns + queued_ns,
+            waiting: self.waiting.clone(),
+            devices: None,
+        })
+    }
+
+    /// What an objective leaves to the devices, where a cache answers a share of the requests: of a mean as much that the mean of all is met;
+    /// of a percentile none where the cache alone answers so many, and otherwise the same latency, which is enough.
+    pub fn objective_of_devices(&self, target: Objective) -> Option<Objective> {
+        let (Some(devices), Some(cached)) = (&self.devices, self.share_cached()) else {
+            return Some(target);
+        };
+        let q = match target.statistic {
+            SloStatistic::Mean => {
+                let answered_ns = self.reads.sum_ns + self.writes.sum_ns;
+                let hits_ns = answered_ns.saturating_sub(devices.waited_ns);
+                let all_ns = target.latency.0 as f64 * self.ios() as f64;
+                let each_ns = (all_ns - hits_ns as f64) / devices.waited_ios as f64;
+                // Of a mean that hits alone are above nothing is left, and without misses there is nothing to keep.
+                let latency = Nanos(each_ns.clamp(1.0, u64::MAX as f64) as u64);
+                return (devices.waited_ios > 0).then_some(Objective { latency, ..target });
+            }
+            SloStatistic::P95 => 0.95,
+            SloStatistic::P99 => 0.99,
+        };
+        (cached < q).then_some(target)
+    }
+
+    /// The share of requests that a cache answered, 0..=1; none without one, or without requests.
+    pub fn share_cached(&self) -> Option<f64> {
+        let devices = self.devices.as_ref()?;
+        let waited = devices.waited_ios as f64 / self.ios() as f64;
+        (self.ios() > 0).then(|| (1.0 - waited).max(0.0))
     }
 
     /// Adds a later one: those that wait are that one's.
@@ -83,6 +141,13 @@ impl Load {
         self.errors += other.errors;
         self.depth_ns += other.depth_ns;
         self.waiting.clone_from(&other.waiting);
+        if let Some(more) = &other.devices {
+            let devices = self.devices.get_or_insert_default();
+            devices.reads.add(&more.reads);
+            devices.writes.add(&more.writes);
+            devices.waited_ios += more.waited_ios;
+            devices.waited_ns += more.waited_ns;
+        }
     }
 
     /// Requests.
@@ -169,7 +234,6 @@ mod tests {
     use super::*;
     use model::SloStatistic;
     use proptest::prelude::*;
-    use units::Nanos;
 
     fn of(values: &[u64]) -> LoadOf {
         let mut load = LoadOf::default();
@@ -239,6 +303,44 @@ mod tests {
         // Of those that have only just come nothing is answered.
         load.depth_ns = 9_500_000_000;
         assert_eq!(load.in_flight(1_000_000_000), 9.0);
+    }
+
+    #[test]
+    fn what_an_objective_leaves_to_the_devices_behind_a_cache() {
+        // Three hits of 1 ms, and one request that takes 9 ms in a read of twice the size.
+        let load = Load {
+            reads: of(&[1_000_000, 1_000_000, 1_000_000, 9_000_000]),
+            devices: Some(DevicesLoad {
+                reads: LoadOf {
+                    bytes: 8192,
+                    ..of(&[9_000_000])
+                },
+                waited_ios: 1,
+                waited_ns: 9_000_000,
+                ..DevicesLoad::default()
+            }),
+            ..Load::default()
+        };
+        assert_eq!(load.share_cached(), Some(0.75));
+        assert_eq!(load.on_devices().reads.bytes, 8192);
+        assert_eq!(load.on_devices().mean_us(), Some(9000.0));
+        let left = |statistic, ns| load.objective_of_devices(target(statistic, ns));
+        // A mean of 3 ms is one of 9 ms for the one that misses.
+        let mean = left(SloStatistic::Mean, 3_000_000).unwrap();
+        assert_eq!(mean.latency, Nanos(9_000_000));
+        let p99 = target(SloStatistic::P99, 5);
+        assert_eq!(load.objective_of_devices(p99), Some(p99));
+        let all_hit = Load {
+            reads: of(&[1_000_000]),
+            devices: Some(DevicesLoad::default()),
+            ..Load::default()
+        };
+        assert_eq!(all_hit.objective_of_devices(p99), None);
+        // Twice the load, and what was added.
+        let mut twice = load.clone();
+        twice.add(&load);
+        assert_eq!(twice.since(&load), Some(load.clone()));
+        assert_eq!(Load::default().share_cached(), None);
     }
 
     fn target(statistic: SloStatistic, ns: u64) -> Objective {

@@ -386,6 +386,23 @@ pub struct Load {
     /// Requests that wait at the window's end, by bucket of their age so far, rising, without empty ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<(u16, u64)>,
+    /// What of it reached devices, where there is a cache in front of them: what missed, in whole pages, and what was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DevicesLoad>,
+}
+
+/// A volume's requests to devices behind a cache, with the latencies of the devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DevicesLoad {
+    /// Reads.
+    pub reads: LoadOf,
+    /// Writes; trims and flushes count here, with no bytes.
+    pub writes: LoadOf,
+    /// Requests of the guest that waited for them.
+    pub waited_ios: u64,
+    /// Their latencies added up.
+    pub waited_ns: u64,
 }
 
 /// One direction of a load.

@@ -10,6 +10,7 @@ use trace::{ClientSpec, LoadedTrace, Times};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
+use crate::cache_model::CacheModel;
 use crate::flash_config::FlashModel;
 use crate::running::RunningModel;
 use crate::{GeneratorModel, ScenarioError, ScenarioFile};
@@ -50,6 +51,8 @@ pub struct Model {
     pub actual: Vec<DeviceSpec>,
     /// What is inside the devices, by device; none where the device is known by its caps.
     pub flash: Vec<Option<Arc<FlashModel>>>,
+    /// The cache in front of them.
+    pub cache: Option<CacheModel>,
     /// Service classes.
     pub classes: Vec<SloClass>,
     /// VM names.
@@ -174,6 +177,7 @@ impl ScenarioFile {
         self.check_sizes(&volumes)?;
         let flash = self.flash(&topology, &volumes)?;
         let actual = self.actual(&topology, &flash)?;
+        let cache = self.cache(&volumes, &classes)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
         let entities =
@@ -205,6 +209,7 @@ impl ScenarioFile {
             topology,
             actual,
             flash,
+            cache,
             classes,
             vms,
             volumes,

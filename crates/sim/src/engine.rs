@@ -21,6 +21,8 @@ use units::{Bytes, DeviceId, Nanos, VolumeId};
 use volume::{DeviceIo, Request, Slack, SlackBoard, Submission, Ticket, VolumeMap};
 
 use crate::Model;
+use crate::cache_model::CachePlace;
+use crate::cache_stage::{CacheStage, Destage};
 use crate::deferred::Done;
 use crate::device::{Io, SimDevice};
 use crate::flash_config::FlashModel;
@@ -100,11 +102,21 @@ pub(crate) enum Event {
     Window,
 }
 
-/// A request that the volume core holds back, with the source that waits for it.
+/// A request that the volume core holds back.
 pub(crate) struct Held {
     issue: Issue,
-    /// The event of a source that waits for it; none in open replay, where nobody waits.
-    id: Option<u32>,
+    who: Waits,
+}
+
+/// Who waits for a request that is held back.
+#[derive(Clone, Copy)]
+enum Waits {
+    /// The event of a source.
+    Source(u32),
+    /// Nobody: in open replay.
+    Nobody,
+    /// The cache, which writes a page back.
+    Cache,
 }
 
 /// Devices and volumes: everything that the request path touches.
@@ -117,6 +129,8 @@ pub(crate) struct World {
     /// [`VolumeMap::sole_device`] of every volume, kept in an array; [`COMPLEX`] where there is none, or one whose addresses matter.
     route: Vec<u16>,
     pub(crate) inject_ns: Vec<u64>,
+    /// In front of the devices, where the scenario has one.
+    pub(crate) cache: Option<Box<CacheStage>>,
     /// Only for strategies that place extents.
     pub(crate) heat: Option<ExtentCounters>,
     /// When the last of all requests issued so far completes, by volume.
@@ -132,6 +146,7 @@ pub(crate) struct World {
     tickets: Vec<Option<Ticket>>,
     free_tickets: Vec<u32>,
     parts: Vec<DeviceIo>,
+    destages: Vec<Destage>,
     pub(crate) requests: u64,
 }
 
@@ -187,6 +202,10 @@ impl World {
             maps,
             route: vec![COMPLEX; n],
             inject_ns: vec![0; n],
+            cache: model.cache.as_ref().map(|cache| {
+                let sizes = model.volumes.iter().map(|v| v.size);
+                Box::new(CacheStage::new(cache, sizes))
+            }),
             heat: match granularity {
                 Granularity::Volume => None,
                 Granularity::Extent => Some(ExtentCounters::new(model)),
@@ -199,6 +218,7 @@ impl World {
             tickets: Vec::new(),
             free_tickets: Vec::new(),
             parts: Vec::new(),
+            destages: Vec::new(),
             requests: 0,
         };
         (0..n).for_each(|v| world.refresh_route(v));
@@ -219,6 +239,157 @@ impl World {
     /// One request at `now_ns`; when it completes, or `None` if it is held.
     #[inline]
     fn perform(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<u64> {
+        if self.cache.is_some() {
+            return self.perform_cached(issue, now_ns, agenda);
+        }
+        let served = self.on_devices(issue, now_ns, agenda)?;
+        Some(self.answered(issue, served))
+    }
+
+    /// The same through the cache.
+    fn perform_cached(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<u64> {
+        let mut cache = self.cache.take().expect("there is one");
+        let done = match cache.place(issue.volume) {
+            Some(place) => self.through_cache(&mut cache, place, issue, now_ns, agenda),
+            None => self.missed(issue, issue, now_ns, agenda),
+        };
+        self.cache = Some(cache);
+        done
+    }
+
+    #[inline]
+    fn through_cache(
+        &mut self,
+        cache: &mut CacheStage,
+        place: CachePlace,
+        issue: &Issue,
+        now_ns: u64,
+        agenda: &mut Agenda,
+    ) -> Option<u64> {
+        match issue.op {
+            Op::Read => match cache.missing(place, issue) {
+                None => {
+                    cache.read(place, issue);
+                    Some(self.hit(issue, now_ns + cache.hit_ns))
+                }
+                Some((offset, length)) => {
+                    let part = Issue {
+                        offset,
+                        length,
+                        ..*issue
+                    };
+                    let done = self.missed(issue, &part, now_ns, agenda)?;
+                    cache.read(place, issue);
+                    Some(done)
+                }
+            },
+            Op::Write if cache.writes_back => {
+                let mut pages = std::mem::take(&mut self.destages);
+                cache.write(place, issue, |page| pages.push(page));
+                for page in pages.drain(..) {
+                    self.destage(cache, issue, page, now_ns, agenda);
+                }
+                self.destages = pages;
+                let done_ns = cache.written_back(now_ns);
+                Some(self.hit(issue, done_ns))
+            }
+            Op::Flush if cache.writes_back => Some(self.hit(issue, now_ns + cache.hit_ns)),
+            Op::Write => {
+                let done = self.missed(issue, issue, now_ns, agenda)?;
+                cache.write(place, issue, |_| unreachable!("nothing is dirty"));
+                Some(done)
+            }
+            Op::Trim => {
+                let done = self.missed(issue, issue, now_ns, agenda)?;
+                cache.trim(place, issue);
+                Some(done)
+            }
+            Op::Flush => self.missed(issue, issue, now_ns, agenda),
+        }
+    }
+
+    /// A request that the cache answers.
+    #[inline]
+    fn hit(&mut self, issue: &Issue, done_ns: u64) -> u64 {
+        let served = done(issue, done_ns);
+        let v = issue.volume as usize;
+        self.stats
+            .record(v, self.stats.cache(), direction(issue), served);
+        self.last_done_ns[v] = self.last_done_ns[v].max(done_ns);
+        done_ns
+    }
+
+    /// A request behind the cache for which the devices are asked for `part`.
+    #[inline]
+    fn missed(
+        &mut self,
+        issue: &Issue,
+        part: &Issue,
+        now_ns: u64,
+        agenda: &mut Agenda,
+    ) -> Option<u64> {
+        let served = self.on_devices(part, now_ns, agenda)?;
+        let v = issue.volume as usize;
+        let on_devices = done(part, served.0);
+        let injected_ns = self.inject_ns[v];
+        self.stats
+            .record_on_devices(v, direction(issue), on_devices, injected_ns, true);
+        Some(self.answered(issue, served))
+    }
+
+    /// A page that the cache gives back, on the way to its devices beside the request that it goes for.
+    fn destage(
+        &mut self,
+        cache: &mut CacheStage,
+        issue: &Issue,
+        page: Destage,
+        now_ns: u64,
+        agenda: &mut Agenda,
+    ) {
+        let issue = Issue {
+            volume: page.volume,
+            op: Op::Write,
+            offset: page.offset,
+            length: page.length,
+            arrival_ns: now_ns,
+            bits: issue.bits,
+        };
+        match self.destaged(cache, &issue, now_ns, agenda) {
+            true => {}
+            false => self.held[page.volume as usize].push_back(Held {
+                issue,
+                who: Waits::Cache,
+            }),
+        }
+    }
+
+    /// Writes a page to the devices, unless the volume core holds it back.
+    fn destaged(
+        &mut self,
+        cache: &mut CacheStage,
+        issue: &Issue,
+        now_ns: u64,
+        agenda: &mut Agenda,
+    ) -> bool {
+        let Some((done_ns, _)) = self.on_devices(issue, now_ns, agenda) else {
+            return false;
+        };
+        let v = issue.volume as usize;
+        self.stats
+            .record_on_devices(v, direction(issue), done(issue, done_ns), 0, false);
+        self.last_done_ns[v] = self.last_done_ns[v].max(done_ns);
+        cache.destages_until(done_ns);
+        true
+    }
+
+    /// One request to the devices at `now_ns`: when it completes, and the device that serves it; `None` if it is held.
+    #[inline]
+    fn on_devices(
+        &mut self,
+        issue: &Issue,
+        now_ns: u64,
+        agenda: &mut Agenda,
+    ) -> Option<(u64, u16)> {
         let v = issue.volume as usize;
         let device = self.route[v];
         let device = if device == COMPLEX && issue.op != Op::Flush {
@@ -227,7 +398,7 @@ impl World {
         } else {
             device
         };
-        let (mut done, device) = if device != COMPLEX {
+        let served = if device != COMPLEX {
             (
                 self.devices[device as usize].submit(now_ns, &io(issue, None)),
                 device,
@@ -238,26 +409,23 @@ impl World {
         if let Some(heat) = &mut self.heat {
             heat.count(issue);
         }
-        let dir = usize::from(issue.op != Op::Read);
+        Some(served)
+    }
+
+    /// A request that a device answers at that time: when its source has it.
+    #[inline]
+    fn answered(&mut self, issue: &Issue, (mut at_ns, device): (u64, u16)) -> u64 {
+        let v = issue.volume as usize;
+        let dir = direction(issue);
         let injected = self.inject_ns[v];
         if injected > 0 {
-            done += injected;
+            at_ns += injected;
             self.stats.record_injected(v, dir, injected);
         }
-        let bytes = if issue.op as u8 <= Op::Write as u8 {
-            issue.length
-        } else {
-            0
-        };
         let tier = self.tier_of_device[device as usize] as usize;
-        let served = Done {
-            arrival_ns: issue.arrival_ns,
-            at_ns: done,
-            bytes,
-        };
-        self.stats.record(v, tier, dir, served);
-        self.last_done_ns[v] = self.last_done_ns[v].max(done);
-        Some(done)
+        self.stats.record(v, tier, dir, done(issue, at_ns));
+        self.last_done_ns[v] = self.last_done_ns[v].max(at_ns);
+        at_ns
     }
 
     /// On a volume that is being moved, or lies on several devices.
@@ -314,6 +482,14 @@ impl World {
         Some((done, device.0))
     }
 
+    /// Writes a page back that was held; whether it went.
+    fn retry_destage(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> bool {
+        let mut cache = self.cache.take().expect("it is the cache's");
+        let went = self.destaged(&mut cache, issue, now_ns, agenda);
+        self.cache = Some(cache);
+        went
+    }
+
     /// Places that no request knows any more.
     pub(crate) fn give_back(&mut self, places: &mut Vec<volume::Location>) {
         for place in places.drain(..) {
@@ -331,6 +507,23 @@ impl World {
             .expect("a ticket completes once");
         self.free_tickets.push(entry);
         self.maps[volume].complete(ticket);
+    }
+}
+
+/// Reads count apart from all that changes data.
+#[inline]
+fn direction(issue: &Issue) -> usize {
+    usize::from(issue.op != Op::Read)
+}
+
+/// A request that is answered at that time.
+#[inline]
+fn done(issue: &Issue, at_ns: u64) -> Done {
+    let has_data = issue.op as u8 <= Op::Write as u8;
+    Done {
+        arrival_ns: issue.arrival_ns,
+        at_ns,
+        bytes: if has_data { issue.length } else { 0 },
     }
 }
 
@@ -472,13 +665,14 @@ impl<'a> Simulation<'a> {
                     }
                     None if source.waits() => {
                         // `retry_held` puts the source back. A window-limited trace waits as a whole.
-                        let id = Some(id);
-                        world.held[issue.volume as usize].push_back(Held { issue, id });
+                        let who = Waits::Source(id);
+                        world.held[issue.volume as usize].push_back(Held { issue, who });
                         heap.pop();
                         continue;
                     }
                     None => {
-                        world.held[issue.volume as usize].push_back(Held { issue, id: None });
+                        let who = Waits::Nobody;
+                        world.held[issue.volume as usize].push_back(Held { issue, who });
                         source.next_after(now, now)
                     }
                 },
@@ -545,6 +739,16 @@ impl<'a> Simulation<'a> {
     /// Issues again what was held on a volume, in order, up to the first request that has to wait on.
     pub(crate) fn retry_held(&mut self, now_ns: u64, volume: usize) {
         while let Some(held) = self.world.held[volume].pop_front() {
+            if matches!(held.who, Waits::Cache) {
+                if !self
+                    .world
+                    .retry_destage(&held.issue, now_ns, &mut self.agenda)
+                {
+                    self.world.held[volume].push_front(held);
+                    return;
+                }
+                continue;
+            }
             let Some(done) = self.world.perform(&held.issue, now_ns, &mut self.agenda) else {
                 self.world.held[volume].push_front(held);
                 return;
@@ -552,7 +756,9 @@ impl<'a> Simulation<'a> {
             let arrival_ns = held.issue.arrival_ns;
             self.world.stats.was_held(volume, arrival_ns, done);
             self.world.requests += 1;
-            let Some(id) = held.id else { continue };
+            let Waits::Source(id) = held.who else {
+                continue;
+            };
             let (source, _) = self.origins[id as usize];
             let next = self.sources[source as usize].next_after(now_ns, done);
             if next != NEVER {
@@ -579,11 +785,19 @@ impl<'a> Simulation<'a> {
             held,
             slack,
             worst,
+            cache,
             ..
         } = &mut self.world;
         let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
-        let arrivals = |v: usize| held[v].iter().map(|h| h.issue.arrival_ns);
+        let asked = |h: &&Held| !matches!(h.who, Waits::Cache);
+        let arrivals = |v: usize| held[v].iter().filter(asked).map(|h| h.issue.arrival_ns);
         stats.end_window(now_ns, tier_of, arrivals);
+        if let Some(cache) = cache {
+            cache.end_window(now_ns, stats.over_target());
+            if now_ns == self.model.warmup.0 {
+                cache.count_from_now();
+            }
+        }
         for (d, worst) in worst.iter_mut().enumerate() {
             let device = DeviceId::from_index(d);
             let there = |map: &VolumeMap| map.holders().iter().any(|h| h.0 == device);
@@ -644,6 +858,9 @@ impl<'a> Simulation<'a> {
         let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
         let unfinished = (0..self.model.volumes.len()).map(|v| self.waiting(v)).sum();
         let (groups, series) = self.world.stats.finish(self.model);
+        let cache = self.world.cache.take().zip(self.model.cache.as_ref());
+        let cache = cache.map(|(cache, of)| cache.finish(self.model, of));
+        let (cache, cache_read_hit_ratio) = cache.unzip();
         RunResult {
             schema: RUN_SCHEMA.into(),
             manifest,
@@ -655,12 +872,14 @@ impl<'a> Simulation<'a> {
             moves,
             move_log,
             wear,
+            cache,
             events: std::mem::take(&mut self.host.events),
             final_tiers,
             series: options.series.then(|| Series {
                 window_s: self.model.window.as_secs_f64(),
                 groups: series,
                 devices: self.devices_over_time,
+                cache_read_hit_ratio: cache_read_hit_ratio.unwrap_or_default(),
             }),
             decisions: options.decisions.then_some(self.decisions),
             assignments: self.assignments,

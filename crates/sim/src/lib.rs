@@ -12,6 +12,8 @@
 //! simulations at once).
 
 mod build;
+mod cache_model;
+mod cache_stage;
 pub mod cached;
 pub mod counting;
 mod deferred;
@@ -47,13 +49,15 @@ mod wear;
 pub use config::ConfigFault as ScenarioError;
 
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
+pub use cache_model::CacheModel;
 pub use engine::{RunError, RunOptions, RunProgress, run};
 pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use result::{
-    DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
-    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunEvent, RunResult, Series, TraceHash,
+    CachePartSummary, CacheSummary, CacheVolumeSummary, DeviceSeries, DirectionSeries,
+    DirectionSummary, GroupKind, GroupSeries, GroupSummary, Manifest, MoveRecord, MoveTotals,
+    RUN_SCHEMA, RunEvent, RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};
 pub use sensitivity::{

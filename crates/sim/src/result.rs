@@ -1,6 +1,7 @@
 //! What a run leaves behind. The schema's version is part of it: a reader of version 1 never meets a changed meaning.
 
 use algo::Histogram;
+use cache::{PageCounts, WriteMode};
 use model::{ExtentRanges, JobStatus, Report};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,9 @@ pub struct RunResult {
     /// Wear of devices with flash inside, in the time that counts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wear: Option<WearSummary>,
+    /// What the cache in front did, in the time that counts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cache: Option<CacheSummary>,
     /// What the controller noted, where the scenario says how its host is run.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub events: Vec<RunEvent>,
@@ -267,6 +271,63 @@ pub struct Series {
     pub groups: Vec<GroupSeries>,
     /// Devices.
     pub devices: Vec<DeviceSeries>,
+    /// Share of reads that hit the cache, window by window, where there is one; none in windows without reads.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub cache_read_hit_ratio: Vec<Option<f64>>,
+}
+
+/// A cache in front of the devices, in the time that counts. What is counted are pages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheSummary {
+    /// Its policy.
+    pub policy: String,
+    /// What happens to writes.
+    pub writes: WriteMode,
+    /// What it holds, bytes.
+    pub size_bytes: u64,
+    /// Size of a page, bytes.
+    pub page_bytes: u64,
+    /// Pages that were written back.
+    pub destaged_pages: u64,
+    /// Its parts.
+    pub parts: Vec<CachePartSummary>,
+    /// Volumes that are cached.
+    pub volumes: Vec<CacheVolumeSummary>,
+}
+
+/// A part of a cache.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CachePartSummary {
+    /// Class or volume that it is for; `others` is what is left.
+    pub name: String,
+    /// What it holds, bytes.
+    pub size_bytes: u64,
+    /// What it held at the end, bytes.
+    pub used_bytes: u64,
+    /// Share of reads of pages that hit, 0..=1.
+    pub read_hit_ratio: Option<f64>,
+    /// Pages that were asked for.
+    #[serde(flatten)]
+    pub counts: PageCounts,
+}
+
+/// A volume behind a cache.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheVolumeSummary {
+    /// The volume.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// The part that it is in.
+    pub part: String,
+    /// Share of reads of pages that hit, 0..=1.
+    pub read_hit_ratio: Option<f64>,
+    /// Its priority at the end, percent, under policies with priorities.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub priority_percent: Option<i32>,
+    /// Pages that were asked for.
+    #[serde(flatten)]
+    pub counts: PageCounts,
 }
 
 /// A group over time.

@@ -2,7 +2,7 @@
 
 use algo::objective::excess;
 use algo::{Histogram, WindowHistograms};
-use manager::wire::{Load, LoadOf};
+use manager::wire::{DevicesLoad, Load, LoadOf};
 use model::Objective;
 use units::Nanos;
 use volume::Slack;
@@ -12,6 +12,9 @@ use crate::deferred::{Deferred, Done};
 use crate::depth::Depth;
 use crate::overdue::LateWaiting;
 use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
+
+/// Name of the cache among tiers.
+pub(crate) const CACHE: &str = "cache";
 
 const READS: usize = 0;
 const WRITES: usize = 1;
@@ -33,7 +36,7 @@ pub(crate) struct Stats {
     window_ns: u64,
     warmup_ns: u64,
     volumes: usize,
-    /// Volumes, then tiers; reads and writes beside each other.
+    /// Volumes, then tiers (with the cache last), then what volumes have on devices behind a cache; reads and writes beside each other.
     live: WindowHistograms,
     /// Injected latency in the window, by volume and direction.
     injected_ns: Vec<u64>,
@@ -54,11 +57,18 @@ pub(crate) struct Stats {
     groups: Vec<Group>,
     class_of: Vec<usize>,
     vm_of: Vec<usize>,
+    /// With the cache, which has the last number.
     tiers: usize,
+    /// Whether there is a cache.
+    cached: bool,
     classes: usize,
     targets: Vec<Option<Objective>>,
     /// What each volume used of its objective in the window that ended last.
     slack: Vec<Slack>,
+    /// Requests that waited for devices behind a cache in the window, and their latencies, by volume.
+    waited: Vec<(u64, u64)>,
+    /// Response time over the objective in the window that ended last, by volume.
+    over_target: Vec<Option<f64>>,
     /// Requests that wait for longer than their volume's objective, by volume.
     late: Vec<LateWaiting>,
     pub(crate) counted_ns: u64,
@@ -67,7 +77,8 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn new(model: &Model) -> Self {
         let volumes = model.volumes.len();
-        let tiers = model.topology.tiers.len();
+        let cached = model.cache.is_some();
+        let tiers = model.topology.tiers.len() + usize::from(cached);
         let classes = model.classes.len();
         let names = std::iter::once((GroupKind::Total, "total".to_string()))
             .chain(
@@ -77,6 +88,7 @@ impl Stats {
                     .iter()
                     .map(|t| (GroupKind::Tier, t.name.clone())),
             )
+            .chain(cached.then(|| (GroupKind::Tier, CACHE.to_string())))
             .chain(
                 model
                     .classes
@@ -104,7 +116,7 @@ impl Stats {
             window_ns: model.window.0,
             warmup_ns: model.warmup.0,
             volumes,
-            live: WindowHistograms::new((volumes + tiers) * 2),
+            live: WindowHistograms::new((volumes + tiers + if cached { volumes } else { 0 }) * 2),
             injected_ns: vec![0; volumes * 2],
             issued: vec![(0, 0); volumes * 2],
             deferred: Deferred::default(),
@@ -113,11 +125,14 @@ impl Stats {
             end_ns: model.window.0,
             depth: vec![Depth::default(); volumes],
             slack: vec![Slack::Unbound; volumes],
+            waited: vec![(0, 0); volumes],
+            over_target: vec![None; volumes],
             loads: vec![Load::default(); volumes],
             groups,
             class_of: model.volumes.iter().map(|v| v.class.index()).collect(),
             vm_of: model.volumes.iter().map(|v| v.vm.index()).collect(),
             tiers,
+            cached,
             classes,
             targets: model
                 .volumes
@@ -133,9 +148,9 @@ impl Stats {
     #[inline]
     pub(crate) fn record(&mut self, volume: usize, tier: usize, dir: usize, done: Done) {
         let latency_ns = done.at_ns - done.arrival_ns;
-        let issued = &mut self.issued[volume * 2 + dir];
-        issued.0 += 1;
-        issued.1 += latency_ns;
+        if !self.cached {
+            self.count_issued(volume, dir, latency_ns);
+        }
         let (of_volume, of_tier) = (volume * 2 + dir, (self.volumes + tier) * 2 + dir);
         if done.at_ns < self.end_ns {
             self.live.record(of_volume, latency_ns, done.bytes);
@@ -154,6 +169,50 @@ impl Stats {
         }
     }
 
+    #[inline]
+    fn count_issued(&mut self, volume: usize, dir: usize, latency_ns: u64) {
+        let issued = &mut self.issued[volume * 2 + dir];
+        issued.0 += 1;
+        issued.1 += latency_ns;
+    }
+
+    /// The number of the cache among tiers.
+    pub(crate) fn cache(&self) -> usize {
+        self.tiers - 1
+    }
+
+    /// One request to devices, issued now: of a volume behind a cache. Without latency that is injected, which
+    /// is given apart; `waits` says whether the guest waits for it.
+    #[inline]
+    pub(crate) fn record_on_devices(
+        &mut self,
+        volume: usize,
+        dir: usize,
+        done: Done,
+        injected_ns: u64,
+        waits: bool,
+    ) {
+        let latency_ns = done.at_ns - done.arrival_ns;
+        self.count_issued(volume, dir, latency_ns + injected_ns);
+        if waits {
+            let waited = &mut self.waited[volume];
+            *waited = (waited.0 + 1, waited.1 + latency_ns + injected_ns);
+        }
+        let index = (self.volumes + self.tiers + volume) * 2 + dir;
+        if done.at_ns < self.end_ns {
+            self.live.record(index, latency_ns, done.bytes);
+        } else {
+            let (window, within_ns) = (done.at_ns / self.window_ns, done.at_ns % self.window_ns);
+            self.deferred.put(window, index, done, within_ns);
+        }
+    }
+
+    /// Of every volume the requests that were answered in the window that ended last, and their response time over the objective.
+    pub(crate) fn over_target(&self) -> impl Iterator<Item = (u64, Option<f64>)> {
+        let loads = self.loads.iter().map(Load::ios);
+        loads.zip(self.over_target.iter().copied())
+    }
+
     /// A request that was held back since `arrival_ns` is issued now; what of that was before the window is not in it.
     pub(crate) fn was_held(&mut self, volume: usize, arrival_ns: u64, done_ns: u64) {
         let start_ns = self.end_ns - self.window_ns;
@@ -168,7 +227,7 @@ impl Stats {
         self.injected_ns[volume * 2 + dir] += injected_ns;
     }
 
-    /// Requests issued to a volume since the start, and their latency summed up.
+    /// Requests issued to a volume since the start, and their latency summed up; behind a cache those to devices.
     pub(crate) fn issued(&self, volume: usize, dir: usize) -> (u64, u64) {
         self.issued[volume * 2 + dir]
     }
@@ -278,6 +337,7 @@ impl Stats {
                 buckets,
             };
         }
+        let devices = self.cached.then(|| self.take_on_devices(v));
         let (mut late, mut waited_ns) = (self.late[v].at(end_ns, self.window_ns), 0);
         for arrival_ns in held {
             let age_ns = end_ns - arrival_ns;
@@ -295,6 +355,7 @@ impl Stats {
             errors: 0,
             depth_ns: depth_ns + waited_ns,
             waiting: late.as_buckets(),
+            devices,
         };
         let judged = self.targets[v].map(|target| (target, load.against(target)));
         let violated = judged.is_some_and(|(_, judged)| judged.missed);
@@ -315,6 +376,9 @@ impl Stats {
             Some(Slack::Used(used_ns? as f32 / target.latency.0 as f32))
         });
         self.slack[v] = used.unwrap_or(Slack::Unbound);
+        self.over_target[v] = judged.and_then(|(target, judged)| {
+            Some(judged.statistic_ns? as f64 / target.latency.0 as f64)
+        });
         for group in [0, 1 + tier, class, vm, own] {
             let group = &mut self.groups[group];
             group.series.violating_now(violated);
@@ -322,6 +386,31 @@ impl Stats {
                 group.violation_ns += self.window_ns;
                 group.excess += late.unwrap_or(0.0);
             }
+        }
+    }
+
+    /// What a volume had on devices behind a cache in the window that ends.
+    fn take_on_devices(&mut self, v: usize) -> DevicesLoad {
+        let [reads, writes] = [READS, WRITES].map(|dir| {
+            let index = (self.volumes + self.tiers + v) * 2 + dir;
+            if self.live.sums(index).count == 0 {
+                return LoadOf::default();
+            }
+            let (sums, buckets) = self.live.drain_into(index, &mut []);
+            LoadOf {
+                ios: sums.count,
+                bytes: sums.bytes,
+                sum_ns: sums.sum_ns,
+                held_ns: 0,
+                buckets,
+            }
+        });
+        let (waited_ios, waited_ns) = std::mem::take(&mut self.waited[v]);
+        DevicesLoad {
+            reads,
+            writes,
+            waited_ios,
+            waited_ns,
         }
     }
 
@@ -439,9 +528,12 @@ mod tests {
             class_of: vec![0],
             vm_of: vec![0],
             tiers: 1,
+            cached: false,
             classes: 1,
             targets: vec![Some(target)],
             slack: vec![Slack::Unbound],
+            waited: vec![(0, 0)],
+            over_target: vec![None],
             late: vec![LateWaiting::default()],
             counted_ns: 0,
         }

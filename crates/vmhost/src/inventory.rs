@@ -218,6 +218,7 @@ fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
             writes,
             errors: 0,
             waiting: vec![],
+            devices: None,
         },
     })
 }

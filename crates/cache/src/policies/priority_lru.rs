@@ -37,6 +37,11 @@ impl<Q: Policy> PriorityLru<Q> {
         &self.rates
     }
 
+    /// The priority of a volume, percent.
+    pub fn priority(&self, volume: u32) -> i32 {
+        self.priorities.of(volume)
+    }
+
     /// The priorities of volumes, to be told response times at the end of each slice.
     pub fn priorities(&mut self) -> &mut Priorities {
         &mut self.priorities

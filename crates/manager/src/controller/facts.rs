@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use executor::Job;
 use model::{
     CalibrationWindow, Device, DeviceFacts, DeviceSpec, ExtentFacts, ExtentHeat, ExtentPlaces,
-    Facts, Flow, LatencySummary, Measured, RunningMove, Specialty, Tier, Topology, VolumeFacts,
+    Facts, Flow, LatencySummary, Measured, RunningMove, SloClass, Specialty, Tier, Topology,
+    VolumeFacts,
 };
-use units::{Bytes, DeviceId, Nanos, TierId, VmId, VolumeId};
+use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 
 use super::host::{Epoch, HeatSum, Host};
 use crate::settings::Settings;
@@ -50,6 +51,7 @@ pub(super) fn gather(
     let length = now.saturating_sub(epoch.began).max(Nanos(1));
     let mut volumes = Vec::with_capacity(report.volumes.len());
     let mut vms = Vms::default();
+    let mut classes = settings.classes.clone();
     let mut moves = Vec::new();
     for (i, v) in report.volumes.iter().enumerate() {
         let extents = extents(epoch, v, report, &topology, length);
@@ -90,7 +92,7 @@ pub(super) fn gather(
         volumes.push(VolumeFacts {
             name: v.name.clone(),
             vm: vms.id(v.vm.as_ref().unwrap_or(&v.name)),
-            class: settings.class_id(&v.class),
+            class: class(&mut classes, settings, epoch, v, length),
             size: Bytes(size),
             device,
             measured: measured(epoch, &v.name, length).filter(|_| judged),
@@ -144,7 +146,7 @@ pub(super) fn gather(
         placement_due,
         generation: host.executor.generation(),
         topology,
-        classes: settings.classes.clone(),
+        classes,
         vms: vms.names,
         volumes,
         devices,
@@ -154,6 +156,27 @@ pub(super) fn gather(
         facts,
         devices: named,
     })
+}
+
+/// The class of a volume: behind a cache one of its own, whose objective is what the devices may take.
+fn class(
+    classes: &mut Vec<SloClass>,
+    settings: &Settings,
+    epoch: &Epoch,
+    v: &VolumeWindow,
+    length: Nanos,
+) -> ClassId {
+    let id = settings.class_id(&v.class);
+    let load = epoch.loads.get(&v.name).filter(|l| covers(l.1, length));
+    let load = load.map(|(load, _)| load).filter(|l| l.devices.is_some());
+    let (Some(load), Some(target)) = (load, classes[id.index()].target) else {
+        return id;
+    };
+    classes.push(SloClass {
+        target: load.objective_of_devices(target),
+        ..classes[id.index()].clone()
+    });
+    ClassId::from_index(classes.len() - 1)
 }
 
 /// Virtual machines in the order in which their first volumes are named.
@@ -422,6 +445,7 @@ fn measured(epoch: &Epoch, name: &str, length: Nanos) -> Option<Measured> {
     if !covers(*covered_ns, length) {
         return None;
     }
+    let load = load.on_devices();
     Some(Measured {
         window: Nanos(*covered_ns),
         reads: flow(&load.reads),

@@ -1,0 +1,90 @@
+//! A cache in front of the array: `[cache]`.
+
+use ::cache::{Ageing, OnHit, PolicyKind, WriteMode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos};
+
+/// A cache of pages between the volumes and the tiers. It holds memory; what misses it goes to the devices, in whole pages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CacheConfig {
+    /// What it holds; give this or `share`.
+    pub size: Option<Bytes>,
+    /// What it holds as a share of all volumes' sizes, above 0 and below 1.
+    pub share: Option<f64>,
+    /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages.
+    #[serde(default = "default_page")]
+    pub page: Bytes,
+    /// Which pages stay (`terrace sim cache --help` lists the policies).
+    #[serde(default = "default_policy")]
+    pub policy: PolicyKind,
+    /// What happens to writes.
+    #[serde(default = "default_writes")]
+    pub writes: WriteMode,
+    /// Share of the cache for pages that are not on the devices yet, with `writes = "write-back"`.
+    #[serde(default = "default_write_share")]
+    pub write_share: f64,
+    /// Response time of a request that the cache answers by itself.
+    #[serde(default = "default_hit")]
+    pub hit: Nanos,
+    /// Pages of an extent, for policies that keep hit ratios of extents.
+    #[serde(default = "default_extent_pages")]
+    pub extent_pages: u32,
+    /// After so long priorities are set by the response times of volumes, and extents' hit ratios are compared (policies with
+    /// hit ratios and priorities); whole windows.
+    #[serde(default = "default_slice")]
+    pub slice: Nanos,
+    /// After so long hit ratios and response times begin anew; whole slices.
+    #[serde(default = "default_hour")]
+    pub hour: Nanos,
+    /// Whether hit ratios of extents count as printed in the paper, instead of with a least number of accesses and the hour before.
+    #[serde(default)]
+    pub literal: bool,
+    /// Whether pages that nobody hits are brought down.
+    #[serde(default)]
+    pub ageing: Ageing,
+    /// Where pages go that are hit.
+    #[serde(default)]
+    pub on_hit: OnHit,
+    /// Parts of the cache that are for some volumes only; what is left is for all others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<CachePartConfig>,
+}
+
+/// A part of the cache for the volumes of a class, or for one volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CachePartConfig {
+    /// The class whose volumes share it.
+    pub class: Option<String>,
+    /// Or the volume that has it alone.
+    pub volume: Option<String>,
+    /// Share of the cache, 0..=1. With 0 they are not cached.
+    pub share: f64,
+}
+
+fn default_page() -> Bytes {
+    Bytes(64 << 10)
+}
+fn default_policy() -> PolicyKind {
+    PolicyKind::Lru
+}
+fn default_writes() -> WriteMode {
+    WriteMode::WriteThrough
+}
+fn default_write_share() -> f64 {
+    0.2
+}
+fn default_hit() -> Nanos {
+    Nanos::from_micros(20)
+}
+fn default_extent_pages() -> u32 {
+    ::cache::PAGES_PER_EXTENT
+}
+fn default_slice() -> Nanos {
+    Nanos::from_secs(300)
+}
+fn default_hour() -> Nanos {
+    Nanos::from_secs(3600)
+}

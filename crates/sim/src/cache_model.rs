@@ -1,0 +1,273 @@
+//! The cache of a scenario, checked: `[cache]` with its parts, and the numbers of its pages.
+
+use std::sync::Arc;
+
+use cache::{
+    AnyPolicy, PageCache, PageCacheConfig, PageLayout, Policy, PolicyOptions, RatesConfig,
+    WriteMode,
+};
+use config::find;
+use config::scenario::{CacheConfig, CachePartConfig};
+use model::SloClass;
+use units::{Bytes, Nanos, VolumeId};
+
+use crate::{ScenarioError, ScenarioFile, VolumeModel};
+
+/// Pages of all volumes of a part together: a policy needs some ten bytes for each.
+const PAGES_MAX: u64 = 1 << 27;
+
+/// A cache in front of the devices.
+#[derive(Debug, Clone)]
+pub struct CacheModel {
+    pub(crate) config: CacheConfig,
+    pub(crate) size: Bytes,
+    pub(crate) parts: Vec<PartModel>,
+    /// By volume: its part and the first of its pages there; none where it is not cached.
+    pub(crate) place_of: Vec<Option<CachePlace>>,
+}
+
+/// A part of the cache.
+#[derive(Debug, Clone)]
+pub(crate) struct PartModel {
+    /// Whose it is.
+    pub(crate) name: String,
+    pub(crate) size: Bytes,
+    config: PageCacheConfig,
+    /// Numbers of pages.
+    universe: u32,
+    /// By extent.
+    pub(crate) volume_of: Arc<[u32]>,
+}
+
+/// Where the pages of a volume are numbered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CachePlace {
+    pub(crate) part: u16,
+    pub(crate) first_page: u32,
+}
+
+impl CacheModel {
+    /// Parts, empty.
+    pub(crate) fn caches(&self) -> Vec<PageCache<AnyPolicy>> {
+        let volumes = self.place_of.len() as u32;
+        let of = |part: &PartModel| {
+            let options = PolicyOptions {
+                layout: PageLayout::Volumes {
+                    pages_per_extent: self.config.extent_pages,
+                    volume_of: Arc::clone(&part.volume_of),
+                },
+                rates: match self.config.literal {
+                    true => RatesConfig::literal(),
+                    false => RatesConfig::corrected(),
+                },
+                ageing: self.config.ageing,
+                on_hit: self.config.on_hit,
+            };
+            let policy = |pages, universe| {
+                AnyPolicy::with_options(self.config.policy, pages, universe, &options)
+            };
+            let extents = part.volume_of.len() as u32;
+            let cache = PageCache::new(&part.config, part.universe, extents, volumes, policy);
+            cache.expect("parts are checked when the scenario is read")
+        };
+        self.parts.iter().map(of).collect()
+    }
+}
+
+impl ScenarioFile {
+    /// The table `cache`.
+    pub(crate) fn cache(
+        &self,
+        volumes: &[VolumeModel],
+        classes: &[SloClass],
+    ) -> Result<Option<CacheModel>, ScenarioError> {
+        let Some(config) = &self.scenario.cache else {
+            return Ok(None);
+        };
+        let fault = |key: &str, why: String| Err(self.fault(&format!("cache.{key}"), why));
+        if self.scenario.tiers.iter().any(|t| t.name == "cache") {
+            let why = "with a cache, \"cache\" names what it answers in the results";
+            return Err(self.fault("tiers", format!("{why}: no tier may have this name")));
+        }
+        let all: Bytes = volumes.iter().map(|v| v.size).sum();
+        let size = match (config.size, config.share) {
+            (Some(size), None) => size,
+            (None, Some(share)) if share > 0.0 && share < 1.0 => {
+                Bytes((all.as_f64() * share) as u64)
+            }
+            (None, Some(share)) => {
+                return fault("share", format!("{share} is not above 0 and below 1"));
+            }
+            _ => return Err(self.fault("cache", "give either a size or a share of all volumes")),
+        };
+        for (key, length, of) in [
+            ("slice", config.slice, self.scenario.window),
+            ("hour", config.hour, config.slice),
+        ] {
+            if length.0 == 0 || !length.0.is_multiple_of(of.0.max(1)) {
+                return fault(key, format!("{length} is not a multiple of {of}"));
+            }
+        }
+        if config.extent_pages == 0 {
+            return fault("extent_pages", "an extent has at least one page".into());
+        }
+        let part_of = self.parts(config, volumes, classes)?;
+        let named: f64 = config.parts.iter().map(|p| p.share).sum();
+        if named > 1.0 + 1e-9 {
+            return fault(
+                "parts",
+                format!("the shares add up to {named}, which is more than 1"),
+            );
+        }
+        let mut model = CacheModel {
+            config: config.clone(),
+            size,
+            parts: vec![],
+            place_of: vec![None; volumes.len()],
+        };
+        for (p, part) in config.parts.iter().enumerate() {
+            let of = part.class.iter().chain(&part.volume).next();
+            let name = of.expect("one of them is given").clone();
+            let key = format!("parts[{p}]");
+            self.add_part(&mut model, volumes, (name, part.share, key), |v| {
+                part_of[v] == Some(p)
+            })?;
+        }
+        let rest = ("others".to_string(), (1.0 - named).max(0.0), "size".into());
+        self.add_part(&mut model, volumes, rest, |v| part_of[v].is_none())?;
+        Ok(Some(model))
+    }
+
+    /// By volume the part that is named for it: the volume's own before that of its class.
+    fn parts(
+        &self,
+        config: &CacheConfig,
+        volumes: &[VolumeModel],
+        classes: &[SloClass],
+    ) -> Result<Vec<Option<usize>>, ScenarioError> {
+        let mut of_class: Vec<Option<usize>> = vec![None; classes.len()];
+        let mut of_volume = vec![None; volumes.len()];
+        for (p, part) in config.parts.iter().enumerate() {
+            let at = |key: &str| format!("cache.parts[{p}].{key}");
+            if !(0.0..=1.0).contains(&part.share) {
+                let why = format!("{} is not a share from 0 to 1", part.share);
+                return Err(self.fault(&at("share"), why));
+            }
+            let CachePartConfig { class, volume, .. } = part;
+            let (key, taken) = match (class, volume) {
+                (Some(name), None) => {
+                    let names = classes.iter().map(|c| c.name.as_str());
+                    let class = find(name, names).map_err(|why| self.fault(&at("class"), why))?;
+                    ("class", &mut of_class[class])
+                }
+                (None, Some(name)) => {
+                    let names = volumes.iter().map(|v| v.name.as_str());
+                    let volume = find(name, names).map_err(|why| self.fault(&at("volume"), why))?;
+                    ("volume", &mut of_volume[volume])
+                }
+                _ => {
+                    let why = "give either a class or a volume";
+                    return Err(self.fault(&format!("cache.parts[{p}]"), why));
+                }
+            };
+            if taken.replace(p).is_some() {
+                return Err(self.fault(&at(key), "it has a part already"));
+            }
+        }
+        let of =
+            |(v, volume): (usize, &VolumeModel)| of_volume[v].or(of_class[volume.class.index()]);
+        Ok(volumes.iter().enumerate().map(of).collect())
+    }
+
+    /// Adds a part, unless it has no share or no volume.
+    fn add_part(
+        &self,
+        model: &mut CacheModel,
+        volumes: &[VolumeModel],
+        (name, share, key): (String, f64, String),
+        has: impl Fn(usize) -> bool,
+    ) -> Result<(), ScenarioError> {
+        if share == 0.0 || !(0..volumes.len()).any(&has) {
+            return Ok(());
+        }
+        let config = &model.config;
+        let fault = |key: &str, why: String| Err(self.fault(&format!("cache.{key}"), why));
+        let page_bytes = config.page.0;
+        let pages = (model.size.as_f64() * share / page_bytes.max(1) as f64) as u64;
+        if pages > u64::from(cache::CAPACITY_PAGES_MAX) {
+            let most = cache::CAPACITY_PAGES_MAX;
+            return fault(
+                &key,
+                format!("{pages} pages are more than a policy has, {most}: use larger pages"),
+            );
+        }
+        let part = PageCacheConfig {
+            pages: pages as u32,
+            page_bytes,
+            write_share: config.write_share,
+            write_mode: config.writes,
+        };
+        if let Err(e) = part.parts() {
+            let key = match e {
+                cache::PageCacheError::PageBytes(_) => "page",
+                cache::PageCacheError::WriteShare(_) => "write_share",
+                cache::PageCacheError::Pages { .. } => &key,
+            };
+            return fault(key, e.to_string());
+        }
+        let extent = u64::from(config.extent_pages);
+        let part_no = model.parts.len() as u16;
+        let mut volume_of = Vec::new();
+        let mut universe = 0;
+        for (v, volume) in volumes.iter().enumerate().filter(|(v, _)| has(*v)) {
+            model.place_of[v] = Some(CachePlace {
+                part: part_no,
+                first_page: universe as u32,
+            });
+            let extents = volume.size.0.div_ceil(page_bytes).div_ceil(extent);
+            universe += extents * extent;
+            if universe > PAGES_MAX {
+                let why = format!(
+                    "the volumes behind it have more than {PAGES_MAX} pages of {}: use larger pages",
+                    config.page
+                );
+                return fault("page", why);
+            }
+            volume_of.resize(
+                volume_of.len() + extents as usize,
+                VolumeId::from_index(v).0,
+            );
+        }
+        model.parts.push(PartModel {
+            name,
+            size: Bytes(pages * page_bytes),
+            config: part,
+            universe: universe as u32,
+            volume_of: volume_of.into(),
+        });
+        Ok(())
+    }
+}
+
+impl CacheModel {
+    /// How many writes of pages may be on their way to devices before writes wait, where writes are written back: half of what may be dirty.
+    pub(crate) fn destaging_max(caches: &[PageCache<AnyPolicy>]) -> usize {
+        let dirty: u32 = caches.iter().map(PageCache::dirty_max).sum();
+        (dirty as usize / 2).max(1)
+    }
+
+    /// Whether writes are written back.
+    pub(crate) fn writes_back(&self) -> bool {
+        self.config.writes == WriteMode::WriteBack
+    }
+
+    /// When priorities are set next, and hit ratios begin anew.
+    pub(crate) fn periods(&self) -> (Nanos, Nanos) {
+        (self.config.slice, self.config.hour)
+    }
+}
+
+/// What a policy holds, for results.
+pub(crate) fn held(cache: &PageCache<AnyPolicy>) -> u64 {
+    u64::from(cache.policy().len()) + u64::from(cache.dirty())
+}

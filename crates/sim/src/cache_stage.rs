@@ -1,0 +1,325 @@
+//! The cache between volumes and devices, on the request path.
+//!
+//! ```text
+//!  read    all pages there: answered after `hit`      else the range from the first to the last missing page is read, in whole pages
+//!  write   through, around: the devices answer        back: answered after `hit`; pages that have to go are written meanwhile
+//!  trim    whole pages are dropped, and the devices answer
+//! ```
+//!
+//! Known to be left out: a read of a page that is on its way already is a hit at once; a write of part of a page makes all of it valid
+//! in the write part (which keeps track of sectors), and is not kept where it is not there before otherwise; the copying itself.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cache::{AnyPolicy, Effect, Origin, PageCache, PageCounts, Policy, Position};
+use units::Bytes;
+
+use crate::Model;
+use crate::cache_model::{CacheModel, CachePlace, PartModel, held};
+use crate::result::{CachePartSummary, CacheSummary, CacheVolumeSummary};
+use crate::source::Issue;
+
+/// The cache of a run.
+pub(crate) struct CacheStage {
+    pages: Pages,
+    caches: Vec<PageCache<AnyPolicy>>,
+    effects: Vec<Effect>,
+    pub(crate) hit_ns: u64,
+    pub(crate) writes_back: bool,
+    /// When page writes that are on their way to devices complete.
+    destaging: VecDeque<u64>,
+    destaging_max: usize,
+    destaged: u64,
+    slice_ns: u64,
+    hour_ns: u64,
+    /// By volume, since the hour began: requests, and their response times over the objective, weighted with them; then requests of the slice.
+    responses: Vec<(u64, f64, u64)>,
+    /// By volume, at the end of the warm-up.
+    counts_before: Vec<PageCounts>,
+    destaged_before: u64,
+    /// Reads that hit and missed up to the last window.
+    reads_before: (u64, u64),
+    read_hit_ratio: Vec<Option<f64>>,
+}
+
+/// Numbers of pages.
+struct Pages {
+    page_bytes: u64,
+    extent_pages: u32,
+    place_of: Vec<Option<CachePlace>>,
+    size_of: Vec<u64>,
+    /// By part and extent.
+    volume_of: Vec<Arc<[u32]>>,
+}
+
+impl Pages {
+    /// Pages that a request touches, in the numbers of the volume's part.
+    fn of(&self, place: CachePlace, offset: u64, length: u64) -> Range<u32> {
+        let first = offset / self.page_bytes;
+        let end = (offset + length.max(1)).div_ceil(self.page_bytes);
+        place.first_page + first as u32..place.first_page + end as u32
+    }
+
+    fn origin(&self, volume: u32, page: u32) -> Origin {
+        Origin {
+            volume,
+            extent: page / self.extent_pages,
+        }
+    }
+
+    /// The bytes of pages, up to the volume's end.
+    fn bytes(&self, volume: u32, place: CachePlace, pages: Range<u32>) -> (u64, u64) {
+        let offset = u64::from(pages.start - place.first_page) * self.page_bytes;
+        let end = u64::from(pages.end - place.first_page) * self.page_bytes;
+        (offset, end.min(self.size_of[volume as usize]) - offset)
+    }
+}
+
+/// A page that is written to the devices, by volume and bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Destage {
+    pub(crate) volume: u32,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+impl CacheStage {
+    pub(crate) fn new(model: &CacheModel, sizes: impl Iterator<Item = Bytes>) -> Self {
+        let caches = model.caches();
+        let volumes = model.place_of.len();
+        let (slice, hour) = model.periods();
+        Self {
+            pages: Pages {
+                page_bytes: model.config.page.0,
+                extent_pages: model.config.extent_pages,
+                place_of: model.place_of.clone(),
+                size_of: sizes.map(|s| s.0).collect(),
+                volume_of: model
+                    .parts
+                    .iter()
+                    .map(|p| Arc::clone(&p.volume_of))
+                    .collect(),
+            },
+            destaging_max: CacheModel::destaging_max(&caches),
+            caches,
+            effects: Vec::new(),
+            hit_ns: model.config.hit.0,
+            writes_back: model.writes_back(),
+            destaging: VecDeque::new(),
+            destaged: 0,
+            slice_ns: slice.0,
+            hour_ns: hour.0,
+            responses: vec![(0, 0.0, 0); volumes],
+            counts_before: vec![PageCounts::default(); volumes],
+            destaged_before: 0,
+            reads_before: (0, 0),
+            read_hit_ratio: Vec::new(),
+        }
+    }
+
+    /// Where a volume's pages are; none where it is not cached.
+    #[inline]
+    pub(crate) fn place(&self, volume: u32) -> Option<CachePlace> {
+        self.pages.place_of[volume as usize]
+    }
+
+    /// What a read has to have from the devices: offset and length, in whole pages; none where it hits.
+    #[inline]
+    pub(crate) fn missing(&self, place: CachePlace, issue: &Issue) -> Option<(u64, u64)> {
+        let cache = &self.caches[usize::from(place.part)];
+        let mut pages = self.pages.of(place, issue.offset, issue.length);
+        let first = pages.clone().find(|p| !cache.contains(*p))?;
+        let last = pages.rfind(|p| !cache.contains(*p)).unwrap_or(first);
+        Some(self.pages.bytes(issue.volume, place, first..last + 1))
+    }
+
+    /// A read that is answered: its pages are there now.
+    #[inline]
+    pub(crate) fn read(&mut self, place: CachePlace, issue: &Issue) {
+        let cache = &mut self.caches[usize::from(place.part)];
+        for page in self.pages.of(place, issue.offset, issue.length) {
+            let origin = self.pages.origin(issue.volume, page);
+            cache.read(page..page + 1, origin, Position::TOP, &mut self.effects);
+        }
+        self.effects.clear();
+    }
+
+    /// A write; pages that have to be written to the devices for it are given to `destage`.
+    #[inline]
+    pub(crate) fn write(
+        &mut self,
+        place: CachePlace,
+        issue: &Issue,
+        mut destage: impl FnMut(Destage),
+    ) {
+        let cache = &mut self.caches[usize::from(place.part)];
+        let (from, to) = (issue.offset, issue.offset + issue.length);
+        for page in self.pages.of(place, issue.offset, issue.length) {
+            let origin = self.pages.origin(issue.volume, page);
+            let (offset, length) = self.pages.bytes(issue.volume, place, page..page + 1);
+            let top = Position::TOP;
+            match from <= offset && offset + length <= to {
+                true => {
+                    cache.write(page..page + 1, origin, top, &mut self.effects);
+                }
+                false => {
+                    cache.write_partial(page, origin, top, &mut self.effects);
+                }
+            }
+        }
+        for effect in self.effects.drain(..) {
+            if let Effect::Destage { page } = effect {
+                let extent = page / self.pages.extent_pages;
+                let volume = self.pages.volume_of[usize::from(place.part)][extent as usize];
+                let place = self.pages.place_of[volume as usize].expect("it has pages here");
+                let (offset, length) = self.pages.bytes(volume, place, page..page + 1);
+                self.destaged += 1;
+                destage(Destage {
+                    volume,
+                    offset,
+                    length,
+                });
+            }
+        }
+    }
+
+    /// A trim: what is in whole pages of it is not needed any more.
+    pub(crate) fn trim(&mut self, place: CachePlace, issue: &Issue) {
+        let first = issue.offset.div_ceil(self.pages.page_bytes) as u32;
+        let end = issue.offset + issue.length;
+        let at_end = end == self.pages.size_of[issue.volume as usize];
+        let end = match at_end {
+            true => end.div_ceil(self.pages.page_bytes),
+            false => end / self.pages.page_bytes,
+        } as u32;
+        let cache = &mut self.caches[usize::from(place.part)];
+        cache.discard(
+            place.first_page + first..place.first_page + end,
+            &mut self.effects,
+        );
+        self.effects.clear();
+    }
+
+    /// A page is on its way to the devices until `done_ns`.
+    pub(crate) fn destages_until(&mut self, done_ns: u64) {
+        self.destaging.push_back(done_ns);
+    }
+
+    /// When a write that is written back is answered: at once, or when there is room on the way to the devices.
+    pub(crate) fn written_back(&mut self, now_ns: u64) -> u64 {
+        while self.destaging.front().is_some_and(|done| *done <= now_ns) {
+            self.destaging.pop_front();
+        }
+        let mut done_ns = now_ns + self.hit_ns;
+        while self.destaging.len() > self.destaging_max {
+            done_ns = done_ns.max(self.destaging.pop_front().unwrap_or(0));
+        }
+        done_ns
+    }
+
+    /// A window is over: of every volume the requests that were answered and their response time over the objective, where it has one.
+    pub(crate) fn end_window(
+        &mut self,
+        now_ns: u64,
+        answered: impl Iterator<Item = (u64, Option<f64>)>,
+    ) {
+        for (sums, (ios, over)) in self.responses.iter_mut().zip(answered) {
+            if let Some(over) = over {
+                *sums = (sums.0 + ios, sums.1 + over * ios as f64, sums.2 + ios);
+            }
+        }
+        let (hits, misses) = self.reads();
+        let (h, m) = (hits - self.reads_before.0, misses - self.reads_before.1);
+        self.reads_before = (hits, misses);
+        let ratio = (h + m > 0).then(|| (h as f64 / (h + m) as f64 * 1e4).round() / 1e4);
+        self.read_hit_ratio.push(ratio);
+        if !now_ns.is_multiple_of(self.slice_ns) {
+            return;
+        }
+        let over = |r: &(u64, f64, u64)| (r.2 > 0).then(|| r.1 / r.0 as f64);
+        let over: Vec<Option<f64>> = self.responses.iter().map(over).collect();
+        self.responses.iter_mut().for_each(|r| r.2 = 0);
+        let ends_hour = now_ns.is_multiple_of(self.hour_ns);
+        for cache in &mut self.caches {
+            cache.policy_mut().prioritize(&over);
+            cache.policy_mut().slice_ended();
+            if ends_hour {
+                cache.policy_mut().hour_ended();
+            }
+        }
+        if ends_hour {
+            self.responses.fill((0, 0.0, 0));
+        }
+    }
+
+    fn reads(&self) -> (u64, u64) {
+        let volumes = self.caches.iter().flat_map(|c| c.volumes());
+        volumes.fold((0, 0), |(h, m), c| (h + c.read_hits, m + c.read_misses))
+    }
+
+    fn counts(&self, volume: usize) -> PageCounts {
+        match self.pages.place_of[volume] {
+            Some(place) => self.caches[usize::from(place.part)].volumes()[volume],
+            None => PageCounts::default(),
+        }
+    }
+
+    /// The warm-up is over.
+    pub(crate) fn count_from_now(&mut self) {
+        self.counts_before = (0..self.counts_before.len())
+            .map(|v| self.counts(v))
+            .collect();
+        self.destaged_before = self.destaged;
+    }
+
+    /// What it did, in the time that counts, and its share of reads that hit, window by window.
+    pub(crate) fn finish(
+        self,
+        model: &Model,
+        config: &CacheModel,
+    ) -> (CacheSummary, Vec<Option<f64>>) {
+        let volumes: Vec<CacheVolumeSummary> = model
+            .volumes
+            .iter()
+            .enumerate()
+            .filter_map(|(v, volume)| {
+                let place = self.pages.place_of[v]?;
+                let cache = &self.caches[usize::from(place.part)];
+                let counts = self.counts(v).since(&self.counts_before[v]);
+                Some(CacheVolumeSummary {
+                    name: volume.name.clone(),
+                    class: model.classes[volume.class.index()].name.clone(),
+                    part: config.parts[usize::from(place.part)].name.clone(),
+                    read_hit_ratio: counts.read_hit_ratio(),
+                    priority_percent: cache.policy().priority(v as u32),
+                    counts,
+                })
+            })
+            .collect();
+        let part = |(part, cache): (&PartModel, &PageCache<AnyPolicy>)| {
+            let mut counts = PageCounts::default();
+            let of = volumes.iter().filter(|v| v.part == part.name);
+            of.for_each(|v| counts.add(&v.counts));
+            CachePartSummary {
+                name: part.name.clone(),
+                size_bytes: part.size.0,
+                used_bytes: held(cache) * self.pages.page_bytes,
+                read_hit_ratio: counts.read_hit_ratio(),
+                counts,
+            }
+        };
+        let parts = config.parts.iter().zip(&self.caches).map(part).collect();
+        let summary = CacheSummary {
+            policy: config.config.policy.name().into(),
+            writes: config.config.writes,
+            size_bytes: config.size.0,
+            page_bytes: self.pages.page_bytes,
+            destaged_pages: self.destaged - self.destaged_before,
+            parts,
+            volumes,
+        };
+        (summary, self.read_hit_ratio)
+    }
+}
