@@ -353,6 +353,10 @@ fn print_tables(
     if let Some(optimum) = optimum {
         writeln!(out, "{}", report::optimality(optimum))?;
     }
+    if let Some(cache) = report::cache(results) {
+        writeln!(out, "cache")?;
+        writeln!(out, "{cache}")?;
+    }
     if let Some(wear) = report::wear(results) {
         writeln!(out, "wear, devices with flash inside")?;
         writeln!(out, "{wear}")?;

@@ -87,6 +87,7 @@ pub fn page(results: &[RunResult], title: &str) -> String {
                         p { "There are no results to show." }
                     } @else {
                         (overview::summary(&compared))
+                        (overview::cache(&compared))
                         (overview::wear(&compared))
                         (overview::over_time(&compared))
                         (groups::tiers(&compared))

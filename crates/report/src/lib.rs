@@ -16,6 +16,7 @@
 //! Everything here is a function from results to a `String`. It opens no file, reads no clock and decides nothing; it
 //! also never computes what a run did not measure: a percentile of percentiles is called what it is.
 
+mod cache;
 mod chart;
 mod counting;
 mod csv;
@@ -37,6 +38,7 @@ mod wear;
 mod why;
 mod why_data;
 
+pub use cache::cache;
 pub use chart::{
     BarChart, Layer, LoadChart, LoadPanel, LoadSeries, Mark, StackChart, ValueBar, XyChart,
     XySeries,

@@ -9,6 +9,7 @@ use crate::chart::{Line, LineChart, POINTS_MAX, Quantity, Size, line_sample};
 use crate::format::gib;
 use crate::series::{self, Values};
 use crate::tables::{Align, Column};
+use crate::wear::Rows;
 
 pub(super) fn summary(compared: &Compared<'_>) -> Markup {
     let first = &compared.results[0];
@@ -84,19 +85,41 @@ pub(super) fn wear(compared: &Compared<'_>) -> Markup {
                 "Devices with flash inside. Programmed is what guests and moves wrote times the write amplification (WAF) of garbage \
                  collection; years are those of perfectly levelled blocks at this rate."
             }
-            @for (columns, rows) in tables {
-                div class="scroll" tabindex="0" role="region" aria-label="Wear" {
-                    table class="narrow" {
-                        thead { tr { @for c in &columns {
-                            th class=[class(c)] scope="col" {
-                                (c.name) @if !c.unit.is_empty() { br; span class="unit" { (c.unit) } }
-                            }
-                        } } }
-                        tbody { @for row in &rows { tr {
-                            @for (cell, c) in row.iter().zip(&columns) { td class=[class(c)] { (cell) } }
-                        } } }
+            @for rows in tables { (narrow("Wear", &rows)) }
+        }
+    }
+}
+
+/// How often the cache in front of the devices hit; nothing without one.
+pub(super) fn cache(compared: &Compared<'_>) -> Markup {
+    let Some(tables) = crate::cache::rows(compared.results) else {
+        return html! {};
+    };
+    html! {
+        section id="cache" {
+            h2 { "Cache" }
+            p class="note" {
+                "In front of all tiers. Pages are counted, not requests: one that hits in all its pages is answered by the cache, and is in the tier \
+                 \"cache\" below. Strategies are given what reaches the devices."
+            }
+            @for rows in tables { (narrow("Cache", &rows)) }
+        }
+    }
+}
+
+/// A table of a row per strategy and something.
+fn narrow(label: &str, (columns, rows): &Rows) -> Markup {
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label=(label) {
+            table class="narrow" {
+                thead { tr { @for c in columns {
+                    th class=[class(c)] scope="col" {
+                        (c.name) @if !c.unit.is_empty() { br; span class="unit" { (c.unit) } }
                     }
-                }
+                } } }
+                tbody { @for row in rows { tr {
+                    @for (cell, c) in row.iter().zip(columns) { td class=[class(c)] { (cell) } }
+                } } }
             }
         }
     }
