@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use datapath::desk::Ask;
+use datapath::control_server::ControlRequest;
 use datapath::stages::inject::Word;
 use units::Nanos;
 
@@ -47,7 +47,7 @@ pub fn run(inject: &Inject) -> anyhow::Result<ExitCode> {
         bail!("--for needs some time");
     }
     let ask = |read, write, lasting| {
-        Ask::from(Word::Inject {
+        ControlRequest::from(Word::Inject {
             volume: volume.clone(),
             read,
             write,

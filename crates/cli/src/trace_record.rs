@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use datapath::desk::Told;
+use datapath::control_server::ControlAnswer;
 use datapath::stages::record::{Recorded, Word};
 use units::Nanos;
 
@@ -78,7 +78,7 @@ pub fn run(record: &Record) -> anyhow::Result<ExitCode> {
         while stop.sleep(time.unwrap_or(Duration::from_secs(86_400))) == Go::On && time.is_none() {}
     }
     match record.array.ask(Word::RecordEnd { volume }.into())? {
-        Told::Recorded(recorded) => say(&recorded),
+        ControlAnswer::Recorded(recorded) => say(&recorded),
         _ => return Err(unexpected()),
     }
     Ok(ExitCode::SUCCESS)

@@ -2,8 +2,8 @@
 mod client;
 mod clock;
 pub mod control;
+pub mod control_server;
 mod counts;
-pub mod desk;
 pub mod device;
 pub mod direct;
 pub mod engine;

@@ -1,4 +1,4 @@
-//! The latency objective of a volume, as the desk says it and the volume's worker reads it.
+//! The latency objective of a volume, as the control server says it and the volume's worker reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

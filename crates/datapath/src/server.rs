@@ -1,4 +1,4 @@
-//! The server: workers, the keeper, listeners, and the desk that carries out what operators ask.
+//! The server: workers, the keeper, listeners, and the control server that carries out what operators ask.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ use tracing::{debug, error, info, warn};
 use units::{Bytes, VolumeId};
 use volume::SlackBoard;
 
-use crate::desk::home_of;
+use crate::control_server::home_of;
 use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};

@@ -16,7 +16,7 @@ use thiserror::Error;
 use units::{Bytes, DeviceId};
 
 use crate::client::Client;
-use crate::desk::SECTOR_BYTES;
+use crate::control_server::SECTOR_BYTES;
 use crate::device::{Device, file_bytes};
 use crate::text::explain;
 

@@ -70,7 +70,7 @@ impl Dirty {
 mod tests {
     use super::*;
 
-    fn told(dirty: &Dirty, offset: u64, length: u64, most: usize) -> Vec<(u32, u32)> {
+    fn runs_of(dirty: &Dirty, offset: u64, length: u64, most: usize) -> Vec<(u32, u32)> {
         let runs = dirty.runs(offset, length, most);
         runs.iter().map(|r| (r.length, r.flags)).collect()
     }
@@ -79,18 +79,18 @@ mod tests {
     fn runs_cover_what_was_asked_for_and_say_which_changed() {
         let dirty = Dirty::new(10, vec![3, 1, 2, 7, 7]);
         assert_eq!(
-            told(&dirty, 0, 100, 9),
+            runs_of(&dirty, 0, 100, 9),
             [(10, 0), (30, 1), (30, 0), (10, 1), (20, 0)]
         );
-        assert_eq!(told(&dirty, 0, 100, 2), [(10, 0), (30, 1)]);
-        assert_eq!(told(&dirty, 15, 3, 9), [(3, 1)]);
-        assert_eq!(told(&dirty, 35, 40, 9), [(5, 1), (30, 0), (5, 1)]);
-        assert_eq!(told(&dirty, 80, 7, 9), [(7, 0)]);
-        assert_eq!(told(&dirty, 9, 0, 9), []);
-        assert_eq!(told(&Dirty::new(10, vec![]), 5, 7, 1), [(7, 0)]);
+        assert_eq!(runs_of(&dirty, 0, 100, 2), [(10, 0), (30, 1)]);
+        assert_eq!(runs_of(&dirty, 15, 3, 9), [(3, 1)]);
+        assert_eq!(runs_of(&dirty, 35, 40, 9), [(5, 1), (30, 0), (5, 1)]);
+        assert_eq!(runs_of(&dirty, 80, 7, 9), [(7, 0)]);
+        assert_eq!(runs_of(&dirty, 9, 0, 9), []);
+        assert_eq!(runs_of(&Dirty::new(10, vec![]), 5, 7, 1), [(7, 0)]);
         let last = Dirty::new(10, vec![u32::MAX]);
         let at = u64::from(u32::MAX) * 10;
-        assert_eq!(told(&last, at - 5, 15, 9), [(5, 0), (10, 1)]);
+        assert_eq!(runs_of(&last, at - 5, 15, 9), [(5, 0), (10, 1)]);
         for offset in 0..90 {
             for length in 1..(100 - offset) {
                 let runs = dirty.runs(offset, length, usize::MAX);

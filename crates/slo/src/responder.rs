@@ -1,4 +1,4 @@
-//! The whole workflow in one state machine, sans I/O: told samples every ten seconds and what became of appliances, it answers
+//! The whole workflow in one state machine, sans I/O: given samples every ten seconds and what became of appliances, it answers
 //! with orders, and keeps the evidence of every decision.
 //!
 //! ```text

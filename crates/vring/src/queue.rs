@@ -111,7 +111,7 @@ pub struct Queue {
     /// Up to where the guest knows of answers.
     published: u16,
     /// Whether it was told whether it wants to be interrupted: after a start it always is.
-    told: bool,
+    asked_before: bool,
     /// Which heads have been taken and not answered.
     taken: Vec<bool>,
     in_flight: u16,
@@ -150,7 +150,7 @@ impl Queue {
             seen: setup.base,
             next_used: used,
             published: used,
-            told: false,
+            asked_before: false,
             taken: vec![false; usize::from(size)],
             in_flight: 0,
             account,
@@ -287,7 +287,7 @@ impl Queue {
             self.load(available, FLAGS) & NO_INTERRUPT == 0
         };
         self.published = self.next_used;
-        match wanted || !std::mem::replace(&mut self.told, true) {
+        match wanted || !std::mem::replace(&mut self.asked_before, true) {
             true => Interrupt::Wanted,
             false => Interrupt::Unwanted,
         }

@@ -11,7 +11,7 @@ mod files;
 mod hands;
 mod intents;
 mod one;
-mod told;
+mod troubles;
 
 use std::collections::BTreeMap;
 use std::path::Path;

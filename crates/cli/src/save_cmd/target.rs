@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, Permi
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use datapath::desk::VolumeInfo;
+use datapath::control_server::VolumeInfo;
 use datapath::image_in_use;
 use rustix::fs::{
     Advice, CWD, FallocateFlags, OFlags, RenameFlags, fadvise, fallocate, renameat_with,

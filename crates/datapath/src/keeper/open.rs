@@ -383,11 +383,11 @@ impl<D: SlotSpace> Keeper<D> {
         // Whether a process before this one may have left something that was not flushed, and that a power loss has not forgiven.
         let boot = self.host.boot;
         let unclean = |o: &Opened<D>| matches!(o, Ok((_, Some(b))) if !b.flushed && b.boot == boot);
-        let told = opened
+        let stamped = opened
             .values()
             .filter(|o| matches!(o, Ok((_, Some(_)))))
             .count();
-        let unflushed = told == 0 || opened.values().any(unclean);
+        let unflushed = stamped == 0 || opened.values().any(unclean);
         let stamps = self.map.stamps()?;
         let (mut unsettled, mut distrusted) = (vec![], vec![]);
         for record in self.records.values().cloned().collect::<Vec<_>>() {

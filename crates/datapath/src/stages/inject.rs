@@ -10,7 +10,7 @@ use volume::VolumeMap;
 
 use super::Stage;
 use super::measure::Latency;
-use crate::desk::{Desk, Told};
+use crate::control_server::{ControlAnswer, ControlServer};
 use crate::engine::{GuestOp, GuestRequest};
 
 /// Holds answers to reads and writes back while a session lasts.
@@ -163,19 +163,19 @@ impl Stage for Inject {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
+    fn carry_out(word: Word, control_server: &ControlServer) -> Result<ControlAnswer, String> {
         let Word::Inject {
             volume,
             read,
             write,
             lasting,
         } = word;
-        desk.at_stages(&volume, move |v| {
+        control_server.at_stages(&volume, move |v| {
             let delay_ns = [read.0, write.0];
             v.stages.inject.begin(v.now_ns, delay_ns, lasting.0);
             Ok(())
         })?;
-        Ok(Told::done(format!(
+        Ok(ControlAnswer::done(format!(
             "answers of {volume} are held back: reads {read}, writes {write}, for {lasting}"
         )))
     }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use volume::VolumeMap;
 
 use super::{Answered, Stage};
+use crate::control_server::{ControlAnswer, ControlServer};
 use crate::counts::{Counts, DirectionCounts, saturated};
-use crate::desk::{Desk, Told};
 use crate::engine::{GuestOp, GuestRequest};
 use crate::heat::{Heat, HeatMap, HeatSince};
 use crate::reuse::{Reuse, ReuseCounts};
@@ -147,9 +147,9 @@ impl Stage for Measure {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
+    fn carry_out(word: Word, control_server: &ControlServer) -> Result<ControlAnswer, String> {
         let Word::Measure { volume, on } = word;
-        desk.at_stages(&volume, move |v| {
+        control_server.at_stages(&volume, move |v| {
             v.stages.measure.switch(on, v.map, v.now_ns);
             Ok(())
         })?;
@@ -158,7 +158,7 @@ impl Stage for Measure {
         } else {
             "not measured"
         };
-        Ok(Told::done(format!("{volume} is {how}")))
+        Ok(ControlAnswer::done(format!("{volume} is {how}")))
     }
 }
 

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use volume::VolumeMap;
 
-use crate::desk::{Ask, Desk, Told};
+use crate::control_server::{ControlAnswer, ControlRequest, ControlServer};
 use crate::engine::GuestRequest;
 
 pub use calls::{Call, Served};
@@ -44,13 +44,13 @@ pub trait Stage: Sized {
     /// What may be asked of it on the control socket: an enum with the tag `ask`, each of whose variants names a `volume`.
     type Word: Serialize + DeserializeOwned;
 
-    /// The tags of its words. No two stages have the same, and none that the desk has itself.
+    /// The tags of its words. No two stages have the same, and none that the control server has itself.
     const WORDS: &'static [&'static str];
 
     /// Its fields in the status of a volume ([`crate::VolumeStatus`]); `()` for none.
     type Status: Default + Serialize + DeserializeOwned;
 
-    /// Its fields in samples ([`crate::desk::VolumeSample`]), of which there may be thousands at once; by default, those of a volume that
+    /// Its fields in samples ([`crate::control_server::VolumeSample`]), of which there may be thousands at once; by default, those of a volume that
     /// is not served. `()` for none.
     type Sample: Default + Serialize + DeserializeOwned;
 
@@ -116,11 +116,12 @@ pub trait Stage: Sized {
         Ok(())
     }
 
-    /// Does what an operator says, on the thread of whoever asks; what of it is the worker's is done there (`Desk::at_stages`).
+    /// Does what an operator says, on the thread of whoever asks; what of it is the worker's is done there (`ControlServer::at_stages`).
     ///
     /// # Errors
     /// A sentence that says what is wrong.
-    fn carry_out(word: Self::Word, desk: &Desk) -> Result<Told, String>;
+    fn carry_out(word: Self::Word, control_server: &ControlServer)
+    -> Result<ControlAnswer, String>;
 }
 
 /// How a request is answered.
@@ -146,7 +147,7 @@ impl Answered {
 
 /// A stage that all I/O on a device passes, from all workers.
 pub trait DeviceStage: Default {
-    /// Its fields in samples ([`crate::desk::DeviceSample`]); by default, those of a device that cannot be used. `()` for none.
+    /// Its fields in samples ([`crate::control_server::DeviceSample`]); by default, those of a device that cannot be used. `()` for none.
     type Sample: Default + Serialize + DeserializeOwned;
 
     /// A device is opened. One that is no part of an array, or cannot be used, has what is by default.
@@ -295,17 +296,17 @@ macro_rules! stages {
             ///
             /// # Errors
             /// A sentence that says what is wrong.
-            pub fn carry_out(self, desk: &Desk) -> Result<Told, String> {
+            pub fn carry_out(self, control_server: &ControlServer) -> Result<ControlAnswer, String> {
                 match self {
-                    $($(#[$only])* Word::$Stage(word) => <$stage::$Stage as Stage>::carry_out(word, desk),)*
+                    $($(#[$only])* Word::$Stage(word) => <$stage::$Stage as Stage>::carry_out(word, control_server),)*
                 }
             }
         }
 
         $($(#[$only])*
-        impl From<<$stage::$Stage as Stage>::Word> for Ask {
+        impl From<<$stage::$Stage as Stage>::Word> for ControlRequest {
             fn from(word: <$stage::$Stage as Stage>::Word) -> Self {
-                Ask::Stage(Word::$Stage(word))
+                ControlRequest::Stage(Word::$Stage(word))
             }
         })*
     };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use volume::VolumeMap;
 
 use super::{Answered, Stage};
-use crate::desk::{Desk, Told};
+use crate::control_server::{ControlAnswer, ControlServer};
 use crate::engine::GuestRequest;
 
 /// Counts what passes, and holds it back at both ends once it was asked to.
@@ -93,12 +93,12 @@ impl Stage for Probe {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
+    fn carry_out(word: Word, control_server: &ControlServer) -> Result<ControlAnswer, String> {
         let Word::ProbeHold { volume, hold_ns } = word;
-        desk.at_stages(&volume, move |v| {
+        control_server.at_stages(&volume, move |v| {
             v.stages.probe.hold_ns = hold_ns;
             Ok(())
         })?;
-        Ok(Told::done(format!("{volume} is held back")))
+        Ok(ControlAnswer::done(format!("{volume} is held back")))
     }
 }

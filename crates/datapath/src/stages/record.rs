@@ -14,7 +14,7 @@ use volume::VolumeMap;
 
 use super::{Answered, Stage};
 use crate::clock;
-use crate::desk::{Desk, Told};
+use crate::control_server::{ControlAnswer, ControlServer};
 use crate::engine::{GuestOp, GuestRequest};
 use crate::text::explain;
 
@@ -120,18 +120,20 @@ impl Stage for Recording {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
+    fn carry_out(word: Word, control_server: &ControlServer) -> Result<ControlAnswer, String> {
         match word {
             Word::Record { volume, path } => {
                 let to = path.clone();
-                desk.at_stages(&volume, |v| v.stages.record.begin(to, v.name))?;
+                control_server.at_stages(&volume, |v| v.stages.record.begin(to, v.name))?;
                 let path = path.display();
-                Ok(Told::done(format!("{volume} is being recorded to {path}")))
+                Ok(ControlAnswer::done(format!(
+                    "{volume} is being recorded to {path}"
+                )))
             }
             Word::RecordEnd { volume } => {
-                let recorder = desk.at_stages(&volume, |v| v.stages.record.end())?;
+                let recorder = control_server.at_stages(&volume, |v| v.stages.record.end())?;
                 let recorded = recorder.finish().map_err(|e| explain(&e))?;
-                Ok(Told::Recorded(recorded))
+                Ok(ControlAnswer::Recorded(recorded))
             }
         }
     }

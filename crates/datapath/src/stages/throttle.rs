@@ -1,6 +1,6 @@
 //! The limits of a volume: reads and writes wait until they may go.
 //!
-//! The limits are its operator's, or its part of what the volumes of a tier share: the desk sets them, about ten times a second, from what it reads
+//! The limits are its operator's, or its part of what the volumes of a tier share: the control server sets them, about ten times a second, from what it reads
 //! here of how much each volume wants. Both ways go over a [`Share`], which is read for each request.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use units::{BytesPerSec, Iops, Nanos};
 use volume::{Limits, VolumeMap};
 
 use super::Stage;
-use crate::desk::{Desk, Told, weighable};
+use crate::control_server::{ControlAnswer, ControlServer, weighable};
 use crate::engine::{GuestOp, GuestRequest};
 
 /// No limit.
@@ -24,7 +24,7 @@ pub struct Throttle {
     share: Arc<Share>,
 }
 
-/// What a volume's worker and the desk tell one another: counts up, limits down.
+/// What a volume's worker and the control server tell one another: counts up, limits down.
 #[derive(Debug)]
 pub struct Share {
     requests: AtomicU64,
@@ -159,15 +159,15 @@ impl Stage for Throttle {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
+    fn carry_out(word: Word, control_server: &ControlServer) -> Result<ControlAnswer, String> {
         match word {
             Word::Limit {
                 volume,
                 iops,
                 bandwidth,
                 weight,
-            } => desk.limit_volume(&volume, iops, bandwidth, weight),
-            Word::Throttle { volume, to } => desk.throttle_volume(&volume, to),
+            } => control_server.limit_volume(&volume, iops, bandwidth, weight),
+            Word::Throttle { volume, to } => control_server.throttle_volume(&volume, to),
         }
     }
 }

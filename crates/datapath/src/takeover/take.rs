@@ -18,7 +18,7 @@ use super::Listening;
 use super::state::{State, TierOf, VolumeOf, Wishes};
 use super::wire::{BYTES_MAX, FORMAT, Tag, hear, say, take_files};
 use crate::control::{self, CONTROL_SOCKET, ControlError};
-use crate::desk::Ask;
+use crate::control_server::ControlRequest;
 use crate::device::HandedDevice;
 use crate::keeper::{FoundCopy, Keeper, KeeperError, Places};
 use crate::server::Listen;
@@ -117,7 +117,7 @@ pub fn take_over(dir: &Path, wanted: &Wanted) -> Result<Taken, TakeOverError> {
     // Before descriptors come.
     crate::server::raise_descriptors();
     let path = dir.join(CONTROL_SOCKET);
-    let asked = control::ask_to_take(&path, &Ask::TakeOver { format: FORMAT });
+    let asked = control::ask_to_take(&path, &ControlRequest::TakeOver { format: FORMAT });
     let mut other = asked.map_err(TakeOverError::Asked)?;
     let gone = |what| move |source| TakeOverError::Silent { what, source };
     let wishes = serde_json::to_vec(&wanted.wishes());

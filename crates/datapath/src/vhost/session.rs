@@ -398,12 +398,12 @@ impl VhostUserBackendReqHandlerMut for Session {
         let end = offset.checked_add(size).ok_or(Error::InvalidParam)?;
         let config = blk::config(self.served.bytes, QUEUES_MAX, self.cached != Some(false));
         let asked = config.get(offset as usize..end as usize);
-        let told = asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)?;
+        let answer = asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)?;
         if self.cached.is_none() && (offset..end).contains(&blk::WRITE_CACHE_AT) {
             self.cached = Some(true);
             self.tell_durability_again()?;
         }
-        Ok(told)
+        Ok(answer)
     }
 
     fn set_config(&mut self, offset: u32, bytes: &[u8], _: VhostUserConfigFlags) -> Result<()> {
@@ -418,14 +418,15 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        let (told, file, kept) = new_ledger(asked.num_queues, asked.queue_size).or_else(refused)?;
+        let (inflight, file, kept) =
+            new_ledger(asked.num_queues, asked.queue_size).or_else(refused)?;
         kept.ledger.note_writes_through(self.cached != Some(true));
         self.kept = Some(kept);
-        Ok((told, file))
+        Ok((inflight, file))
     }
 
-    fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
-        let kept = known_ledger(told, file).or_else(refused)?;
+    fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
+        let kept = known_ledger(inflight, file).or_else(refused)?;
         self.cached = Some(self.cached != Some(false) && !kept.ledger.writes_through());
         self.kept = Some(kept);
         Ok(())

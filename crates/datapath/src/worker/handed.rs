@@ -188,12 +188,12 @@ impl Worker {
     /// Whether another process may go on with this connection by now. What is done to its socket is done to both.
     pub(super) fn is_anothers(&self, connection: u32) -> bool {
         let found = || self.connections.get(connection as usize);
-        self.told && found().is_some_and(|c| goes_along(c).is_some())
+        self.handed_over && found().is_some_and(|c| goes_along(c).is_some())
     }
 
     pub(super) fn be_still(&mut self, still: bool) {
         self.still = still;
-        self.told = false;
+        self.handed_over = false;
         if still {
             self.submit_throttled();
         }
@@ -274,7 +274,7 @@ impl Worker {
     /// All that another process has to know. Nothing is sent from here on on connections that it may go on with, until
     /// [`Worker::be_still`] says that it does not.
     pub(super) fn hand_over(&mut self) -> HandedWork {
-        self.told = true;
+        self.handed_over = true;
         let places = |live: &super::LiveVolume| {
             let map = live.engine.map();
             let all = (0..map.extents()).flat_map(|extent| place_bytes(map.location(extent)));

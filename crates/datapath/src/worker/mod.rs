@@ -195,7 +195,7 @@ pub struct Worker {
     /// Nothing new is begun for guests: their requests wait where they are.
     still: bool,
     /// Another process has been told of the connections that it can go on with: nothing is sent on them, and none is ended.
-    told: bool,
+    handed_over: bool,
     next_tick_ns: u64,
     polling: Polling,
     /// Requests since it last had nothing to do.
@@ -240,7 +240,7 @@ impl Worker {
             slack: vec![],
             stopping: false,
             still: false,
-            told: false,
+            handed_over: false,
             next_tick_ns: 0,
             polling,
             arrived: 0,

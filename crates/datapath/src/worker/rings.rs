@@ -50,7 +50,7 @@ pub struct RingGuestSetup {
     pub socket: UnixStream,
     /// What it is counted in.
     pub counted: Vec<Counted>,
-    /// Told its number, or nothing if the volume is not served.
+    /// ControlAnswer its number, or nothing if the volume is not served.
     pub answer: Sender<Option<u32>>,
 }
 
@@ -85,9 +85,9 @@ pub enum RingOrder {
     Call(u32, u16, Option<Arc<OwnedFd>>),
     /// Finish what is in flight of a ring, and say where the next request of it is; nothing if the connection is over.
     Stop(u32, u16, Sender<Option<u16>>),
-    /// The guest's memory has changed. Told when it is used.
+    /// The guest's memory has changed. ControlAnswer when it is used.
     Memory(u32, Arc<Memory>, Sender<()>),
-    /// Writes are answered like this from now on. Told when that is so, for what was answered before as well.
+    /// Writes are answered like this from now on. ControlAnswer when that is so, for what was answered before as well.
     Durability(u32, Durability, Sender<Result<(), Fault>>),
     /// The connection has ended.
     Gone(u32),

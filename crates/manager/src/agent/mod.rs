@@ -108,7 +108,7 @@ pub struct Agent {
     cancels: BTreeMap<u32, MoveOrder>,
     jobs: BTreeMap<u32, moves::Job>,
     /// Jobs of which the controller was told that they ended.
-    told: BTreeSet<u32>,
+    reported_ended: BTreeSet<u32>,
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
     throttles: throttles::Throttles,
@@ -138,7 +138,7 @@ impl Agent {
             orders: BTreeMap::new(),
             cancels: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported_ended: BTreeSet::new(),
             wanted_sessions: Vec::new(),
             sessions: Vec::new(),
             throttles: throttles::Throttles::default(),
@@ -216,7 +216,7 @@ impl Agent {
             trouble: std::mem::take(&mut self.trouble),
             troubles: snapshot.troubles.clone(),
         };
-        self.told = self.ended().collect();
+        self.reported_ended = self.ended().collect();
         // A report that could not be sent yet is old by now.
         self.messages.clear();
         self.messages.push_back(Message::Report(Box::new(report)));
@@ -231,7 +231,10 @@ impl Agent {
 
     /// Tells of jobs that have ended since the controller was last told of any.
     fn tell_of_ended(&mut self) {
-        let new: Vec<u32> = self.ended().filter(|id| !self.told.contains(id)).collect();
+        let new: Vec<u32> = self
+            .ended()
+            .filter(|id| !self.reported_ended.contains(id))
+            .collect();
         if new.is_empty() {
             return;
         }
@@ -241,7 +244,7 @@ impl Agent {
             seq: self.seq,
             jobs: new.iter().map(|id| self.jobs[id].window(*id)).collect(),
         };
-        self.told.extend(new);
+        self.reported_ended.extend(new);
         self.messages.push_back(Message::JobsEnded(message));
     }
 
@@ -300,7 +303,7 @@ impl Agent {
         let (wanted, given_up) = (&self.orders, &self.cancels);
         self.jobs
             .retain(|id, job| wanted.contains_key(id) || given_up.contains_key(id) || job.runs());
-        self.told.retain(|id| self.jobs.contains_key(id));
+        self.reported_ended.retain(|id| self.jobs.contains_key(id));
         self.results
             .retain(|r| !orders.calibrations_taken.contains(&r.id));
         self.objectives = orders.objectives;

@@ -180,27 +180,27 @@ fn a_job_that_ends_is_told_at_once_and_once() {
     assert_eq!(agent.poll_message(), None);
     // In the middle of a window.
     agent.beat(SECOND + 3, snapshot(vec![volume("fast", None)]));
-    let Some(Message::JobsEnded(told)) = agent.poll_message() else {
+    let Some(Message::JobsEnded(message)) = agent.poll_message() else {
         panic!("it has ended")
     };
     assert!(matches!(
-        told.jobs[..],
+        message.jobs[..],
         [JobWindow {
             job: 3,
             state: JobProgress::Done { .. },
             ..
         }]
     ));
-    assert_eq!(told.seq, agent.seq);
+    assert_eq!(message.seq, agent.seq);
     agent.beat(SECOND + 4, snapshot(vec![volume("fast", None)]));
     assert_eq!(agent.poll_message(), None);
     // Should that be lost, the window tells of it again.
     agent.beat(2 * SECOND, snapshot(vec![volume("fast", None)]));
     let window = report(&mut agent);
-    assert_eq!((window.seq, window.jobs.len()), (told.seq + 1, 1));
+    assert_eq!((window.seq, window.jobs.len()), (message.seq + 1, 1));
     // Its answer may come after that of the window, and is old then.
     let late = Orders {
-        seq: told.seq,
+        seq: message.seq,
         ..orders(&agent, vec![order()])
     };
     agent.ordered(2 * SECOND, 2 * SECOND, orders(&agent, vec![]));
@@ -636,9 +636,9 @@ fn a_window_tells_extents_where_the_orders_ask_for_it() {
     let wanted = agent.wanted_extents(2 * SECOND, &plain);
     assert_eq!((wanted.len(), wanted[0].since), (1, None));
     agent.beat(2 * SECOND, snapshot(vec![counted(1, &[(2, 50)])]));
-    let told = report(&mut agent).volumes.remove(0).extents.unwrap();
+    let extents = report(&mut agent).volumes.remove(0).extents.unwrap();
     assert_eq!(
-        (String::from(told.places), told.heat),
+        (String::from(extents.places), extents.heat),
         ("4x1,6x0".into(), None)
     );
     let wanted = agent.wanted_extents(3 * SECOND, &plain);
@@ -650,8 +650,8 @@ fn a_window_tells_extents_where_the_orders_ask_for_it() {
         })
     );
     agent.beat(3 * SECOND, snapshot(vec![counted(2, &[(2, 53), (7, 1)])]));
-    let told = report(&mut agent).volumes.remove(0).extents.unwrap();
-    assert_eq!(told.heat, Some(ExtentHeat::of(vec![(2, 3), (7, 1)])));
+    let extents = report(&mut agent).volumes.remove(0).extents.unwrap();
+    assert_eq!(extents.heat, Some(ExtentHeat::of(vec![(2, 3), (7, 1)])));
     // What could not be looked at is unknown, and counts for the next window.
     agent.beat(4 * SECOND, plain.clone());
     assert_eq!(report(&mut agent).volumes[0].extents, None);
@@ -697,8 +697,8 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
     agent.beat(SECOND + 4, limited(None));
     assert_eq!(agent.poll_deed(), None);
     agent.beat(2 * SECOND, limited(None));
-    let told = report(&mut agent);
-    assert!(told.trouble[0].contains("data are not as ordered: not now"));
+    let window = report(&mut agent);
+    assert!(window.trouble[0].contains("data are not as ordered: not now"));
     agent.ordered(
         11 * SECOND,
         11 * SECOND,

@@ -183,7 +183,7 @@ fn extents(
     topology: &Topology,
     length: Nanos,
 ) -> Option<ExtentFacts> {
-    let told = v.extents.as_ref()?;
+    let extents = v.extents.as_ref()?;
     let ids: Vec<DeviceId> = report
         .devices
         .iter()
@@ -192,11 +192,11 @@ fn extents(
             DeviceId::from_index(found.expect("the topology is made of them"))
         })
         .collect();
-    let places = &told.places;
+    let places = &extents.places;
     let runs = places.runs().iter();
     let covered = |(_, covered_ns): &&(HeatSum, u64)| covers(*covered_ns, length);
     Some(ExtentFacts {
-        extent: Bytes(told.extent_bytes),
+        extent: Bytes(extents.extent_bytes),
         places: ExtentPlaces::of_runs(runs.map(|(n, d)| (*n, d.map(|d| ids[d.index()])))),
         heat: epoch
             .heats

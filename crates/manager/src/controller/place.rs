@@ -226,11 +226,11 @@ fn load_of(facts: &Facts, name: &str) -> Result<Expected, Refusal> {
 fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Expected, Refusal> {
     let report = host.report().expect("its agent reports");
     let known = facts.volumes.iter().filter_map(|v| {
-        let told = report.volumes.iter().find(|w| w.name == v.name)?;
+        let window = report.volumes.iter().find(|w| w.name == v.name)?;
         Some(KnownLoad {
             name: &v.name,
             class: v.class,
-            size: Bytes(told.size_bytes),
+            size: Bytes(window.size_bytes),
             load: v.measured.as_ref()?,
         })
     });
@@ -275,9 +275,9 @@ fn take_space_of(host: &Host, facts: &mut Facts) {
     let report = host.report().expect("its agent reports");
     let devices = facts.topology.devices.iter().zip(&mut facts.devices);
     for (device, now) in devices {
-        let told = report.devices.iter().find(|d| d.name == device.name);
-        if let Some(told) = told {
-            now.used = Bytes(told.used_bytes);
+        let window = report.devices.iter().find(|d| d.name == device.name);
+        if let Some(window) = window {
+            now.used = Bytes(window.used_bytes);
         }
     }
 }

@@ -40,12 +40,12 @@ pub fn place(place: &PlaceView, now: Nanos) -> String {
     out += &table(&columns, rows);
     out.push('\n');
     // Where nothing is advised that has been said.
-    let told = |t: &&PlaceTierView| match t.standing {
+    let worth_saying = |t: &&PlaceTierView| match t.standing {
         PlaceStanding::Best | PlaceStanding::Refused => true,
         PlaceStanding::Unknown => Some(&t.verdict) != place.why_not.as_ref(),
         PlaceStanding::Possible => false,
     };
-    for tier in place.tiers.iter().filter(told) {
+    for tier in place.tiers.iter().filter(worth_saying) {
         let why = format!(
             "{}, {}: {}",
             tier.tier,

@@ -76,13 +76,13 @@ fn fixed(of: &str) -> Option<String> {
 fn a_domain_has_its_disks_and_says_which_cannot_move() {
     let web = Domain::of_xml(WEB).unwrap();
     assert_eq!((web.name.as_str(), web.platform), ("web", None));
-    let told: Vec<_> = web
+    let disks: Vec<_> = web
         .disks
         .iter()
         .map(|d| (d.target.as_str(), d.fixed(&web)))
         .collect();
     assert_eq!(
-        told,
+        disks,
         [
             ("vda", None),
             ("vdb", Some(Fixed::Chain(1))),

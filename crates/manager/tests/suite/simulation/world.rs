@@ -107,7 +107,7 @@ pub struct Sums {
     pub calibrations: u64,
     pub decisions: u64,
     pub stale_refused: u64,
-    pub told_at_once: u64,
+    pub ended_at_once: u64,
     pub made_again: u64,
     pub store_failures: u64,
     pub full: u64,
@@ -128,7 +128,7 @@ impl Sums {
         self.calibrations += other.calibrations;
         self.decisions += other.decisions;
         self.stale_refused += other.stale_refused;
-        self.told_at_once += other.told_at_once;
+        self.ended_at_once += other.ended_at_once;
         self.made_again += other.made_again;
         self.store_failures += other.store_failures;
         self.full += other.full;
@@ -480,7 +480,8 @@ impl World {
             }),
             MessageRefusal::Unavailable(_) => None,
         };
-        let ordered = |controller: &mut Managed<Outliving>, told: Result<Orders, _>| match told {
+        let ordered = |controller: &mut Managed<Outliving>, answer: Result<Orders, _>| match answer
+        {
             Ok(orders) => {
                 check_orders(controller.store(), &name, &orders);
                 Some(Packet::Orders {
@@ -506,18 +507,21 @@ impl World {
                 if twice {
                     let _ = controller.report(now, &name, (*report).clone());
                 }
-                let told = controller.report(now, &name, *report);
-                let stale = matches!(&told, Err(MessageRefusal::Wire(WireRefusal::Stale { .. })));
+                let answer = controller.report(now, &name, *report);
+                let stale = matches!(
+                    &answer,
+                    Err(MessageRefusal::Wire(WireRefusal::Stale { .. }))
+                );
                 self.sums.stale_refused += u64::from(stale);
-                ordered(controller, told)
+                ordered(controller, answer)
             }
             Message::JobsEnded(jobs) => {
                 if twice {
                     let _ = controller.jobs_ended(now, &name, jobs.clone());
                 }
-                let told = controller.jobs_ended(now, &name, jobs);
-                self.sums.told_at_once += u64::from(told.is_ok());
-                ordered(controller, told)
+                let answer = controller.jobs_ended(now, &name, jobs);
+                self.sums.ended_at_once += u64::from(answer.is_ok());
+                ordered(controller, answer)
             }
         };
         self.check_decisions();

@@ -9,11 +9,15 @@ use std::sync::PoisonError;
 use model::ClassObjective;
 use units::{Nanos, VolumeId};
 
-use super::{Desk, Result, Told, done};
+use super::{ControlAnswer, ControlServer, Result, done};
 use crate::clock;
 
-impl Desk {
-    pub(super) fn hold_to(&self, objectives: &[ClassObjective], lasting: Nanos) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn hold_to(
+        &self,
+        objectives: &[ClassObjective],
+        lasting: Nanos,
+    ) -> Result<ControlAnswer> {
         if objectives
             .iter()
             .any(|o| o.objective.latency == Nanos::ZERO)

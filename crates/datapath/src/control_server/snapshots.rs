@@ -14,7 +14,7 @@ use model::NO_CLASS;
 use units::VolumeId;
 
 use super::volumes::{next_volume, not_importing, record_of};
-use super::{Desk, Result, Told, done, home_of, refused};
+use super::{ControlAnswer, ControlServer, Result, done, home_of, refused};
 use crate::engine::Fault;
 use crate::keeper::Keeper;
 use crate::registry::SnapshotExport;
@@ -37,9 +37,9 @@ impl Drop for AtRest {
     }
 }
 
-impl Desk {
+impl ControlServer {
     /// Keeps a volume as it is now, under a name of its own.
-    pub(super) fn take_snapshot(&self, volume: &str, name: &str) -> Result<Told> {
+    pub(super) fn take_snapshot(&self, volume: &str, name: &str) -> Result<ControlAnswer> {
         let family = self.volume(volume)?.family();
         let _claim = self.changing.claim(family, volume)?;
         let of = self.volume(volume)?;
@@ -104,7 +104,7 @@ impl Desk {
     }
 
     /// Makes a volume what it was when a snapshot was taken. What was written since is lost.
-    pub(super) fn restore(&self, snapshot: &str) -> Result<Told> {
+    pub(super) fn restore(&self, snapshot: &str) -> Result<ControlAnswer> {
         let family = self.volume(snapshot)?.family();
         let _claim = self.changing.claim(family, snapshot)?;
         let record = self.volume(snapshot)?;
@@ -137,7 +137,7 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl ControlServer {
     /// A snapshot is gone: the one after it has changed since the one before it, from now on.
     pub(super) fn one_snapshot_less(&self, name: &str, gone: SnapshotOf) -> Result<()> {
         let Some(server) = &self.server else {

@@ -10,7 +10,7 @@ use super::one::Move;
 impl Moves {
     /// What an operator has to know.
     pub(super) fn troubles(&self) -> Vec<ArrayTrouble> {
-        let told = self.moves.iter().filter_map(|(name, m)| {
+        let troubles = self.moves.iter().filter_map(|(name, m)| {
             let (kind, what) = self.trouble(name, m)?;
             Some(ArrayTrouble {
                 kind: kind.into(),
@@ -18,7 +18,7 @@ impl Moves {
                 what,
             })
         });
-        told.collect()
+        troubles.collect()
     }
 
     fn trouble(&self, name: &str, m: &Move) -> Option<(&'static str, String)> {

@@ -18,7 +18,7 @@ use crate::worker::VolumeStatus;
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", remote = "Self")]
-pub enum Ask {
+pub enum ControlRequest {
     /// All tiers.
     Tiers,
     /// Hand the array to the process that asks: what follows is no line of JSON any more.
@@ -223,21 +223,21 @@ pub enum Ask {
 }
 
 // Beside what is derived: words of stages are theirs to write and to read.
-impl Serialize for Ask {
+impl Serialize for ControlRequest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Ask::Stage(word) => word.serialize(serializer),
-            own => Ask::serialize(own, serializer),
+            ControlRequest::Stage(word) => word.serialize(serializer),
+            own => ControlRequest::serialize(own, serializer),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Ask {
+impl<'de> Deserialize<'de> for ControlRequest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let request = Value::deserialize(deserializer)?;
         let ask = match Word::read(&request) {
-            Some(word) => word.map(Ask::Stage),
-            None => Ask::deserialize(request),
+            Some(word) => word.map(ControlRequest::Stage),
+            None => ControlRequest::deserialize(request),
         };
         ask.map_err(D::Error::custom)
     }
@@ -393,7 +393,7 @@ pub struct SnapshotInfo {
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-pub enum Told {
+pub enum ControlAnswer {
     /// Done; what a person would like to read of it.
     Done {
         /// One line.
@@ -440,9 +440,9 @@ pub enum Told {
     },
 }
 
-impl Told {
+impl ControlAnswer {
     /// Done, and what a person would like to read of it.
     pub(crate) fn done(message: String) -> Self {
-        Told::Done { message }
+        ControlAnswer::Done { message }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use model::NO_CLASS;
 use units::{Bytes, TierId};
 
-use super::{Desk, Result, Told, done};
+use super::{ControlAnswer, ControlServer, Result, done};
 use crate::keeper::Keeper;
 use crate::text::unknown;
 
@@ -31,8 +31,8 @@ pub(crate) fn boundable(overcommit_max: f64) -> Result<()> {
     }
 }
 
-impl Desk {
-    pub(super) fn allow(&self, allowed: Allowed) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn allow(&self, allowed: Allowed) -> Result<ControlAnswer> {
         allowed.overcommit_max.map_or(Ok(()), boundable)?;
         *self.allowed.lock().unwrap_or_else(PoisonError::into_inner) = allowed;
         done("the policy is taken".into())

@@ -16,7 +16,7 @@ use nbd::{Export, ExportFlags, Exports as _};
 
 use super::claims::VolumeClaim;
 use super::volumes::not_importing;
-use super::{Desk, NOT_SERVED, Result, Told, home_of};
+use super::{ControlAnswer, ControlServer, NOT_SERVED, Result, home_of};
 use crate::registry::Home;
 use crate::worker::{Held, HoldRefusal, Inbox, Message};
 
@@ -33,18 +33,18 @@ pub(crate) struct Hold {
 }
 
 struct HeldVolume {
-    desk: Weak<Desk>,
+    control_server: Weak<ControlServer>,
     /// What was offered to guests.
     offered: (Export, Home),
     _claim: VolumeClaim,
 }
 
-impl Desk {
+impl ControlServer {
     /// Holds a volume; how it can be read.
     ///
     /// # Errors
     /// A sentence that says what is wrong; it is as before then.
-    pub(crate) fn hold(self: &Arc<Self>, name: &str) -> Result<(Hold, Told)> {
+    pub(crate) fn hold(self: &Arc<Self>, name: &str) -> Result<(Hold, ControlAnswer)> {
         let _inside = self.gate.enter()?;
         let record = self.volume(name)?;
         let not_served = || format!("{name} is not served by this server");
@@ -57,8 +57,8 @@ impl Desk {
         if record.snapshot.is_some() {
             sound(name, record.health)?;
             let export = registry.find(name).ok_or_else(not_served)?.name;
-            let told = Told::Held { export, sockets };
-            return Ok((Hold { _volume: None }, told));
+            let answer = ControlAnswer::Held { export, sockets };
+            return Ok((Hold { _volume: None }, answer));
         }
         let claim = self.changing.claim(record.id, name)?;
         let record = self.volume(name)?; // nobody changes it any more
@@ -72,7 +72,7 @@ impl Desk {
         }
         let (mut export, home) = offered.clone();
         let volume = HeldVolume {
-            desk: Arc::downgrade(self),
+            control_server: Arc::downgrade(self),
             offered,
             _claim: claim,
         };
@@ -90,12 +90,12 @@ impl Desk {
         }
         export.name = export_of(name);
         export.flags = export.flags.with(ExportFlags::READ_ONLY);
-        let told = Told::Held {
+        let answer = ControlAnswer::Held {
             export: export.name.clone(),
             sockets,
         };
         registry.insert(export, home);
-        Ok((held, told))
+        Ok((held, answer))
     }
 }
 
@@ -136,10 +136,12 @@ fn refused(name: &str, why: HoldRefusal) -> String {
 
 impl Drop for HeldVolume {
     fn drop(&mut self) {
-        let Some(desk) = self.desk.upgrade() else {
+        let Some(control_server) = self.control_server.upgrade() else {
             return; // the server ends
         };
-        let Some(server) = &desk.server else { return };
+        let Some(server) = &control_server.server else {
+            return;
+        };
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let registry = server.shared.registry.clone();
         let (export, home) = self.offered.clone();
@@ -195,11 +197,11 @@ mod tests {
         assert!(reader.write(0, &[9; 512]).is_err());
         let again = Holding::begin(&control, "data").unwrap_err().to_string();
         assert!(again.contains("being changed, or saved"), "{again}");
-        let delete = crate::desk::Ask::Delete {
+        let delete = crate::control_server::ControlRequest::Delete {
             volume: "data".into(),
             force: true,
         };
-        assert!(serving.desk().ask(delete).is_err());
+        assert!(serving.control_server().ask(delete).is_err());
         holding.end().unwrap();
         assert!(reader.read(0, 512).is_err());
         assert!(connect("data@@held").is_err());
@@ -221,16 +223,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (serving, _) = one_volume(dir.path());
         let path = dir.path().join("array").join(CONTROL_SOCKET);
-        let take = crate::desk::Ask::TakeSnapshot {
+        let take = crate::control_server::ControlRequest::TakeSnapshot {
             volume: "data".into(),
             name: "s".into(),
         };
-        serving.desk().ask(take).unwrap();
+        serving.control_server().ask(take).unwrap();
         let begin = || Holding::begin(&path, "data@s");
         let mut held: Vec<Holding> = (0..8).map(|_| begin().unwrap()).collect();
         let refused = begin().unwrap_err().to_string();
         assert!(refused.contains("8 volumes are being saved"), "{refused}");
-        let volumes = crate::control::ask(&path, &crate::desk::Ask::Volumes);
+        let volumes = crate::control::ask(&path, &crate::control_server::ControlRequest::Volumes);
         assert!(volumes.is_ok());
         held.pop().unwrap().end().unwrap();
         held.push(begin().unwrap());

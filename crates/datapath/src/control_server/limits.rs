@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use units::{BytesPerSec, Iops, Nanos, TierId, VolumeId};
 use volume::{Claim, Limits, shares};
 
-use super::{Desk, NOT_SERVED, Result, Told, done, tier_named};
+use super::{ControlAnswer, ControlServer, NOT_SERVED, Result, done, tier_named};
 use crate::clock;
 use crate::objective::SharedObjective;
 use crate::stages::throttle::{Share, Throttled};
@@ -84,14 +84,14 @@ pub(crate) fn weighable(weight: f64) -> Result<()> {
     }
 }
 
-impl Desk {
+impl ControlServer {
     pub(crate) fn limit_volume(
         &self,
         name: &str,
         iops: Option<Iops>,
         bandwidth: Option<BytesPerSec>,
         weight: Option<f64>,
-    ) -> Result<Told> {
+    ) -> Result<ControlAnswer> {
         let id = self.volume(name)?.id;
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = volumes
@@ -110,7 +110,11 @@ impl Desk {
         done(format!("limits of {name} are set"))
     }
 
-    pub(crate) fn throttle_volume(&self, name: &str, to: Option<Throttled>) -> Result<Told> {
+    pub(crate) fn throttle_volume(
+        &self,
+        name: &str,
+        to: Option<Throttled>,
+    ) -> Result<ControlAnswer> {
         let id = self.volume(name)?.id;
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = volumes
@@ -153,7 +157,7 @@ impl Desk {
         }
     }
 
-    pub(super) fn limit_tier(&self, name: &str, limits: Limits) -> Result<Told> {
+    pub(super) fn limit_tier(&self, name: &str, limits: Limits) -> Result<ControlAnswer> {
         let wanted = name.to_owned();
         let tier = self.with_keeper(move |keeper| tier_named(keeper, &wanted))??;
         if self.server.is_none() {
@@ -233,32 +237,35 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::desk::Ask;
+    use crate::control_server::ControlRequest;
     use crate::serving::{Serving, one_volume};
     use crate::stages::throttle::Word;
 
     const MINUTE: Nanos = Nanos::from_secs(60);
 
-    fn order(serving: &Serving, iops: f64, lasting: Nanos) -> Result<Told> {
+    fn order(serving: &Serving, iops: f64, lasting: Nanos) -> Result<ControlAnswer> {
         let throttled = Throttled {
             iops: Some(Iops(iops)),
             bandwidth: None,
             lasting,
         };
-        serving.desk().ask(Ask::from(Word::Throttle {
-            volume: "data".into(),
-            to: Some(throttled),
-        }))
+        serving
+            .control_server()
+            .ask(ControlRequest::from(Word::Throttle {
+                volume: "data".into(),
+                to: Some(throttled),
+            }))
     }
 
     /// What the volume is kept to, and what is said of its limit for a time.
     fn limits(serving: &Serving) -> (f64, Option<f64>) {
-        let desk = serving.desk();
+        let control_server = serving.control_server();
         let now = {
-            let volumes = desk.volumes.lock().unwrap();
+            let volumes = control_server.volumes.lock().unwrap();
             volumes.values().next().unwrap().share.limits().iops
         };
-        let Told::Samples(samples) = desk.ask(Ask::Samples).unwrap() else {
+        let ControlAnswer::Samples(samples) = control_server.ask(ControlRequest::Samples).unwrap()
+        else {
             panic!("it tells what it was asked")
         };
         let throttled = samples.volumes[0].throttled;
@@ -275,7 +282,10 @@ mod tests {
             bandwidth: None,
             weight: None,
         };
-        serving.desk().ask(Ask::from(own)).unwrap();
+        serving
+            .control_server()
+            .ask(ControlRequest::from(own))
+            .unwrap();
         for (iops, both) in [(20.0, 20.0), (80.0, 50.0)] {
             order(&serving, iops, MINUTE).unwrap();
             assert_eq!(limits(&serving), (both, Some(iops)));
@@ -291,7 +301,10 @@ mod tests {
             volume: "data".into(),
             to: None,
         };
-        serving.desk().ask(Ask::from(lifted)).unwrap();
+        serving
+            .control_server()
+            .ask(ControlRequest::from(lifted))
+            .unwrap();
         assert_eq!(limits(&serving), (50.0, None));
         for (iops, lasting) in [(0.0, MINUTE), (20.0, Nanos::ZERO)] {
             let refused = order(&serving, iops, lasting).unwrap_err();

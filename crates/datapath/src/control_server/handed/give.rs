@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tracing::{info, warn};
 use units::VolumeId;
 
-use crate::desk::{Result, text};
+use crate::control_server::{Result, text};
 use crate::keeper::Keeper;
 use crate::keeper::handed::files_of;
 use crate::takeover::Listening;

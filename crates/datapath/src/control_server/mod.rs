@@ -1,4 +1,4 @@
-//! The desk: what operators may ask of an array, served or not.
+//! The control_server: what operators may ask of an array, served or not.
 
 mod claims;
 mod copies;
@@ -45,8 +45,8 @@ use policy::Allowed;
 use underway::Underway;
 
 pub use data::{
-    Ask, CopyInfo, DeviceInfo, ImportInfo, NewDevice, NewSource, SnapshotInfo, TierInfo, Told,
-    VolumeInfo,
+    ControlAnswer, ControlRequest, CopyInfo, DeviceInfo, ImportInfo, NewDevice, NewSource,
+    SnapshotInfo, TierInfo, VolumeInfo,
 };
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
@@ -58,7 +58,7 @@ pub use samples::{
 };
 
 /// Where questions are answered.
-pub struct Desk {
+pub struct ControlServer {
     access: KeeperAccess,
     server: Option<Mutex<Server>>,
     volumes: Mutex<BTreeMap<VolumeId, VolumeLimits>>,
@@ -100,7 +100,7 @@ fn refused(error: array::ArrayError) -> String {
     }
 }
 
-impl Desk {
+impl ControlServer {
     /// Of an array that is not served.
     pub fn offline(keeper: Keeper) -> Self {
         Self {
@@ -150,9 +150,9 @@ impl Desk {
         match &self.access {
             KeeperAccess::Here(keeper) => {
                 let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
-                let told = what(&mut keeper);
+                let result = what(&mut keeper);
                 keeper.note_changes();
-                Ok(told)
+                Ok(result)
             }
             KeeperAccess::There(sender) => {
                 let (answer, answered) = channel();
@@ -318,48 +318,50 @@ impl Desk {
     ///
     /// # Errors
     /// A sentence that says what is wrong.
-    pub fn ask(&self, ask: Ask) -> Result<Told> {
+    pub fn ask(&self, ask: ControlRequest) -> Result<ControlAnswer> {
         let _inside = self.gate.enter()?;
         match ask {
-            Ask::TakeOver { .. } => Err("it can be taken over by a server that starts".into()),
-            Ask::Tiers => self.tiers(),
-            Ask::Samples => self.samples(),
-            Ask::Heat { volume, since } => self.heat(&volume, since),
-            Ask::Reuse { volume } => self.reuse(&volume),
-            Ask::AddDevice(new) => self.add_device(new),
-            Ask::RemoveDevice {
+            ControlRequest::TakeOver { .. } => {
+                Err("it can be taken over by a server that starts".into())
+            }
+            ControlRequest::Tiers => self.tiers(),
+            ControlRequest::Samples => self.samples(),
+            ControlRequest::Heat { volume, since } => self.heat(&volume, since),
+            ControlRequest::Reuse { volume } => self.reuse(&volume),
+            ControlRequest::AddDevice(new) => self.add_device(new),
+            ControlRequest::RemoveDevice {
                 device,
                 accept_loss,
             } => self.remove_device(&device, accept_loss),
-            Ask::ReplaceDevice {
+            ControlRequest::ReplaceDevice {
                 device,
                 new,
                 accept_loss,
             } => self.replace_device(&device, new, accept_loss),
-            Ask::AcceptDevice { device } => self.accept_device(&device),
-            Ask::SetDirect { device, direct } => self.set_direct(&device, direct),
-            Ask::RemoveTier { tier } => self.remove_tier(&tier),
-            Ask::Copies => self.copies(),
-            Ask::SetSecondCopy { dir } => self.set_second_copy(dir),
-            Ask::Backup { path } => self.backup(&path),
-            Ask::TierLimits {
+            ControlRequest::AcceptDevice { device } => self.accept_device(&device),
+            ControlRequest::SetDirect { device, direct } => self.set_direct(&device, direct),
+            ControlRequest::RemoveTier { tier } => self.remove_tier(&tier),
+            ControlRequest::Copies => self.copies(),
+            ControlRequest::SetSecondCopy { dir } => self.set_second_copy(dir),
+            ControlRequest::Backup { path } => self.backup(&path),
+            ControlRequest::TierLimits {
                 tier,
                 iops,
                 bandwidth,
             } => self.limit_tier(&tier, Limits { iops, bandwidth }),
-            Ask::Volumes => self.volumes(None),
-            Ask::Show { volume } => self.volumes(Some(volume)),
-            Ask::Create {
+            ControlRequest::Volumes => self.volumes(None),
+            ControlRequest::Show { volume } => self.volumes(Some(volume)),
+            ControlRequest::Create {
                 volume,
                 size,
                 tier,
                 class,
             } => self.create(volume, size, tier, class),
-            Ask::Delete { volume, force } => {
+            ControlRequest::Delete { volume, force } => {
                 let guests = if force { OfGuests::All } else { OfGuests::None };
                 self.delete(&volume, guests)
             }
-            Ask::Import {
+            ControlRequest::Import {
                 volume,
                 from,
                 format,
@@ -374,25 +376,25 @@ impl Desk {
                 class,
                 bandwidth,
             }),
-            Ask::Resize { volume, size } => self.resize(&volume, size),
-            Ask::Rename { volume, to } => self.rename(&volume, to),
-            Ask::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
-            Ask::RestoreSnapshot { snapshot } => self.restore(&snapshot),
-            Ask::Hold { .. } | Ask::Release => {
+            ControlRequest::Resize { volume, size } => self.resize(&volume, size),
+            ControlRequest::Rename { volume, to } => self.rename(&volume, to),
+            ControlRequest::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
+            ControlRequest::RestoreSnapshot { snapshot } => self.restore(&snapshot),
+            ControlRequest::Hold { .. } | ControlRequest::Release => {
                 Err("a volume is held for a connection to the control socket of its server".into())
             }
-            Ask::Policy {
+            ControlRequest::Policy {
                 classes,
                 overcommit_max,
             } => self.allow(Allowed {
                 classes,
                 overcommit_max,
             }),
-            Ask::Objectives {
+            ControlRequest::Objectives {
                 objectives,
                 lasting,
             } => self.hold_to(&objectives, lasting),
-            Ask::Move {
+            ControlRequest::Move {
                 volume,
                 to,
                 device,
@@ -406,12 +408,12 @@ impl Desk {
                 };
                 self.start_move(&volume, goal, bandwidth)
             }
-            Ask::SetClass { volume, class } => self.set_class(&volume, class),
-            Ask::CancelMove { volume } => {
+            ControlRequest::SetClass { volume, class } => self.set_class(&volume, class),
+            ControlRequest::CancelMove { volume } => {
                 self.order(&volume, Question::CancelMove)?;
                 done(format!("the move of {volume} is being given up"))
             }
-            Ask::Stage(word) => {
+            ControlRequest::Stage(word) => {
                 word.check()?;
                 word.carry_out(self)
             }
@@ -424,8 +426,8 @@ fn wait<R>(answered: &Receiver<Result<R>>) -> Result<R> {
     answered.recv().map_err(gone)?
 }
 
-fn done(message: String) -> Result<Told> {
-    Ok(Told::done(message))
+fn done(message: String) -> Result<ControlAnswer> {
+    Ok(ControlAnswer::done(message))
 }
 
 /// The worker of a volume.

@@ -8,7 +8,7 @@ use units::{Bytes, BytesPerSec};
 
 use super::underway::Taken;
 use super::volumes::{NewVolume, is_no_snapshots, name_is_free};
-use super::{Desk, Result, Told, done, refused, tier_named};
+use super::{ControlAnswer, ControlServer, Result, done, refused, tier_named};
 use crate::source::{Source, Wanted};
 use crate::worker::{Answer, Question};
 
@@ -22,10 +22,10 @@ pub(super) struct Importing {
     pub(super) bandwidth: Option<BytesPerSec>,
 }
 
-impl Desk {
+impl ControlServer {
     /// Makes a volume of a source. What may take long (a server for an image, looking for what it has) is done here, beside whatever else
     /// goes on; the keeper makes the records only.
-    pub(super) fn import(&self, wanted: Importing) -> Result<Told> {
+    pub(super) fn import(&self, wanted: Importing) -> Result<ControlAnswer> {
         let Importing {
             name,
             from,
@@ -80,7 +80,7 @@ impl Desk {
             mark: source.mark,
             bandwidth: bandwidth.unwrap_or(BytesPerSec(0)),
         };
-        let (told, from) = (name.clone(), record.from.clone());
+        let (called, from) = (name.clone(), record.from.clone());
         let new = NewVolume {
             name,
             size,
@@ -96,11 +96,11 @@ impl Desk {
             begun.map_err(refused)
         })??;
         drop(claim);
-        self.export(&told)?;
-        self.wait_for_source(&told);
+        self.export(&called)?;
+        self.wait_for_source(&called);
         let there = Bytes((there * extent.0).min(size.0));
         done(format!(
-            "volume {told} of {size} is there; up to {there} of it come from {from}"
+            "volume {called} of {size} is there; up to {there} of it come from {from}"
         ))
     }
 }
@@ -119,7 +119,7 @@ fn can_have_so_many(size: Bytes, extent: Bytes) -> Result<()> {
 /// The source of an import is connected to in this time, or guests meet errors until it is.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-impl Desk {
+impl ControlServer {
     /// Where a source is an export, the volume's worker connects to it: guests should not come before.
     fn wait_for_source(&self, name: &str) {
         let until = Instant::now() + CONNECT_TIME;

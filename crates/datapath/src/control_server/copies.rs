@@ -7,10 +7,10 @@ use array::{
     SecondCopy,
 };
 
-use super::{CopyInfo, Desk, Result, Told, done, text};
+use super::{ControlAnswer, ControlServer, CopyInfo, Result, done, text};
 
-impl Desk {
-    pub(super) fn copies(&self) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn copies(&self) -> Result<ControlAnswer> {
         self.with_keeper(|keeper| {
             let info = |(copy, path, health): (array::CopyId, String, CopyHealth)| {
                 let (state, why) = match health {
@@ -38,7 +38,7 @@ impl Desk {
                 ),
                 (None, false) => None,
             };
-            Told::Copies {
+            ControlAnswer::Copies {
                 unsettled,
                 copies: keeper.map.health().into_iter().map(info).collect(),
                 commits: state.commits,
@@ -47,8 +47,8 @@ impl Desk {
         })
     }
 
-    pub(super) fn set_second_copy(&self, dir: Option<PathBuf>) -> Result<Told> {
-        let told = match &dir {
+    pub(super) fn set_second_copy(&self, dir: Option<PathBuf>) -> Result<ControlAnswer> {
+        let done_line = match &dir {
             Some(dir) => format!(
                 "the second copy of the map is being made in {}",
                 dir.display()
@@ -73,11 +73,11 @@ impl Desk {
             }
         };
         self.with_keeper(move |keeper| keeper.set_second(wish))??;
-        done(told)
+        done(done_line)
     }
 
     /// Writes the map to a file beside everything that goes on. It replaces nothing but an older backup of the same array.
-    pub(super) fn backup(&self, path: &Path) -> Result<Told> {
+    pub(super) fn backup(&self, path: &Path) -> Result<ControlAnswer> {
         let (map, not_believed) =
             self.with_keeper(|keeper| (keeper.map.reader(), keeper.not_believed()))?;
         let map = map.map_err(text)?;

@@ -10,8 +10,8 @@ use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::VolumeMap;
 
 use super::{
-    Desk, DeviceErrors, DeviceSample, MovingSample, Result, Samples, Told, Trouble, TroubleKind,
-    VolumeSample, policy, text, tier_name,
+    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, Result, Samples,
+    Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};
@@ -23,14 +23,14 @@ use crate::worker::{LiveSample, Message, WorkerSamples};
 /// What a move is that waits for its volume to be served.
 const WAITING: &str = "waiting";
 
-impl Desk {
-    pub(super) fn samples(&self) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn samples(&self) -> Result<ControlAnswer> {
         let at_ns = clock::now_ns();
         let workers = self.sample_workers(at_ns)?;
         let throttled = self.throttled();
         let samples =
             self.with_keeper(move |keeper| samples(keeper, at_ns, workers, &throttled))??;
-        Ok(Told::Samples(samples))
+        Ok(ControlAnswer::Samples(samples))
     }
 
     /// What the workers know; no workers, no samples.

@@ -8,7 +8,7 @@ use model::ExtentRanges;
 use units::{Bytes, BytesPerSec, TierId, VolumeId};
 
 use super::volumes::record_of;
-use super::{Desk, Result, Told, done, refused, tier_name, tier_named};
+use super::{ControlAnswer, ControlServer, Result, done, refused, tier_name, tier_named};
 use crate::engine::MoveOrder;
 use crate::keeper::Keeper;
 use crate::text::unknown;
@@ -49,13 +49,13 @@ impl Drop for Ordering<'_> {
 
 const UNEXPECTED: &str = "its worker answered something else";
 
-impl Desk {
+impl ControlServer {
     pub(super) fn start_move(
         &self,
         name: &str,
         goal: MoveGoal,
         bandwidth: BytesPerSec,
-    ) -> Result<Told> {
+    ) -> Result<ControlAnswer> {
         if bandwidth.0 == 0 {
             return Err("a move needs some bandwidth".into());
         }
@@ -81,7 +81,7 @@ impl Desk {
                 moving.left
             ));
         }
-        let told = match &goal.extents {
+        let done_line = match &goal.extents {
             None => format!("volume {name} is moving to {goal}"),
             Some(e) => format!(
                 "{} extent(s) of volume {name} are moving to {goal}",
@@ -112,7 +112,7 @@ impl Desk {
         };
         self.with_keeper(move |keeper| begin(keeper, &target, need, record))??;
         order(Question::Move(wanted))?;
-        done(told)
+        done(done_line)
     }
 
     /// Nobody else orders a move of this volume until what is returned is dropped.

@@ -9,7 +9,9 @@ use model::DirectIo;
 use units::{Bytes, DeviceId};
 
 use super::underway::Taken;
-use super::{Desk, NewDevice, NewSource, Result, Told, done, refused, text, tier_named};
+use super::{
+    ControlAnswer, ControlServer, NewDevice, NewSource, Result, done, refused, text, tier_named,
+};
 use crate::device::Device;
 use crate::keeper::{Keeper, open_one, settle_direct};
 use crate::text::unknown;
@@ -18,8 +20,8 @@ use crate::worker::Message;
 /// A device that is not the array's any more, and is to be wiped.
 type Leaving = Vec<(DeviceRecord, Option<Arc<Device>>)>;
 
-impl Desk {
-    pub(super) fn remove_device(&self, name: &str, accept_loss: bool) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn remove_device(&self, name: &str, accept_loss: bool) -> Result<ControlAnswer> {
         done(self.take_out(name, accept_loss)?)
     }
 
@@ -29,9 +31,9 @@ impl Desk {
         // Nobody makes a device of the same place before this one is wiped.
         let _leaving = self.underway.claim(|_| Ok((record.id, taken(&record))))?;
         let wanted = name.to_owned();
-        let (told, leaving) =
+        let (done_line, leaving) =
             self.with_keeper(move |keeper| remove(keeper, &wanted, accept_loss))??;
-        Ok(told + &wipe(leaving))
+        Ok(done_line + &wipe(leaving))
     }
 
     pub(super) fn replace_device(
@@ -39,7 +41,7 @@ impl Desk {
         name: &str,
         new: NewDevice,
         accept_loss: bool,
-    ) -> Result<Told> {
+    ) -> Result<ControlAnswer> {
         let dir = match &new.source {
             NewSource::Dir(dir) => dir.canonicalize().ok(),
             NewSource::Block(_) | NewSource::Nbd(_) => None,
@@ -66,7 +68,7 @@ impl Desk {
         done(format!("{added}; {removed}"))
     }
 
-    pub(super) fn accept_device(&self, name: &str) -> Result<Told> {
+    pub(super) fn accept_device(&self, name: &str) -> Result<ControlAnswer> {
         let wanted = name.to_owned();
         let (record, array, extent) = self.with_keeper(move |keeper| {
             let record = device_named(keeper, &wanted)?;
@@ -82,7 +84,7 @@ impl Desk {
         done(format!("device {name} is in use again, as it is"))
     }
 
-    pub(super) fn remove_tier(&self, name: &str) -> Result<Told> {
+    pub(super) fn remove_tier(&self, name: &str) -> Result<ControlAnswer> {
         let wanted = name.to_owned();
         let devices = self.with_keeper(move |keeper| of_tier(keeper, &wanted))??;
         let mut claims = vec![];
@@ -171,7 +173,7 @@ fn remove_tier(keeper: &mut Keeper, name: &str, expected: &[DeviceRecord]) -> Re
             return Err(format!(
                 "device {:?} of the tier holds {}: empty it first (`terrace tier drain {name}`, `terrace volume move`)",
                 device.name,
-                told(&held)
+                holdings_text(&held)
             ));
         }
     }
@@ -231,7 +233,7 @@ fn holdings(keeper: &Keeper, device: DeviceId) -> Result<BTreeMap<String, Bytes>
     Ok(held)
 }
 
-fn told(held: &BTreeMap<String, Bytes>) -> String {
+fn holdings_text(held: &BTreeMap<String, Bytes>) -> String {
     let each: Vec<String> = held.iter().map(|(v, b)| format!("{b} of {v}")).collect();
     each.join(", ")
 }
@@ -246,14 +248,14 @@ fn check_loss(keeper: &Keeper, record: &DeviceRecord, accept_loss: bool) -> Resu
     if keeper.devices.contains_key(&record.id) {
         return Err(format!(
             "device {name:?} holds {}: move it off first (`terrace tier drain`, `terrace volume move`)",
-            told(&held)
+            holdings_text(&held)
         ));
     }
     match accept_loss {
         true => Ok(()),
         false => Err(format!(
             "device {name:?} is lost, and holds {}, which would be lost for good: put it back, or say `--accept-loss {name}`",
-            told(&held)
+            holdings_text(&held)
         )),
     }
 }
@@ -329,9 +331,9 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String,
         lost.in_use = true;
     }
     keeper.renew_if_served().map_err(text)?;
-    let told = format!(
+    let done_line = format!(
         "device {name} is given up, and with it {}: reads and writes there fail until it is trimmed",
-        told(&held)
+        holdings_text(&held)
     );
-    Ok((told, vec![]))
+    Ok((done_line, vec![]))
 }

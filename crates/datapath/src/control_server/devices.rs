@@ -11,14 +11,15 @@ use units::{Bytes, DeviceId, TierId};
 use super::losses::device_named;
 use super::underway::{Claim, Taken};
 use super::{
-    Desk, DeviceInfo, NewDevice, NewSource, Result, TierInfo, Told, done, policy, refused, text,
+    ControlAnswer, ControlServer, DeviceInfo, NewDevice, NewSource, Result, TierInfo, done, policy,
+    refused, text,
 };
 use crate::device::{Device, file_bytes};
 use crate::keeper::Keeper;
 use crate::worker::Message;
 
-impl Desk {
-    pub(super) fn tiers(&self) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn tiers(&self) -> Result<ControlAnswer> {
         let limits = self
             .tiers
             .lock()
@@ -63,14 +64,14 @@ impl Desk {
             keeper.tiers.iter().map(info).collect()
         })?;
         let overcommit_max = self.allowed().overcommit_max;
-        Ok(Told::Tiers {
+        Ok(ControlAnswer::Tiers {
             tiers,
             overcommit_max,
         })
     }
 
     /// Adds a device. What may take long is done here, beside whatever else goes on; the keeper makes the record only.
-    pub(super) fn add_device(&self, new: NewDevice) -> Result<Told> {
+    pub(super) fn add_device(&self, new: NewDevice) -> Result<ControlAnswer> {
         done(self.bring_in(new)?)
     }
 
@@ -119,9 +120,9 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl ControlServer {
     /// What was asked for earlier is in flight: so it is from the next start on.
-    pub(super) fn set_direct(&self, name: &str, direct: DirectIo) -> Result<Told> {
+    pub(super) fn set_direct(&self, name: &str, direct: DirectIo) -> Result<ControlAnswer> {
         let wanted = name.to_owned();
         self.with_keeper(move |keeper| {
             may_change(keeper)?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, DeviceId};
 use volume::VolumeMap;
 
-use super::{Desk, Result, Told, text};
+use super::{ControlAnswer, ControlServer, Result, text};
 use crate::heat::{Heat, HeatSince};
 
 /// Where a watcher of heat is: what is asked next is what was touched since.
@@ -89,8 +89,8 @@ fn places(map: &VolumeMap) -> ExtentPlaces {
     ExtentPlaces::of((0..map.extents()).map(|e| here(e).map(|l| l.device)))
 }
 
-impl Desk {
-    pub(super) fn heat(&self, name: &str, since: Option<HeatCursor>) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn heat(&self, name: &str, since: Option<HeatCursor>) -> Result<ControlAnswer> {
         let record = self.volume(name)?;
         let id = record.id;
         let since = since.map(|s| (s.since_ns, s.turn));
@@ -120,7 +120,7 @@ impl Desk {
                 DeviceId::from_index(found)
             };
             let runs = runs.iter().map(|(n, d)| (*n, d.map(place)));
-            Told::Heat(HeatSample {
+            ControlAnswer::Heat(HeatSample {
                 volume,
                 extent: keeper.map.extent(),
                 extents: held.count(),

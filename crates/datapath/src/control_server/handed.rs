@@ -30,7 +30,7 @@ use tracing::{error, warn};
 use units::{TierId, VolumeId};
 
 use super::limits::VolumeLimits;
-use super::{Desk, Result, home_of};
+use super::{ControlServer, Result, home_of};
 use crate::engine::Fault;
 use crate::hand::at_once;
 use crate::keeper::handed::openings_of;
@@ -73,14 +73,14 @@ const LOOK: Duration = Duration::from_millis(1);
 /// A server that could hand over at once.
 pub(crate) struct Prepared<'a> {
     _alone: Alone<'a>,
-    desk: &'a Desk,
+    control_server: &'a ControlServer,
     workers: Vec<Inbox>,
     doors: Arc<Doors>,
 }
 
 /// Guests' requests wait where they are.
 struct Stopped<'a> {
-    desk: &'a Desk,
+    control_server: &'a ControlServer,
     workers: &'a [Inbox],
     doors: &'a Doors,
     /// Volumes that were asked to come to rest.
@@ -88,7 +88,7 @@ struct Stopped<'a> {
     since: Instant,
 }
 
-impl Desk {
+impl ControlServer {
     /// Makes ready to hand the array to another process, as far as guests do not notice.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Desk {
         }
         let prepared = Prepared {
             _alone: alone,
-            desk: self,
+            control_server: self,
             workers,
             doors,
         };
@@ -173,7 +173,9 @@ impl Drop for Prepared<'_> {
         for worker in &self.workers {
             worker.send(Message::HoldMoves(false));
         }
-        let _ = self.desk.with_keeper(|keeper| keeper.quiet = false); // it may have ended
+        let _ = self
+            .control_server
+            .with_keeper(|keeper| keeper.quiet = false); // it may have ended
     }
 }
 
@@ -207,7 +209,7 @@ impl Prepared<'_> {
 
     /// This process may be to end, and waits for this then.
     fn may_go_on(&self) -> Result<()> {
-        self.desk
+        self.control_server
             .gate
             .why_not()
             .map_or(Ok(()), |why| Err(why.into()))
@@ -217,7 +219,11 @@ impl Prepared<'_> {
     fn wishes(&self, begin: &[u8]) -> Result<()> {
         let wishes: Wishes = serde_json::from_slice(begin)
             .map_err(|why| format!("what the other process wants is not understood: {why}"))?;
-        let server = self.desk.server.as_ref().ok_or("it is not served")?;
+        let server = self
+            .control_server
+            .server
+            .as_ref()
+            .ok_or("it is not served")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let served = server.shared.registry.all();
         let there = Wishes {
@@ -233,24 +239,25 @@ impl Prepared<'_> {
         let pid = peer(socket)?;
         let begin = self.begin(socket)?;
         self.wishes(&begin)?;
-        self.desk.flush_beside()?;
+        self.control_server.flush_beside()?;
         self.may_go_on()?;
         // From here on the keeper has time for what is asked of it.
-        self.desk.with_keeper(|keeper| keeper.quiet = true)?;
-        self.desk.gate.shut(ORDERS)?;
+        self.control_server
+            .with_keeper(|keeper| keeper.quiet = true)?;
+        self.control_server.gate.shut(ORDERS)?;
         let mut stopped = Stopped {
-            desk: self.desk,
+            control_server: self.control_server,
             workers: &self.workers,
             doors: &self.doors,
             resting: vec![],
             since: Instant::now(),
         };
-        self.desk.nothing_held()?;
+        self.control_server.nothing_held()?;
         let left = stopped.drain()?;
         stopped.rest()?;
         let drained_ms = stopped.since.elapsed().as_millis() as u64;
         let work = stopped.work()?;
-        let (volumes, tiers) = self.desk.limits_to_hand();
+        let (volumes, tiers) = self.control_server.limits_to_hand();
         let parts = Parts {
             listening: self.doors.listening(),
             work,
@@ -261,25 +268,25 @@ impl Prepared<'_> {
             drained_ms,
         };
         let mut socket = socket.try_clone().map_err(super::text)?;
-        let gate = self.desk.gate.clone();
+        let gate = self.control_server.gate.clone();
         // On the keeper's own thread: it does nothing else meanwhile, and nothing ever again if the other process has the array.
-        let given =
-            self.desk
-                .with_keeper(move |keeper| match give(keeper, &mut socket, pid, &parts) {
-                    Given::NotTaken(why) => why,
-                    Given::Taken => end(|| {
-                        let pid = pid.as_raw_nonzero().get().unsigned_abs();
-                        gate.becomes(Handover::To(pid));
-                    }),
-                    Given::Lost(why) => {
-                        error!(why, "this process ends, and touches nothing");
-                        end(|| gate.becomes(Handover::Failed(why)))
-                    }
-                });
+        let given = self.control_server.with_keeper(move |keeper| {
+            match give(keeper, &mut socket, pid, &parts) {
+                Given::NotTaken(why) => why,
+                Given::Taken => end(|| {
+                    let pid = pid.as_raw_nonzero().get().unsigned_abs();
+                    gate.becomes(Handover::To(pid));
+                }),
+                Given::Lost(why) => {
+                    error!(why, "this process ends, and touches nothing");
+                    end(|| gate.becomes(Handover::Failed(why)))
+                }
+            }
+        });
         match given {
             Ok(why) => Err(why),
             // The keeper is gone: nobody knows what the other process has.
-            Err(why) => end(|| self.desk.gate.becomes(Handover::Failed(why))),
+            Err(why) => end(|| self.control_server.gate.becomes(Handover::Failed(why))),
         }
     }
 }
@@ -366,7 +373,7 @@ impl Stopped<'_> {
 
     /// Brings all volumes to rest: all that was answered is durable then.
     fn rest(&mut self) -> Result<()> {
-        let volumes = &self.desk.volumes;
+        let volumes = &self.control_server.volumes;
         let volumes = volumes.lock().unwrap_or_else(PoisonError::into_inner);
         self.resting = volumes.keys().copied().collect();
         drop(volumes);
@@ -427,13 +434,13 @@ impl Drop for Stopped<'_> {
             worker.send(Message::BeStill(false));
         }
         self.doors.open();
-        self.desk.gate.becomes(Handover::None);
+        self.control_server.gate.becomes(Handover::None);
         let ms = self.since.elapsed().as_millis() as u64;
         warn!(ms, "guests have waited, and are served as before");
     }
 }
 
-impl Desk {
+impl ControlServer {
     /// Sets what was set in the process before this one, before volumes are exported.
     pub(crate) fn set_handed(&self, volumes: Vec<VolumeOf>, tiers: Vec<TierOf>) {
         let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,8 +11,8 @@ use units::{Bytes, TierId, VolumeId};
 
 use super::policy::Allowed;
 use super::{
-    Desk, ImportInfo, Result, SECTOR_BYTES, SnapshotInfo, Told, VolumeInfo, done, home_of, refused,
-    text, tier_name, tier_named, unknown_volume,
+    ControlAnswer, ControlServer, ImportInfo, Result, SECTOR_BYTES, SnapshotInfo, VolumeInfo, done,
+    home_of, refused, text, tier_name, tier_named, unknown_volume,
 };
 use crate::keeper::Keeper;
 use crate::worker::{Answer, DetachRefusal, Message, OfGuests, Question};
@@ -20,8 +20,8 @@ use crate::worker::{Answer, DetachRefusal, Message, OfGuests, Question};
 /// What a volume that is let go of reads from the source of its import gets this long to come.
 const SOURCE_TIME: Duration = Duration::from_secs(5);
 
-impl Desk {
-    pub(super) fn volumes(&self, only: Option<String>) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn volumes(&self, only: Option<String>) -> Result<ControlAnswer> {
         let wanted = only.clone();
         let found = self.with_keeper(move |keeper| -> Result<_> {
             let moves = keeper.map.moves().map_err(text)?;
@@ -49,7 +49,7 @@ impl Desk {
             }
             volumes.push(info);
         }
-        Ok(Told::Volumes { volumes })
+        Ok(ControlAnswer::Volumes { volumes })
     }
 
     pub(super) fn create(
@@ -58,13 +58,13 @@ impl Desk {
         size: Bytes,
         tier: String,
         class: Option<String>,
-    ) -> Result<Told> {
+    ) -> Result<ControlAnswer> {
         let allowed = self.allowed();
         let class = class.unwrap_or_else(|| NO_CLASS.into());
         allowed.class(&class)?;
         can_be(size)?;
         is_no_snapshots(&name)?;
-        let told = name.clone();
+        let called = name.clone();
         let what = format!("create volume {name:?} of {size}");
         let new = NewVolume {
             name,
@@ -81,12 +81,12 @@ impl Desk {
             Ok(())
         })??;
         if self.server.is_some() {
-            self.export(&told)?;
+            self.export(&called)?;
         }
-        done(format!("volume {told} of {size} is there"))
+        done(format!("volume {called} of {size} is there"))
     }
 
-    pub(super) fn delete(&self, name: &str, guests: OfGuests) -> Result<Told> {
+    pub(super) fn delete(&self, name: &str, guests: OfGuests) -> Result<ControlAnswer> {
         let family = self.volume(name)?.family();
         let _claim = self.changing.claim(family, name)?;
         let record = self.volume(name)?;
@@ -169,10 +169,10 @@ impl Desk {
         }
     }
 
-    pub(super) fn set_class(&self, name: &str, class: String) -> Result<Told> {
+    pub(super) fn set_class(&self, name: &str, class: String) -> Result<ControlAnswer> {
         let id = self.volume(name)?.id;
         self.allowed().class(&class)?;
-        let told = match class.as_str() {
+        let done_line = match class.as_str() {
             NO_CLASS => format!("volume {name} is of no class"),
             class => format!("volume {name} is of class {class}"),
         };
@@ -180,13 +180,13 @@ impl Desk {
             let before = record_of(keeper, id)?;
             set(keeper, VolumeRecord { class, ..before })
         })??;
-        done(told)
+        done(done_line)
     }
 }
 
-impl Desk {
+impl ControlServer {
     /// Makes a volume larger. Its worker knows first, and guests last: nobody writes where the map has nothing yet.
-    pub(super) fn resize(&self, name: &str, size: Bytes) -> Result<Told> {
+    pub(super) fn resize(&self, name: &str, size: Bytes) -> Result<ControlAnswer> {
         can_be(size)?;
         let family = self.volume(name)?.family();
         let _claim = self.changing.claim(family, name)?;
@@ -227,12 +227,14 @@ impl Desk {
         }
         let of = |why: String| format!("volume {name:?}: {why}");
         if self.server.is_some() {
-            let (zeroed, told) = channel();
+            let (zeroed, answered) = channel();
             let (from, to) = (now, size);
             let grow = Question::Grow { from, to, zeroed };
             self.ask_worker(id, grow).map_err(of)?;
-            let told = told.recv().map_err(|_| of("its worker has ended".into()))?;
-            told.map_err(|why| {
+            let result = answered
+                .recv()
+                .map_err(|_| of("its worker has ended".into()))?;
+            result.map_err(|why| {
                 of(format!(
                     "what is new of its last extent cannot be zeroed: {why}"
                 ))
@@ -266,7 +268,7 @@ impl Desk {
     }
 
     /// Gives a volume another name. Connections stay; whoever connects from now on has to know the new one.
-    pub(super) fn rename(&self, name: &str, to: String) -> Result<Told> {
+    pub(super) fn rename(&self, name: &str, to: String) -> Result<ControlAnswer> {
         let family = self.volume(name)?.family();
         let _claim = self.changing.claim(family, name)?;
         let record = self.volume(name)?;
@@ -286,17 +288,17 @@ impl Desk {
             let name = wanted;
             set(keeper, VolumeRecord { name, ..before })
         })??;
-        let mut told = format!("volume {name} is called {to} now");
+        let mut done_line = format!("volume {name} is called {to} now");
         if let Some(server) = &self.server {
             let server = server.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(why) = server.renamed(name, &to) {
-                told += &format!("; guests by vhost-user cannot connect to it: {}", text(why));
+                done_line += &format!("; guests by vhost-user cannot connect to it: {}", text(why));
             }
             drop(server);
             // For the log only.
             let _ = self.ask_worker(id, Question::Rename(to));
         }
-        done(told)
+        done(done_line)
     }
 }
 
@@ -492,13 +494,15 @@ mod tests {
     fn the_worker_itself_refuses_to_cut_a_guest_off() {
         let dir = tempfile::tempdir().unwrap();
         let (serving, listen) = one_volume(dir.path());
-        let desk = serving.desk();
-        let id = desk.volume("data").unwrap().id;
+        let control_server = serving.control_server();
+        let id = control_server.volume("data").unwrap().id;
         let connect = || Client::connect(&listen.uri("data").parse().unwrap());
 
         let mut guest = connect().unwrap();
         guest.write(0, &[3; 512]).unwrap();
-        let refused = desk.detach("data", id, OfGuests::None).unwrap_err();
+        let refused = control_server
+            .detach("data", id, OfGuests::None)
+            .unwrap_err();
         assert!(
             refused.contains("1 connection of a guest is open"),
             "{refused}"
@@ -507,7 +511,7 @@ mod tests {
         let mut other = connect().unwrap();
         assert_eq!(other.read(0, 512).unwrap(), [3; 512]);
         guest.write(512, &[4; 512]).unwrap();
-        assert_eq!(desk.detach("data", id, OfGuests::All), Ok(2));
+        assert_eq!(control_server.detach("data", id, OfGuests::All), Ok(2));
         assert!(connect().is_err() && guest.read(0, 512).is_err());
         serving.stop();
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Desk, Result, Told};
+use super::{ControlAnswer, ControlServer, Result};
 use crate::reuse::ReuseCounts;
 
 /// How the pages of a volume are used again.
@@ -14,12 +14,12 @@ pub struct ReuseSample {
     pub counts: Option<ReuseCounts>,
 }
 
-impl Desk {
-    pub(super) fn reuse(&self, name: &str) -> Result<Told> {
+impl ControlServer {
+    pub(super) fn reuse(&self, name: &str) -> Result<ControlAnswer> {
         let record = self.volume(name)?;
         let counts = self.ask_stages(record.id, |v| Ok(v.stages.measure.reuse()));
         let counts = counts.ok().flatten();
-        Ok(Told::Reuse(ReuseSample {
+        Ok(ControlAnswer::Reuse(ReuseSample {
             volume: record.name,
             counts,
         }))
