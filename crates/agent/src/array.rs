@@ -11,8 +11,8 @@ use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
-    Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
-    VolumeSnapshot, WantedExtents,
+    AgentAction, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd,
+    Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
     ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed, Throttle,
@@ -101,19 +101,19 @@ impl Host for ServedArray {
         answer.map(|_| ())
     }
 
-    fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
-        let question = match deed {
-            Deed::StartMove(order) => ControlRequest::Move {
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
+        let question = match action {
+            AgentAction::StartMove(order) => ControlRequest::Move {
                 volume: order.volume.clone(),
                 to: order.tier.clone(),
                 device: Some(order.device.clone()),
                 bandwidth: BytesPerSec(order.rate_bytes_per_s),
                 extents: order.extents.clone(),
             },
-            Deed::CancelMove { volume } => ControlRequest::CancelMove {
+            AgentAction::CancelMove { volume } => ControlRequest::CancelMove {
                 volume: volume.clone(),
             },
-            Deed::Inject {
+            AgentAction::Inject {
                 volume,
                 delay_ns,
                 lasting_ns,
@@ -123,14 +123,16 @@ impl Host for ServedArray {
                 write: Nanos(*delay_ns),
                 lasting: Nanos(*lasting_ns),
             }),
-            Deed::Throttle { volume, to } => ControlRequest::from(throttle::Word::Throttle {
-                volume: volume.clone(),
-                to: to.map(|to| Throttled {
-                    iops: to.iops.map(|n| Iops(n as f64)),
-                    bandwidth: to.bandwidth_bytes_per_s.map(BytesPerSec),
-                    lasting: Nanos(to.lasting_ns),
-                }),
-            }),
+            AgentAction::Throttle { volume, to } => {
+                ControlRequest::from(throttle::Word::Throttle {
+                    volume: volume.clone(),
+                    to: to.map(|to| Throttled {
+                        iops: to.iops.map(|n| Iops(n as f64)),
+                        bandwidth: to.bandwidth_bytes_per_s.map(BytesPerSec),
+                        lasting: Nanos(to.lasting_ns),
+                    }),
+                })
+            }
         };
         self.ask(&question).map(|_| ())
     }

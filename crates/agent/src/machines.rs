@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use manager::agent::{Deed, Snapshot, VolumeSnapshot, WantedExtents};
+use manager::agent::{AgentAction, Snapshot, VolumeSnapshot, WantedExtents};
 use manager::wire::{ArrayPolicy, Bound, MoveOrder, Throttle};
 use model::ClassObjective;
 use units::Nanos;
@@ -413,15 +413,17 @@ impl<H: Hypervisor> Host for Machines<H> {
         Ok(())
     }
 
-    fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
-        match deed {
-            Deed::StartMove(order) => self.start_move(order),
-            Deed::CancelMove { volume } => match &mut self.moves {
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
+        match action {
+            AgentAction::StartMove(order) => self.start_move(order),
+            AgentAction::CancelMove { volume } => match &mut self.moves {
                 Some(moves) => moves.cancel(volume),
                 None => Ok(()),
             },
-            Deed::Throttle { volume, to } => self.throttle(volume, *to),
-            Deed::Inject { .. } => Err("nothing is delayed on a host of virtual machines".into()),
+            AgentAction::Throttle { volume, to } => self.throttle(volume, *to),
+            AgentAction::Inject { .. } => {
+                Err("nothing is delayed on a host of virtual machines".into())
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use nbd::{BlockSizes, Dirty, Export, ExportFlags, Exports};
+use nbd::{BlockSizes, DirtyRanges, Export, ExportFlags, Exports};
 use units::VolumeId;
 
 /// Largest request. Bounds the buffer of one request.
@@ -184,11 +184,14 @@ impl Exports for Registry {
         past.into_iter().map(|s| s.name).collect()
     }
 
-    fn changed_since(&self, export: &str, since: &str) -> Option<Arc<Dirty>> {
+    fn changed_since(&self, export: &str, since: &str) -> Option<Arc<DirtyRanges>> {
         let past = self.past_of(export);
         let since = past.iter().position(|s| s.name == since)?;
         let later = past.get(since + 1..).filter(|later| !later.is_empty())?;
         let changed = later.iter().flat_map(|s| s.changed.iter().copied());
-        Some(Arc::new(Dirty::new(past[since].extent, changed.collect())))
+        Some(Arc::new(DirtyRanges::new(
+            past[since].extent,
+            changed.collect(),
+        )))
     }
 }

@@ -38,7 +38,7 @@
 
 mod check;
 mod client;
-mod dirty;
+mod dirty_ranges;
 mod error;
 mod export;
 pub mod fuzzing;
@@ -55,7 +55,7 @@ mod wire;
 
 pub use check::{Refusal, check};
 pub use client::{ClientHandshake, ClientProgress, ClientWishes};
-pub use dirty::Dirty;
+pub use dirty_ranges::DirtyRanges;
 pub use error::WireError;
 pub use export::{
     ALLOCATION_CONTEXT, BlockSizes, DIRTY_MAX, DirtyContexts, Export, ExportFlags, Exports, Session,

@@ -8,7 +8,7 @@ use crate::curve::Curve;
 use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
-use crate::ladder::{Deed, Rung, Situation, hold, rungs, taken, unneeded};
+use crate::ladder::{Rung, RungAction, Situation, hold, rungs, taken, unneeded};
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
 use crate::responder::Responder;
@@ -237,8 +237,8 @@ impl Responder {
         present: &[Stream],
         zones: (&[Zone], &[Zone]),
     ) {
-        let Some(Deed::Appliance { cache, .. }) =
-            taken(&decision.rungs).and_then(|r| r.deed.clone())
+        let Some(RungAction::Appliance { cache, .. }) =
+            taken(&decision.rungs).and_then(|r| r.action.clone())
         else {
             return;
         };
@@ -264,8 +264,8 @@ impl Responder {
 
 /// Whose appliance was chosen, if one was.
 fn for_whom(rungs: &[Rung]) -> Option<WorkloadId> {
-    match taken(rungs)?.deed {
-        Some(Deed::Appliance { workload, .. }) => Some(workload),
+    match taken(rungs)?.action {
+        Some(RungAction::Appliance { workload, .. }) => Some(workload),
         _ => None,
     }
 }

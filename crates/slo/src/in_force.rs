@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::ladder::{Deed, Held, MEMORY_EFFECT, OPS_EFFECT, RungKind};
+use crate::ladder::{Held, MEMORY_EFFECT, OPS_EFFECT, RungAction, RungKind};
 use crate::load::{Backend, Change, Stream, predict};
 use crate::responder::Responder;
 use crate::sample::WorkloadId;
@@ -101,10 +101,10 @@ enum Without {
 }
 
 impl Responder {
-    /// A deed is carried out from now on; it is not looked at again before `until`.
-    pub(crate) fn put_in_force(&mut self, now: Nanos, until: Nanos, deed: &Deed) {
-        let (workload, answer, effect) = match deed {
-            Deed::Throttle {
+    /// An action is carried out from now on; it is not looked at again before `until`.
+    pub(crate) fn put_in_force(&mut self, now: Nanos, until: Nanos, action: &RungAction) {
+        let (workload, answer, effect) = match action {
+            RungAction::Throttle {
                 workload,
                 rate_per_s,
             } => {
@@ -114,11 +114,11 @@ impl Responder {
                 };
                 (*workload, answer, Nanos::ZERO)
             }
-            Deed::GiveMemory { workload, size } => {
+            RungAction::GiveMemory { workload, size } => {
                 (*workload, Answer::Memory { size: *size }, MEMORY_EFFECT)
             }
-            Deed::GiveOps { workload } => (*workload, Answer::Ops, OPS_EFFECT),
-            Deed::Appliance { .. } | Deed::Move { .. } => return,
+            RungAction::GiveOps { workload } => (*workload, Answer::Ops, OPS_EFFECT),
+            RungAction::Appliance { .. } | RungAction::Move { .. } => return,
         };
         let new = InForce {
             workload,
@@ -308,7 +308,7 @@ impl Responder {
         }
         let (kind, workload) = (eased.kind(), eased.workload);
         orders.push(Order::Carry {
-            deed: Deed::Throttle {
+            action: RungAction::Throttle {
                 workload,
                 rate_per_s: rate,
             },
@@ -322,10 +322,10 @@ impl Responder {
         orders.push(match ended.answer {
             Answer::Throttle { .. } => Order::Unthrottle { workload },
             Answer::Memory { size } => Order::TakeBack {
-                deed: Deed::GiveMemory { workload, size },
+                action: RungAction::GiveMemory { workload, size },
             },
             Answer::Ops => Order::TakeBack {
-                deed: Deed::GiveOps { workload },
+                action: RungAction::GiveOps { workload },
             },
         });
         self.note_end(now, ended.kind(), workload);

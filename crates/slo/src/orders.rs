@@ -4,7 +4,7 @@ use units::Nanos;
 
 use crate::decision::{Cause, Decision};
 use crate::host::APPLIANCE_CPUS;
-use crate::ladder::{Deed, taken};
+use crate::ladder::{RungAction, taken};
 use crate::moved::Moved;
 use crate::placed::{Appliance, ApplianceState, CreatedFor};
 use crate::removal::RemovalWatch;
@@ -75,14 +75,14 @@ impl Responder {
             // And a peak that needs no answer does not keep its workload from getting one.
             (None, Cause::Forecast { .. }) => {}
         }
-        match rung.and_then(|r| r.deed.clone()) {
+        match rung.and_then(|r| r.action.clone()) {
             None => {}
-            Some(deed @ Deed::Appliance { .. }) => {
+            Some(action @ RungAction::Appliance { .. }) => {
                 let effect_after = rung.map_or(Nanos::ZERO, |r| r.price.effect_after);
-                self.create(now, &decision, &deed, effect_after, orders);
+                self.create(now, &decision, &action, effect_after, orders);
             }
-            Some(deed) => {
-                if let Deed::Move { workload, .. } = deed {
+            Some(action) => {
+                if let RungAction::Move { workload, .. } = action {
                     let stream = &decision.streams[workload.index()];
                     let promised = stream.objective.rate_min_per_s.unwrap_or(0.0);
                     let rate = (stream.reads_per_s + stream.writes_per_s).max(promised);
@@ -92,8 +92,8 @@ impl Responder {
                     Cause::Violation { .. } => now,
                     Cause::Forecast { at, .. } => at,
                 };
-                self.put_in_force(now, until, &deed);
-                orders.push(Order::Carry { deed });
+                self.put_in_force(now, until, &action);
+                orders.push(Order::Carry { action });
             }
         }
         if self.decisions.len() == DECISIONS_MAX {
@@ -106,16 +106,16 @@ impl Responder {
         &mut self,
         now: Nanos,
         decision: &Decision,
-        deed: &Deed,
+        action: &RungAction,
         effect_after: Nanos,
         orders: &mut Vec<Order>,
     ) {
-        let Deed::Appliance {
+        let RungAction::Appliance {
             workload,
             host,
             cache,
             hits,
-        } = *deed
+        } = *action
         else {
             return;
         };

@@ -54,7 +54,7 @@ pub struct Price {
 /// What a rung would have done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "deed", rename_all = "kebab-case")]
-pub enum Deed {
+pub enum RungAction {
     /// Hold `workload` to a rate.
     Throttle {
         /// Who.
@@ -111,7 +111,8 @@ pub struct Rung {
     /// Which.
     pub kind: RungKind,
     /// What it would do; `None` where there is nothing it could.
-    pub deed: Option<Deed>,
+    #[serde(rename = "deed")]
+    pub action: Option<RungAction>,
     /// What that takes.
     pub price: Price,
     /// What would be.

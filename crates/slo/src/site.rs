@@ -5,7 +5,7 @@ use units::{Bytes, Nanos};
 
 use crate::curve::Curve;
 use crate::host::Host;
-use crate::ladder::{Deed, Elsewhere, SpareOps};
+use crate::ladder::{Elsewhere, RungAction, SpareOps};
 use crate::load::Backend;
 use crate::measured::Habit;
 use crate::reroute::Attachment;
@@ -117,7 +117,8 @@ pub enum Order {
     /// Anything else on the ladder.
     Carry {
         /// What.
-        deed: Deed,
+        #[serde(rename = "deed")]
+        action: RungAction,
     },
     /// The end of a throttle.
     Unthrottle {
@@ -127,7 +128,8 @@ pub enum Order {
     /// Memory or flash that was given goes back to where it was.
     TakeBack {
         /// What was given.
-        deed: Deed,
+        #[serde(rename = "deed")]
+        action: RungAction,
     },
 }
 

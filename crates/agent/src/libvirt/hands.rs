@@ -213,7 +213,7 @@ impl Hands for LibvirtHands<'_> {
             return Ok(());
         }
         if self.state(intent)?.as_deref() != Some("paused (user)") {
-            return Ok(()); // it runs, is off, or rests for another reason
+            return Ok(()); // it runs, is off, or is paused for another reason
         }
         self.order(&["resume", &intent.uuid])
     }

@@ -29,7 +29,7 @@ pub(crate) trait Hands {
     /// Why it goes on.
     fn pause(&mut self, intent: &Intent) -> Result<Rest, String>;
 
-    /// Has a guest that is paused go on; nothing is done if it is not, or rests for another reason. Whether it does is not looked at before if it was paused
+    /// Has a guest that is paused go on; nothing is done if it is not, or is paused for another reason. Whether it does is not looked at before if it was paused
     /// by us a moment ago (`just_now`): a guest waits for that.
     ///
     /// # Errors

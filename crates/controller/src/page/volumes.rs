@@ -165,7 +165,7 @@ fn state(v: &VolumeView) -> Markup {
         @if let Some(tier) = &v.pinned { span class="mark" { "pinned to " (tier) } " " }
         @if let Some(t) = &v.throttle { span class="mark" { "limited" @if !t.in_force { ", not yet" } @if t.left_ns > 0 { " for " (duration(t.left_ns)) } } " " }
         @if v.load.is_none() { span class="mark" { "unknown" } " " }
-        @if let Some(left) = v.cooldown_left_ns { span class="faint" { "rests for " (duration(left)) " " } }
+        @if let Some(left) = v.cooldown_left_ns { span class="faint" { "in cooldown for " (duration(left)) " " } }
         @if errors > 0 { span class="bad" { (count(errors)) " errors" } }
         @if !special && v.cooldown_left_ns.is_none() && errors == 0 { span class="faint" { (NONE) } }
     }

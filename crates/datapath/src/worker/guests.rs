@@ -559,7 +559,7 @@ impl Worker {
         volume: u32,
         header: &RequestHeader,
         context: Option<u32>,
-        dirty_all: &[(u32, Arc<nbd::Dirty>)],
+        dirty_all: &[(u32, Arc<nbd::DirtyRanges>)],
         one: bool,
     ) {
         let most = if one { 1 } else { STATUS_MAX };

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nbd::{BlockSizes, Dirty, ErrorCode, Export, ExportFlags, Session};
+use nbd::{BlockSizes, DirtyRanges, ErrorCode, Export, ExportFlags, Session};
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, VolumeId};
 use volume::Location;
@@ -161,7 +161,7 @@ impl HandedSession {
             structured: self.structured,
             allocation_context: self.allocation,
             dirty: dirty
-                .map(|(id, unit, parts)| (*id, Arc::new(Dirty::new(*unit, parts.clone()))))
+                .map(|(id, unit, parts)| (*id, Arc::new(DirtyRanges::new(*unit, parts.clone()))))
                 .collect(),
         }
     }

@@ -1,7 +1,7 @@
-//! An agent without its edges: from snapshots of one array to reports, from orders to deeds.
+//! An agent without its edges: from snapshots of one array to reports, from orders to actions.
 //!
 //! ```text
-//!   array ──snapshot──▶ beat ──▶ deeds: start, give up, … ──▶ array
+//!   array ──snapshot──▶ beat ──▶ actions: start, give up, … ──▶ array
 //!                         │
 //!                         └─ a window has ended ──▶ report ──▶ controller ──▶ orders ─┐
 //!                         ▲                                                           │
@@ -44,7 +44,7 @@ const APART_NS: u64 = 500_000_000;
 
 /// Something to do at the array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deed {
+pub enum AgentAction {
     /// Begin a move; the result tells whether it began.
     StartMove(MoveOrder),
     /// Give the move of a volume up.
@@ -119,7 +119,7 @@ pub struct Agent {
     /// Counters of extents, by volume.
     heat: BTreeMap<String, extents::Watched>,
     trouble: Vec<String>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<AgentAction>,
     messages: VecDeque<Message>,
 }
 
@@ -148,14 +148,14 @@ impl Agent {
             detail: Detail::Volumes,
             heat: BTreeMap::new(),
             trouble: Vec::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             messages: VecDeque::new(),
         }
     }
 
     /// The next thing to do at the array. Its result goes to [`Agent::done`].
-    pub fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    pub fn poll_action(&mut self) -> Option<AgentAction> {
+        self.actions.pop_front()
     }
 
     /// The next thing to say to the controller.
@@ -349,22 +349,22 @@ impl Agent {
         self.messages.clear();
     }
 
-    /// A deed was done, or not.
-    pub fn done(&mut self, deed: &Deed, result: Result<(), String>) {
-        match (deed, result) {
+    /// An action was done, or not.
+    pub fn done(&mut self, action: &AgentAction, result: Result<(), String>) {
+        match (action, result) {
             (_, Ok(())) => {}
-            (Deed::StartMove(order), Err(why)) => {
+            (AgentAction::StartMove(order), Err(why)) => {
                 let ended = JobProgress::Failed {
                     why,
                     copied_bytes: 0,
                 };
                 self.jobs.insert(order.job, moves::Job::ended(ended));
             }
-            (Deed::CancelMove { volume }, Err(why)) => {
+            (AgentAction::CancelMove { volume }, Err(why)) => {
                 self.remark(format!("cannot give the move of {volume} up: {why}"));
             }
-            (Deed::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
-            (Deed::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),
+            (AgentAction::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
+            (AgentAction::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),
         }
     }
 

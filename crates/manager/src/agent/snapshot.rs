@@ -88,7 +88,7 @@ pub struct VolumeSnapshot {
     pub bound: Option<Bound>,
     /// The command that moves it by hand.
     pub command: Option<String>,
-    /// What it is limited to by a [`super::Deed::Throttle`], with the time that is left of it.
+    /// What it is limited to by a [`super::AgentAction::Throttle`], with the time that is left of it.
     pub throttle: Option<Throttle>,
     /// The move under way.
     pub moving: Option<MovingWindow>,

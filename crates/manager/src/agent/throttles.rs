@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Agent, Deed, Snapshot};
+use super::{Agent, AgentAction, Snapshot};
 use crate::limited::Limited;
 use crate::wire::ThrottleOrder;
 
@@ -111,7 +111,7 @@ impl Agent {
                     tried.insert(v.name.clone(), first);
                 }
             }
-            self.deeds.push_back(Deed::Throttle {
+            self.actions.push_back(AgentAction::Throttle {
                 volume: v.name.clone(),
                 to: ordered.and_then(|o| o.left(now_ns)),
             });

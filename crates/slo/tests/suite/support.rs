@@ -1,7 +1,7 @@
 //! A scripted array: a database that peaks beside a scan, ten seconds at a time.
 use slo::curve::Curve;
 use slo::host::Host;
-use slo::ladder::{Deed, RungKind};
+use slo::ladder::{RungAction, RungKind};
 use slo::load::{Backend, Cost, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::zones::Zone;
@@ -205,7 +205,7 @@ impl Script {
         let at = self.step;
         match order {
             Order::Carry {
-                deed: Deed::Throttle { rate_per_s, .. },
+                action: RungAction::Throttle { rate_per_s, .. },
             } => self.held = Some(*rate_per_s),
             Order::Unthrottle { .. } => self.held = None,
             _ => {}
@@ -229,17 +229,17 @@ impl Script {
                 format!("{at}: remove {}: {why}", workload.0)
             }
             Order::Carry {
-                deed:
-                    Deed::Throttle {
+                action:
+                    RungAction::Throttle {
                         workload,
                         rate_per_s,
                     },
             } => {
                 format!("{at}: throttle {} to {rate_per_s:.0}", workload.0)
             }
-            Order::Carry { deed } => format!("{at}: {deed:?}"),
+            Order::Carry { action } => format!("{at}: {action:?}"),
             Order::Unthrottle { workload } => format!("{at}: unthrottle {}", workload.0),
-            Order::TakeBack { deed } => format!("{at}: take back {deed:?}"),
+            Order::TakeBack { action } => format!("{at}: take back {action:?}"),
         });
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use manager::agent::{
-    Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
-    VolumeSnapshot, WantedExtents,
+    AgentAction, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd,
+    Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
 use model::{DeviceSpec, ExtentPlaces, ExtentRanges, preset};
@@ -322,9 +322,9 @@ impl FakeArray {
         }
     }
 
-    pub fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
-        match deed {
-            Deed::StartMove(order) => {
+    pub fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
+        match action {
+            AgentAction::StartMove(order) => {
                 let to = self
                     .devices
                     .iter()
@@ -369,7 +369,7 @@ impl FakeArray {
                 });
                 Ok(())
             }
-            Deed::CancelMove { volume } => {
+            AgentAction::CancelMove { volume } => {
                 let v = self
                     .volumes
                     .iter_mut()
@@ -381,7 +381,7 @@ impl FakeArray {
                 }
                 Ok(())
             }
-            Deed::Inject {
+            AgentAction::Inject {
                 volume,
                 delay_ns,
                 lasting_ns,
@@ -395,7 +395,7 @@ impl FakeArray {
                 v.inject = Some((*delay_ns, now + lasting_ns));
                 Ok(())
             }
-            Deed::Throttle { .. } => unreachable!("the world does it"),
+            AgentAction::Throttle { .. } => unreachable!("the world does it"),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use algo::Rng;
-use manager::agent::{Agent, Deed, Message};
+use manager::agent::{Agent, AgentAction, Message};
 use manager::managed::Managed;
 use manager::recording::Entry;
 use manager::service::{MessageRefusal, Now, Service};
@@ -348,8 +348,8 @@ impl World {
         }
         agent.beat(now_ns, snapshot);
         let mut messages = vec![];
-        while let Some(deed) = agent.poll_deed() {
-            if let Deed::StartMove(order) = &deed {
+        while let Some(action) = agent.poll_action() {
+            if let AgentAction::StartMove(order) = &action {
                 // Alive: ordered by an answer whose lease has not run out.
                 let lease = host.leases.get(&order.job).copied().unwrap_or(0);
                 assert!(
@@ -367,20 +367,20 @@ impl World {
                 self.sums.moves_begun += 1;
             }
             let refused = self.now_ns < TROUBLE_NS && self.rng.below(5) == 0;
-            let result = match &deed {
-                Deed::Throttle { .. } if refused => Err("not now".into()),
-                Deed::Throttle { volume, to } => {
+            let result = match &action {
+                AgentAction::Throttle { .. } if refused => Err("not now".into()),
+                AgentAction::Throttle { volume, to } => {
                     host.throttles.order(now_ns, volume, *to);
                     self.sums.throttles += u64::from(to.is_some());
                     Ok(())
                 }
-                deed => host.site.carry_out(deed),
+                action => host.site.carry_out(action),
             };
             if host.site.has_killed() {
                 self.kill_agent(h);
                 return;
             }
-            agent.done(&deed, result);
+            agent.done(&action, result);
         }
         while let Some(message) = agent.poll_message() {
             messages.push(message);

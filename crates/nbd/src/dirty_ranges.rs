@@ -7,14 +7,14 @@ const DIRTY: u32 = 1;
 
 /// Parts of an export that may have changed since something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dirty {
+pub struct DirtyRanges {
     /// Bytes of a part.
     unit: u64,
     /// Numbers of those that may have, ascending.
     parts: Vec<u32>,
 }
 
-impl Dirty {
+impl DirtyRanges {
     /// Of parts of so many bytes. The numbers need no order.
     ///
     /// # Panics
@@ -70,14 +70,14 @@ impl Dirty {
 mod tests {
     use super::*;
 
-    fn runs_of(dirty: &Dirty, offset: u64, length: u64, most: usize) -> Vec<(u32, u32)> {
+    fn runs_of(dirty: &DirtyRanges, offset: u64, length: u64, most: usize) -> Vec<(u32, u32)> {
         let runs = dirty.runs(offset, length, most);
         runs.iter().map(|r| (r.length, r.flags)).collect()
     }
 
     #[test]
     fn runs_cover_what_was_asked_for_and_say_which_changed() {
-        let dirty = Dirty::new(10, vec![3, 1, 2, 7, 7]);
+        let dirty = DirtyRanges::new(10, vec![3, 1, 2, 7, 7]);
         assert_eq!(
             runs_of(&dirty, 0, 100, 9),
             [(10, 0), (30, 1), (30, 0), (10, 1), (20, 0)]
@@ -87,8 +87,8 @@ mod tests {
         assert_eq!(runs_of(&dirty, 35, 40, 9), [(5, 1), (30, 0), (5, 1)]);
         assert_eq!(runs_of(&dirty, 80, 7, 9), [(7, 0)]);
         assert_eq!(runs_of(&dirty, 9, 0, 9), []);
-        assert_eq!(runs_of(&Dirty::new(10, vec![]), 5, 7, 1), [(7, 0)]);
-        let last = Dirty::new(10, vec![u32::MAX]);
+        assert_eq!(runs_of(&DirtyRanges::new(10, vec![]), 5, 7, 1), [(7, 0)]);
+        let last = DirtyRanges::new(10, vec![u32::MAX]);
         let at = u64::from(u32::MAX) * 10;
         assert_eq!(runs_of(&last, at - 5, 15, 9), [(5, 0), (10, 1)]);
         for offset in 0..90 {

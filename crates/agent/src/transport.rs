@@ -13,7 +13,7 @@ use manager::wire::{Orders, Welcome, WireRefusal};
 const RETRY: Duration = Duration::from_millis(500);
 
 /// What came back.
-pub(crate) enum Letter {
+pub(crate) enum Reply {
     /// To a registration.
     Welcome(Welcome),
     /// To a report.
@@ -25,23 +25,23 @@ pub(crate) enum Letter {
 }
 
 /// One end of the thread.
-pub(crate) struct Courier {
+pub(crate) struct ControllerTransport {
     out: Sender<Message>,
-    back: Receiver<Letter>,
+    back: Receiver<Reply>,
 }
 
-impl Courier {
+impl ControllerTransport {
     pub(crate) fn start(
         host: String,
         mut controller: Client,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (out, messages) = channel();
-        let (letters, back) = channel();
+        let (replies, back) = channel();
         let thread = std::thread::Builder::new()
-            .name("terrace-courier".into())
+            .name("terrace-sender".into())
             .spawn(move || {
                 for message in messages {
-                    if letters
+                    if replies
                         .send(carry(&mut controller, &host, &message))
                         .is_err()
                     {
@@ -56,10 +56,10 @@ impl Courier {
         self.out.send(message)
     }
 
-    /// The next letter, if one comes in time.
-    pub(crate) fn receive(&self, time: Duration) -> Option<Letter> {
+    /// The next reply, if one comes in time.
+    pub(crate) fn receive(&self, time: Duration) -> Option<Reply> {
         match self.back.recv_timeout(time) {
-            Ok(letter) => Some(letter),
+            Ok(reply) => Some(reply),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(time);
@@ -69,24 +69,24 @@ impl Courier {
     }
 }
 
-fn carry(controller: &mut Client, host: &str, message: &Message) -> Letter {
+fn carry(controller: &mut Client, host: &str, message: &Message) -> Reply {
     let answer = match message {
-        Message::Register(register) => controller.register(host, register).map(Letter::Welcome),
+        Message::Register(register) => controller.register(host, register).map(Reply::Welcome),
         Message::Report(report) => {
             let orders = controller.report(host, report);
-            orders.map(|o| Letter::Orders(Box::new(o)))
+            orders.map(|o| Reply::Orders(Box::new(o)))
         }
         Message::JobsEnded(jobs) => {
             let orders = controller.jobs_ended(host, jobs);
-            orders.map(|o| Letter::Orders(Box::new(o)))
+            orders.map(|o| Reply::Orders(Box::new(o)))
         }
     };
     match answer {
-        Ok(letter) => letter,
-        Err(ClientError::Wire(refusal)) => Letter::Refused(refusal),
+        Ok(reply) => reply,
+        Err(ClientError::Wire(refusal)) => Reply::Refused(refusal),
         Err(error) => {
             std::thread::sleep(RETRY);
-            Letter::Lost(datapath::explain(&error))
+            Reply::Lost(datapath::explain(&error))
         }
     }
 }
