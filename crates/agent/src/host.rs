@@ -17,7 +17,7 @@ pub trait Host: Send {
     fn snapshot(&mut self) -> Result<Snapshot, String>;
 
     /// What an operator should know that was not told yet.
-    fn remarks(&mut self) -> Vec<String> {
+    fn warnings(&mut self) -> Vec<String> {
         vec![]
     }
 

@@ -2,7 +2,7 @@
 //! does is decided in [`manager::agent`].
 //!
 //! ```text
-//!   array ◀──control socket── looker ──messages──▶ transport ──HTTP──▶ controller
+//!   array ◀──control socket── poller ──messages──▶ transport ──HTTP──▶ controller
 //!                               ▲                      │
 //!                               └───────replies────────┘
 //! ```
@@ -141,7 +141,7 @@ impl RunningAgent {
         let trouble: Trouble = Arc::new(Mutex::new(Some("not registered yet".into())));
         let (transport, thread) = ControllerTransport::start(host, controller)?;
         let (ended, said) = (stop.clone(), trouble.clone());
-        let looker = std::thread::Builder::new()
+        let poller = std::thread::Builder::new()
             .name("terrace-agent".into())
             .spawn(move || {
                 let mut of = of.host();
@@ -151,7 +151,7 @@ impl RunningAgent {
         Ok(Self {
             stop,
             trouble,
-            threads: vec![looker, thread],
+            threads: vec![poller, thread],
         })
     }
 
@@ -211,12 +211,15 @@ fn look(
             Ok(snapshot) => {
                 life = snapshot.devices.iter().map(|d| d.since_ns).collect();
                 agent.beat(at_ns, snapshot);
-                array.remarks().into_iter().for_each(|r| agent.remark(r));
+                array
+                    .warnings()
+                    .into_iter()
+                    .for_each(|r| agent.add_warning(r));
             }
             Err(why) => {
                 let why = format!("{} does not answer: {why}", array.called());
                 say(trouble, Some(why.clone()));
-                agent.remark(why);
+                agent.add_warning(why);
                 std::thread::park_timeout(PAUSE);
                 continue;
             }
@@ -229,7 +232,7 @@ fn look(
         let (objectives, until_ns) = agent.objectives();
         held.promise(array, objectives, at_ns, until_ns, &life);
         if let Some(why) = agent.policy().and_then(|p| held.say(array, p, life)) {
-            agent.remark(why);
+            agent.add_warning(why);
         }
         // One message at a time; the agent replaces what could not be sent by what is newer.
         if sent_ns.is_none()

@@ -30,7 +30,7 @@ use tracing::warn;
 use crate::control_server::{ControlAnswer, ControlRequest, ControlServer, Hold, boundable};
 use crate::server::{ListenError, clear_stale};
 use crate::takeover::wire::{Tag, say};
-use crate::takeover::{DoorKeeper, Listening};
+use crate::takeover::{Listener, Listening};
 
 /// The socket in an array's directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
@@ -105,7 +105,7 @@ impl ControlSocket {
                 Arc::new(private(path).map_err(|e| system(e.into()))?)
             }
         };
-        let listener = server.doors.keep(Listening { name, socket });
+        let listener = server.listeners.keep(Listening { name, socket });
         let listener = listener.map_err(system)?;
         drop(server);
         let ended = Arc::new(AtomicBool::new(false));
@@ -154,7 +154,7 @@ fn private(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn accept(listener: &DoorKeeper, control_server: &Weak<ControlServer>, over: &AtomicBool) {
+fn accept(listener: &Listener, control_server: &Weak<ControlServer>, over: &AtomicBool) {
     let (open, holds) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     loop {
         listener.wait();

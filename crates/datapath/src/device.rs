@@ -14,7 +14,7 @@ use model::{DirectIo, Op};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
-use crate::hand::Hand;
+use crate::helper_thread::HelperThread;
 use crate::stages::DeviceStages;
 use crate::{client, clock};
 use direct::Settled;
@@ -140,9 +140,9 @@ pub struct Device {
     /// What was last written as its superblock: a remote device must have it whenever it is connected to.
     superblock: Mutex<Option<Superblock>>,
     /// Takes space for slots.
-    holder: Hand,
-    /// Zeroes slots. Another hand than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
-    zeroer: Hand,
+    holder: HelperThread,
+    /// Zeroes slots. Another thread than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
+    zeroer: HelperThread,
     /// Zeroing that was not over in time, its end not yet heard of.
     late: Mutex<Option<Late>>,
 }
@@ -429,8 +429,8 @@ impl Device {
             errors: Mutex::default(),
             failures: AtomicU64::new(0),
             superblock: Mutex::default(),
-            holder: Hand::default(),
-            zeroer: Hand::default(),
+            holder: HelperThread::default(),
+            zeroer: HelperThread::default(),
             late: Mutex::default(),
         }
     }

@@ -14,7 +14,7 @@ use units::Bytes;
 
 use crate::control::{self, CONTROL_SOCKET};
 use crate::control_server::{ControlAnswer, ControlRequest, ControlServer, NewDevice};
-use crate::hand::at_once;
+use crate::helper_thread::at_once;
 use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.

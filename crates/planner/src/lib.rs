@@ -39,7 +39,7 @@ pub use ledger::{Demand, Ledger};
 pub use lint::{LintError, lint};
 pub use objective::Objective;
 pub use place::{
-    DeviceOption, GuessedLoad, GuessedOf, KnownLoad, Newcomer, PlaceAdvice, PlaceCost,
+    DeviceOption, GuessedLoad, GuessedOf, KnownLoad, PlaceAdvice, PlaceCost, PlaceRequest,
     PlaceVerdict, TierAdvice, guess_load, place,
 };
 pub use registry::{BuildError, DEFAULT_STRATEGY, Entry, REGISTRY, UnknownStrategy, build, find};

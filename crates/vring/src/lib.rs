@@ -6,7 +6,7 @@
 //!          │  buffers     ◀─────────────────────────▶ │  Chain::read, Chain::write
 //!          │              ◀── used ring ───────────── │  Queue::push, Queue::publish
 //!      who runs it                                    │
-//!          │  ledger      ◀── what is in flight ───── │  Account, read again by the next process
+//!          │  inflight    ◀── what is in flight ───── │  Account, read again by the next process
 //! ```
 //!
 //! Memory comes mapped; who maps it, and who waits for kicks and sends interrupts, is the driver's affair. Nothing that a guest wrote
@@ -21,13 +21,13 @@ pub mod blk;
 mod chain;
 mod error;
 pub mod fuzzing;
-mod ledger;
+mod inflight;
 mod memory;
 mod queue;
 
 pub use chain::Chain;
 pub use error::RingError;
-pub use ledger::{Account, Ledger};
+pub use inflight::{Account, InflightBuffer};
 pub use memory::{Memory, Region, Span};
 pub use queue::{Interrupt, Queue, QueueSetup};
 

@@ -3,7 +3,7 @@
 //! ```text
 //!                 pop                                        push              publish
 //!  available ring ───▶ Chain ──▶ whoever carries it out ──▶ used ring ─ idx ──────────▶ guest, interrupted if it wants to be
-//!        ▲                │ marked in the ledger                          │ unmarked in the ledger
+//!        ▲                │ marked in flight                              │ unmarked
 //!        └── arm ─────────┴───────────────────────────────────────────────┘
 //!            (kicks, please, from here on)
 //! ```
@@ -21,7 +21,7 @@ use std::sync::atomic::{Ordering, fence};
 use vm_memory::Bytes;
 
 use crate::chain::{Chain, DESCRIPTOR_BYTES};
-use crate::ledger::Account;
+use crate::inflight::Account;
 use crate::memory::{Memory, Span};
 use crate::{QUEUE_SIZE_MAX, RingError};
 
@@ -53,7 +53,7 @@ pub struct QueueSetup {
     pub available: u64,
     /// Likewise, the ring of what was used.
     pub used: u64,
-    /// The next request that is taken, where no ledger knows better.
+    /// The next request that is taken, where no inflight buffer knows better.
     pub base: u16,
     /// Whether event indices were agreed on.
     pub event_index: bool,
@@ -127,7 +127,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue as its guest has it. What the ledger's account says is in flight is taken again.
+    /// A queue as its guest has it. What the inflight buffer's account says is in flight is taken again.
     ///
     /// # Errors
     /// When it is outside the memory, or the account is of another queue.

@@ -32,11 +32,11 @@ use units::{TierId, VolumeId};
 use super::limits::VolumeLimits;
 use super::{ControlServer, Result, home_of};
 use crate::engine::Fault;
-use crate::hand::at_once;
+use crate::helper_thread::at_once;
 use crate::keeper::handed::openings_of;
 use crate::takeover::state::{LimitsOf, TierOf, VolumeOf, Wishes};
 use crate::takeover::wire::{FORMAT, Tag, WISHES_MAX, hear};
-use crate::takeover::{Alone, Doors, Handover};
+use crate::takeover::{Alone, Handover, Listeners};
 use crate::worker::{HandedWork, Inbox, Message, Stillness};
 use give::{GIVE, Given, Parts, give};
 
@@ -75,14 +75,14 @@ pub(crate) struct Prepared<'a> {
     _alone: Alone<'a>,
     control_server: &'a ControlServer,
     workers: Vec<Inbox>,
-    doors: Arc<Doors>,
+    listeners: Arc<Listeners>,
 }
 
 /// Guests' requests wait where they are.
 struct Stopped<'a> {
     control_server: &'a ControlServer,
     workers: &'a [Inbox],
-    doors: &'a Doors,
+    listeners: &'a Listeners,
     /// Volumes that were asked to come to rest.
     resting: Vec<VolumeId>,
     since: Instant,
@@ -102,7 +102,7 @@ impl ControlServer {
         }
         let server = self.server.as_ref().ok_or("it is not served")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-        let (workers, doors) = (server.workers.clone(), server.doors.clone());
+        let (workers, listeners) = (server.workers.clone(), server.listeners.clone());
         drop(server);
         self.may_be_handed()?;
         let alone = self
@@ -116,7 +116,7 @@ impl ControlServer {
             _alone: alone,
             control_server: self,
             workers,
-            doors,
+            listeners,
         };
         let until = Instant::now() + MOVES;
         while let Some(volume) = prepared.stillness()?.moving {
@@ -227,7 +227,12 @@ impl Prepared<'_> {
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let served = server.shared.registry.all();
         let there = Wishes {
-            doors: self.doors.listening().into_iter().map(|l| l.name).collect(),
+            listeners: self
+                .listeners
+                .listening()
+                .into_iter()
+                .map(|l| l.name)
+                .collect(),
             vhost_user: server.vhost_user_dir().map(Path::to_path_buf),
             volumes: served.into_iter().map(|(export, _)| export.name).collect(),
         };
@@ -248,7 +253,7 @@ impl Prepared<'_> {
         let mut stopped = Stopped {
             control_server: self.control_server,
             workers: &self.workers,
-            doors: &self.doors,
+            listeners: &self.listeners,
             resting: vec![],
             since: Instant::now(),
         };
@@ -259,7 +264,7 @@ impl Prepared<'_> {
         let work = stopped.work()?;
         let (volumes, tiers) = self.control_server.limits_to_hand();
         let parts = Parts {
-            listening: self.doors.listening(),
+            listening: self.listeners.listening(),
             work,
             volumes,
             tiers,
@@ -351,7 +356,7 @@ impl Stopped<'_> {
 
     /// Waits until nothing is in flight; how many connections cannot be handed over.
     fn drain(&mut self) -> Result<usize> {
-        if !self.doors.shut() {
+        if !self.listeners.shut() {
             return Err("somebody is being let in who does not come in".into());
         }
         for worker in self.workers {
@@ -433,7 +438,7 @@ impl Drop for Stopped<'_> {
         for worker in self.workers {
             worker.send(Message::BeStill(false));
         }
-        self.doors.open();
+        self.listeners.open();
         self.control_server.gate.becomes(Handover::None);
         let ms = self.since.elapsed().as_millis() as u64;
         warn!(ms, "guests have waited, and are served as before");

@@ -14,7 +14,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::{Backing, Device, Medium};
 use crate::direct::Alignment;
-use crate::hand::{Outcome, Wanted};
+use crate::helper_thread::{Outcome, Wanted};
 use crate::io::{BUF_ALIGNMENT, Buf};
 
 /// What is asked and measured of a device before it is used takes this long at most; one that takes longer is used through the page cache.

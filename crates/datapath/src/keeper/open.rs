@@ -23,7 +23,7 @@ use volume::Location;
 use super::members::{has_superblock, is_unsettled, whose};
 use super::{Keeper, KeeperError, LostDevice, watch};
 use crate::device::{Device, DeviceError, SlotSpace};
-use crate::hand::at_once;
+use crate::helper_thread::at_once;
 use crate::text::explain;
 
 /// Places of volumes' extents.

@@ -42,7 +42,8 @@ pub struct State {
 #[serde(deny_unknown_fields)]
 pub struct Wishes {
     /// Sockets that guests connect to, by what they are for.
-    pub doors: Vec<String>,
+    #[serde(rename = "doors")]
+    pub listeners: Vec<String>,
     /// Where there is a socket for each volume's guests by vhost-user.
     pub vhost_user: Option<PathBuf>,
     /// The volumes; all that are whole, if none is named.
@@ -55,14 +56,14 @@ impl Wishes {
     /// # Errors
     /// What is not.
     pub fn are(mut self, mut there: Self) -> Result<(), String> {
-        there.doors.retain(|door| door != CONTROL);
-        self.doors.sort_unstable();
-        there.doors.sort_unstable();
-        if self.doors != there.doors {
+        there.listeners.retain(|listener| listener != CONTROL);
+        self.listeners.sort_unstable();
+        there.listeners.sort_unstable();
+        if self.listeners != there.listeners {
             return Err(format!(
                 "the server listens at {}, and the one that takes over is to listen at {}: that is changed by a restart",
-                there.doors.join(", "),
-                self.doors.join(", ")
+                there.listeners.join(", "),
+                self.listeners.join(", ")
             ));
         }
         if self.vhost_user != there.vhost_user {

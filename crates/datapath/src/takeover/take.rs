@@ -74,7 +74,11 @@ impl Wanted {
     fn wishes(&self) -> Wishes {
         let secured = self.tls.is_some();
         Wishes {
-            doors: self.listens.iter().map(|l| l.door(secured)).collect(),
+            listeners: self
+                .listens
+                .iter()
+                .map(|l| l.listener_name(secured))
+                .collect(),
             vhost_user: self.vhost_user.clone(),
             volumes: self.volumes.clone(),
         }

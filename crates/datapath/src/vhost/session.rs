@@ -25,7 +25,7 @@ use vhost::vhost_user::{
 use vring::blk::{self, feature};
 use vring::{Memory, QUEUES_MAX, QueueSetup};
 
-use super::memory::{Kept, event, guest_memory, known_ledger, new_ledger};
+use super::memory::{Kept, event, guest_memory, known_inflight, new_inflight};
 use super::sockets::Counted;
 use crate::text::explain;
 use crate::worker::{Durability, Inbox, Message, RingGuestSetup, RingOrder, RingSetup};
@@ -182,7 +182,7 @@ impl Session {
         let Some(memory) = self.memory.clone().filter(|_| ready) else {
             return Ok(());
         };
-        let kept = self.kept.as_ref().map(|k| (k.ledger.clone(), k.id));
+        let kept = self.kept.as_ref().map(|k| (k.inflight.clone(), k.id));
         let (event_index, indirect) = (self.has(feature::EVENT_INDEX), self.has(feature::INDIRECT));
         if self.cached.is_none() && self.durability.is_none() && self.has(feature::CONFIG_WCE) {
             let volume = &self.served.name;
@@ -211,7 +211,7 @@ impl Session {
                 event_index,
                 indirect,
             },
-            ledger: kept,
+            inflight: kept,
             kick,
             call: ring.call.clone(),
         };
@@ -412,22 +412,22 @@ impl VhostUserBackendReqHandlerMut for Session {
         };
         self.cached = Some(*cached != 0);
         if let Some(kept) = &self.kept {
-            kept.ledger.note_writes_through(*cached == 0);
+            kept.inflight.note_writes_through(*cached == 0);
         }
         self.tell_durability_again()
     }
 
     fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         let (inflight, file, kept) =
-            new_ledger(asked.num_queues, asked.queue_size).or_else(refused)?;
-        kept.ledger.note_writes_through(self.cached != Some(true));
+            new_inflight(asked.num_queues, asked.queue_size).or_else(refused)?;
+        kept.inflight.note_writes_through(self.cached != Some(true));
         self.kept = Some(kept);
         Ok((inflight, file))
     }
 
     fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
-        let kept = known_ledger(inflight, file).or_else(refused)?;
-        self.cached = Some(self.cached != Some(false) && !kept.ledger.writes_through());
+        let kept = known_inflight(inflight, file).or_else(refused)?;
+        self.cached = Some(self.cached != Some(false) && !kept.inflight.writes_through());
         self.kept = Some(kept);
         Ok(())
     }

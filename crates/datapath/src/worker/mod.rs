@@ -53,7 +53,7 @@ pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
     VolumeStatus,
 };
-pub use polling::{Lookers, Polling};
+pub use polling::{Pollers, Polling};
 use remote::Remote;
 use rings::Rings;
 pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
@@ -150,7 +150,7 @@ pub struct Shared {
     /// What guests leave of their objectives.
     pub slack: Arc<SlackBoard>,
     /// Who looks for something to do before it sleeps.
-    pub lookers: Arc<Lookers>,
+    pub pollers: Arc<Pollers>,
     /// Regular looks of each worker.
     pub beats: Arc<Beats>,
 }
@@ -211,7 +211,7 @@ impl Worker {
         shared: Shared,
         poll: Duration,
     ) -> Self {
-        let polling = Polling::new(poll, shared.lookers.clone());
+        let polling = Polling::new(poll, shared.pollers.clone());
         Self {
             index,
             io,

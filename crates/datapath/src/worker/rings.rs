@@ -13,7 +13,7 @@
 //! it is whole: the guest may change its buffers at any moment.
 //!
 //! What a guest does wrong ends its connection, and nothing else. A connection that is over writes nothing to its guest any more: what
-//! was in flight is done to its end here, and in the ledger, where there is one, it is still to be done. So the rings of the next
+//! was in flight is done to its end here, and in the inflight buffer, where there is one, it is still to be done. So the rings of the next
 //! connection wait until nothing of the last one is in flight; a late write could land on a newer one otherwise.
 
 mod orders;
@@ -27,7 +27,7 @@ use std::sync::mpsc::Sender;
 
 use slab::Slab;
 use units::VolumeId;
-use vring::{Chain, Ledger, Memory, Queue, QueueSetup, blk};
+use vring::{Chain, InflightBuffer, Memory, Queue, QueueSetup, blk};
 
 use crate::engine::Fault;
 use crate::vhost::Counted;
@@ -64,7 +64,7 @@ pub struct RingSetup {
     /// Where it is there.
     pub queue: QueueSetup,
     /// What is in flight, and which file that is, if the guest keeps it.
-    pub ledger: Option<(Ledger, FileId)>,
+    pub inflight: Option<(InflightBuffer, FileId)>,
     /// Written to when there is something to take; does not block.
     pub kick: Arc<OwnedFd>,
     /// To be written to when there are answers; does not block.
@@ -102,7 +102,7 @@ struct RingGuest {
     rings: Vec<u32>,
     /// All that it ever was in, for as long as something may be in flight there.
     memories: Vec<Arc<Memory>>,
-    ledger: Option<FileId>,
+    inflight: Option<FileId>,
     durability: Durability,
     /// Requests that are not answered, and bytes of those.
     requests: u32,

@@ -36,7 +36,7 @@ use crate::wire::{
 pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
 pub use snapshot::{Counts, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
 
-/// Most remarks that one report carries. Protects the controller from an array that fails all the time.
+/// Most warnings that one report carries. Protects the controller from an array that fails all the time.
 const TROUBLE_MAX: usize = 16;
 
 /// Time between two attempts to register.
@@ -164,7 +164,7 @@ impl Agent {
     }
 
     /// Something that an operator should know, for the next report.
-    pub fn remark(&mut self, text: String) {
+    pub fn add_warning(&mut self, text: String) {
         if self.trouble.len() < TROUBLE_MAX && !self.trouble.contains(&text) {
             self.trouble.push(text);
         }
@@ -336,7 +336,7 @@ impl Agent {
             WireRefusal::Register => self.part(),
             WireRefusal::Stale { .. } => {}
             WireRefusal::Protocol { .. } | WireRefusal::Nonsense { .. } => {
-                self.remark(refusal.to_string());
+                self.add_warning(refusal.to_string());
                 self.part();
             }
         }
@@ -361,7 +361,7 @@ impl Agent {
                 self.jobs.insert(order.job, moves::Job::ended(ended));
             }
             (AgentAction::CancelMove { volume }, Err(why)) => {
-                self.remark(format!("cannot give the move of {volume} up: {why}"));
+                self.add_warning(format!("cannot give the move of {volume} up: {why}"));
             }
             (AgentAction::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
             (AgentAction::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),

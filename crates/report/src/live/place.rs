@@ -9,7 +9,7 @@ use super::ago;
 use crate::format::{MICROS, NONE, fixed, gib, maybe};
 use crate::tables::{number, printable, table, words};
 
-/// The tiers, best first, why each is a place or none, and remarks. `now` is the controller's time.
+/// The tiers, best first, why each is a place or none, and notes. `now` is the controller's time.
 pub fn place(place: &PlaceView, now: Nanos) -> String {
     let mut out = String::new();
     let what = format!(

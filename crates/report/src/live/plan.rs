@@ -191,7 +191,7 @@ pub(super) fn held_back(out: &mut String, held: &[HeldMove]) {
     }
 }
 
-/// Remarks of the strategy.
+/// Notes of the strategy.
 pub(super) fn notes(out: &mut String, notes: &[String]) {
     if !notes.is_empty() {
         out.push_str("\nnotes\n");

@@ -337,7 +337,7 @@ impl World {
         let mut snapshot = match looked {
             Ok(snapshot) => snapshot,
             Err(why) => {
-                agent.remark(why);
+                agent.add_warning(why);
                 return;
             }
         };

@@ -257,7 +257,7 @@ fn measured(iops: f64) -> model::Measured {
 fn what_many_volumes_cost_is_looked_up_as_it_would_be_computed() {
     let spec = model::preset("pm863").expect("a preset").spec();
     let whole = 1.0 / spec.occupancy_s(model::Op::Read, 4096.0);
-    // Together they take so much of the device; the newcomer takes a fiftieth.
+    // Together they take so much of the device; the new volume takes a fiftieth.
     for share in [0.3, 0.6, 0.8] {
         let mut rates: Vec<f64> = (0..40)
             .map(|i| (0.5 + f64::from(i) / 40.0) * share * whole / 40.0)

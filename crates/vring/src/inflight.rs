@@ -44,7 +44,7 @@ const WRITE_THROUGH: u32 = 0x7468_7275;
 
 /// Requests in flight of all queues of a guest.
 #[derive(Debug, Clone)]
-pub struct Ledger {
+pub struct InflightBuffer {
     map: Arc<MmapRegion>,
     at: usize,
     queues: u16,
@@ -55,7 +55,7 @@ fn queue_bytes(size: u16) -> usize {
     (HEADER_BYTES + ENTRY_BYTES * usize::from(size)).next_multiple_of(ALIGN)
 }
 
-impl Ledger {
+impl InflightBuffer {
     /// Bytes that one takes.
     pub fn bytes(queues: u16, size: u16) -> usize {
         usize::from(queues) * queue_bytes(size) + ALIGN
@@ -72,11 +72,11 @@ impl Ledger {
     /// When it is not for so many queues, or the memory is too small.
     pub fn new(map: Arc<MmapRegion>, at: usize, queues: u16, size: u16) -> Result<Self, RingError> {
         if !Self::can_be(queues, size) {
-            return Err(RingError::Ledger("queues that cannot be"));
+            return Err(RingError::InflightBuffer("queues that cannot be"));
         }
         let end = at.checked_add(Self::bytes(queues, size));
         if end.is_none_or(|end| end > map.size()) || !at.is_multiple_of(ALIGN) {
-            return Err(RingError::Ledger("it is too small for its queues"));
+            return Err(RingError::InflightBuffer("it is too small for its queues"));
         }
         Ok(Self {
             map,
@@ -92,7 +92,7 @@ impl Ledger {
     /// When there is none.
     pub fn account(&self, queue: u16, size: u16) -> Result<Account, RingError> {
         if queue >= self.queues || size > self.size {
-            return Err(RingError::Ledger("it has no place for this queue"));
+            return Err(RingError::InflightBuffer("it has no place for this queue"));
         }
         Ok(Account {
             map: self.map.clone(),
@@ -121,7 +121,7 @@ impl Ledger {
     fn memo(&self) -> VolatileSlice<'_> {
         let at = self.at + usize::from(self.queues) * queue_bytes(self.size);
         let slice = self.map.get_slice(at, ALIGN);
-        slice.expect("the ledger is inside its memory")
+        slice.expect("the inflight buffer is inside its memory")
     }
 }
 
@@ -146,7 +146,7 @@ impl Account {
             return Ok((vec![], true));
         }
         if version != VERSION || self.word(DESCRIPTORS_AT) != size {
-            return Err(RingError::Ledger(
+            return Err(RingError::InflightBuffer(
                 "another version, or queues of another size",
             ));
         }
@@ -202,7 +202,7 @@ impl Account {
     fn check(&self, head: u16) -> Result<(), RingError> {
         match head < self.size {
             true => Ok(()),
-            false => Err(RingError::Ledger("an answer that is in no queue")),
+            false => Err(RingError::InflightBuffer("an answer that is in no queue")),
         }
     }
 
@@ -233,19 +233,19 @@ impl Account {
     #[inline]
     fn load<T: vm_memory::AtomicAccess>(&self, at: usize) -> T {
         let loaded = self.bytes().load(at, Ordering::Acquire);
-        loaded.expect("a queue's part is inside the ledger")
+        loaded.expect("a queue's part is inside the inflight buffer")
     }
 
     /// Each step is there before the next one begins, for whoever looks after this process is gone.
     #[inline]
     fn store<T: vm_memory::AtomicAccess>(&self, at: usize, value: T) {
         let stored = self.bytes().store(value, at, Ordering::Release);
-        stored.expect("a queue's part is inside the ledger");
+        stored.expect("a queue's part is inside the inflight buffer");
     }
 
     #[inline]
     fn bytes(&self) -> VolatileSlice<'_> {
         let slice = self.map.get_slice(self.at, queue_bytes(self.size));
-        slice.expect("the ledger is inside its memory")
+        slice.expect("the inflight buffer is inside its memory")
     }
 }

@@ -17,17 +17,17 @@ use vmhost::{
 use super::AT_ONCE;
 use super::running::Running;
 use crate::images::is_same;
-use crate::moves::{Hands, Refusal, Rest, Sight, TEXT};
+use crate::moves::{MoveOperations, Refusal, Rest, Sight, TEXT};
 use crate::virsh::{Answer, Virsh};
 
 /// By `virsh`.
-pub(super) struct LibvirtHands<'a> {
+pub(super) struct LibvirtOperations<'a> {
     pub virsh: &'a Virsh,
     pub pools: &'a [Pool],
     pub running: &'a Running,
 }
 
-impl LibvirtHands<'_> {
+impl LibvirtOperations<'_> {
     pub(super) fn directory_of(&self, pool: &str) -> Option<&str> {
         directory_of(self.pools, pool)
     }
@@ -106,7 +106,7 @@ impl LibvirtHands<'_> {
     }
 }
 
-impl Hands for LibvirtHands<'_> {
+impl MoveOperations for LibvirtOperations<'_> {
     fn look(&mut self, intent: &Intent) -> Result<Sight, String> {
         let uuid = quoted(&intent.uuid);
         let ask = [

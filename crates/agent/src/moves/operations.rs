@@ -4,7 +4,7 @@ use vmhost::moving::{Definition, Intent, Live};
 use vmhost::{At, Image};
 
 /// What a hypervisor does for a move, and tells of it.
-pub(crate) trait Hands {
+pub(crate) trait MoveOperations {
     /// The domain and the job as they are.
     ///
     /// # Errors

@@ -21,13 +21,13 @@ use vmhost::{At, Image};
 use super::links::{Link, Links, Reached};
 use crate::images::is_same;
 use crate::kernel;
-use crate::moves::{Hands, Refusal, Rest, Sight, id_of, may_be_there, rename_durably};
+use crate::moves::{MoveOperations, Refusal, Rest, Sight, id_of, may_be_there, rename_durably};
 
 /// A pivot takes some milliseconds.
 const PIVOT_MAX: Duration = Duration::from_secs(2);
 
 /// By QEMU's own protocol.
-pub(super) struct QmpHands<'a> {
+pub(super) struct QmpOperations<'a> {
     pub links: &'a mut Links,
 }
 
@@ -83,7 +83,7 @@ fn tidy(link: &mut Link, machine: &Machine, intent: &Intent, names: &Names, live
     }
 }
 
-impl QmpHands<'_> {
+impl QmpOperations<'_> {
     fn link(&mut self, intent: &Intent) -> &mut Link {
         self.links.link(&intent.uuid)
     }
@@ -154,7 +154,7 @@ fn give(intent: &Intent, owner: Option<(u32, u32)>) -> Result<(), String> {
     Ok(())
 }
 
-impl Hands for QmpHands<'_> {
+impl MoveOperations for QmpOperations<'_> {
     fn look(&mut self, intent: &Intent) -> Result<Sight, String> {
         let names = Names::of(intent);
         let definition = definition(intent);

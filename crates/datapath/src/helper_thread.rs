@@ -43,14 +43,14 @@ pub(crate) enum Outcome<R> {
 
 /// One thread, and whether it is busy.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct HelperThread {
     work: Mutex<Option<Sender<Job>>>,
     /// When what it does was begun, in nanoseconds of the monotonic clock; 0 while it does nothing.
     since_ns: Arc<AtomicU64>,
     wanted: Wanted,
 }
 
-impl Default for Hand {
+impl Default for HelperThread {
     fn default() -> Self {
         Self {
             work: Mutex::new(None),
@@ -60,13 +60,13 @@ impl Default for Hand {
     }
 }
 
-impl Drop for Hand {
+impl Drop for HelperThread {
     fn drop(&mut self) {
         self.wanted.0.store(false, Ordering::Relaxed);
     }
 }
 
-impl Hand {
+impl HelperThread {
     /// For how long it has been doing what it does.
     pub(crate) fn busy_for(&self) -> Option<Duration> {
         let since_ns = self.since_ns.load(Ordering::Acquire);
@@ -137,7 +137,7 @@ impl Hand {
     }
 }
 
-/// Says that the hand is idle again, also if what it did panicked.
+/// Says that the thread is idle again, also if what it did panicked.
 struct Over(Arc<AtomicU64>);
 
 impl Drop for Over {
@@ -179,36 +179,36 @@ mod tests {
 
     #[test]
     fn what_hangs_keeps_nobody_and_its_end_is_heard_of() {
-        let hand = Hand::default();
-        assert!(matches!(hand.within(SOON * 500, |_| 1), Outcome::Done(1)));
-        assert_eq!(hand.busy_for(), None);
+        let helper = HelperThread::default();
+        assert!(matches!(helper.within(SOON * 500, |_| 1), Outcome::Done(1)));
+        assert_eq!(helper.busy_for(), None);
         let (go, gate) = channel::<()>();
         let hangs = move |_: &Wanted| gate.recv().is_ok();
-        let Outcome::Late(end) = hand.within(SOON, hangs) else {
+        let Outcome::Late(end) = helper.within(SOON, hangs) else {
             panic!("it cannot have ended");
         };
-        assert!(hand.busy_for().is_some_and(|t| t >= SOON));
+        assert!(helper.busy_for().is_some_and(|t| t >= SOON));
         // Others are not made to wait behind it.
         let asked = Instant::now();
         for _ in 0..100 {
-            let refused = hand.within(Duration::from_secs(10), |_| ());
+            let refused = helper.within(Duration::from_secs(10), |_| ());
             assert!(matches!(refused, Outcome::NotBegun));
         }
         assert!(asked.elapsed() < Duration::from_secs(1));
         go.send(()).unwrap();
         assert!(end.recv().unwrap());
-        assert!(matches!(hand.within(SOON * 500, |_| 2), Outcome::Done(2)));
+        assert!(matches!(helper.within(SOON * 500, |_| 2), Outcome::Done(2)));
     }
 
     #[test]
     fn work_that_nobody_wants_any_more_can_end() {
-        let hand = Hand::default();
-        let end = hand.begin(|wanted| {
+        let helper = HelperThread::default();
+        let end = helper.begin(|wanted| {
             while wanted.still() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        drop(hand);
+        drop(helper);
         end.unwrap().recv_timeout(SOON * 500).unwrap();
     }
 }

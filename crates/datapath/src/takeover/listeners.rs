@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-/// Who is letting somebody in is done with that within this time.
-const AT_THE_DOOR: Duration = Duration::from_millis(100);
+/// Who is accepting a connection is done with that within this time.
+const ACCEPTING_TIME: Duration = Duration::from_millis(100);
 
 /// A socket that is listened on.
 #[derive(Debug, Clone)]
@@ -28,32 +28,32 @@ pub struct Listening {
 
 /// All of them.
 #[derive(Debug)]
-pub struct Doors {
+pub struct Listeners {
     state: Mutex<State>,
     changed: Condvar,
-    /// Can be read while the doors are shut.
+    /// Can be read while the listeners are shut.
     bell: OwnedFd,
 }
 
 #[derive(Debug, Default)]
 struct State {
     shut: bool,
-    /// Threads that let people in.
-    keepers: usize,
-    /// Those of them that wait until the doors are open.
+    /// Threads that accept connections.
+    threads: usize,
+    /// Those of them that wait until the listeners are open.
     parked: usize,
     listening: Vec<Listening>,
 }
 
-/// One who lets people in at a socket.
+/// One thread that accepts connections at a socket.
 #[derive(Debug)]
-pub struct DoorKeeper {
-    doors: Arc<Doors>,
+pub struct Listener {
+    listeners: Arc<Listeners>,
     socket: Arc<OwnedFd>,
 }
 
-impl Doors {
-    /// Doors that are open.
+impl Listeners {
+    /// Listeners that are open.
     ///
     /// # Errors
     /// When there are no descriptors.
@@ -74,14 +74,14 @@ impl Doors {
     ///
     /// # Errors
     /// When it cannot be told not to block.
-    pub fn keep(self: &Arc<Self>, listening: Listening) -> io::Result<DoorKeeper> {
+    pub fn keep(self: &Arc<Self>, listening: Listening) -> io::Result<Listener> {
         rustix::io::ioctl_fionbio(&*listening.socket, true)?;
         let socket = listening.socket.clone();
         let mut state = self.state();
-        state.keepers += 1;
+        state.threads += 1;
         state.listening.push(listening);
-        Ok(DoorKeeper {
-            doors: self.clone(),
+        Ok(Listener {
+            listeners: self.clone(),
             socket,
         })
     }
@@ -91,13 +91,13 @@ impl Doors {
         self.state().listening.clone()
     }
 
-    /// Lets nobody in any more; whether everybody who lets people in has heard of it.
+    /// Accepts nothing any more; whether every thread that accepts has heard of it.
     pub fn shut(&self) -> bool {
         let mut state = self.state();
         state.shut = true;
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes()); // it can be read from here on, whatever it says
-        let until = Instant::now() + AT_THE_DOOR;
-        while state.parked < state.keepers {
+        let until = Instant::now() + ACCEPTING_TIME;
+        while state.parked < state.threads {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -108,7 +108,7 @@ impl Doors {
         true
     }
 
-    /// Lets people in again.
+    /// Accepts connections again.
     pub fn open(&self) {
         let mut state = self.state();
         state.shut = false;
@@ -132,14 +132,14 @@ impl Doors {
     }
 }
 
-impl DoorKeeper {
-    /// Waits until somebody is there, and may be let in.
+impl Listener {
+    /// Waits until somebody connects, and may be accepted.
     pub fn wait(&self) {
         loop {
-            if self.doors.parked() {
+            if self.listeners.parked() {
                 continue;
             }
-            let bell = &self.doors.bell;
+            let bell = &self.listeners.bell;
             let mut both = [
                 PollFd::new(&*self.socket, PollFlags::IN),
                 PollFd::new(bell, PollFlags::IN),
@@ -151,19 +151,19 @@ impl DoorKeeper {
     }
 }
 
-impl AsFd for DoorKeeper {
+impl AsFd for Listener {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for DoorKeeper {
+impl Drop for Listener {
     fn drop(&mut self) {
-        let mut state = self.doors.state();
-        state.keepers -= 1;
+        let mut state = self.listeners.state();
+        state.threads -= 1;
         state
             .listening
             .retain(|l| !Arc::ptr_eq(&l.socket, &self.socket));
-        self.doors.changed.notify_all();
+        self.listeners.changed.notify_all();
     }
 }

@@ -68,7 +68,7 @@ struct Waiting {
     until: Instant,
 }
 
-/// Who is at the door.
+/// Who waits for a handshake, or is in one.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
@@ -106,8 +106,8 @@ impl Queue {
     }
 }
 
-/// What is behind the door.
-pub(crate) struct Inside {
+/// Where a connection goes after its handshake.
+pub(crate) struct AfterHandshake {
     pub(crate) workers: Vec<Inbox>,
     pub(crate) registry: Arc<Registry>,
     /// Connections of guests, and how many there may be.
@@ -117,21 +117,21 @@ pub(crate) struct Inside {
     pub(crate) next: Arc<AtomicUsize>,
 }
 
-/// The door of one address.
-pub(crate) struct Door {
+/// The handshakes of one address.
+pub(crate) struct Handshakes {
     tls: Arc<ServerTls>,
-    inside: Inside,
+    after: AfterHandshake,
     queue: Mutex<Queue>,
     /// There is nothing behind it any more.
     over: AtomicBool,
     said: Mutex<Option<Instant>>,
 }
 
-impl Door {
-    pub(crate) fn new(tls: Arc<ServerTls>, inside: Inside) -> Arc<Self> {
+impl Handshakes {
+    pub(crate) fn new(tls: Arc<ServerTls>, after: AfterHandshake) -> Arc<Self> {
         Arc::new(Self {
             tls,
-            inside,
+            after,
             queue: Mutex::default(),
             over: AtomicBool::new(false),
             said: Mutex::default(),
@@ -151,7 +151,7 @@ impl Door {
     }
 
     /// Somebody has connected.
-    pub(crate) fn knock(
+    pub(crate) fn accept(
         self: &Arc<Self>,
         socket: TcpStream,
         address: SocketAddr,
@@ -188,9 +188,9 @@ impl Door {
         }
         queue.threads += 1;
         drop(queue);
-        let door = self.clone();
+        let handshakes = self.clone();
         let thread = std::thread::Builder::new().name("terrace-tls".into());
-        if thread.spawn(move || door.work()).is_err() {
+        if thread.spawn(move || handshakes.work()).is_err() {
             self.queue().threads -= 1;
         }
     }
@@ -221,19 +221,19 @@ impl Door {
             socket: &socket,
             until: waiting.until,
         };
-        let proved = prove(&mut timed, &self.tls, &self.inside.registry);
+        let proved = prove(&mut timed, &self.tls, &self.after.registry);
         let (handshake, tls) = proved.inspect_err(|_| {
             let _ = socket.shutdown(Shutdown::Write); // what was said last arrives
         })?;
-        let inside = &self.inside;
-        if inside.open.fetch_add(1, Ordering::AcqRel) >= inside.most {
-            inside.open.fetch_sub(1, Ordering::AcqRel);
+        let after = &self.after;
+        if after.open.fetch_add(1, Ordering::AcqRel) >= after.most {
+            after.open.fetch_sub(1, Ordering::AcqRel);
             return Err("there are too many connections".into());
         }
         let ready = socket
             .set_read_timeout(None)
             .and_then(|()| socket.set_write_timeout(None));
-        let worker = inside.next.fetch_add(1, Ordering::Relaxed) % inside.workers.len();
+        let worker = after.next.fetch_add(1, Ordering::Relaxed) % after.workers.len();
         let socket = socket.into();
         widen(&socket);
         let message = Message::Secured {
@@ -242,9 +242,9 @@ impl Door {
             tls: Box::new(tls),
         };
         if ready.is_err() {
-            inside.open.fetch_sub(1, Ordering::AcqRel);
-        } else if !inside.workers[worker].send(message) {
-            inside.open.fetch_sub(1, Ordering::AcqRel);
+            after.open.fetch_sub(1, Ordering::AcqRel);
+        } else if !after.workers[worker].send(message) {
+            after.open.fetch_sub(1, Ordering::AcqRel);
             self.over.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -252,7 +252,7 @@ impl Door {
 }
 
 /// A handshake is over, however it ended.
-struct Ended<'a>(&'a Door, Peer);
+struct Ended<'a>(&'a Handshakes, Peer);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
