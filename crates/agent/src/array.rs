@@ -15,7 +15,8 @@ use manager::agent::{
     Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
-    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed, Throttle,
+    ArrayPolicy, ArrayTrouble, DeviceIoCounts, FailedIo, Load, LoadOf, MovingWindow, Placed,
+    Throttle,
 };
 use model::{ClassObjective, ExtentPlaces};
 use units::{BytesPerSec, DeviceId, Iops, Nanos};
@@ -203,7 +204,7 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
         connected: d.connected,
         place: None,
         since_ns: d.since_ns,
-        io: DeviceIo {
+        io: DeviceIoCounts {
             reads: d.reads,
             writes: d.writes,
             read_bytes: d.read_bytes,
@@ -330,7 +331,7 @@ mod tests {
             connected: true,
             place: None,
             since_ns: 0,
-            io: DeviceIo::default(),
+            io: DeviceIoCounts::default(),
             errors: vec![],
         };
         let sample = |devices: &[&str]| HeatSample {

@@ -126,7 +126,7 @@ pub(crate) enum Habit {
         think_us: u64,
         read_percent: u64,
         kib: u32,
-        order: Order,
+        order: AccessPattern,
     },
     /// A client that writes at random places, flushes, thinks, and writes again, as logs do.
     Log { think_us: u64, kib: u32 },
@@ -136,7 +136,7 @@ pub(crate) enum Habit {
 
 /// Where the requests go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum AccessPattern {
     Random,
     Sequential,
 }
@@ -174,7 +174,7 @@ const fn random(clients: u32, think_us: u64, read_percent: u64, kib: u32) -> Hab
         think_us,
         read_percent,
         kib,
-        order: Order::Random,
+        order: AccessPattern::Random,
     }
 }
 
@@ -184,7 +184,7 @@ const fn sequential(clients: u32, think_us: u64, read_percent: u64, kib: u32) ->
         think_us,
         read_percent,
         kib,
-        order: Order::Sequential,
+        order: AccessPattern::Sequential,
     }
 }
 

@@ -37,7 +37,7 @@ mod strategy;
 pub use decide::{Decision, PlanError, decide};
 pub use ledger::{Demand, Ledger};
 pub use lint::{LintError, lint};
-pub use objective::Objective;
+pub use objective::ScoreWeights;
 pub use place::{
     DeviceOption, GuessedLoad, GuessedOf, KnownLoad, PlaceAdvice, PlaceCost, PlaceRequest,
     PlaceVerdict, TierAdvice, guess_load, place,

@@ -9,7 +9,7 @@ use crate::moved::Moved;
 use crate::placed::{Appliance, ApplianceState, CreatedFor};
 use crate::removal::RemovalWatch;
 use crate::responder::{DECISIONS_MAX, Responder};
-use crate::site::{Forecast, Knowledge, Order};
+use crate::site::{Forecast, Knowledge, ResponseOrder};
 use crate::warm::Warm;
 
 impl Responder {
@@ -20,7 +20,7 @@ impl Responder {
         now: Nanos,
         forecast: &Forecast,
         known: &dyn Knowledge,
-    ) -> Vec<Order> {
+    ) -> Vec<ResponseOrder> {
         self.foreseen.retain(|f| f.workload != forecast.workload);
         self.foreseen.push(forecast.clone());
         let mut orders = Vec::new();
@@ -29,7 +29,12 @@ impl Responder {
     }
 
     /// Acts on forecasts that were kept.
-    pub(crate) fn act_ahead(&mut self, now: Nanos, known: &dyn Knowledge, orders: &mut Vec<Order>) {
+    pub(crate) fn act_ahead(
+        &mut self,
+        now: Nanos,
+        known: &dyn Knowledge,
+        orders: &mut Vec<ResponseOrder>,
+    ) {
         // So long after its peak began it is a violation or nothing.
         const LATE: Nanos = Nanos::from_secs(600);
         let moves = &self.moves;
@@ -59,7 +64,12 @@ impl Responder {
     }
 
     /// Turns what was decided into orders.
-    pub(crate) fn carry(&mut self, now: Nanos, decision: Decision, orders: &mut Vec<Order>) {
+    pub(crate) fn carry(
+        &mut self,
+        now: Nanos,
+        decision: Decision,
+        orders: &mut Vec<ResponseOrder>,
+    ) {
         // Without an answer the next look at the same workload is some minutes off, not ten seconds.
         const NOTHING: Nanos = Nanos::from_secs(300);
         let rung = taken(&decision.rungs);
@@ -93,7 +103,7 @@ impl Responder {
                     Cause::Forecast { at, .. } => at,
                 };
                 self.put_in_force(now, until, &action);
-                orders.push(Order::Carry { action });
+                orders.push(ResponseOrder::Carry { action });
             }
         }
         if self.decisions.len() == DECISIONS_MAX {
@@ -108,7 +118,7 @@ impl Responder {
         decision: &Decision,
         action: &RungAction,
         effect_after: Nanos,
-        orders: &mut Vec<Order>,
+        orders: &mut Vec<ResponseOrder>,
     ) {
         let RungAction::Appliance {
             workload,
@@ -143,7 +153,7 @@ impl Responder {
             effect_at: from + effect_after,
             quiet_until: self.quiet_until,
         });
-        orders.push(Order::CreateAppliance {
+        orders.push(ResponseOrder::CreateAppliance {
             workload,
             host,
             cpus: APPLIANCE_CPUS,

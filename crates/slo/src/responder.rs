@@ -32,7 +32,7 @@ use crate::moved::Moved;
 use crate::placed::{Appliance, LeftBehind, Rest};
 use crate::removal::RemovalConfig;
 use crate::sample::{HostId, Sample, WorkloadId};
-use crate::site::{Forecast, Knowledge, Order, Site, Workload};
+use crate::site::{Forecast, Knowledge, ResponseOrder, Site, Workload};
 use crate::sizing::SizingConfig;
 use crate::warm::WarmConfig;
 
@@ -162,7 +162,12 @@ impl Responder {
     }
 
     /// Takes one sample per workload in.
-    pub fn tell(&mut self, now: Nanos, samples: &[Sample], known: &dyn Knowledge) -> Vec<Order> {
+    pub fn tell(
+        &mut self,
+        now: Nanos,
+        samples: &[Sample],
+        known: &dyn Knowledge,
+    ) -> Vec<ResponseOrder> {
         let mut orders = Vec::new();
         self.failed_hosts.retain(|(_, until)| *until > now);
         for (w, sample) in samples.iter().enumerate() {
@@ -201,7 +206,7 @@ impl Responder {
         now: Nanos,
         affected: WorkloadId,
         known: &dyn Knowledge,
-        orders: &mut Vec<Order>,
+        orders: &mut Vec<ResponseOrder>,
     ) {
         let evidence = self.detectors[affected.index()].evidence();
         let decision = self.decide(now, affected, evidence, known);

@@ -89,7 +89,7 @@ pub enum WarmForecast {
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
-pub enum Order {
+pub enum ResponseOrder {
     /// An appliance, re-routing and warm-up.
     CreateAppliance {
         /// For whom.

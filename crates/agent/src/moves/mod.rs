@@ -23,7 +23,7 @@ use tracing::warn;
 use vmhost::moving::{Intent, Phase};
 use vmhost::{At, Image};
 
-use crate::virsh::Orders;
+use crate::virsh::OrderContext;
 use carry::{begin_prepared, held};
 pub(crate) use files::{boot, id_of, may_be_there, rename_durably};
 use intents::Intents;
@@ -91,7 +91,7 @@ impl Moves {
     }
 
     /// What orders to a hypervisor need.
-    pub(crate) fn orders(&self) -> Orders {
+    pub(crate) fn orders(&self) -> OrderContext {
         self.intents.orders()
     }
 

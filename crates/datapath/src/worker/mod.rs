@@ -40,7 +40,7 @@ use volume::{Slack, SlackBoard};
 
 use crate::clock;
 use crate::device::Device;
-use crate::direct::Order;
+use crate::direct::ChangeQueue;
 use crate::engine::Effect;
 use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
@@ -186,7 +186,7 @@ pub struct Worker {
     /// What takes turns, by device.
     turns: Vec<Turns>,
     /// Changes by direct I/O that are under way, and that wait for those.
-    order: Order,
+    order: ChangeQueue,
     /// What is written where the system cannot zero; made when it is first needed.
     zeroes: Option<Arc<Buf>>,
     /// What its volumes use of their objectives, by device.
@@ -235,7 +235,7 @@ impl Worker {
             lost: vec![],
             large: VecDeque::new(),
             turns: vec![],
-            order: Order::default(),
+            order: ChangeQueue::default(),
             zeroes: None,
             slack: vec![],
             stopping: false,

@@ -3,7 +3,9 @@
 use model::{DeviceSpec, IoFailure};
 
 use super::ExtentsSnapshot;
-use crate::wire::{ArrayTrouble, Bound, DeviceIo, FailedIo, Load, MovingWindow, Placed, Throttle};
+use crate::wire::{
+    ArrayTrouble, Bound, DeviceIoCounts, FailedIo, Load, MovingWindow, Placed, Throttle,
+};
 
 /// The whole array.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,14 +40,14 @@ pub struct DeviceSnapshot {
     /// When its counters began: another number means that they began again.
     pub since_ns: u64,
     /// I/O since then.
-    pub io: DeviceIo,
+    pub io: DeviceIoCounts,
     /// I/Os that failed since then, by kind and errno.
     pub errors: Vec<FailedIo>,
 }
 
 impl DeviceSnapshot {
     /// I/O since an earlier snapshot; none if the counters began again.
-    pub fn io_since(&self, earlier: &DeviceSnapshot) -> Option<DeviceIo> {
+    pub fn io_since(&self, earlier: &DeviceSnapshot) -> Option<DeviceIoCounts> {
         (self.since_ns == earlier.since_ns)
             .then(|| self.io.since(&earlier.io))
             .flatten()

@@ -7,7 +7,7 @@ use model::{
 use units::{DeviceId, Nanos};
 
 use super::*;
-use crate::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed, ThrottleOrder};
+use crate::wire::{DeviceIoCounts, Load, LoadOf, MovingWindow, Placed, ThrottleOrder};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -51,7 +51,7 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
         connected: true,
         place: None,
         since_ns: 1,
-        io: DeviceIo::default(),
+        io: DeviceIoCounts::default(),
         errors: vec![],
     };
     Snapshot {

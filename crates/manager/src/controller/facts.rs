@@ -11,7 +11,7 @@ use units::{Bytes, DeviceId, Nanos, TierId, VmId, VolumeId};
 
 use super::host::{Epoch, HeatSum, Host};
 use crate::settings::Settings;
-use crate::wire::{DeviceIo, Load, LoadOf, VolumeWindow, WindowReport};
+use crate::wire::{DeviceIoCounts, Load, LoadOf, VolumeWindow, WindowReport};
 
 /// A load that covers less of an epoch than this is not taken for the epoch's.
 const COVERAGE_MIN: f64 = 0.5;
@@ -123,7 +123,7 @@ pub(super) fn gather(
             let reserved: u64 = arriving.sum();
             let reserved = reserved + ordered_bytes(host, report, &device.name);
             let io = epoch.devices.get(&device.name);
-            let (io, seconds) = io.map_or((DeviceIo::default(), 1.0), |(io, ns)| {
+            let (io, seconds) = io.map_or((DeviceIoCounts::default(), 1.0), |(io, ns)| {
                 (*io, (*ns as f64 / 1e9).max(1e-9))
             });
             debug_assert_eq!(topology.tier_of(id), device.tier);
@@ -393,7 +393,7 @@ pub(super) fn topology(report: &WindowReport, settings: &Settings) -> Topology {
 }
 
 /// Share of a device's time in use: what it says itself, or what its caps make of its I/O.
-pub(super) fn utilization(io: &DeviceIo, spec: &model::DeviceSpec, seconds: f64) -> f64 {
+pub(super) fn utilization(io: &DeviceIoCounts, spec: &model::DeviceSpec, seconds: f64) -> f64 {
     let busy_s = match io.busy_ns {
         Some(busy_ns) => busy_ns as f64 / 1e9,
         None => {

@@ -486,7 +486,7 @@ impl Controller {
     }
 }
 
-fn add_io(sum: &mut crate::wire::DeviceIo, io: &crate::wire::DeviceIo, first: bool) {
+fn add_io(sum: &mut crate::wire::DeviceIoCounts, io: &crate::wire::DeviceIoCounts, first: bool) {
     sum.reads += io.reads;
     sum.writes += io.writes;
     sum.read_bytes += io.read_bytes;

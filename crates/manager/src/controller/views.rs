@@ -138,7 +138,7 @@ impl Controller {
             })
             .collect();
         let known: Vec<f64> = devices.iter().filter_map(|d| d.utilization).collect();
-        let rate = |bytes: fn(&crate::wire::DeviceIo) -> u64| {
+        let rate = |bytes: fn(&crate::wire::DeviceIoCounts) -> u64| {
             let sum: u64 = of_tier
                 .clone()
                 .filter_map(|d| d.io.as_ref().map(bytes))

@@ -3,7 +3,7 @@
 mod moving;
 mod qemu;
 
-use manager::wire::{DeviceIo, Placed, filled};
+use manager::wire::{DeviceIoCounts, Placed, filled};
 use proptest::prelude::*;
 use vmhost::*;
 
@@ -211,9 +211,9 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     let places = [
         place("fast", "fast", "/pools/fast"),
         Place {
-            io: Some(DeviceIo {
+            io: Some(DeviceIoCounts {
                 reads: 7,
-                ..DeviceIo::default()
+                ..DeviceIoCounts::default()
             }),
             ..place("/pools/slow", "slow", "/pools/slow")
         },

@@ -6,7 +6,7 @@ use manager::agent::{
     AgentAction, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd,
     Snapshot, VolumeSnapshot, WantedExtents,
 };
-use manager::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
+use manager::wire::{DeviceIoCounts, Load, LoadOf, MovingWindow, Placed};
 use model::{DeviceSpec, ExtentPlaces, ExtentRanges, preset};
 use units::DeviceId;
 
@@ -18,7 +18,7 @@ pub struct FakeDevice {
     pub tier: String,
     pub slots: u64,
     spec: DeviceSpec,
-    io: DeviceIo,
+    io: DeviceIoCounts,
 }
 
 #[derive(Debug, Clone)]
@@ -127,9 +127,9 @@ impl FakeArray {
             tier: tier.into(),
             slots,
             spec: preset(model).expect("a preset").spec(),
-            io: DeviceIo {
+            io: DeviceIoCounts {
                 busy_ns: None,
-                ..DeviceIo::default()
+                ..DeviceIoCounts::default()
             },
         };
         let mut array = Self {

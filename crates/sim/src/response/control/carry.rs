@@ -3,7 +3,7 @@
 use executor::{ApplianceId, ApplianceInput, ApplianceKind, ApplianceOrder, WarmUp};
 use slo::ladder::{OPS_EFFECT, RungAction};
 use slo::warm::Warm;
-use slo::{MoveEvent, Order, WorkloadId};
+use slo::{MoveEvent, ResponseOrder, WorkloadId};
 use units::{Bytes, Nanos, VolumeId};
 
 use super::{Control, Due, Wanted, World};
@@ -14,10 +14,10 @@ use crate::response::world::{Path, Placed, WarmRun};
 
 impl Control<'_> {
     /// Carries the responder's orders out.
-    pub(in crate::response) fn order(&mut self, world: &mut World, orders: Vec<Order>) {
+    pub(in crate::response) fn order(&mut self, world: &mut World, orders: Vec<ResponseOrder>) {
         for order in orders {
             match order {
-                Order::CreateAppliance {
+                ResponseOrder::CreateAppliance {
                     workload,
                     host,
                     cpus,
@@ -75,7 +75,7 @@ impl Control<'_> {
                         told: None,
                     });
                 }
-                Order::RemoveAppliance { workload, why } => {
+                ResponseOrder::RemoveAppliance { workload, why } => {
                     let what = format!("appliance of {} to go: {why}", self.name(workload.index()));
                     self.note(world, what);
                     let mut all = self.appliances.all().iter();
@@ -86,9 +86,9 @@ impl Control<'_> {
                         self.appliances.handle(Nanos(world.now), id, input);
                     }
                 }
-                Order::Carry { action } => self.act_on(world, &action),
-                Order::TakeBack { action } => self.take_back(world, &action),
-                Order::Unthrottle { workload } => self.unthrottle(world, workload.index()),
+                ResponseOrder::Carry { action } => self.act_on(world, &action),
+                ResponseOrder::TakeBack { action } => self.take_back(world, &action),
+                ResponseOrder::Unthrottle { workload } => self.unthrottle(world, workload.index()),
             }
         }
         self.settle(world);
