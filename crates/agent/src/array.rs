@@ -118,14 +118,14 @@ impl Host for ServedArray {
                 volume,
                 delay_ns,
                 lasting_ns,
-            } => ControlRequest::from(inject::Word::Inject {
+            } => ControlRequest::from(inject::Command::Inject {
                 volume: volume.clone(),
                 read: Nanos(*delay_ns),
                 write: Nanos(*delay_ns),
                 lasting: Nanos(*lasting_ns),
             }),
             AgentAction::Throttle { volume, to } => {
-                ControlRequest::from(throttle::Word::Throttle {
+                ControlRequest::from(throttle::Command::Throttle {
                     volume: volume.clone(),
                     to: to.map(|to| Throttled {
                         iops: to.iops.map(|n| Iops(n as f64)),

@@ -12,7 +12,6 @@ const SECTOR: u64 = 512;
 /// Devices below one another, at most: a logical volume on a RAID on partitions.
 const DEPTH_MAX: u32 = 6;
 
-/// A file system.
 #[derive(Debug, Clone)]
 pub(crate) struct FileSystem {
     /// All bytes, and those that are taken or kept for root.

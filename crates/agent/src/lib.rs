@@ -67,7 +67,6 @@ pub struct AgentSettings {
     pub host: String,
     /// What it looks after.
     pub of: HostOf,
-    /// The controller.
     pub controller: Client,
 }
 

@@ -67,7 +67,6 @@ impl FromStr for PlacesOf {
 /// A tier of such a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierOf {
-    /// Its name.
     pub name: String,
     /// What it is made of.
     pub places: Vec<PlacesOf>,
@@ -128,9 +127,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 /// Looks at places.
 pub(crate) struct Look<'a> {
     pub tiers: &'a [TierOf],
-    /// As they were before.
     pub before: &'a [Place],
-    /// Where a pool is.
     pub path_of_pool: &'a dyn Fn(&str) -> Result<String, String>,
     /// Where disks' images are.
     pub images: &'a BTreeSet<String>,

@@ -43,7 +43,6 @@ impl AcceptLossArg {
         AcceptLoss(self.accept.iter().cloned().collect())
     }
 
-    /// Whether it names this.
     pub fn names(&self, what: &str) -> bool {
         self.accept.iter().any(|a| a == what)
     }
@@ -181,7 +180,6 @@ struct Versioned<'a, T> {
 }
 
 impl OutputArg {
-    /// Which form.
     pub fn form(&self) -> Form {
         self.output
     }
@@ -253,7 +251,6 @@ pub fn is_to_end() -> bool {
 /// ControlAnswer when the user, or the system, wants this process to end.
 pub struct Stop(Receiver<()>);
 
-/// Whether to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Go {
     /// Yes.

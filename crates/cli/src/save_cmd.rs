@@ -63,7 +63,6 @@ pub struct Save {
     output: OutputArg,
 }
 
-/// What was saved.
 #[derive(Debug, Serialize)]
 struct Saved {
     volume: String,

@@ -333,7 +333,7 @@ fn set(set: Set) -> anyhow::Result<()> {
         measure,
     } = set.what;
     if iops.is_some() || bandwidth.is_some() || weight.is_some() {
-        let limit = throttle::Word::Limit {
+        let limit = throttle::Command::Limit {
             volume: volume.clone(),
             iops,
             bandwidth,
@@ -343,7 +343,7 @@ fn set(set: Set) -> anyhow::Result<()> {
     }
     if let Some(measure) = measure {
         let on = measure == OnOff::On;
-        array.order(measure::Word::Measure { volume, on }.into())?;
+        array.order(measure::Command::Measure { volume, on }.into())?;
     }
     Ok(())
 }

@@ -15,7 +15,6 @@ pub struct ListedVolume {
     pub incomplete: Option<String>,
 }
 
-/// All volumes.
 #[derive(Debug, Serialize)]
 pub struct ListedVolumes {
     /// In order of creation.

@@ -22,10 +22,8 @@ use crate::problem::Problem;
 /// Where the page is.
 pub(crate) const HOME: &str = "/";
 
-/// Its style.
 pub(crate) const STYLE: &str = include_str!("page/page.css");
 
-/// Its script.
 pub(crate) const SCRIPT: &str = include_str!("page/page.js");
 
 const HTML: &str = "text/html; charset=utf-8";

@@ -143,7 +143,6 @@ impl ServedArray {
         self.serving.lost()
     }
 
-    /// Volumes that are served.
     pub fn volumes(&self) -> &[String] {
         &self.volumes
     }

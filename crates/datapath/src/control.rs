@@ -409,9 +409,9 @@ pub enum ControlError {
 /// # Errors
 /// [`ControlError`].
 pub fn ask(path: &Path, ask: &ControlRequest) -> Result<ControlAnswer, ControlError> {
-    if let ControlRequest::Stage(word) = ask {
+    if let ControlRequest::Stage(command) = ask {
         // JSON has no words for infinite and for not a number: the server would take it for left out.
-        word.check().map_err(ControlError::Refused)?;
+        command.check().map_err(ControlError::Refused)?;
     }
     if let ControlRequest::Policy {
         overcommit_max: Some(most),
@@ -585,21 +585,21 @@ mod tests {
     fn words_of_stages_are_understood_in_full_or_not_at_all_as_others_are() {
         let inject =
             r#"{"v":1,"ask":"inject","volume":"v","read":"2 us","write":"0 us","lasting":"1 s"}"#;
-        let word = inject::Word::Inject {
+        let command = inject::Command::Inject {
             volume: "v".into(),
             read: Nanos(2_000),
             write: Nanos::ZERO,
             lasting: Nanos(1_000_000_000),
         };
-        assert_eq!(parse(inject.as_bytes()), Ok(word.into()));
+        assert_eq!(parse(inject.as_bytes()), Ok(command.into()));
         let limit = r#"{"v":1,"ask":"limit","volume":"v","weight":2.0}"#;
-        let word = throttle::Word::Limit {
+        let command = throttle::Command::Limit {
             volume: "v".into(),
             iops: None,
             bandwidth: None,
             weight: Some(2.0),
         };
-        assert_eq!(parse(limit.as_bytes()), Ok(word.into()));
+        assert_eq!(parse(limit.as_bytes()), Ok(command.into()));
         for known in [inject, limit] {
             assert_eq!(
                 refused(&known.replace("}", ",\"x\":0}")),
@@ -680,8 +680,8 @@ mod tests {
 
     #[test]
     fn a_weight_that_json_cannot_say_is_refused_before_it_is_sent() {
-        for (weight, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (0.0, "0")] {
-            let limit = throttle::Word::Limit {
+        for (weight, text) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (0.0, "0")] {
+            let limit = throttle::Command::Limit {
                 volume: "v".into(),
                 iops: None,
                 bandwidth: None,
@@ -689,7 +689,7 @@ mod tests {
             };
             let limit = ControlRequest::from(limit);
             let refused = ask(Path::new("nobody"), &limit).unwrap_err();
-            let said = format!("a weight is between 0.01 and 100, not {word}");
+            let said = format!("a weight is between 0.01 and 100, not {text}");
             assert_eq!(refused.to_string(), said);
         }
     }
@@ -748,27 +748,27 @@ mod tests {
             },
             to(Some("t-1")),
             to(None),
-            ControlRequest::from(throttle::Word::Limit {
+            ControlRequest::from(throttle::Command::Limit {
                 volume: "v".into(),
                 iops: Some(units::Iops(1500.0)),
                 bandwidth: None,
                 weight: Some(0.1),
             }),
-            ControlRequest::from(inject::Word::Inject {
+            ControlRequest::from(inject::Command::Inject {
                 volume: "v".into(),
                 read: Nanos(1_500),
                 write: Nanos::ZERO,
                 lasting: Nanos(60_000_000_000),
             }),
-            ControlRequest::from(measure::Word::Measure {
+            ControlRequest::from(measure::Command::Measure {
                 volume: "v".into(),
                 on: false,
             }),
-            ControlRequest::from(record::Word::Record {
+            ControlRequest::from(record::Command::Record {
                 volume: "v".into(),
                 path: "/x/seen.trc".into(),
             }),
-            ControlRequest::from(record::Word::RecordEnd { volume: "v".into() }),
+            ControlRequest::from(record::Command::RecordEnd { volume: "v".into() }),
         ];
         for ask in asks {
             let mut value = serde_json::to_value(&ask).unwrap();

@@ -35,11 +35,9 @@ pub enum DeviceError {
     /// The operating system refused.
     #[error("device {name:?}: cannot {what} {path}")]
     System {
-        /// The device.
         name: String,
         /// The attempt.
         what: &'static str,
-        /// Its path.
         path: String,
         /// Why.
         #[source]
@@ -47,18 +45,11 @@ pub enum DeviceError {
     },
     /// Another process has it.
     #[error("device {name:?} ({path}) is in use by another process")]
-    InUse {
-        /// The device.
-        name: String,
-        /// Its path.
-        path: String,
-    },
+    InUse { name: String, path: String },
     /// It is another one than the array's.
     #[error("device {name:?} ({path}): {why}")]
     Wrong {
-        /// The device.
         name: String,
-        /// Its path.
         path: String,
         /// What is wrong.
         why: String,
@@ -109,12 +100,10 @@ impl Backing {
 /// What the source of an import is called, in messages.
 pub(crate) const SOURCE: &str = "source of an import";
 
-/// One device.
 #[derive(Debug)]
 pub struct Device {
     /// Its number.
     pub id: DeviceId,
-    /// Its name.
     pub name: String,
     /// Where its bytes are.
     pub medium: Medium,
@@ -152,7 +141,6 @@ pub struct Device {
 pub struct HandedDevice {
     /// Its number.
     pub id: DeviceId,
-    /// Its file.
     pub file: Arc<File>,
     /// The file with the lock on it: the same, or an earlier opening.
     pub lock: Arc<File>,
@@ -169,7 +157,6 @@ pub struct Failed {
     pub errno: i32,
     /// How often, since the device was opened.
     pub count: u64,
-    /// When it last did.
     pub last: Instant,
 }
 
@@ -202,11 +189,9 @@ struct Done {
 pub struct DeviceCounts {
     /// When the counters began, in nanoseconds of the monotonic clock.
     pub since_ns: u64,
-    /// Reads.
     pub reads: u64,
     /// Writes; trims, zeroes and flushes too, without bytes.
     pub writes: u64,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,

@@ -24,7 +24,6 @@ pub struct SharedObjective {
 pub enum Promised {
     /// Nothing, or nobody has ever said anything of it.
     None,
-    /// It is this.
     Is(Objective),
     /// What was said does not hold any more.
     Old,

@@ -34,24 +34,15 @@ pub enum ReachError {
     #[error(
         "{}: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back", dir.display()
     )]
-    Missing {
-        /// Where.
-        dir: PathBuf,
-    },
+    Missing { dir: PathBuf },
     /// Somebody has it, and is no server.
     #[error(
         "{}: the array is in use by another process that does not answer on its control socket: wait for it to end", dir.display()
     )]
-    InUse {
-        /// Where.
-        dir: PathBuf,
-    },
+    InUse { dir: PathBuf },
     /// A server has it, and it must not be served for this.
     #[error("{}: the array is served by another process: stop that one first", dir.display())]
-    Served {
-        /// Where.
-        dir: PathBuf,
-    },
+    Served { dir: PathBuf },
     /// Its map or its devices cannot be used.
     #[error(transparent)]
     Keeper(#[from] KeeperError),

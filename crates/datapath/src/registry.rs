@@ -12,9 +12,7 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// Who serves an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Home {
-    /// The worker.
     pub worker: usize,
-    /// The volume.
     pub volume: VolumeId,
 }
 

@@ -104,7 +104,6 @@ pub enum ListenError {
         "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
     )]
     TooLong {
-        /// The path.
         path: PathBuf,
         /// Its length.
         bytes: usize,
@@ -119,7 +118,6 @@ pub enum ListenError {
     /// The system refused.
     #[error("cannot listen on {address}")]
     System {
-        /// The address.
         address: String,
         /// Why.
         #[source]
@@ -546,7 +544,6 @@ impl Server {
         &self.sockets
     }
 
-    /// To the keeper.
     pub(crate) fn keeper(&self) -> Option<&Sender<ToKeeper>> {
         self.keeper.as_ref().map(|k| &k.0)
     }

@@ -63,7 +63,6 @@ pub(crate) struct Source {
     pub(crate) device: Arc<Device>,
     /// What it looked like when it was opened.
     pub(crate) mark: SourceMark,
-    /// What it is.
     pub(crate) format: String,
     path: Option<PathBuf>,
     /// The file with the lock on it.

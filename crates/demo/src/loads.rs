@@ -7,7 +7,6 @@ use units::{Bytes, BytesPerSec, Nanos};
 
 /// A service class.
 pub struct Class {
-    /// Its name.
     pub name: &'static str,
     /// Weight in scores.
     pub weight: f64,
@@ -143,9 +142,7 @@ pub(crate) enum AccessPattern {
 
 /// A volume with its load.
 pub struct Load {
-    /// Its name.
     pub name: &'static str,
-    /// Its class.
     pub class: &'static str,
     /// Its size, MiB; all of it is written before the demonstration begins.
     pub mib: u64,
@@ -156,7 +153,6 @@ pub struct Load {
 }
 
 impl Load {
-    /// Its size.
     pub(crate) fn size(&self) -> Bytes {
         Bytes::mib(self.mib)
     }

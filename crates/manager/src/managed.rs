@@ -114,7 +114,6 @@ impl<S: Store> Managed<S> {
             .map_or(Nanos::ZERO, Controller::time)
     }
 
-    /// The store.
     pub fn store(&mut self) -> &mut S {
         &mut self.store
     }

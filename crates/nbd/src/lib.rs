@@ -36,6 +36,8 @@
 //! What it is not: no oldstyle negotiation, no extended headers (64-bit lengths), no metadata context but
 //! `base:allocation`, and no memory of requests in flight: matching cookies is the driver's.
 
+#![warn(missing_docs)]
+
 mod check;
 mod client;
 mod dirty_ranges;

@@ -13,6 +13,8 @@
 //! ([`place`]). Nothing in this crate keeps anything between
 //! decisions, reads a clock or draws a random number that is not derived from the seed it is given.
 
+#![warn(missing_docs)]
+
 mod arrange;
 pub mod assign;
 mod decide;

@@ -13,7 +13,6 @@ const EXTREMES: usize = 3;
 /// What the README tells of.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadmeFigures<'a> {
-    /// The suite.
     pub suite: &'a Figures,
     /// Random arrays.
     pub random: &'a Figures,

@@ -11,17 +11,12 @@ use crate::why::{Decided, WhyError, asked_of, decided, decisions_of, said};
 /// Why a volume is where it is.
 #[derive(Debug, Serialize)]
 pub struct WhyRecorded<'a> {
-    /// Scenario.
     pub scenario: &'a str,
-    /// Strategy.
     pub strategy: &'a str,
-    /// Seed.
     pub seed: u64,
-    /// The volume.
     pub volume: &'a str,
     /// Where it was, in order of time.
     pub stays: Vec<StayRecorded<'a>>,
-    /// Its moves.
     pub moves: Vec<&'a MoveRecord>,
     /// The decisions that are told.
     pub decisions: Vec<DecisionRecorded<'a>>,
@@ -30,7 +25,6 @@ pub struct WhyRecorded<'a> {
 /// A stretch of time on one tier.
 #[derive(Debug, Serialize)]
 pub struct StayRecorded<'a> {
-    /// The tier.
     pub tier: &'a str,
     /// From, seconds since the run began.
     pub from_s: f64,

@@ -24,7 +24,6 @@ use crate::zones::Zone;
 pub enum Cause {
     /// A promise is broken.
     Violation {
-        /// Whose.
         affected: WorkloadId,
         /// By how many samples.
         evidence: DetectEvidence,
@@ -33,7 +32,6 @@ pub enum Cause {
     Forecast {
         /// Whose peak.
         workload: WorkloadId,
-        /// When.
         at: Nanos,
     },
 }
@@ -41,7 +39,6 @@ pub enum Cause {
 /// Whether a workload can be cached, with all findings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cacheability {
-    /// Whose.
     pub workload: WorkloadId,
     /// Rule by rule.
     pub findings: Vec<Finding>,
@@ -50,7 +47,6 @@ pub struct Cacheability {
 /// Everything that a decision rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When.
     pub at: Nanos,
     /// Why.
     pub cause: Cause,

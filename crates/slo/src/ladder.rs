@@ -25,7 +25,6 @@ use crate::solutions::{Solution, best};
 /// What the rungs are judged on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
-    /// The backend.
     pub backend: &'a Backend,
     /// All streams, by workload; of those that are held to a rate no more than that ([`hold`]).
     pub streams: &'a [Stream],

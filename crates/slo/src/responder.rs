@@ -98,7 +98,6 @@ pub(crate) const HISTORY: usize = 360;
 /// Decisions that are kept with their evidence: some days of them, where one is made every five minutes.
 pub const DECISIONS_MAX: usize = 1000;
 
-/// The responder.
 #[derive(Debug, Clone)]
 pub struct Responder {
     pub(crate) config: ResponderConfig,

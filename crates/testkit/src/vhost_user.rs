@@ -54,7 +54,6 @@ const CONFIG_BYTES: u32 = 60;
 /// What a guest is like.
 #[derive(Debug, Clone, Copy)]
 pub struct Like {
-    /// Queues.
     pub queues: u16,
     /// Descriptors of each, and slots.
     pub size: u16,
@@ -87,15 +86,11 @@ impl Default for Like {
 /// What may be asked of the disk; offsets and lengths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskRequest {
-    /// Read.
     Read(u64, u32),
     /// Write what is in the slot.
     Write(u64, u32),
-    /// Flush.
     Flush,
-    /// Its name.
     Name,
-    /// Discard.
     Discard(u64, u32),
     /// Write zeroes, and keep the space.
     Zero(u64, u32),
@@ -124,7 +119,6 @@ struct GuestQueue {
     free: Vec<u16>,
 }
 
-/// A guest.
 pub struct Guest {
     like: Like,
     file: File,

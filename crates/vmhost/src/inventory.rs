@@ -12,7 +12,6 @@ use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool, direc
 pub struct Place {
     /// The device's name: that of the pool, or its path.
     pub name: String,
-    /// Its tier.
     pub tier: String,
     /// Where it is in the file system, without a slash at its end.
     pub path: String,
@@ -29,7 +28,6 @@ pub struct Place {
 /// A running domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// The domain.
     pub domain: Domain,
     /// Another number for each time that it is started.
     pub id: u32,

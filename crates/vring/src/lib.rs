@@ -17,6 +17,8 @@
 //! What it is not: no packed queues, no device but block devices, no dirty log (so no live migration), no IOMMU. A guest whose memory
 //! is cut short by the process that runs it ends this process with a signal: whoever maps memory has to see to that.
 
+#![warn(missing_docs)]
+
 pub mod blk;
 mod chain;
 mod error;

@@ -48,7 +48,6 @@ struct Read {
 pub struct FoundPlace {
     /// The pool's name, or the directory.
     pub name: String,
-    /// Its path.
     pub path: String,
     /// Its file system's number: places with the same one share space and device.
     pub device: u64,

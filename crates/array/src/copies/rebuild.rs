@@ -33,7 +33,6 @@ pub(super) struct Rebuild {
 enum Work {
     /// The caller, step by step.
     Here(Result<Maker, ArrayError>),
-    /// A thread.
     Thread {
         steps: Sender<Step>,
         done: Receiver<Result<Array, ArrayError>>,

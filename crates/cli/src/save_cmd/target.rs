@@ -62,7 +62,6 @@ impl Drop for Partial {
     }
 }
 
-/// What it is to be.
 enum Place {
     File { to: PathBuf, replace: Replace },
     Device(PathBuf),
@@ -197,7 +196,6 @@ impl Target {
         anyhow!(error).context(format!("cannot {what} {path} at byte {offset}"))
     }
 
-    /// Writes.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
         let written = self.file.write_all_at(bytes, offset);
         written.map_err(|e| self.failed("write", offset, e))

@@ -58,7 +58,7 @@ fn begin_move(site: &Site, volume: &str, tier: &str) {
 /// Holds answers of writes back for longer than the server has to live.
 fn hold_writes(site: &Site) {
     let array = Reach::find(&site.path("array")).unwrap();
-    let session = inject::Word::Inject {
+    let session = inject::Command::Inject {
         volume: "db".into(),
         read: Nanos::ZERO,
         write: Nanos(40_000_000),

@@ -11,7 +11,7 @@ use units::{Bytes, BytesPerSec, Iops, Nanos};
 use super::heat::{HeatCursor, HeatSample};
 use super::reuse::ReuseSample;
 use super::samples::Samples;
-use crate::stages::Word;
+use crate::stages::Command;
 use crate::stages::record::Recorded;
 use crate::worker::VolumeStatus;
 
@@ -19,7 +19,6 @@ use crate::worker::VolumeStatus;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", remote = "Self")]
 pub enum ControlRequest {
-    /// All tiers.
     Tiers,
     /// Hand the array to the process that asks: what follows is no line of JSON any more.
     TakeOver {
@@ -70,12 +69,10 @@ pub enum ControlRequest {
     SetDirect {
         /// Its name.
         device: String,
-        /// Whether.
         direct: DirectIo,
     },
     /// A tier that is empty leaves the array, with its devices.
     RemoveTier {
-        /// The tier.
         tier: String,
     },
     /// The copies of the map.
@@ -92,14 +89,12 @@ pub enum ControlRequest {
     },
     /// What the volumes of a tier share, by weight; `None` lifts a limit.
     TierLimits {
-        /// The tier.
         tier: String,
         /// Requests per second.
         iops: Option<Iops>,
         /// Bytes per second.
         bandwidth: Option<BytesPerSec>,
     },
-    /// All volumes.
     Volumes,
     /// One volume with its measurements.
     Show {
@@ -110,7 +105,6 @@ pub enum ControlRequest {
     Create {
         /// Its name.
         volume: String,
-        /// Its size.
         size: Bytes,
         /// The tier of its first extents.
         tier: String,
@@ -209,7 +203,6 @@ pub enum ControlRequest {
     SetClass {
         /// Its name.
         volume: String,
-        /// The class.
         class: String,
     },
     /// Give its move up.
@@ -219,14 +212,14 @@ pub enum ControlRequest {
     },
     /// To a stage of a volume, in the stage's own words.
     #[serde(skip)]
-    Stage(Word),
+    Stage(Command),
 }
 
 // Beside what is derived: words of stages are theirs to write and to read.
 impl Serialize for ControlRequest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            ControlRequest::Stage(word) => word.serialize(serializer),
+            ControlRequest::Stage(command) => command.serialize(serializer),
             own => ControlRequest::serialize(own, serializer),
         }
     }
@@ -235,8 +228,8 @@ impl Serialize for ControlRequest {
 impl<'de> Deserialize<'de> for ControlRequest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let request = Value::deserialize(deserializer)?;
-        let ask = match Word::read(&request) {
-            Some(word) => word.map(ControlRequest::Stage),
+        let ask = match Command::read(&request) {
+            Some(command) => command.map(ControlRequest::Stage),
             None => ControlRequest::deserialize(request),
         };
         ask.map_err(D::Error::custom)
@@ -246,7 +239,6 @@ impl<'de> Deserialize<'de> for ControlRequest {
 /// A device to add.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewDevice {
-    /// The tier.
     pub tier: String,
     /// Where its bytes are.
     pub source: NewSource,
@@ -271,19 +263,15 @@ pub enum NewSource {
     Nbd(String),
 }
 
-/// A tier as it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierInfo {
-    /// Name.
     pub name: String,
     /// Bytes that are taken.
     pub used: Bytes,
-    /// All bytes.
     pub size: Bytes,
     /// Sizes of the volumes whose home it is: what their guests may write, now or later.
     #[serde(default)]
     pub provisioned: Bytes,
-    /// Devices.
     pub devices: Vec<DeviceInfo>,
     /// Requests per second that its volumes share.
     pub iops: Option<Iops>,
@@ -291,16 +279,13 @@ pub struct TierInfo {
     pub bandwidth: Option<BytesPerSec>,
 }
 
-/// A device as it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
-    /// Name.
     pub name: String,
     /// File, block device or URI.
     pub path: String,
     /// Bytes that are taken.
     pub used: Bytes,
-    /// All bytes.
     pub size: Bytes,
     /// Whether it behaves like another device.
     pub emulated: bool,
@@ -331,10 +316,8 @@ pub struct CopyInfo {
     pub why: Option<String>,
 }
 
-/// A volume as it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VolumeInfo {
-    /// Name.
     pub name: String,
     /// Size that the guest sees.
     pub size: Bytes,
@@ -381,7 +364,6 @@ pub struct ImportInfo {
     pub warning: Option<String>,
 }
 
-/// What a snapshot is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
     /// The volume.
@@ -399,7 +381,6 @@ pub enum ControlAnswer {
         /// One line.
         message: String,
     },
-    /// All tiers.
     Tiers {
         /// High end first.
         tiers: Vec<TierInfo>,
@@ -424,7 +405,6 @@ pub enum ControlAnswer {
         /// Why that is not certain, or not enough to go on with.
         unsettled: Option<String>,
     },
-    /// Volumes.
     Volumes {
         /// In order of creation.
         volumes: Vec<VolumeInfo>,

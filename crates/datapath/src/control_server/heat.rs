@@ -20,7 +20,6 @@ pub struct HeatCursor {
 /// The extents of a volume: where they are, and how often they were touched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeatSample {
-    /// The volume.
     pub volume: String,
     /// Size of an extent.
     pub extent: Bytes,

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::control_server::ControlRequest;
     use crate::serving::{Serving, one_volume};
-    use crate::stages::throttle::Word;
+    use crate::stages::throttle::Command;
 
     const MINUTE: Nanos = Nanos::from_secs(60);
 
@@ -251,7 +251,7 @@ mod tests {
         };
         serving
             .control_server()
-            .ask(ControlRequest::from(Word::Throttle {
+            .ask(ControlRequest::from(Command::Throttle {
                 volume: "data".into(),
                 to: Some(throttled),
             }))
@@ -276,7 +276,7 @@ mod tests {
     fn a_limit_for_a_time_holds_beside_the_volumes_own_and_ends() {
         let dir = tempfile::tempdir().unwrap();
         let (mut serving, _) = one_volume(dir.path());
-        let own = Word::Limit {
+        let own = Command::Limit {
             volume: "data".into(),
             iops: Some(Iops(50.0)),
             bandwidth: None,
@@ -297,7 +297,7 @@ mod tests {
         serving.tick();
         assert_eq!(limits(&serving), (50.0, None));
         order(&serving, 20.0, MINUTE).unwrap();
-        let lifted = Word::Throttle {
+        let lifted = Command::Throttle {
             volume: "data".into(),
             to: None,
         };

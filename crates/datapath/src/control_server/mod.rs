@@ -132,7 +132,6 @@ impl ControlServer {
         }
     }
 
-    /// The server.
     pub fn server(&self) -> Option<&Mutex<Server>> {
         self.server.as_ref()
     }

@@ -14,10 +14,8 @@ use crate::keeper::Keeper;
 use crate::text::unknown;
 use crate::worker::{Answer, Question};
 
-/// What is to move where.
 #[derive(Debug)]
 pub(super) struct MoveGoal {
-    /// The tier.
     pub(super) tier: String,
     /// The device of that tier; the one with most room if left out.
     pub(super) device: Option<String>,

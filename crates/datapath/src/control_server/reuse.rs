@@ -8,7 +8,6 @@ use crate::reuse::ReuseCounts;
 /// How the pages of a volume are used again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReuseSample {
-    /// The volume.
     pub volume: String,
     /// What was counted; none where the volume is not served or not measured, or nobody has read or written yet.
     pub counts: Option<ReuseCounts>,

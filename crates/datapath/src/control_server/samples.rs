@@ -40,7 +40,6 @@ pub struct Samples {
 /// Something that is wrong with an array and that its operator should know of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
-    /// What kind of trouble.
     pub kind: TroubleKind,
     /// The name of the device, volume, tier or map copy that it is about.
     pub about: String,
@@ -82,13 +81,10 @@ pub enum TroubleKind {
 /// for moves; those of an array that is not served are zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceSample {
-    /// Name.
     pub name: String,
-    /// Its tier.
     pub tier: String,
     /// File, block device or URI.
     pub path: String,
-    /// All bytes.
     pub size: Bytes,
     /// Bytes that are taken, also by a move that has reserved them.
     pub used: Bytes,
@@ -100,15 +96,12 @@ pub struct DeviceSample {
     /// When its counters began, in nanoseconds of the server's monotonic clock. Those of different beginnings cannot be
     /// subtracted.
     pub since_ns: u64,
-    /// Reads.
     pub reads: u64,
     /// Writes; trims, zeroes and flushes too, without bytes.
     pub writes: u64,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Its stages.
     #[serde(flatten)]
     pub stages: DeviceStagesSample,
     /// I/Os that failed since the counters began, by kind of request and errno.
@@ -127,10 +120,8 @@ pub struct DeviceErrors {
     pub count: u64,
 }
 
-/// A volume as it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VolumeSample {
-    /// Name.
     pub name: String,
     /// Size that the guest sees.
     pub size: Bytes,
@@ -153,7 +144,6 @@ pub struct VolumeSample {
     /// What it is limited to for a time, with what is left of that.
     #[serde(default)]
     pub throttled: Option<Throttled>,
-    /// Its stages.
     #[serde(flatten)]
     pub stages: StagesSample,
 }

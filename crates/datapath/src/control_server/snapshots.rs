@@ -24,7 +24,6 @@ use crate::worker::{Inbox, Message, OfGuests};
 struct AtRest {
     worker: Inbox,
     volume: VolumeId,
-    /// Which rest this is.
     number: u32,
     /// Its slots may be others' too: said unless it is known that they are not.
     shared: bool,

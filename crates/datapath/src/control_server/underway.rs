@@ -11,7 +11,6 @@ use units::DeviceId;
 /// What a device takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Its name.
     pub name: String,
     /// Its file, block device or URI, once that is known.
     pub path: Option<String>,
@@ -25,7 +24,6 @@ pub(super) struct Underway(Mutex<BTreeMap<DeviceId, Taken>>);
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     all: &'a Underway,
-    /// The device.
     pub id: DeviceId,
 }
 

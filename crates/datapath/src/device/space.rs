@@ -40,7 +40,6 @@ pub type Zeroed = (Vec<u32>, Result<(), ZeroError>);
 pub enum Space {
     /// It was taken, or a write will find out.
     Held,
-    /// There is none.
     None,
     /// The device has not answered in time.
     NotInTime,

@@ -177,7 +177,6 @@ impl<G> Engine<G> {
         (kind == DURABLE).then(|| self.flush_state(device).durable.enter())
     }
 
-    /// It is over.
     #[inline]
     pub(super) fn write_is_over(&mut self, io: &IoState, result: Result<(), Fault>) {
         if leaves_unflushed(io.kind) {

@@ -45,9 +45,7 @@ impl AcceptLoss {
 /// A copy of the map where one should be.
 #[derive(Debug)]
 pub struct FoundCopy {
-    /// Which.
     pub copy: CopyId,
-    /// Where.
     pub place: Box<dyn CopyPlace>,
     /// It, or why it cannot be read.
     pub array: Result<Array, ArrayError>,
@@ -62,7 +60,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// This one.
     pub fn this() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let boot = boot.ok().and_then(|id| {

@@ -69,7 +69,7 @@ impl Session {
 /// What may be asked of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum Word {
+pub enum Command {
     /// Hold answers back, in place of what was asked before.
     Inject {
         /// The volume's name.
@@ -116,7 +116,7 @@ impl Inject {
 
 impl Stage for Inject {
     type Setup = ();
-    type Word = Word;
+    type Command = Command;
     const WORDS: &'static [&'static str] = &["inject"];
     type Status = Status;
     type Sample = Sample;
@@ -163,13 +163,16 @@ impl Stage for Inject {
         }
     }
 
-    fn carry_out(word: Word, control_server: &ControlServer) -> Result<ControlAnswer, String> {
-        let Word::Inject {
+    fn carry_out(
+        command: Command,
+        control_server: &ControlServer,
+    ) -> Result<ControlAnswer, String> {
+        let Command::Inject {
             volume,
             read,
             write,
             lasting,
-        } = word;
+        } = command;
         control_server.at_stages(&volume, move |v| {
             let delay_ns = [read.0, write.0];
             v.stages.inject.begin(v.now_ns, delay_ns, lasting.0);

@@ -16,7 +16,7 @@ pub struct Probe {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum Word {
+pub enum Command {
     ProbeHold { volume: String, hold_ns: u64 },
 }
 
@@ -40,7 +40,7 @@ pub struct Sample {
 
 impl Stage for Probe {
     type Setup = ();
-    type Word = Word;
+    type Command = Command;
     const WORDS: &'static [&'static str] = &["probe-hold"];
     type Status = Status;
     type Sample = Sample;
@@ -85,16 +85,19 @@ impl Stage for Probe {
         }
     }
 
-    fn check(word: &Word) -> Result<(), String> {
-        let Word::ProbeHold { hold_ns, .. } = word;
+    fn check(command: &Command) -> Result<(), String> {
+        let Command::ProbeHold { hold_ns, .. } = command;
         match hold_ns {
             ..1_000_000_000 => Ok(()),
             _ => Err("nobody waits that long".into()),
         }
     }
 
-    fn carry_out(word: Word, control_server: &ControlServer) -> Result<ControlAnswer, String> {
-        let Word::ProbeHold { volume, hold_ns } = word;
+    fn carry_out(
+        command: Command,
+        control_server: &ControlServer,
+    ) -> Result<ControlAnswer, String> {
+        let Command::ProbeHold { volume, hold_ns } = command;
         control_server.at_stages(&volume, move |v| {
             v.stages.probe.hold_ns = hold_ns;
             Ok(())

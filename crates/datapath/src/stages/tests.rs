@@ -7,8 +7,8 @@ use serde_json::json;
 use units::{Bytes, DeviceId};
 use volume::VolumeMap;
 
-use super::probe::{Sample, Word as ProbeWord};
-use super::{DeviceStages, Stages, StagesSample, StagesStatus, Word};
+use super::probe::{Command as ProbeCommand, Sample};
+use super::{Command, DeviceStages, Stages, StagesSample, StagesStatus};
 use crate::client::Client;
 use crate::control_server::{ControlAnswer, ControlRequest};
 use crate::engine::{GuestOp, GuestRequest};
@@ -45,9 +45,12 @@ fn every_stage_and_every_word_has_a_name_of_its_own_and_is_documented() {
             .lines()
             .find(|l| l.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("the table has no row for {name}"));
-        for word in *words {
-            assert!(seen.insert(format!("word {word}")), "{word} comes twice");
-            assert!(row.contains(&format!("`{word}`")), "{word} in: {row}");
+        for command in *words {
+            assert!(
+                seen.insert(format!("word {command}")),
+                "{command} comes twice"
+            );
+            assert!(row.contains(&format!("`{command}`")), "{command} in: {row}");
         }
     }
     for name in DeviceStages::ALL {
@@ -57,17 +60,20 @@ fn every_stage_and_every_word_has_a_name_of_its_own_and_is_documented() {
 }
 
 #[test]
-fn every_word_is_read_by_the_stage_that_has_it_and_the_desk_has_no_such_word() {
-    for word in Stages::ALL.iter().flat_map(|s| s.1) {
-        let request = json!({ "ask": word });
-        let read = Word::read(&request).expect("a stage has it");
+fn every_command_is_read_by_the_stage_that_has_it_and_the_control_server_has_no_such_command() {
+    for command in Stages::ALL.iter().flat_map(|s| s.1) {
+        let request = json!({ "ask": command });
+        let read = Command::read(&request).expect("a stage has it");
         let why = read.expect_err("it has no volume").to_string();
-        assert_eq!(why, "missing field `volume`", "{word}");
+        assert_eq!(why, "missing field `volume`", "{command}");
         // The control server's own words are not asked first.
         let why = ControlRequest::deserialize(request).expect_err("it has a stage's word");
-        assert!(why.to_string().contains("unknown variant"), "{word}: {why}");
+        assert!(
+            why.to_string().contains("unknown variant"),
+            "{command}: {why}"
+        );
     }
-    assert!(Word::read(&json!({ "ask": "volumes" })).is_none());
+    assert!(Command::read(&json!({ "ask": "volumes" })).is_none());
 }
 
 #[test]
@@ -99,7 +105,7 @@ fn a_filter_is_a_file_and_a_line() {
     let (serving, listen) = one_volume(dir.path());
     let control_server = serving.control_server();
 
-    let hold = |hold_ns| ProbeWord::ProbeHold {
+    let hold = |hold_ns| ProbeCommand::ProbeHold {
         volume: "data".into(),
         hold_ns,
     };

@@ -26,7 +26,6 @@ pub struct Listening {
     pub socket: Arc<OwnedFd>,
 }
 
-/// All of them.
 #[derive(Debug)]
 pub struct Listeners {
     state: Mutex<State>,

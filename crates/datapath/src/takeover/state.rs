@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::control::CONTROL;
 use crate::worker::HandedSession;
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
@@ -21,11 +20,9 @@ pub struct State {
     pub commits: u64,
     /// Copies of the map.
     pub copies: Vec<CopyOf>,
-    /// Devices.
     pub devices: Vec<DeviceOf>,
     /// Sockets that are listened on, by what they are for.
     pub listening: Vec<String>,
-    /// Connections.
     pub connections: Vec<ConnectionOf>,
     /// Volumes, by number, and how many extents of them it is said where they are: behind the bytes of connections.
     pub places: Vec<(u32, u64)>,
@@ -96,14 +93,11 @@ impl Wishes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyOf {
-    /// Whether it is the second one.
     pub second: bool,
-    /// Its path.
     pub path: String,
 }
 
 impl CopyOf {
-    /// Which.
     pub fn copy(&self) -> CopyId {
         match self.second {
             true => CopyId::Second,
@@ -112,7 +106,6 @@ impl CopyOf {
     }
 }
 
-/// A device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceOf {
@@ -140,11 +133,9 @@ pub struct ConnectionOf {
 pub struct VolumeOf {
     /// Its number.
     pub id: u32,
-    /// Its limits.
     pub own: LimitsOf,
     /// Those that hold beside them for a time, and until when, in nanoseconds of the monotonic clock.
     pub for_a_time: Option<(LimitsOf, u64)>,
-    /// Its weight.
     pub weight: f64,
 }
 
@@ -154,11 +145,9 @@ pub struct VolumeOf {
 pub struct TierOf {
     /// Its number.
     pub id: u16,
-    /// Its limits.
     pub limits: LimitsOf,
 }
 
-/// Limits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsOf {

@@ -30,7 +30,6 @@ use super::sockets::Counted;
 use crate::text::explain;
 use crate::worker::{Durability, Inbox, Message, RingGuestSetup, RingOrder, RingSetup};
 
-/// What is served to whom.
 pub struct Served {
     pub name: String,
     pub bytes: u64,

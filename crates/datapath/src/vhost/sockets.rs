@@ -25,7 +25,6 @@ const AGAIN: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Sockets {
     dir: PathBuf,
-    /// Those that are there.
     paths: Mutex<BTreeSet<PathBuf>>,
     changes: Sender<Change>,
     event: Arc<OwnedFd>,
@@ -63,7 +62,6 @@ pub const DESCRIPTORS_EACH: usize = 3 * vring::QUEUES_MAX as usize + 16;
 pub struct Allowed {
     /// Those of all kinds.
     pub open: Arc<AtomicUsize>,
-    /// At most.
     pub most: usize,
     /// Of these, by vhost-user, besides the first one of each volume.
     pub guests_most: usize,

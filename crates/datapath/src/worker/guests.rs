@@ -52,10 +52,15 @@ const STATUS_MAX: usize = 1024;
 /// Where an answer goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AnswerTo {
-    /// To a socket.
-    Socket { connection: u32, cookie: u64 },
+    Socket {
+        connection: u32,
+        cookie: u64,
+    },
     /// To a ring in the guest's memory.
-    Ring { ring: u32, chain: u32 },
+    Ring {
+        ring: u32,
+        chain: u32,
+    },
     /// To a thread that waits.
     Waiter(u32),
 }

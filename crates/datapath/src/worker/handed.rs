@@ -26,7 +26,6 @@ const REFUSED: &str = "the request was refused";
 /// A connection that another process goes on with.
 #[derive(Debug)]
 pub struct HandedConnection {
-    /// Its socket.
     pub socket: Arc<OwnedFd>,
     /// What was agreed.
     pub session: HandedSession,
@@ -40,7 +39,6 @@ pub struct HandedConnection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandedSession {
-    /// The volume.
     pub volume: u32,
     /// The name that the guest knows it by.
     pub export: String,
@@ -65,7 +63,6 @@ pub struct HandedSession {
 /// What a still worker hands over.
 #[derive(Debug, Default)]
 pub struct HandedWork {
-    /// Connections.
     pub connections: Vec<HandedConnection>,
     /// Volumes, and where their extents are ([`place_bytes`]): what the map has of them too, which takes long to read.
     pub places: Vec<(VolumeId, Vec<u8>)>,

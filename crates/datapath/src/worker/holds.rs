@@ -24,7 +24,6 @@ pub enum Held {
 pub enum HoldRefusal {
     /// Guests have so many connections.
     Connected(usize),
-    /// It is not served.
     NotServed,
 }
 

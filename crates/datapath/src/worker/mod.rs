@@ -155,7 +155,6 @@ pub struct Shared {
     pub beats: Arc<Beats>,
 }
 
-/// One worker.
 pub struct Worker {
     index: usize,
     io: Io,

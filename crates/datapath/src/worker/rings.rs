@@ -44,11 +44,9 @@ pub enum Durability {
 /// A guest that has connected.
 #[derive(Debug)]
 pub struct RingGuestSetup {
-    /// The volume.
     pub volume: VolumeId,
     /// Its socket, to end the conversation.
     pub socket: UnixStream,
-    /// What it is counted in.
     pub counted: Vec<Counted>,
     /// ControlAnswer its number, or nothing if the volume is not served.
     pub answer: Sender<Option<u32>>,
@@ -61,7 +59,6 @@ pub struct RingSetup {
     pub index: u16,
     /// The guest's memory.
     pub memory: Arc<Memory>,
-    /// Where it is there.
     pub queue: QueueSetup,
     /// What is in flight, and which file that is, if the guest keeps it.
     pub inflight: Option<(InflightBuffer, FileId)>,
@@ -93,7 +90,6 @@ pub enum RingOrder {
     Gone(u32),
 }
 
-/// A guest with rings.
 struct RingGuest {
     volume: u32,
     socket: UnixStream,
@@ -117,7 +113,6 @@ struct RingGuest {
     gone: bool,
 }
 
-/// A ring.
 struct LiveRing {
     guest: u32,
     setup: RingSetup,

@@ -148,7 +148,7 @@ fn held_back_is_counted_as_it_was_measured() {
     let mut client = site.connect("data").unwrap();
     client.write(0, &[1; 65536]).unwrap();
     let inject = |lasting| {
-        ControlRequest::from(inject::Word::Inject {
+        ControlRequest::from(inject::Command::Inject {
             volume: "data".into(),
             read: Nanos::from_millis(4),
             write: Nanos::from_millis(2),
@@ -204,7 +204,7 @@ fn beginning_again_is_seen_and_not_measuring_is_not_zero() {
     let mut client = site.connect("data").unwrap();
     client.read(0, 512).unwrap();
     let measure = |on| {
-        ControlRequest::from(measure::Word::Measure {
+        ControlRequest::from(measure::Command::Measure {
             volume: "data".into(),
             on,
         })
@@ -461,7 +461,7 @@ fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
         let nothing = heat(&site, Some(seen.cursor)).heat.unwrap();
         assert_eq!(nothing.touched(), []);
     }
-    let anew = measure::Word::Measure {
+    let anew = measure::Command::Measure {
         volume: "data".into(),
         on: true,
     };

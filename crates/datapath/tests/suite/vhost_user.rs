@@ -31,7 +31,7 @@ impl Site {
     /// Holds answers back, so that they are in flight for a while.
     fn inject(&self, delay: Duration, lasting: Duration) {
         let nanos = |d: Duration| Nanos(d.as_nanos() as u64);
-        self.ask(ControlRequest::from(inject::Word::Inject {
+        self.ask(ControlRequest::from(inject::Command::Inject {
             volume: "data".into(),
             read: nanos(delay),
             write: nanos(delay),
@@ -508,13 +508,13 @@ fn sockets_are_there_while_the_server_is() {
 fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
     let site = served();
     let limit = |iops| {
-        let word = throttle::Word::Limit {
+        let command = throttle::Command::Limit {
             volume: "data".into(),
             iops: Some(Iops(iops)),
             bandwidth: None,
             weight: None,
         };
-        site.ask(word.into()).unwrap();
+        site.ask(command.into()).unwrap();
     };
     let mut guest = site.guest("data", Like::default());
     limit(5.0);

@@ -48,13 +48,9 @@ pub enum AgentAction {
     /// Begin a move; the result tells whether it began.
     StartMove(MoveOrder),
     /// Give the move of a volume up.
-    CancelMove {
-        /// The volume.
-        volume: String,
-    },
+    CancelMove { volume: String },
     /// Hold the answers of a volume back by this from now on, for so long at most. Zero ends it.
     Inject {
-        /// The volume.
         volume: String,
         /// By this much.
         delay_ns: u64,
@@ -63,7 +59,6 @@ pub enum AgentAction {
     },
     /// Let a volume do no more than this, or as much as before: what it was limited to by the last one is over.
     Throttle {
-        /// The volume.
         volume: String,
         /// To what; it ends by itself when its time is over.
         to: Option<Throttle>,
@@ -90,7 +85,6 @@ enum Link {
     Met { at_ns: u64, heard_ns: u64 },
 }
 
-/// One agent.
 #[derive(Debug)]
 pub struct Agent {
     session: u64,

@@ -12,7 +12,6 @@ use crate::wire::{JobProgress, JobWindow, MoveOrder};
 pub(super) enum Job {
     /// The array carries it out, or is about to.
     Runs {
-        /// The order.
         order: MoveOrder,
         /// Bytes that the parts before the one under way have copied, of an order of extents.
         before: u64,

@@ -20,14 +20,11 @@ pub struct Snapshot {
     pub troubles: Vec<ArrayTrouble>,
 }
 
-/// A device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceSnapshot {
     /// Unique in its array.
     pub name: String,
-    /// Its tier.
     pub tier: String,
-    /// All bytes.
     pub size_bytes: u64,
     /// Bytes that are taken.
     pub used_bytes: u64,
@@ -71,7 +68,6 @@ impl DeviceSnapshot {
     }
 }
 
-/// A volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeSnapshot {
     /// Unique in its array.
@@ -141,9 +137,7 @@ pub enum MoveEnd {
     },
     /// Given up; what was switched stays on the target.
     Stopped {
-        /// Why.
         why: String,
-        /// Bytes copied.
         copied_bytes: u64,
         /// The I/O that failed, if one did.
         failed_io: Option<IoFailure>,

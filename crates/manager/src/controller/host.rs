@@ -178,7 +178,6 @@ pub(super) struct Spark {
     pub(super) missed: VecDeque<bool>,
 }
 
-/// One host.
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) kept: Kept,

@@ -12,7 +12,6 @@ use crate::tables::{number, printable, table, words};
 /// How much of a plan is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanDetail {
-    /// Its moves.
     Moves,
     /// Their reasons too, what was held back by which filter, and notes.
     Reasons,

@@ -51,7 +51,6 @@ pub struct Gain {
 /// A disk that is on a move's target already, and is slower there than the upper bound of what is predicted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Doubt {
-    /// The tier.
     pub tier: String,
     /// The fastest disk that is there and had requests.
     pub volume: String,
@@ -87,7 +86,6 @@ fn doubts(moves: &[MoveGain], disks: &[DiskSeen]) -> Vec<Doubt> {
 pub struct MoveGain {
     /// The disk.
     pub volume: String,
-    /// Where it is.
     pub from_tier: String,
     /// Where it would be.
     pub to_tier: String,

@@ -49,7 +49,6 @@ fn earlier(of: &Path, dir: &Path, version: &str) {
     assert!(built.status.success(), "{}", err(&built));
 }
 
-/// What a unit starts.
 fn unit_starts(machine: &Machine, unit: &str) -> Vec<String> {
     let path = machine.path(&format!("/usr/lib/systemd/system/{unit}.service"));
     let text = fs::read_to_string(path).unwrap();

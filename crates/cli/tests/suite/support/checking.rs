@@ -136,7 +136,6 @@ impl Guest {
         Self { stop, thread }
     }
 
-    /// Whether it goes on.
     pub fn goes_on(&self) -> bool {
         !self.thread.is_finished()
     }

@@ -181,7 +181,6 @@ fn known_places<'a>(
 /// What became of the process that was to take over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// It has ended.
     Yes,
     /// It was late, and has the array.
     HasTaken,

@@ -42,7 +42,6 @@ pub struct FakeVolume {
 }
 
 impl FakeVolume {
-    /// Its hot extents.
     pub fn hot_extents(&self) -> Vec<usize> {
         let n = self.extents.len();
         (0..n.div_ceil(5)).map(|i| (self.hot + i) % n).collect()

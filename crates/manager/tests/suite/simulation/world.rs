@@ -98,7 +98,6 @@ const STRATEGIES: [&str; 6] = [
 pub struct Sums {
     pub moves_begun: u64,
     pub moves_done: u64,
-    /// Of these, of some extents.
     pub extents_done: u64,
     pub adopted: u64,
     pub lost: u64,

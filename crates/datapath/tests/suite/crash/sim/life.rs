@@ -63,7 +63,6 @@ pub enum Event {
     Take(usize),
     /// The guest of a ring may see its answers.
     Publish(usize),
-    /// It looks at them.
     Look(usize),
     /// An operator has an order.
     Order(usize),

@@ -424,7 +424,6 @@ impl Oracle {
         self.may_be_restored(bytes)
     }
 
-    /// It may be.
     pub fn may_be_restored(&mut self, bytes: &[u8]) -> Result<(), String> {
         let now = self.now();
         for (at, sector) in bytes.chunks(SECTOR).enumerate() {

@@ -32,7 +32,6 @@ const STATUS_AT: u64 = 48;
 const DATA: u64 = 512 << 10;
 const MEMORY_BYTES: usize = 1 << 20;
 
-/// A guest with one ring.
 pub struct RingGuest {
     driver: Driver,
     memory: Arc<Memory>,
