@@ -1,7 +1,7 @@
 //! What moves are predicted to gain, and between what bounds.
 //!
 //! ```text
-//!  after      the strategy's prediction for the load of the last epoch, with the bounds that all its predictions are told with
+//!  after      the strategy's prediction for the load of the last epoch, with the bounds that all its predictions come with
 //!  gain       1 - after / before, both of that epoch
 //!  its bounds the prediction's, and how much the disk's epochs differed, as independent factors: their logarithms' squares add up
 //!  together   disks by their requests; all predictions off the same way, since they share a device; disks that stay as they are
