@@ -3,18 +3,20 @@
 use std::path::PathBuf;
 
 use datapath::control::ask;
-use datapath::desk::{
-    self, Ask, DeviceSample, HeatCounts, HeatSample, Samples, Told, TroubleKind, VolumeSample,
+use datapath::control_server::{
+    self, ControlAnswer, ControlRequest, DeviceSample, HeatCounts, HeatSample, Samples,
+    TroubleKind, VolumeSample,
 };
 use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
-    Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
-    VolumeSnapshot, WantedExtents,
+    AgentAction, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd,
+    Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
-    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed, Throttle,
+    ArrayPolicy, ArrayTrouble, DeviceIoCounts, FailedIo, Load, LoadOf, MovingWindow, Placed,
+    Throttle,
 };
 use model::{ClassObjective, ExtentPlaces};
 use units::{BytesPerSec, DeviceId, Iops, Nanos};
@@ -35,7 +37,7 @@ impl ServedArray {
         Self { control }
     }
 
-    fn ask(&self, question: &Ask) -> Result<Told, String> {
+    fn ask(&self, question: &ControlRequest) -> Result<ControlAnswer, String> {
         ask(&self.control, question).map_err(|e| explain(&e))
     }
 }
@@ -46,8 +48,8 @@ impl Host for ServedArray {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, String> {
-        match self.ask(&Ask::Samples)? {
-            Told::Samples(samples) => Ok(snapshot(samples)),
+        match self.ask(&ControlRequest::Samples)? {
+            ControlAnswer::Samples(samples) => Ok(snapshot(samples)),
             _ => Err(OTHER_VERSION.into()),
         }
     }
@@ -58,16 +60,16 @@ impl Host for ServedArray {
         snapshot: &mut Snapshot,
     ) -> Result<(), String> {
         for WantedExtents { volume, since } in wanted {
-            let since = since.map(|s| desk::HeatCursor {
+            let since = since.map(|s| control_server::HeatCursor {
                 since_ns: s.since_ns,
                 turn: s.turn,
             });
-            let ask = Ask::Heat {
+            let ask = ControlRequest::Heat {
                 volume: volume.clone(),
                 since,
             };
             let sample = match self.ask(&ask) {
-                Ok(Told::Heat(sample)) => sample,
+                Ok(ControlAnswer::Heat(sample)) => sample,
                 Ok(_) => return Err(OTHER_VERSION.into()),
                 Err(_) => continue,
             };
@@ -85,51 +87,53 @@ impl Host for ServedArray {
     }
 
     fn hold_to(&mut self, policy: &ArrayPolicy) -> Result<(), String> {
-        let told = self.ask(&Ask::Policy {
+        let answer = self.ask(&ControlRequest::Policy {
             classes: Some(policy.classes.clone()),
             overcommit_max: Some(policy.overcommit_max),
         });
-        told.map(|_| ())
+        answer.map(|_| ())
     }
 
     fn promise(&mut self, objectives: &[ClassObjective], lasting: Nanos) -> Result<(), String> {
-        let told = self.ask(&Ask::Objectives {
+        let answer = self.ask(&ControlRequest::Objectives {
             objectives: objectives.to_vec(),
             lasting,
         });
-        told.map(|_| ())
+        answer.map(|_| ())
     }
 
-    fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
-        let question = match deed {
-            Deed::StartMove(order) => Ask::Move {
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
+        let question = match action {
+            AgentAction::StartMove(order) => ControlRequest::Move {
                 volume: order.volume.clone(),
                 to: order.tier.clone(),
                 device: Some(order.device.clone()),
                 bandwidth: BytesPerSec(order.rate_bytes_per_s),
                 extents: order.extents.clone(),
             },
-            Deed::CancelMove { volume } => Ask::CancelMove {
+            AgentAction::CancelMove { volume } => ControlRequest::CancelMove {
                 volume: volume.clone(),
             },
-            Deed::Inject {
+            AgentAction::Inject {
                 volume,
                 delay_ns,
                 lasting_ns,
-            } => Ask::from(inject::Word::Inject {
+            } => ControlRequest::from(inject::Command::Inject {
                 volume: volume.clone(),
                 read: Nanos(*delay_ns),
                 write: Nanos(*delay_ns),
                 lasting: Nanos(*lasting_ns),
             }),
-            Deed::Throttle { volume, to } => Ask::from(throttle::Word::Throttle {
-                volume: volume.clone(),
-                to: to.map(|to| Throttled {
-                    iops: to.iops.map(|n| Iops(n as f64)),
-                    bandwidth: to.bandwidth_bytes_per_s.map(BytesPerSec),
-                    lasting: Nanos(to.lasting_ns),
-                }),
-            }),
+            AgentAction::Throttle { volume, to } => {
+                ControlRequest::from(throttle::Command::Throttle {
+                    volume: volume.clone(),
+                    to: to.map(|to| Throttled {
+                        iops: to.iops.map(|n| Iops(n as f64)),
+                        bandwidth: to.bandwidth_bytes_per_s.map(BytesPerSec),
+                        lasting: Nanos(to.lasting_ns),
+                    }),
+                })
+            }
         };
         self.ask(&question).map(|_| ())
     }
@@ -174,7 +178,7 @@ fn snapshot(samples: Samples) -> Snapshot {
     }
 }
 
-fn trouble(t: desk::Trouble) -> ArrayTrouble {
+fn trouble(t: control_server::Trouble) -> ArrayTrouble {
     ArrayTrouble {
         kind: kind_name(t.kind),
         about: t.about,
@@ -200,7 +204,7 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
         connected: d.connected,
         place: None,
         since_ns: d.since_ns,
-        io: DeviceIo {
+        io: DeviceIoCounts {
             reads: d.reads,
             writes: d.writes,
             read_bytes: d.read_bytes,
@@ -328,7 +332,7 @@ mod tests {
             connected: true,
             place: None,
             since_ns: 0,
-            io: DeviceIo::default(),
+            io: DeviceIoCounts::default(),
             errors: vec![],
         };
         let sample = |devices: &[&str]| HeatSample {

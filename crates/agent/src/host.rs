@@ -1,6 +1,6 @@
 //! What an agent looks after, whatever it is.
 
-use manager::agent::{Deed, Snapshot, WantedExtents};
+use manager::agent::{AgentAction, Snapshot, WantedExtents};
 use manager::wire::ArrayPolicy;
 use model::ClassObjective;
 use units::Nanos;
@@ -17,7 +17,7 @@ pub trait Host: Send {
     fn snapshot(&mut self) -> Result<Snapshot, String>;
 
     /// What an operator should know that was not told yet.
-    fn remarks(&mut self) -> Vec<String> {
+    fn warnings(&mut self) -> Vec<String> {
         vec![]
     }
 
@@ -47,7 +47,7 @@ pub trait Host: Send {
     ///
     /// # Errors
     /// Why it is not done.
-    fn carry_out(&mut self, deed: &Deed) -> Result<(), String>;
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String>;
 
     /// Gives back what it was lent, as nobody looks any more.
     fn end(&mut self) {}

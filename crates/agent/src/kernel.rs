@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use manager::wire::DeviceIo;
+use manager::wire::DeviceIoCounts;
 use vmhost::{Medium, Transport};
 
 /// Bytes of a sector in the kernel's counters, whatever the device's own are.
@@ -12,7 +12,6 @@ const SECTOR: u64 = 512;
 /// Devices below one another, at most: a logical volume on a RAID on partitions.
 const DEPTH_MAX: u32 = 6;
 
-/// A file system.
 #[derive(Debug, Clone)]
 pub(crate) struct FileSystem {
     /// All bytes, and those that are taken or kept for root.
@@ -89,15 +88,15 @@ fn in_tree(device: u64) -> Option<PathBuf> {
 }
 
 /// The kernel's counters of a device.
-pub(crate) fn io(device: u64) -> Option<DeviceIo> {
+pub(crate) fn io(device: u64) -> Option<DeviceIoCounts> {
     io_of(&fs::read_to_string(in_tree(device)?.join("stat")).ok()?)
 }
 
 /// Reads a device's file `stat`: reads, merged, sectors, ms; writes likewise; in flight; ms in use; more in newer kernels.
-fn io_of(stat: &str) -> Option<DeviceIo> {
+fn io_of(stat: &str) -> Option<DeviceIoCounts> {
     let numbers: Result<Vec<u64>, _> = stat.split_whitespace().map(str::parse).collect();
     let numbers = numbers.ok().filter(|n| n.len() >= 11)?;
-    Some(DeviceIo {
+    Some(DeviceIoCounts {
         reads: numbers[0],
         writes: numbers[4],
         read_bytes: numbers[2].saturating_mul(SECTOR),

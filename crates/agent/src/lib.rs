@@ -2,15 +2,14 @@
 //! does is decided in [`manager::agent`].
 //!
 //! ```text
-//!   array ◀──control socket── looker ──messages──▶ courier ──HTTP──▶ controller
-//!                               ▲                     │
-//!                               └──────answers────────┘
+//!   array ◀──control socket── poller ──messages──▶ transport ──HTTP──▶ controller
+//!                               ▲                      │
+//!                               └───────replies────────┘
 //! ```
 //!
 //! Two threads: a controller that does not answer must not keep the array from being looked after.
 
 mod array;
-mod courier;
 mod held;
 mod host;
 mod images;
@@ -24,6 +23,7 @@ mod probe;
 mod process;
 mod qemu;
 mod throttles;
+mod transport;
 mod virsh;
 mod yielding;
 
@@ -35,12 +35,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use client::Client;
-use manager::agent::{Agent, Deed};
+use manager::agent::{Agent, AgentAction};
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
 pub use array::ServedArray;
-use courier::{Courier, Letter};
 use held::Held;
 pub use host::Host;
 pub use kernel::medium_of;
@@ -51,6 +50,7 @@ pub use places::{Moving, PlacesOf, TierOf};
 pub use probe::{Probed, probe};
 use qemu::Qemu;
 pub use qemu::check_tiers;
+use transport::{ControllerTransport, Reply};
 
 /// The array is looked at this often while something is going on; otherwise when a window ends.
 const BEAT: Duration = Duration::from_millis(250);
@@ -67,7 +67,6 @@ pub struct AgentSettings {
     pub host: String,
     /// What it looks after.
     pub of: HostOf,
-    /// The controller.
     pub controller: Client,
 }
 
@@ -139,19 +138,19 @@ impl RunningAgent {
         } = settings;
         let stop = Arc::new(AtomicBool::new(false));
         let trouble: Trouble = Arc::new(Mutex::new(Some("not registered yet".into())));
-        let (courier, thread) = Courier::start(host, controller)?;
+        let (transport, thread) = ControllerTransport::start(host, controller)?;
         let (ended, said) = (stop.clone(), trouble.clone());
-        let looker = std::thread::Builder::new()
+        let poller = std::thread::Builder::new()
             .name("terrace-agent".into())
             .spawn(move || {
                 let mut of = of.host();
-                look(&mut *of, &courier, &ended, &said);
+                look(&mut *of, &transport, &ended, &said);
                 of.end();
             })?;
         Ok(Self {
             stop,
             trouble,
-            threads: vec![looker, thread],
+            threads: vec![poller, thread],
         })
     }
 
@@ -188,7 +187,12 @@ fn session() -> u64 {
     ns ^ (u64::from(std::process::id()) << 40)
 }
 
-fn look(array: &mut dyn Host, courier: &Courier, stop: &AtomicBool, trouble: &Trouble) {
+fn look(
+    array: &mut dyn Host,
+    transport: &ControllerTransport,
+    stop: &AtomicBool,
+    trouble: &Trouble,
+) {
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
     let mut agent = Agent::new(session(), env!("CARGO_PKG_VERSION"));
@@ -206,70 +210,73 @@ fn look(array: &mut dyn Host, courier: &Courier, stop: &AtomicBool, trouble: &Tr
             Ok(snapshot) => {
                 life = snapshot.devices.iter().map(|d| d.since_ns).collect();
                 agent.beat(at_ns, snapshot);
-                array.remarks().into_iter().for_each(|r| agent.remark(r));
+                array
+                    .warnings()
+                    .into_iter()
+                    .for_each(|r| agent.add_warning(r));
             }
             Err(why) => {
                 let why = format!("{} does not answer: {why}", array.called());
                 say(trouble, Some(why.clone()));
-                agent.remark(why);
+                agent.add_warning(why);
                 std::thread::park_timeout(PAUSE);
                 continue;
             }
         }
-        while let Some(deed) = agent.poll_deed() {
-            let result = array.carry_out(&deed);
-            log(&deed, &result);
-            agent.done(&deed, result);
+        while let Some(action) = agent.poll_action() {
+            let result = array.carry_out(&action);
+            log(&action, &result);
+            agent.done(&action, result);
         }
         let (objectives, until_ns) = agent.objectives();
         held.promise(array, objectives, at_ns, until_ns, &life);
         if let Some(why) = agent.policy().and_then(|p| held.say(array, p, life)) {
-            agent.remark(why);
+            agent.add_warning(why);
         }
-        // One letter at a time; the agent replaces what could not be sent by what is newer.
+        // One message at a time; the agent replaces what could not be sent by what is newer.
         if sent_ns.is_none()
             && let Some(message) = agent.poll_message()
         {
             sent_ns = Some(now());
-            if courier.send(message).is_err() {
+            if transport.send(message).is_err() {
                 return; // it only ends with us
             }
         }
-        wait(&mut agent, courier, &mut sent_ns, &now, stop, trouble);
+        wait(&mut agent, transport, &mut sent_ns, &now, stop, trouble);
     }
 }
 
 /// One line for what was done at the array. What is told again and again while a calibration lasts is of use to developers only.
-fn log(deed: &Deed, result: &Result<(), String>) {
+fn log(action: &AgentAction, result: &Result<(), String>) {
     let why = result.as_ref().err();
-    match (deed, why) {
-        (Deed::StartMove(order), None) => {
+    match (action, why) {
+        (AgentAction::StartMove(order), None) => {
             let (job, volume, device) = (order.job, &order.volume, &order.device);
             info!(job, volume, device, "a job's move was begun");
         }
-        (Deed::StartMove(order), Some(why)) => {
+        (AgentAction::StartMove(order), Some(why)) => {
             let (job, volume, device) = (order.job, &order.volume, &order.device);
             warn!(job, volume, device, why, "a job's move was not begun");
         }
-        (Deed::CancelMove { volume }, None) => info!(volume, "a move was cancelled"),
-        (Deed::CancelMove { volume }, Some(why)) => {
+        (AgentAction::CancelMove { volume }, None) => info!(volume, "a move was cancelled"),
+        (AgentAction::CancelMove { volume }, Some(why)) => {
             warn!(volume, why, "a move was not cancelled");
         }
-        (Deed::Throttle { volume, to }, None) => {
+        (AgentAction::Throttle { volume, to }, None) => {
             let limited = to.is_some();
             info!(volume, limited, "a volume's limits were changed");
         }
-        (Deed::Throttle { volume, .. }, Some(why)) => {
+        (AgentAction::Throttle { volume, .. }, Some(why)) => {
             warn!(volume, why, "a volume's limits were not changed");
         }
-        (Deed::Inject { volume, .. }, why) => debug!(volume, why, "latency was injected"),
+        (AgentAction::Inject { volume, .. }, why) => debug!(volume, why, "latency was injected"),
     }
 }
 
 /// Until something is due: the end of a window or of a step, an answer, the next look at what is going on.
 fn wait(
     agent: &mut Agent,
-    courier: &Courier,
+    transport: &ControllerTransport,
     sent_ns: &mut Option<u64>,
     now: &impl Fn() -> u64,
     stop: &AtomicBool,
@@ -283,21 +290,21 @@ fn wait(
         if left.is_zero() {
             return;
         }
-        let Some(letter) = courier.receive(left.min(BEAT)) else {
+        let Some(reply) = transport.receive(left.min(BEAT)) else {
             continue;
         };
         let sent = sent_ns.take().unwrap_or_default();
-        match letter {
-            Letter::Welcome(welcome) => agent.welcomed(now(), welcome),
-            Letter::Orders(orders) => {
+        match reply {
+            Reply::Welcome(welcome) => agent.welcomed(now(), welcome),
+            Reply::Orders(orders) => {
                 say(trouble, None);
                 agent.ordered(now(), sent, *orders);
             }
-            Letter::Refused(refusal) => {
+            Reply::Refused(refusal) => {
                 say(trouble, Some(refusal.to_string()));
                 agent.refused(&refusal);
             }
-            Letter::Lost(why) => say(trouble, Some(why)),
+            Reply::Lost(why) => say(trouble, Some(why)),
         }
         return;
     }

@@ -22,12 +22,10 @@ impl Life {
         (!matches!(state, "Z" | "X")).then_some(Self { pid, began })
     }
 
-    /// Whether it goes on.
     pub(crate) fn goes_on(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
 
-    /// A number of it.
     pub(crate) fn number(self) -> u32 {
         self.pid.cast_unsigned() ^ (self.began as u32).rotate_left(16)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use manager::agent::{Deed, Snapshot, VolumeSnapshot, WantedExtents};
+use manager::agent::{AgentAction, Snapshot, VolumeSnapshot, WantedExtents};
 use manager::wire::{ArrayPolicy, Bound, MoveOrder, Throttle};
 use model::ClassObjective;
 use units::Nanos;
@@ -12,7 +12,7 @@ use vmhost::{At, Disk, Domain, Image, Inventory, Limits, Place, builds};
 
 use crate::host::Host;
 use crate::kernel;
-use crate::moves::{Hands, Moves, Planned};
+use crate::moves::{MoveOperations, Moves, Planned};
 use crate::places::{self, Moving, TierOf, check_room, target_in};
 use crate::throttles::Throttles;
 use crate::yielding::Yielding;
@@ -20,7 +20,7 @@ use crate::yielding::Yielding;
 /// Time between two looks while something moves.
 const LOOKS_APART: Duration = Duration::from_millis(900);
 
-/// Characters of a remark, and how many different ones are made: a machine may say anything.
+/// Characters of a warning, and how many different ones are made: a machine may say anything.
 const REMARK_MAX: usize = 500;
 const REMARKS_MAX: usize = 10_000;
 
@@ -84,7 +84,7 @@ pub(crate) trait Hypervisor: Send {
     fn moves_go_on(&mut self, _: &Moves) {}
 
     /// What does something for moves.
-    fn hands(&mut self) -> Box<dyn Hands + '_>;
+    fn operations(&mut self) -> Box<dyn MoveOperations + '_>;
 
     /// Whether [`vmhost::Inventory`]'s commands are its operators'.
     fn has_commands(&self) -> bool;
@@ -115,7 +115,7 @@ pub(crate) struct Machines<H> {
     tiers: Vec<String>,
     places: Vec<Place>,
     said: BTreeSet<String>,
-    remarks: Vec<String>,
+    warnings: Vec<String>,
     moves: Option<Moves>,
     throttles: Option<Throttles>,
     yielding: Yielding,
@@ -132,7 +132,7 @@ impl<H: Hypervisor> Machines<H> {
             settings,
             places: vec![],
             said: BTreeSet::new(),
-            remarks: vec![],
+            warnings: vec![],
             moves: None,
             throttles: None,
             yielding: Yielding::default(),
@@ -142,19 +142,19 @@ impl<H: Hypervisor> Machines<H> {
     }
 
     /// Once for each text.
-    fn remark(&mut self, texts: impl IntoIterator<Item = String>) {
+    fn add_warning(&mut self, texts: impl IntoIterator<Item = String>) {
         for text in texts {
             let text: String = text.chars().take(REMARK_MAX).collect();
             if self.said.len() < REMARKS_MAX && self.said.insert(text.clone()) {
-                self.remarks.push(text);
+                self.warnings.push(text);
             }
         }
     }
 
     /// Machines as they are now.
     fn look(&mut self) -> Result<(), String> {
-        let remarks = self.hypervisor.look()?;
-        self.remark(remarks);
+        let warnings = self.hypervisor.look()?;
+        self.add_warning(warnings);
         Ok(())
     }
 
@@ -169,8 +169,8 @@ impl<H: Hypervisor> Machines<H> {
             path_of_pool: &|name| self.hypervisor.path_of_pool(name),
             images: &self.hypervisor.inventory(&[], &[]).images().collect(),
         };
-        let (places, remarks) = look.now()?;
-        self.remark(remarks);
+        let (places, warnings) = look.now()?;
+        self.add_warning(warnings);
         self.places = places;
         Ok(())
     }
@@ -182,7 +182,7 @@ impl<H: Hypervisor> Machines<H> {
         };
         self.hypervisor.moves_go_on(moves);
         let now_ns = self.began.elapsed().as_nanos() as u64;
-        moves.beat(&mut *self.hypervisor.hands(), &self.yielding, now_ns);
+        moves.beat(&mut *self.hypervisor.operations(), &self.yielding, now_ns);
     }
 
     /// Says what keeps disks from being moved by us, whatever they are; our own moves do not.
@@ -238,8 +238,8 @@ impl<H: Hypervisor> Machines<H> {
         let domains = inventory.domains.iter().map(|known| known.domain.clone());
         let domains: Vec<Domain> = domains.collect();
         let (news, faults) = throttles.beat(&mut self.hypervisor, &domains);
-        self.remarks.extend(news);
-        self.remark(faults);
+        self.warnings.extend(news);
+        self.add_warning(faults);
     }
 
     fn tell_limits(&self, snapshot: &mut Snapshot) {
@@ -259,7 +259,7 @@ impl<H: Hypervisor> Machines<H> {
         let Some(moves) = &mut self.moves else {
             return Err("it was not looked at yet what is under way".into());
         };
-        moves.begin(&mut *self.hypervisor.hands(), order, planned)
+        moves.begin(&mut *self.hypervisor.operations(), order, planned)
     }
 
     /// Whether an order can be carried out as everything is, and where to.
@@ -358,8 +358,8 @@ impl<H: Hypervisor> Host for Machines<H> {
             return Ok(last);
         }
         if self.last.is_none() {
-            let remarks = self.hypervisor.prepare();
-            self.remark(remarks);
+            let warnings = self.hypervisor.prepare();
+            self.add_warning(warnings);
         }
         // What was begun before comes first, at a start too.
         self.go_on();
@@ -373,7 +373,7 @@ impl<H: Hypervisor> Host for Machines<H> {
         let left_out: Vec<String> = left_out
             .map(|(name, why)| format!("{name} is not looked after: {why}"))
             .collect();
-        self.remark(left_out);
+        self.add_warning(left_out);
         if let Some(moves) = &self.moves {
             // Of a machine that does not answer now what it was is kept while a disk of it moves.
             let before = self.last.iter().flat_map(|(_, s)| &s.volumes);
@@ -396,8 +396,8 @@ impl<H: Hypervisor> Host for Machines<H> {
         Ok(snapshot)
     }
 
-    fn remarks(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.remarks)
+    fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     fn look_at_extents(&mut self, _: Vec<WantedExtents>, _: &mut Snapshot) -> Result<(), String> {
@@ -413,15 +413,17 @@ impl<H: Hypervisor> Host for Machines<H> {
         Ok(())
     }
 
-    fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
-        match deed {
-            Deed::StartMove(order) => self.start_move(order),
-            Deed::CancelMove { volume } => match &mut self.moves {
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
+        match action {
+            AgentAction::StartMove(order) => self.start_move(order),
+            AgentAction::CancelMove { volume } => match &mut self.moves {
                 Some(moves) => moves.cancel(volume),
                 None => Ok(()),
             },
-            Deed::Throttle { volume, to } => self.throttle(volume, *to),
-            Deed::Inject { .. } => Err("nothing is delayed on a host of virtual machines".into()),
+            AgentAction::Throttle { volume, to } => self.throttle(volume, *to),
+            AgentAction::Inject { .. } => {
+                Err("nothing is delayed on a host of virtual machines".into())
+            }
         }
     }
 

@@ -67,7 +67,6 @@ impl FromStr for PlacesOf {
 /// A tier of such a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierOf {
-    /// Its name.
     pub name: String,
     /// What it is made of.
     pub places: Vec<PlacesOf>,
@@ -128,9 +127,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 /// Looks at places.
 pub(crate) struct Look<'a> {
     pub tiers: &'a [TierOf],
-    /// As they were before.
     pub before: &'a [Place],
-    /// Where a pool is.
     pub path_of_pool: &'a dyn Fn(&str) -> Result<String, String>,
     /// Where disks' images are.
     pub images: &'a BTreeSet<String>,
@@ -143,7 +140,7 @@ impl Look<'_> {
     /// One that never was there.
     pub(crate) fn now(&self) -> Result<(Vec<Place>, Vec<String>), String> {
         let mut places: Vec<Place> = vec![];
-        let mut remarks = vec![];
+        let mut warnings = vec![];
         let mut devices: Vec<(u64, String)> = vec![];
         for tier in self.tiers {
             for of in &tier.places {
@@ -154,7 +151,7 @@ impl Look<'_> {
                         let place = self.export(&tier.name, at);
                         match place.size {
                             0 => {
-                                remarks.push(format!("{of} does not say its size: it is left out"))
+                                warnings.push(format!("{of} does not say its size: it is left out"))
                             }
                             _ => places.push(place),
                         }
@@ -170,7 +167,7 @@ impl Look<'_> {
                     (Ok((path, system)), _) => {
                         let other = devices.iter().find(|(device, _)| *device == system.device);
                         if let Some((_, other)) = other {
-                            remarks.push(format!(
+                            warnings.push(format!(
                                 "{name} and {other} are on one file system: its space is counted for each of them"
                             ));
                         }
@@ -186,7 +183,7 @@ impl Look<'_> {
                         }
                     }
                     (Err(why), Some(before)) => {
-                        remarks.push(why);
+                        warnings.push(why);
                         Place {
                             connected: false,
                             ..before.clone()
@@ -197,7 +194,7 @@ impl Look<'_> {
                 places.push(place);
             }
         }
-        Ok((places, remarks))
+        Ok((places, warnings))
     }
 
     /// An export is one image. Whether it is taken is known from the disks, and its size from whoever moves there.

@@ -19,7 +19,6 @@ use crate::moves::{boot, read_kept, remove_durably, save_durably};
 
 /// Ends the names of the files.
 pub(crate) const ENDING: &str = ".throttle.json";
-/// Their form.
 const FORM: u32 = 1;
 /// What is over for so long, of a domain that is not seen any more, is forgotten.
 const FORGOTTEN_NS: u64 = 86_400_000_000_000;

@@ -20,13 +20,13 @@ const MARK: &str = "terrace-next-answer-5d1f";
 pub(crate) struct Virsh {
     /// The hypervisor; virsh's own default if none.
     pub uri: Option<String>,
-    /// What orders need.
-    pub orders: Option<Orders>,
+    /// What programs that give orders need.
+    pub orders: Option<OrderContext>,
 }
 
-/// What orders need.
+/// What programs that give orders need.
 #[derive(Debug, Clone)]
-pub(crate) struct Orders {
+pub(crate) struct OrderContext {
     /// A locked file that processes with orders hold as well: who has the lock knows that no order of another life is under way.
     pub lock: Arc<File>,
     /// Where texts may be written that orders are read from.

@@ -22,7 +22,6 @@ use crate::{ArrayError, ArrayId};
 pub(crate) trait Record: Sized {
     /// The type of the table's keys.
     type Id: Copy + Ord;
-    /// Its table.
     const TABLE: Table;
     /// The newest version of its layout.
     const NEWEST: u8 = RECORD_VERSION;

@@ -27,7 +27,6 @@ pub enum Change {
     AddDevice(DeviceRecord),
     /// Slots below a mark may hold bytes. A mark never falls: a lower one than there is changes nothing.
     HighWater {
-        /// The device.
         device: DeviceId,
         /// The mark.
         slots: u32,
@@ -49,9 +48,7 @@ pub enum Change {
     /// An extent's place: the first one, or another one (a switch). Of a snapshot only another one. Counts as changed, if the volume has
     /// snapshots: what is alone in its slot is written to without a commit.
     Place {
-        /// The volume.
         volume: VolumeId,
-        /// The extent.
         extent: u32,
         /// Where it is from now on.
         at: Location,
@@ -62,18 +59,14 @@ pub enum Change {
     RestoreSnapshot(VolumeId),
     /// An extent that has a place gets one of its own, because it is written to, and a snapshot shares the place that it has. Counts as changed.
     CopyUp {
-        /// The volume.
         volume: VolumeId,
-        /// The extent.
         extent: u32,
         /// Where it is from now on.
         at: Location,
     },
     /// An extent becomes a hole.
     Vacate {
-        /// The volume.
         volume: VolumeId,
-        /// The extent.
         extent: u32,
     },
     /// A move begins, or has other properties.
@@ -88,17 +81,14 @@ pub enum Change {
     RemoveTier(TierId),
     /// A membership is proposed; devices have the stamps that were found on them until they are stamped anew.
     Propose {
-        /// It.
         membership: Membership,
         /// Devices that are to be part of it, and their stamps.
         devices: Vec<(DeviceId, Stamp)>,
     },
     /// What was proposed holds; these devices carry its stamp.
     Confirm {
-        /// The devices.
         devices: Vec<DeviceId>,
     },
-    /// Where the second copy is to be.
     SetSecondCopy(SecondCopy),
     /// This map is a backup: it takes no part in memberships any more, and is only believed where the devices say that nothing happened since.
     SetAside,

@@ -78,10 +78,7 @@ pub enum CopyHealth {
     /// It is being made anew.
     Rebuilding,
     /// It is not kept up to date.
-    Dropped {
-        /// Why.
-        why: String,
-    },
+    Dropped { why: String },
 }
 
 #[derive(Debug)]

@@ -34,7 +34,6 @@ pub enum ArrayError {
     NotAnArray {
         /// The file.
         place: String,
-        /// Why.
         why: String,
     },
     /// Written by a newer version of the program.
@@ -58,7 +57,6 @@ pub enum ArrayError {
     Io {
         /// `create`, `sync`, …
         action: &'static str,
-        /// Of what.
         path: PathBuf,
         /// Why.
         #[source]
@@ -77,7 +75,6 @@ pub enum ArrayError {
     /// A record's checksum does not fit.
     #[error("table {table}, key {key}: checksum mismatch")]
     Corrupt {
-        /// The table.
         table: &'static str,
         /// The key; `volume:extent` for an extent.
         key: String,
@@ -85,9 +82,7 @@ pub enum ArrayError {
     /// A record cannot be understood although its checksum fits.
     #[error("table {table}, key {key}: {why}")]
     Record {
-        /// The table.
         table: &'static str,
-        /// The key.
         key: String,
         /// Which field, and why.
         why: String,
@@ -102,10 +97,7 @@ pub enum ArrayError {
     },
     /// The map can not be read, or not be changed, now.
     #[error("the map cannot be used: {why}")]
-    Away {
-        /// Why, of each.
-        why: String,
-    },
+    Away { why: String },
     /// Two volumes that are not states of one volume, or not in order of time.
     #[error("what changed from volume {from} to volume {to} cannot be said: {why}")]
     NotComparable {
@@ -116,7 +108,6 @@ pub enum ArrayError {
         /// Why not.
         why: String,
     },
-    /// There is no such volume.
     #[error("there is no volume {0}")]
     NoVolume(u32),
 }

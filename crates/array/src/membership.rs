@@ -73,7 +73,6 @@ impl CopyId {
     /// Both.
     pub const ALL: [CopyId; 2] = [CopyId::First, CopyId::Second];
 
-    /// The other one.
     pub fn other(self) -> CopyId {
         match self {
             CopyId::First => CopyId::Second,
@@ -136,7 +135,6 @@ pub struct Membership {
     pub members: Members,
 }
 
-/// Where the second copy is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecondCopy {
     /// Nobody has said: beside the first device that has a file system of its own.
@@ -158,7 +156,6 @@ pub struct MapState {
     pub pending: Option<Membership>,
     /// Stamps of proposals before that one, since the last confirmation: they may be on some devices too.
     pub earlier: Vec<Stamp>,
-    /// Where the second copy is to be.
     pub second: SecondCopy,
 }
 
@@ -223,9 +220,7 @@ impl MapState {
 /// What the map expects of a device's superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceStamp {
-    /// The device.
     pub device: DeviceId,
-    /// Its stamp.
     pub now: Stamp,
     /// The one that it has if writing `now` did not come to its end.
     pub was: Option<Stamp>,
@@ -290,7 +285,6 @@ pub fn joins(
 /// A copy that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which.
     pub copy: CopyId,
     /// What it says of itself.
     pub state: MapState,
@@ -301,9 +295,7 @@ pub struct Candidate {
 /// A device's superblock, as far as the choice of the map is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// The device.
     pub device: DeviceId,
-    /// Its stamp.
     pub stamp: Stamp,
     /// The number of commits with which the array was closed, everything flushed, after its last use; `None` if it was not.
     pub closed_at: Option<u64>,
@@ -315,7 +307,6 @@ pub(crate) const PROPOSALS_MAX: usize = 64;
 /// Which copy is the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// It.
     pub copy: CopyId,
     /// Whether the other copy is there, belongs to the membership and holds the same.
     pub other_is_current: bool,
@@ -326,7 +317,6 @@ pub struct Choice {
 /// Why none of the copies may be the map.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NotChosen {
-    /// There is none.
     #[error("there is no copy of the map")]
     None,
     /// A device knows better.
@@ -336,7 +326,6 @@ pub enum NotChosen {
     Stale {
         /// The best of the copies.
         copy: CopyId,
-        /// Its generation.
         generation: u64,
         /// The device that knows better.
         device: u16,
@@ -347,22 +336,14 @@ pub enum NotChosen {
     #[error(
         "the {copy} copy of the map was no longer kept up to date when it was last written, in generation {generation}"
     )]
-    NoMember {
-        /// The copy.
-        copy: CopyId,
-        /// Its generation.
-        generation: u64,
-    },
+    NoMember { copy: CopyId, generation: u64 },
     /// A backup, and the array was in use since, or may have been.
     #[error(
         "the {copy} copy of the map is a backup with {commits} commits of generation {generation}, and the devices do not say that the array was closed then and not used since"
     )]
     OldBackup {
-        /// The copy.
         copy: CopyId,
-        /// Its generation.
         generation: u64,
-        /// Its commits.
         commits: u64,
     },
     /// The copy that is missing may have gone on alone.
@@ -370,7 +351,6 @@ pub enum NotChosen {
         "only the {copy} copy of the map is there, and the other one may have gone on without it: {there} of {all} devices are there to tell, and it takes {needed}"
     )]
     NotVouched {
-        /// The copy that is there.
         copy: CopyId,
         /// Devices that are there.
         there: usize,

@@ -11,14 +11,12 @@ pub enum Repair {
     DropExtent {
         /// The volume that does not exist.
         volume: VolumeId,
-        /// The extent.
         extent: u32,
     },
     /// Drop a move that cannot go on. Its volume stays where its extents are.
     DropMove(VolumeId),
     /// Raise a device's high-water mark above a slot that an extent is in.
     RaiseHighWater {
-        /// The device.
         device: DeviceId,
         /// The mark.
         slots: u32,
@@ -61,7 +59,6 @@ impl fmt::Display for Repair {
 /// Something in the map that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The table.
     pub table: &'static str,
     /// The key; `volume:extent` for an extent.
     pub key: String,

@@ -19,13 +19,11 @@ impl fmt::Display for ArrayId {
 /// A tier. The order of ids is the order of tiers, high end first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierRecord {
-    /// Its id.
     pub id: TierId,
     /// Unique name.
     pub name: String,
 }
 
-/// What a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
     /// A file, sparse: what was never written reads as zeroes.
@@ -61,16 +59,13 @@ impl DeviceKind {
     }
 }
 
-/// A device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceRecord {
-    /// Its id.
     pub id: DeviceId,
     /// The tier that it belongs to.
     pub tier: TierId,
     /// Unique name.
     pub name: String,
-    /// What it is.
     pub kind: DeviceKind,
     /// The file, the block device or the NBD URI; unique.
     pub path: String,
@@ -87,7 +82,6 @@ pub struct DeviceRecord {
 /// Whether the map knows everything about a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
-    /// It does.
     Whole,
     /// Records of it were lost, or contradict those of another volume: it must not be written to.
     Damaged,
@@ -136,7 +130,6 @@ pub struct SourceMark {
 /// A volume, or a snapshot of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
-    /// Its id.
     pub id: VolumeId,
     /// Unique name.
     pub name: String,
@@ -174,9 +167,7 @@ impl VolumeRecord {
 /// A move of a volume, or of some of its extents, that is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveRecord {
-    /// What.
     pub volume: VolumeId,
-    /// Where to.
     pub to: DeviceId,
     /// The most that its copies may take.
     pub bandwidth: BytesPerSec,

@@ -39,7 +39,6 @@ pub enum Refusal {
     IdTaken {
         /// `tier`, `device`, `volume`.
         what: &'static str,
-        /// Its id.
         id: u32,
     },
     /// A name or a path that is in use.
@@ -47,9 +46,7 @@ pub enum Refusal {
     TextTaken {
         /// `name`, `path`.
         what: &'static str,
-        /// The text.
         text: String,
-        /// Of what.
         other: String,
     },
     /// A name, class or path that cannot be one.
@@ -57,7 +54,6 @@ pub enum Refusal {
     Text {
         /// `name`, `class`, `path`.
         what: &'static str,
-        /// The text.
         text: String,
         /// What is wrong with it.
         why: String,
@@ -67,49 +63,32 @@ pub enum Refusal {
     Unknown {
         /// `tier`, `device`, `volume`.
         what: &'static str,
-        /// Its id.
         id: u32,
     },
     /// The id that stands for "no device".
     #[error("device id {id} is above {DEVICE_ID_MAX}")]
-    DeviceId {
-        /// The id.
-        id: u16,
-    },
+    DeviceId { id: u16 },
     /// A number of slots out of range.
     #[error("device {device}: {slots} slots, must be 1 to {DEVICE_SLOTS_MAX}")]
-    DeviceSlots {
-        /// The device.
-        device: u16,
-        /// Its slots.
-        slots: u32,
-    },
+    DeviceSlots { device: u16, slots: u32 },
     /// A high-water mark that cannot be.
     #[error("device {device}: high-water mark {mark} of {slots} slots: {why}")]
     HighWater {
-        /// The device.
         device: u16,
-        /// The mark.
         mark: u32,
-        /// Its slots.
         slots: u32,
-        /// Why.
         why: &'static str,
     },
     /// A size out of range.
     #[error("volume {volume}: {size} has {extents} extents, must be 1 to {VOLUME_EXTENTS_MAX}")]
     VolumeSize {
-        /// The volume.
         volume: u32,
-        /// Its size.
         size: Bytes,
-        /// Its extents.
         extents: u64,
     },
     /// A new size would leave places behind.
     #[error("volume {volume}: cannot shrink to {extents} extents, extent {placed} has a place")]
     Shrink {
-        /// The volume.
         volume: u32,
         /// The extents left.
         extents: u64,
@@ -119,9 +98,7 @@ pub enum Refusal {
     /// An extent past the end of its volume.
     #[error("volume {volume} has {extents} extents, no extent {extent}")]
     ExtentOutside {
-        /// The volume.
         volume: u32,
-        /// The extent.
         extent: u32,
         /// The volume's extents.
         extents: u64,
@@ -131,7 +108,6 @@ pub enum Refusal {
         "a move of volume {volume} names {ranges} ranges of extents, must be 1 to {MOVE_RANGES_MAX}"
     )]
     MoveRanges {
-        /// The volume.
         volume: u32,
         /// How many.
         ranges: usize,
@@ -139,17 +115,13 @@ pub enum Refusal {
     /// A volume that cannot go, as there are snapshots of it.
     #[error("volume {volume} has snapshots: {names}: remove them first")]
     HasSnapshots {
-        /// The volume.
         volume: u32,
         /// The names of its snapshots, of the first few if there are many.
         names: String,
     },
     /// A volume that has as many snapshots as there can be.
     #[error("volume {volume} has {SNAPSHOTS_MAX} snapshots, which is the most: remove one first")]
-    TooManySnapshots {
-        /// The volume.
-        volume: u32,
-    },
+    TooManySnapshots { volume: u32 },
     /// A snapshot that cannot be taken, restored, or changed like that.
     #[error("volume {volume}: {why}")]
     Snapshot {
@@ -161,7 +133,6 @@ pub enum Refusal {
     /// An import that cannot begin, or end, like that.
     #[error("import of volume {volume}: {why}")]
     Source {
-        /// The volume.
         volume: u32,
         /// Why not.
         why: String,
@@ -170,36 +141,20 @@ pub enum Refusal {
     #[error(
         "the record of volume {volume} is corrupt, and it may be a snapshot between others: remove all other snapshots first"
     )]
-    PerhapsSnapshot {
-        /// The volume.
-        volume: u32,
-    },
+    PerhapsSnapshot { volume: u32 },
     /// A volume that is moving, and would be another one.
     #[error("volume {volume} is moving: wait for the move or cancel it first")]
-    Moves {
-        /// The volume.
-        volume: u32,
-    },
+    Moves { volume: u32 },
     /// A volume that the map does not know everything about.
     #[error("volume {volume} is damaged: no snapshot of it can be taken")]
-    Damaged {
-        /// The volume.
-        volume: u32,
-    },
+    Damaged { volume: u32 },
     /// An extent that has no place yet, and should have one.
     #[error("extent {extent} of volume {volume} has no place")]
-    NoPlace {
-        /// The volume.
-        volume: u32,
-        /// The extent.
-        extent: u32,
-    },
+    NoPlace { volume: u32, extent: u32 },
     /// A slot past the end of its device.
     #[error("device {device} has {slots} slots, no slot {slot}")]
     SlotOutside {
-        /// The device.
         device: u16,
-        /// The slot.
         slot: u32,
         /// The device's slots.
         slots: u32,
@@ -209,9 +164,7 @@ pub enum Refusal {
         "slot {slot} of device {device} is not below its high-water mark {high_water}, which must be raised first"
     )]
     AboveHighWater {
-        /// The device.
         device: u16,
-        /// The slot.
         slot: u32,
         /// The mark.
         high_water: u32,
@@ -221,39 +174,23 @@ pub enum Refusal {
         "device {device} holds extent {extent} of volume {volume}, and perhaps more: move everything off it first"
     )]
     DeviceHolds {
-        /// The device.
         device: u16,
-        /// The volume.
         volume: u32,
         /// The first such extent.
         extent: u32,
     },
     /// A device that is to go, and that something is moving to.
     #[error("volume {volume} is moving to device {device}: cancel the move first")]
-    DeviceIsTarget {
-        /// The device.
-        device: u16,
-        /// The volume.
-        volume: u32,
-    },
+    DeviceIsTarget { device: u16, volume: u32 },
     /// A change of what a device is that would lose places.
     #[error("device {device} cannot change its tier, nor have fewer slots")]
-    DeviceChanged {
-        /// The device.
-        device: u16,
-    },
+    DeviceChanged { device: u16 },
     /// A tier that is to go, and is in use.
     #[error("tier {tier} is in use: {why}")]
-    TierInUse {
-        /// The tier.
-        tier: u16,
-        /// By what.
-        why: String,
-    },
+    TierInUse { tier: u16, why: String },
     /// A membership that does not come after the one that holds.
     #[error("membership of generation {generation} does not come after {confirmed}")]
     Membership {
-        /// Its generation.
         generation: u64,
         /// That of the one that holds.
         confirmed: u64,
@@ -270,12 +207,7 @@ pub enum Refusal {
     #[error(
         "the record of extent {extent} of volume {volume} is corrupt, and is not overwritten: remove the volume"
     )]
-    LostExtent {
-        /// The volume.
-        volume: u32,
-        /// The extent.
-        extent: u32,
-    },
+    LostExtent { volume: u32, extent: u32 },
 }
 
 /// What there is already of a kind, in messages.

@@ -44,18 +44,11 @@ pub enum SlotsError {
     DeviceTwice(u16),
     /// A place on a device that is not there.
     #[error("slot {slot} of device {device} is in use, but there is no such device")]
-    NoDevice {
-        /// The device.
-        device: u16,
-        /// The slot.
-        slot: u32,
-    },
+    NoDevice { device: u16, slot: u32 },
     /// A place past the end of its device.
     #[error("slot {slot} of device {device} is in use, but the device has {slots} slots")]
     Outside {
-        /// The device.
         device: u16,
-        /// The slot.
         slot: u32,
         /// The device's slots.
         slots: u32,
@@ -65,28 +58,20 @@ pub enum SlotsError {
         "slot {slot} of device {device} is in use, but not below the device's high-water mark {high_water}"
     )]
     AboveHighWater {
-        /// The device.
         device: u16,
-        /// The slot.
         slot: u32,
         /// The mark.
         high_water: u32,
     },
     /// Two extents in one slot that may not share it: they are not the same extent of volumes of one family.
     #[error("slot {slot} of device {device} is in use twice")]
-    Twice {
-        /// The device.
-        device: u16,
-        /// The slot.
-        slot: u32,
-    },
+    Twice { device: u16, slot: u32 },
 }
 
 /// A slot that was free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a slot that is dropped is lost until the next start: give it back"]
 pub struct Taken {
-    /// The slot.
     pub slot: u32,
     /// If there is one, the device's high-water mark must be this or more, durably, before the slot is written
     /// ([`Change::HighWater`](crate::Change::HighWater)). Of several, the highest is enough.
@@ -100,7 +85,6 @@ pub struct Used {
     pub at: Location,
     /// The volume, or that which it is a snapshot of ([`VolumeRecord::family`](crate::VolumeRecord::family)).
     pub family: VolumeId,
-    /// The extent.
     pub extent: u32,
 }
 

@@ -47,9 +47,7 @@ const SUM_AT: usize = SUPERBLOCK_BYTES - 8;
 /// Whose a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
-    /// The array.
     pub array: ArrayId,
-    /// Which of its devices.
     pub device: DeviceId,
     /// Size of a slot.
     pub extent: Bytes,
@@ -121,11 +119,8 @@ pub enum SuperblockError {
     /// A field has an impossible value although the checksum fits.
     #[error("superblock: {field} at byte {offset}: {why}")]
     Field {
-        /// Which.
         field: &'static str,
-        /// Where.
         offset: usize,
-        /// Why.
         why: String,
     },
 }

@@ -9,7 +9,8 @@ use manager::managed::Managed;
 use manager::service::{Now, Service};
 use manager::settings::{ManagerConfig, Settings};
 use manager::wire::{
-    DeviceIo, DeviceWindow, Load, LoadOf, PROTOCOL, Placed, Register, VolumeWindow, WindowReport,
+    DeviceIoCounts, DeviceWindow, Load, LoadOf, PROTOCOL, Placed, Register, VolumeWindow,
+    WindowReport,
 };
 use store::{Retention, SqliteStore};
 use units::Nanos;
@@ -156,7 +157,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
             emulate: Some(model::preset(model).expect("a preset").spec()),
             connected: true,
             place: None,
-            io: Some(DeviceIo {
+            io: Some(DeviceIoCounts {
                 reads: 20_000 + rng.below(20_000),
                 writes: 10_000 + rng.below(10_000),
                 read_bytes: 200 << 20,

@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use datapath::desk::{Ask, Desk, NewDevice, NewSource, Told};
+use datapath::control_server::{
+    ControlAnswer, ControlRequest, ControlServer, NewDevice, NewSource,
+};
 use datapath::{Client, Listen, Reach, ServerConfig, Serving, add_device};
 use model::DirectIo;
 use units::Bytes;
@@ -34,19 +36,19 @@ pub(crate) fn main(args: &[String]) -> Done {
     let listen = Listen::Unix(dir.path().join("nbd.sock"));
     serving.listen(&listen).expect("a socket");
     for i in 0..volumes {
-        let told = serving.desk().ask(Ask::Create {
+        let made = serving.control_server().ask(ControlRequest::Create {
             volume: format!("v{i}"),
             size: Bytes::gib(1),
             tier: "fast".into(),
             class: None,
         });
-        told.expect("a volume");
+        made.expect("a volume");
     }
-    measure("idle", &array, serving.desk());
+    measure("idle", &array, serving.control_server());
     for i in 0..volumes {
         use_a_little(&listen.uri(&format!("v{i}")));
     }
-    measure("used", &array, serving.desk());
+    measure("used", &array, serving.control_server());
     serving.stop();
     Ok(())
 }
@@ -62,10 +64,10 @@ fn use_a_little(uri: &str) {
     client.disconnect().expect("the end");
 }
 
-fn measure(what: &str, array: &std::path::Path, desk: &Desk) {
+fn measure(what: &str, array: &std::path::Path, control_server: &ControlServer) {
     let reach = Reach::find(array).expect("it is served");
-    let inside = times(|| desk.ask(Ask::Samples));
-    let outside = times(|| reach.ask(Ask::Samples));
+    let inside = times(|| control_server.ask(ControlRequest::Samples));
+    let outside = times(|| reach.ask(ControlRequest::Samples));
     for (how, (median, most)) in [("in the process", inside), ("by the socket", outside)] {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         println!(
@@ -77,12 +79,15 @@ fn measure(what: &str, array: &std::path::Path, desk: &Desk) {
 }
 
 /// Median and maximum.
-fn times(mut ask: impl FnMut() -> Result<Told, String>) -> (Duration, Duration) {
+fn times(mut ask: impl FnMut() -> Result<ControlAnswer, String>) -> (Duration, Duration) {
     let once = |_| {
         let began = Instant::now();
-        let told = ask();
+        let answer = ask();
         let took = began.elapsed();
-        assert!(matches!(told, Ok(Told::Samples(_))), "{told:?}");
+        assert!(
+            matches!(answer, Ok(ControlAnswer::Samples(_))),
+            "{answer:?}"
+        );
         took
     };
     let mut took: Vec<Duration> = (0..ROUNDS).map(once).collect();

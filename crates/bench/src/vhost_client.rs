@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use algo::Rng;
 use serde_json::json;
-use testkit::vhost_user::{Ask, Guest, Like};
+use testkit::vhost_user::{DiskRequest, Guest, Like};
 
 use crate::{Done, WRONG};
 
@@ -83,8 +83,8 @@ fn run(guest: &mut Guest, bytes: u64, write: bool, depth: u32, time: Duration, w
         let slot = guest.slot(0).ok_or("more in flight than there are slots")?;
         let at = random.below(blocks) * u64::from(BLOCK);
         let ask = match write {
-            true => Ask::Write(at, BLOCK),
-            false => Ask::Read(at, BLOCK),
+            true => DiskRequest::Write(at, BLOCK),
+            false => DiskRequest::Read(at, BLOCK),
         };
         guest.hand_in(0, slot, ask);
         Ok(())
@@ -99,9 +99,9 @@ fn run(guest: &mut Guest, bytes: u64, write: bool, depth: u32, time: Duration, w
     let mut over = false;
     while in_flight > 0 {
         let mut answered = 0;
-        while let Some(told) = guest.next(0) {
-            if told.status != 0 {
-                return Err(format!("status {}", told.status).into());
+        while let Some(answer) = guest.next(0) {
+            if answer.status != 0 {
+                return Err(format!("status {}", answer.status).into());
             }
             answered += 1;
             if !over {
@@ -128,10 +128,10 @@ fn run(guest: &mut Guest, bytes: u64, write: bool, depth: u32, time: Duration, w
 /// Says how many requests were done in a time, with so many in flight.
 pub fn tell(done: u64, time: Duration, depth: u32) {
     let seconds = time.as_secs_f64();
-    let told = json!({
+    let figures = json!({
         "requests": done,
         "iops": done as f64 / seconds,
         "mean_us": seconds * 1e6 * f64::from(depth) / done as f64,
     });
-    println!("{told}");
+    println!("{figures}");
 }

@@ -15,6 +15,8 @@
 //!
 //! Not here: placement, latency, and the choice of an extent for a page.
 
+#![warn(missing_docs)]
+
 mod dense;
 mod evaluate;
 mod layout;

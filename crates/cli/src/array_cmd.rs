@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use datapath::desk::{Ask, CopyInfo, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo};
 use report::{table, words};
 use serde::Serialize;
 
@@ -100,12 +100,12 @@ impl Copies {
 pub fn run(command: ArrayCommand) -> anyhow::Result<ExitCode> {
     match command {
         ArrayCommand::Copies { array, output } => {
-            let Told::Copies {
+            let ControlAnswer::Copies {
                 copies,
                 commits,
                 generation,
                 unsettled,
-            } = array.ask(Ask::Copies)?
+            } = array.ask(ControlRequest::Copies)?
             else {
                 return Err(unexpected());
             };
@@ -119,11 +119,11 @@ pub fn run(command: ArrayCommand) -> anyhow::Result<ExitCode> {
         }
         ArrayCommand::Copy(Copy { array, target }) => {
             let dir = target.dir.as_deref().map(absolute).transpose()?;
-            array.order(Ask::SetSecondCopy { dir })?;
+            array.order(ControlRequest::SetSecondCopy { dir })?;
         }
         ArrayCommand::Backup { array, file } => {
             let path = absolute(&file)?;
-            array.order(Ask::Backup { path })?;
+            array.order(ControlRequest::Backup { path })?;
         }
         ArrayCommand::Restore {
             array,

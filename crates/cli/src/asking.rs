@@ -98,7 +98,6 @@ where
 pub enum Named {
     /// The command line.
     Here,
-    /// The environment.
     Environment,
     /// Nobody.
     Nowhere,

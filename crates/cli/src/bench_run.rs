@@ -50,7 +50,6 @@ struct Parameters {
     strategies: BTreeMap<String, Value>,
 }
 
-/// A suite.
 pub struct Suite {
     name: String,
     words: SuiteWords,
@@ -230,11 +229,9 @@ impl Suite {
     }
 }
 
-/// What is asked for.
 pub struct Asked {
     /// The first is the one that the others are rivals of.
     pub strategies: Vec<String>,
-    /// Seeds.
     pub seeds: Vec<u64>,
     /// Candidates of the search in hindsight.
     pub candidates: u32,

@@ -24,7 +24,6 @@ use crate::trace_cmd::{Output, Reading, message};
 
 /// Name of the optimum, which is no policy: it needs the future.
 const OPTIMUM: &str = "belady";
-/// Extents that are shown.
 const EXTENTS_SHOWN: usize = 20;
 /// A cache that has fewer pages than this in a sample says little.
 const SAMPLED_PAGES_MIN: u32 = 100;

@@ -40,7 +40,6 @@ impl Ops {
 
 /// A trace that was read.
 pub struct Loaded {
-    /// Its references.
     pub references: References,
     /// Names of its volumes.
     pub names: Vec<String>,

@@ -11,7 +11,6 @@ use units::{Bytes, Nanos};
 pub enum AskedSize {
     /// With a unit.
     Bytes(Bytes),
-    /// In pages.
     Pages(u64),
     /// As a share of the pages that occur, percent.
     Percent(f64),

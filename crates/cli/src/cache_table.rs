@@ -10,7 +10,6 @@ use crate::trace_table::{aligned, size};
 /// A trace and what was simulated with it.
 #[derive(Debug, Serialize)]
 pub struct TraceResult {
-    /// The file.
     pub file: String,
     /// Requests that went through the cache.
     pub requests: u64,
@@ -24,7 +23,6 @@ pub struct TraceResult {
     pub working_set_bytes: u64,
     /// References that were simulated: fewer in a sample.
     pub simulated_references: u64,
-    /// Pages that were simulated.
     pub simulated_pages: u32,
     /// By policy and size.
     pub results: Vec<Row>,
@@ -64,7 +62,6 @@ pub struct Row {
 /// An extent of 3.75 MiB.
 #[derive(Debug, Serialize)]
 pub struct ExtentRow {
-    /// Its volume.
     pub volume: String,
     /// Where it begins there.
     pub offset_bytes: u64,

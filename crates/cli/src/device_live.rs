@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use datapath::desk::Ask;
+use datapath::control_server::ControlRequest;
 use model::DirectIo;
 
 use crate::live::{AcceptLossArg, ArrayArg};
@@ -61,7 +61,7 @@ pub struct Direct {
 /// Runs `terrace device remove`.
 pub fn remove(what: &Remove) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
-    let ask = Ask::RemoveDevice {
+    let ask = ControlRequest::RemoveDevice {
         device: device.clone(),
         accept_loss: what.accept.names(device),
     };
@@ -72,7 +72,7 @@ pub fn remove(what: &Remove) -> anyhow::Result<ExitCode> {
 /// Runs `terrace device replace`.
 pub fn replace(what: Replace) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
-    let ask = Ask::ReplaceDevice {
+    let ask = ControlRequest::ReplaceDevice {
         device: device.clone(),
         // The tier is that of the device that leaves.
         new: what.new.wanted(String::new())?,
@@ -85,7 +85,7 @@ pub fn replace(what: Replace) -> anyhow::Result<ExitCode> {
 /// Runs `terrace device accept`.
 pub fn accept(what: &Accept) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
-    let ask = Ask::AcceptDevice {
+    let ask = ControlRequest::AcceptDevice {
         device: device.clone(),
     };
     array.order_accepting(ask, &what.accept)?;
@@ -95,7 +95,7 @@ pub fn accept(what: &Accept) -> anyhow::Result<ExitCode> {
 /// Runs `terrace device direct`.
 pub fn direct(what: &Direct) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
-    array.order(Ask::SetDirect {
+    array.order(ControlRequest::SetDirect {
         device: device.clone(),
         direct: what.direct,
     })?;

@@ -223,8 +223,8 @@ pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     let watched = notifier.watch(move || pulse.beats());
     let notifier = watched.context("cannot watch the workers")?;
     end_when_handed(serving.lost(), &notifier).context("cannot wait for a successor")?;
-    let told = (&stop, &mut successor);
-    let ended = serve(export, listens, &mut serving, told, &notifier);
+    let ends = (&stop, &mut successor);
+    let ended = serve(export, listens, &mut serving, ends, &notifier);
     notifier.stopping();
     end_if_handed(&serving.stop(), &notifier);
     ended.map(|()| ExitCode::SUCCESS)
@@ -249,7 +249,10 @@ fn serve(
 ) -> anyhow::Result<()> {
     let names = chosen(serving, export.volumes)?;
     for name in &names {
-        serving.desk().export(name).map_err(|why| anyhow!(why))?;
+        serving
+            .control_server()
+            .export(name)
+            .map_err(|why| anyhow!(why))?;
     }
     // Guests who were taken over wait for that.
     serving.let_in();
@@ -311,7 +314,10 @@ fn chosen(serving: &Serving, named: Vec<String>) -> anyhow::Result<Vec<String>> 
     if !named.is_empty() {
         return Ok(named);
     }
-    let volumes = serving.desk().names().map_err(|why| anyhow!(why))?;
+    let volumes = serving
+        .control_server()
+        .names()
+        .map_err(|why| anyhow!(why))?;
     if volumes.is_empty() {
         message(
             "note: there is no volume yet: `terrace volume create` makes one, and it is served at once",

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::Args;
-use datapath::desk::{Ask, HeatCursor, HeatSample, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest, HeatCursor, HeatSample};
 use report::{number, table, words};
 use serde::Serialize;
 use units::{Bytes, DeviceId};
@@ -73,11 +73,11 @@ struct HotExtent {
 /// Runs `terrace volume heat`.
 pub fn run(heat: &Heat) -> anyhow::Result<()> {
     let volume = heat.which.volume.clone();
-    let ask = Ask::Heat {
+    let ask = ControlRequest::Heat {
         volume,
         since: None,
     };
-    let Told::Heat(sample) = heat.which.array.ask(ask)? else {
+    let ControlAnswer::Heat(sample) = heat.which.array.ask(ask)? else {
         return Err(unexpected());
     };
     let shown = of(&sample, heat.top)?;
@@ -216,7 +216,7 @@ fn text(heat: &VolumeHeat) -> String {
 
 #[cfg(test)]
 mod tests {
-    use datapath::desk::HeatCounts;
+    use datapath::control_server::HeatCounts;
     use model::ExtentHeat;
 
     use super::*;

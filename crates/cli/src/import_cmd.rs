@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use datapath::desk::{Ask, ImportInfo, Told, VolumeInfo};
+use datapath::control_server::{ControlAnswer, ControlRequest, ImportInfo, VolumeInfo};
 use datapath::{Listen, Reach, ServerConfig, Serving};
 use serde::Serialize;
 use units::{Bytes, BytesPerSec};
@@ -78,7 +78,7 @@ struct Imported {
     verified: bool,
 }
 
-type Asks<'a> = &'a dyn Fn(Ask) -> Result<Told, String>;
+type Asks<'a> = &'a dyn Fn(ControlRequest) -> Result<ControlAnswer, String>;
 
 /// Runs `terrace volume import`.
 pub fn run(mut what: Import) -> anyhow::Result<ExitCode> {
@@ -119,8 +119,8 @@ pub fn run(mut what: Import) -> anyhow::Result<ExitCode> {
     alone(&what, order)
 }
 
-fn order(what: &Import) -> Ask {
-    Ask::Import {
+fn order(what: &Import) -> ControlRequest {
+    ControlRequest::Import {
         volume: what.volume.clone(),
         from: what.from.clone(),
         format: what.format.clone(),
@@ -132,8 +132,8 @@ fn order(what: &Import) -> Ask {
 
 /// A volume, if there is one of this name.
 fn known(ask: Asks<'_>, name: &str) -> anyhow::Result<Option<VolumeInfo>> {
-    match ask(Ask::Volumes).map_err(|why| anyhow!(why))? {
-        Told::Volumes { volumes } => Ok(volumes.into_iter().find(|v| v.name == name)),
+    match ask(ControlRequest::Volumes).map_err(|why| anyhow!(why))? {
+        ControlAnswer::Volumes { volumes } => Ok(volumes.into_iter().find(|v| v.name == name)),
         other => bail!("an answer to another question: {other:?}"),
     }
 }
@@ -158,24 +158,24 @@ fn goes_on(what: &Import, info: &VolumeInfo) -> anyhow::Result<String> {
     }
 }
 
-fn begin(ask: Asks<'_>, what: &Import, order: Option<Ask>) -> anyhow::Result<()> {
+fn begin(ask: Asks<'_>, what: &Import, order: Option<ControlRequest>) -> anyhow::Result<()> {
     if let Some(order) = order {
-        let told = ask(order).map_err(|why| anyhow!(why))?;
+        let answer = ask(order).map_err(|why| anyhow!(why))?;
         if what.output.form() == Form::Table {
-            said(&told);
+            said(&answer);
         }
     }
     Ok(())
 }
 
 /// By a server of our own, without guests.
-fn alone(what: &Import, order: Option<Ask>) -> anyhow::Result<ExitCode> {
+fn alone(what: &Import, order: Option<ControlRequest>) -> anyhow::Result<ExitCode> {
     let serving = Serving::start(&what.array.array, ServerConfig::default()).map_err(explained)?;
-    let ask = |ask| serving.desk().ask(ask);
+    let ask = |ask| serving.control_server().ask(ask);
     let socket = what.array.array.join(OWN_SOCKET);
     let work = || {
         if order.is_none() {
-            let served = serving.desk().export(&what.volume);
+            let served = serving.control_server().export(&what.volume);
             served.map_err(|why| anyhow!(why))?;
         }
         if what.verify {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use datapath::desk::Ask;
-use datapath::stages::inject::Word;
+use datapath::control_server::ControlRequest;
+use datapath::stages::inject::Command;
 use units::Nanos;
 
 use crate::live::{Go, OutputArg, Stop, message};
@@ -47,7 +47,7 @@ pub fn run(inject: &Inject) -> anyhow::Result<ExitCode> {
         bail!("--for needs some time");
     }
     let ask = |read, write, lasting| {
-        Ask::from(Word::Inject {
+        ControlRequest::from(Command::Inject {
             volume: volume.clone(),
             read,
             write,

@@ -27,7 +27,6 @@ struct Measured {
 pub struct Loaded {
     /// What is simulated.
     pub model: Model,
-    /// Its traces.
     pub traces: Vec<TraceHash>,
     /// XXH3-128 of the files of its measurements.
     pub measurements: Vec<String>,

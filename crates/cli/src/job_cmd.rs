@@ -11,7 +11,7 @@ use report::live;
 use serde::Serialize;
 
 use crate::asking::Asking;
-use crate::job_watch::{Told, Watch};
+use crate::job_watch::{JobsSeen, Watch};
 use crate::live::{Form, Go, Stop, message};
 use crate::past_cmd::parse_limit;
 use crate::progress::JobBars;
@@ -103,12 +103,12 @@ fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let mut bars = bars.then(JobBars::new);
     let mut said: Option<Instant> = None;
     loop {
-        let told = watch.take(&jobs)?;
+        let seen = watch.take(&jobs)?;
         let due = said.is_none_or(|at| at.elapsed() >= SAY);
         if let Some(bars) = &mut bars {
-            bars.update(&told.going);
+            bars.update(&seen.going);
         }
-        for job in ended_and(&told, due && bars.is_none()) {
+        for job in ended_and(&seen, due && bars.is_none()) {
             // Bars are drawn below what is printed.
             let print = || {
                 args.asking
@@ -123,7 +123,7 @@ fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         if due {
             said = Some(Instant::now());
         }
-        if told.going.is_empty() {
+        if seen.going.is_empty() {
             break;
         }
         if stop.sleep(LOOK) == Go::Stop {
@@ -145,7 +145,7 @@ fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Jobs to tell of: those that have ended, and those that go on where they are due.
-fn ended_and<'a>(told: &Told<'a>, going: bool) -> impl Iterator<Item = &'a JobView> {
-    let going = if going { told.going.clone() } else { vec![] };
-    told.ended.clone().into_iter().chain(going)
+fn ended_and<'a>(seen: &JobsSeen<'a>, going: bool) -> impl Iterator<Item = &'a JobView> {
+    let going = if going { seen.going.clone() } else { vec![] };
+    seen.ended.clone().into_iter().chain(going)
 }

@@ -21,7 +21,7 @@ pub struct Watch {
 }
 
 /// What one look at the jobs has shown.
-pub struct Told<'a> {
+pub struct JobsSeen<'a> {
     /// Jobs that have ended since the last look.
     pub ended: Vec<&'a JobView>,
     /// Jobs that go on.
@@ -57,8 +57,8 @@ impl Watch {
     }
 
     /// Looks at the jobs that there are now.
-    pub fn take<'a>(&mut self, jobs: &'a [JobView]) -> anyhow::Result<Told<'a>> {
-        let mut told = Told {
+    pub fn take<'a>(&mut self, jobs: &'a [JobView]) -> anyhow::Result<JobsSeen<'a>> {
+        let mut seen = JobsSeen {
             ended: vec![],
             going: vec![],
         };
@@ -69,7 +69,7 @@ impl Watch {
             let key = key(job);
             if !has_ended(job) {
                 self.seen.insert(key);
-                told.going.push(job);
+                seen.going.push(job);
                 continue;
             }
             // Those that had ended before the watch began are of no interest, but for the one that was asked for.
@@ -77,7 +77,7 @@ impl Watch {
             if (asked_for || self.seen.contains(&key)) && self.ended.insert(key.clone()) {
                 self.seen.insert(key);
                 self.failed += usize::from(job.state == JobStatus::Failed);
-                told.ended.push(job);
+                seen.ended.push(job);
             }
         }
         let there: BTreeSet<Key> = jobs.iter().map(key).collect();
@@ -85,7 +85,7 @@ impl Watch {
         if let Some((host, job)) = open.find(|k| !there.contains(*k)) {
             return Err(anyhow!("job {job} of {host} is not known any more"));
         }
-        Ok(told)
+        Ok(seen)
     }
 
     /// How many jobs were watched.
@@ -168,22 +168,22 @@ mod tests {
             job("a", 3, Proposed),
         ];
         let mut watch = Watch::new(None, None, &now).unwrap();
-        let told = watch.take(&now).unwrap();
+        let seen = watch.take(&now).unwrap();
         assert_eq!(
-            (numbers(&told.ended), numbers(&told.going)),
+            (numbers(&seen.ended), numbers(&seen.going)),
             (vec![], vec![2])
         );
         // One that begins meanwhile is watched too.
         let now = [job("a", 2, Failed), job("a", 3, Waiting)];
-        let told = watch.take(&now).unwrap();
+        let seen = watch.take(&now).unwrap();
         assert_eq!(
-            (numbers(&told.ended), numbers(&told.going)),
+            (numbers(&seen.ended), numbers(&seen.going)),
             (vec![2], vec![3])
         );
         let now = [job("a", 2, Failed), job("a", 3, Done)];
-        let told = watch.take(&now).unwrap();
+        let seen = watch.take(&now).unwrap();
         assert_eq!(
-            (numbers(&told.ended), numbers(&told.going)),
+            (numbers(&seen.ended), numbers(&seen.going)),
             (vec![3], vec![])
         );
         assert_eq!((watch.seen(), watch.failed()), (2, 1));
@@ -223,9 +223,9 @@ mod tests {
     fn only_one_host_is_watched_where_one_is_named() {
         let now = [job("a", 1, Active), job("b", 1, Active)];
         let mut watch = Watch::new(None, Some("b"), &now).unwrap();
-        let told = watch.take(&now).unwrap();
-        assert_eq!(told.going[0].host, "b");
-        assert_eq!(told.going.len(), 1);
+        let seen = watch.take(&now).unwrap();
+        assert_eq!(seen.going[0].host, "b");
+        assert_eq!(seen.going.len(), 1);
     }
 
     #[test]

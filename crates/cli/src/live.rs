@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
-use datapath::desk::{Ask, Told, VolumeInfo};
+use datapath::control_server::{ControlAnswer, ControlRequest, VolumeInfo};
 use datapath::{AcceptLoss, Reach};
 use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
@@ -43,7 +43,6 @@ impl AcceptLossArg {
         AcceptLoss(self.accept.iter().cloned().collect())
     }
 
-    /// Whether it names this.
     pub fn names(&self, what: &str) -> bool {
         self.accept.iter().any(|a| a == what)
     }
@@ -51,45 +50,56 @@ impl AcceptLossArg {
 
 impl ArrayArg {
     /// Asks the array, or its server.
-    pub fn ask(&self, ask: Ask) -> anyhow::Result<Told> {
+    pub fn ask(&self, ask: ControlRequest) -> anyhow::Result<ControlAnswer> {
         self.ask_accepting(ask, &AcceptLoss::default())
     }
 
     /// Asks several things, one after the other.
-    pub fn ask_each<const N: usize>(&self, asks: [Ask; N]) -> anyhow::Result<[Told; N]> {
+    pub fn ask_each<const N: usize>(
+        &self,
+        asks: [ControlRequest; N],
+    ) -> anyhow::Result<[ControlAnswer; N]> {
         self.ask_each_accepting(asks, &AcceptLoss::default())
     }
 
-    fn ask_accepting(&self, ask: Ask, accept: &AcceptLoss) -> anyhow::Result<Told> {
-        let [told] = self.ask_each_accepting([ask], accept)?;
-        Ok(told)
+    fn ask_accepting(
+        &self,
+        ask: ControlRequest,
+        accept: &AcceptLoss,
+    ) -> anyhow::Result<ControlAnswer> {
+        let [answer] = self.ask_each_accepting([ask], accept)?;
+        Ok(answer)
     }
 
     fn ask_each_accepting<const N: usize>(
         &self,
-        asks: [Ask; N],
+        asks: [ControlRequest; N],
         accept: &AcceptLoss,
-    ) -> anyhow::Result<[Told; N]> {
+    ) -> anyhow::Result<[ControlAnswer; N]> {
         let reach = Reach::find_accepting(&self.array, accept).map_err(explained)?;
         let asked = asks.into_iter().map(|ask| reach.ask(ask));
-        let told: Result<Vec<Told>, String> = asked.collect();
-        let told = told.map_err(|why| anyhow!(why))?;
+        let answer: Result<Vec<ControlAnswer>, String> = asked.collect();
+        let answer = answer.map_err(|why| anyhow!(why))?;
         if let Some(why) = reach.not_believed() {
             message(&format!(
                 "warning: this may not be the last state of the array: {why}"
             ));
         }
-        Ok(told.try_into().expect("an answer to each"))
+        Ok(answer.try_into().expect("an answer to each"))
     }
 
     /// Asks for something to be done, and says that it was.
-    pub fn order(&self, ask: Ask) -> anyhow::Result<()> {
+    pub fn order(&self, ask: ControlRequest) -> anyhow::Result<()> {
         said(&self.ask(ask)?);
         Ok(())
     }
 
     /// [`ArrayArg::order`], and accepts what may be lost with it.
-    pub fn order_accepting(&self, ask: Ask, accept: &AcceptLossArg) -> anyhow::Result<()> {
+    pub fn order_accepting(
+        &self,
+        ask: ControlRequest,
+        accept: &AcceptLossArg,
+    ) -> anyhow::Result<()> {
         said(&self.ask_accepting(ask, &accept.words())?);
         Ok(())
     }
@@ -101,16 +111,16 @@ impl ArrayArg {
 }
 
 /// The question after one volume.
-pub fn show(volume: &str) -> Ask {
-    Ask::Show {
+pub fn show(volume: &str) -> ControlRequest {
+    ControlRequest::Show {
         volume: volume.into(),
     }
 }
 
 /// The only volume of an answer.
-pub fn one(told: Told) -> anyhow::Result<VolumeInfo> {
-    match told {
-        Told::Volumes { mut volumes } if volumes.len() == 1 => Ok(volumes.remove(0)),
+pub fn one(answer: ControlAnswer) -> anyhow::Result<VolumeInfo> {
+    match answer {
+        ControlAnswer::Volumes { mut volumes } if volumes.len() == 1 => Ok(volumes.remove(0)),
         _ => Err(unexpected()),
     }
 }
@@ -128,8 +138,8 @@ pub fn explained(error: impl std::error::Error) -> anyhow::Error {
 }
 
 /// Tells a person what was done.
-pub fn said(told: &Told) {
-    if let Told::Done { message: text } = told {
+pub fn said(answer: &ControlAnswer) {
+    if let ControlAnswer::Done { message: text } = answer {
         message(text);
     }
 }
@@ -170,7 +180,6 @@ struct Versioned<'a, T> {
 }
 
 impl OutputArg {
-    /// Which form.
     pub fn form(&self) -> Form {
         self.output
     }
@@ -239,10 +248,9 @@ pub fn is_to_end() -> bool {
     TO_END.load(Ordering::Relaxed)
 }
 
-/// Told when the user, or the system, wants this process to end.
+/// ControlAnswer when the user, or the system, wants this process to end.
 pub struct Stop(Receiver<()>);
 
-/// Whether to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Go {
     /// Yes.
@@ -279,7 +287,7 @@ pub type Wanted = (Signal, &'static str);
 /// The configuration is to be read anew.
 pub const HANGUP: Wanted = (Signal::SIGHUP, "which reads the configuration anew");
 
-/// Told of a signal.
+/// ControlAnswer of a signal.
 pub struct Signalled(Receiver<()>);
 
 impl Signalled {

@@ -1,6 +1,6 @@
 //! Tiers, volumes and measurements for people.
 
-use datapath::desk::{DeviceInfo, TierInfo, VolumeInfo};
+use datapath::control_server::{DeviceInfo, TierInfo, VolumeInfo};
 use datapath::{Injected, LastMove, Latency, Measured};
 use model::DirectIo;
 use report::{number, table, words};

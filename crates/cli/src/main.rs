@@ -93,11 +93,11 @@ enum Command {
     Serve(serve_cmd::Serve),
     /// Run only an agent, for a controller on another host
     Agent(serve_cmd::Agent),
-    /// Ask a controller how everything is
+    /// ControlRequest a controller how everything is
     Status(asking::Asking),
     /// Watch tiers and volumes of a controller at work
     Top(top_cmd::TopArgs),
-    /// Ask a controller for a plan: what moves, what for, and what it waits for
+    /// ControlRequest a controller for a plan: what moves, what for, and what it waits for
     Plan(plan_cmd::PlanArgs),
     /// Say what a plan of a controller changes, or in what two of them differ
     Diff(plan_cmd::DiffArgs),
@@ -113,9 +113,9 @@ enum Command {
     Reload(asking::Asking),
     /// Show or set how far a controller goes by itself
     Mode(status_cmd::ModeArgs),
-    /// Ask a controller what happened
+    /// ControlRequest a controller what happened
     Events(past_cmd::EventsArgs),
-    /// Ask a controller what was predicted of moves and what came of them
+    /// ControlRequest a controller what was predicted of moves and what came of them
     Outcomes(past_cmd::OutcomesArgs),
     /// List, watch and give up the moves that a controller carries out
     #[command(subcommand)]
@@ -135,7 +135,7 @@ enum Command {
     /// Repeat published experiments and hold the results against what was claimed (by the program terrace-reproduce)
     #[command(disable_help_flag = true)]
     Reproduce(reproduce_cmd::ReproduceArgs),
-    /// Ask a controller on which tier a new volume would do best
+    /// ControlRequest a controller on which tier a new volume would do best
     Place(place_cmd::PlaceArgs),
     /// Say why a volume is where it is, asking a controller or reading the record of a run
     ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use datapath::desk::{Ask, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest};
 use datapath::{LastMove, Reach, ServerConfig, Serving};
 use model::ExtentRanges;
 use units::BytesPerSec;
@@ -37,12 +37,12 @@ pub struct Move {
     wait: bool,
 }
 
-type Asked = Result<Told, String>;
+type Asked = Result<ControlAnswer, String>;
 
 /// Runs `terrace volume move`.
 pub fn run(what: &Move) -> anyhow::Result<ExitCode> {
     let volume = &what.which.volume;
-    let order = Ask::Move {
+    let order = ControlRequest::Move {
         volume: volume.clone(),
         to: what.to.clone(),
         device: None,
@@ -79,7 +79,7 @@ pub fn run(what: &Move) -> anyhow::Result<ExitCode> {
 
 /// Runs `terrace volume cancel`.
 pub fn cancel(which: &Which) -> anyhow::Result<ExitCode> {
-    let order = Ask::CancelMove {
+    let order = ControlRequest::CancelMove {
         volume: which.volume.clone(),
     };
     let reach = Reach::find(&which.array.array).map_err(explained)?;
@@ -93,12 +93,15 @@ pub fn cancel(which: &Which) -> anyhow::Result<ExitCode> {
         bail!("volume {:?} is not being moved", which.volume);
     }
     let serving = serve(which)?;
-    let told = serving.desk().ask(order).map_err(|why| anyhow!(why));
-    let over = told.and_then(|told| {
-        said(&told);
+    let answer = serving
+        .control_server()
+        .ask(order)
+        .map_err(|why| anyhow!(why));
+    let over = answer.and_then(|answer| {
+        said(&answer);
         loop {
             let now = one(serving
-                .desk()
+                .control_server()
                 .ask(show(&which.volume))
                 .map_err(|w| anyhow!(w))?)?;
             if now.status.is_none_or(|s| s.moving.is_none()) {
@@ -118,7 +121,7 @@ fn serve(which: &Which) -> anyhow::Result<Serving> {
         ..ServerConfig::default()
     };
     let serving = Serving::start(&which.array.array, config).map_err(explained)?;
-    match serving.desk().export(&which.volume) {
+    match serving.control_server().export(&which.volume) {
         Ok(()) => Ok(serving),
         Err(why) => {
             serving.stop();
@@ -127,21 +130,29 @@ fn serve(which: &Which) -> anyhow::Result<Serving> {
     }
 }
 
-fn alone(which: &Which, order: Option<Ask>) -> anyhow::Result<ExitCode> {
+fn alone(which: &Which, order: Option<ControlRequest>) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
     let serving = serve(which)?;
     let remotes = serving.wait_for_remotes(Duration::from_secs(10));
-    let told = remotes
+    let answer = remotes
         .map_err(|why| anyhow!(why))
         .and_then(|()| match order {
-            Some(order) => serving.desk().ask(order).map_err(|why| anyhow!(why)),
-            None => Ok(Told::Done {
+            Some(order) => serving
+                .control_server()
+                .ask(order)
+                .map_err(|why| anyhow!(why)),
+            None => Ok(ControlAnswer::Done {
                 message: String::new(),
             }),
         });
-    let ended = told.and_then(|_| {
+    let ended = answer.and_then(|_| {
         let later = "`terrace volume move` again, or `terrace volume export`, goes on with it";
-        follow(&|ask| serving.desk().ask(ask), &which.volume, &stop, later)
+        follow(
+            &|ask| serving.control_server().ask(ask),
+            &which.volume,
+            &stop,
+            later,
+        )
     });
     serving.stop();
     ended
@@ -149,7 +160,7 @@ fn alone(which: &Which, order: Option<Ask>) -> anyhow::Result<ExitCode> {
 
 /// Waits until a move is over.
 fn follow(
-    ask: &dyn Fn(Ask) -> Asked,
+    ask: &dyn Fn(ControlRequest) -> Asked,
     volume: &str,
     stop: &Stop,
     later: &str,

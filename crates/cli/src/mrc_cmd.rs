@@ -91,7 +91,6 @@ impl Method {
 pub enum Rate {
     /// As many pages as are needed.
     Auto,
-    /// This share.
     Share(f64),
 }
 

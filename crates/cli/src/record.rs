@@ -18,7 +18,7 @@ use sim::{Manifest, RUN_SCHEMA, RunResult, ScenarioFile};
 /// Of the strategies of a record, the one that is meant where none is named: the first of these that is in it.
 const PREFERRED: [&str; 2] = [planner::DEFAULT_STRATEGY, "autotiering"];
 
-/// Where records go unless told otherwise.
+/// Where records go unless said otherwise.
 pub const DEFAULT_DIR: &str = "terrace-out";
 
 /// Writes the results of one scenario; its directory.

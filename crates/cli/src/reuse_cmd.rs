@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::Args;
-use datapath::desk::{Ask, ReuseSample, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest, ReuseSample};
 use report::{number, table};
 use serde::Serialize;
 use units::Bytes;
@@ -61,7 +61,8 @@ struct WorkingSetShown {
 /// Runs `terrace volume mrc`.
 pub fn run(mrc: &VolumeMrc) -> anyhow::Result<()> {
     let volume = mrc.which.volume.clone();
-    let Told::Reuse(sample) = mrc.which.array.ask(Ask::Reuse { volume })? else {
+    let ControlAnswer::Reuse(sample) = mrc.which.array.ask(ControlRequest::Reuse { volume })?
+    else {
         return Err(unexpected());
     };
     let shown = of(&sample, &mrc.sizes)?;

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use datapath::control::{self, CONTROL_SOCKET, Holding};
-use datapath::desk::{Ask, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest};
 use datapath::{Listen, Reach, ServerConfig, Serving};
 use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
@@ -63,7 +63,6 @@ pub struct Save {
     output: OutputArg,
 }
 
-/// What was saved.
 #[derive(Debug, Serialize)]
 struct Saved {
     volume: String,
@@ -95,8 +94,8 @@ pub fn run(what: Save) -> anyhow::Result<ExitCode> {
     let reach = Reach::find(&what.array.array).map_err(explained)?;
     let saved = match reach {
         Reach::Served(control) => save(&what, &control, what.socket.as_deref(), &stop)?,
-        Reach::Here(desk) => {
-            drop(desk);
+        Reach::Here(control_server) => {
+            drop(control_server);
             alone(&what, &stop)?
         }
     };
@@ -109,7 +108,7 @@ fn alone(what: &Save, stop: &Stop) -> anyhow::Result<Saved> {
     let dir = &what.array.array;
     let serving = Serving::start(dir, ServerConfig::default()).map_err(explained)?;
     let work = || {
-        let exported = serving.desk().export(&what.volume);
+        let exported = serving.control_server().export(&what.volume);
         exported.map_err(|why| anyhow!(why))?;
         let listen = Listen::Unix(dir.join(OWN_SOCKET));
         serving.listen(&listen).map_err(explained)?;
@@ -154,8 +153,8 @@ fn socket_of(sockets: &[PathBuf], wanted: Option<&Path>) -> anyhow::Result<PathB
 /// From the server that listens on this control socket.
 fn save(what: &Save, control: &Path, socket: Option<&Path>, stop: &Stop) -> anyhow::Result<Saved> {
     not_in_use(what, control)?;
-    let told = control::ask(control, &Ask::Volumes).map_err(explained)?;
-    if let Told::Volumes { volumes } = told {
+    let answer = control::ask(control, &ControlRequest::Volumes).map_err(explained)?;
+    if let ControlAnswer::Volumes { volumes } = answer {
         target::is_no_source(what, &volumes)?;
     }
     let holding = Holding::begin(control, &what.volume).map_err(explained)?;
@@ -203,8 +202,8 @@ fn save(what: &Save, control: &Path, socket: Option<&Path>, stop: &Stop) -> anyh
 
 /// Refuses a volume that guests are connected to, and says what to do; those who connect later are met by the server.
 fn not_in_use(what: &Save, control: &Path) -> anyhow::Result<()> {
-    let told = control::ask(control, &show(&what.volume)).map_err(explained)?;
-    let info = one(told)?;
+    let answer = control::ask(control, &show(&what.volume)).map_err(explained)?;
+    let info = one(answer)?;
     let connections = info.status.map_or(0, |s| s.connections);
     if info.snapshot.is_some() || connections == 0 {
         return Ok(());

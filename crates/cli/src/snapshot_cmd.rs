@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use datapath::desk::Ask;
+use datapath::control_server::ControlRequest;
 use serde::Serialize;
 
 use crate::live::{ArrayArg, OutputArg, wrong_usage};
@@ -72,7 +72,7 @@ pub fn run(command: SnapshotCommand) -> anyhow::Result<ExitCode> {
             array,
             volume,
             name,
-        } => array.order(Ask::TakeSnapshot { volume, name })?,
+        } => array.order(ControlRequest::TakeSnapshot { volume, name })?,
         SnapshotCommand::List {
             array,
             volume,
@@ -101,7 +101,7 @@ pub fn run(command: SnapshotCommand) -> anyhow::Result<ExitCode> {
             if ListedVolume::of(&array, &snapshot)?.info.snapshot.is_none() {
                 anyhow::bail!("{snapshot} is no snapshot: `terrace volume delete` deletes volumes");
             }
-            array.order(Ask::Delete {
+            array.order(ControlRequest::Delete {
                 volume: snapshot,
                 force: false,
             })?;
@@ -113,7 +113,7 @@ pub fn run(command: SnapshotCommand) -> anyhow::Result<ExitCode> {
         }
         SnapshotCommand::Restore {
             array, snapshot, ..
-        } => array.order(Ask::RestoreSnapshot { snapshot })?,
+        } => array.order(ControlRequest::RestoreSnapshot { snapshot })?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -24,7 +24,6 @@ pub enum State {
     Done(f64),
 }
 
-/// The bar.
 pub struct SweepBar {
     started: Instant,
     drawn: Instant,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use datapath::desk::{Ask, NewDevice, NewSource, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest, NewDevice, NewSource};
 use model::{DevicePreset, DirectIo, TierState};
 use units::{Bytes, BytesPerSec, Iops};
 
@@ -47,11 +47,11 @@ pub enum TierCommand {
         #[arg(long, value_name = "RATE")]
         bandwidth: Option<BytesPerSec>,
     },
-    /// Ask a controller to put no new data on a tier
+    /// ControlRequest a controller to put no new data on a tier
     Cordon(TierOrder),
-    /// Ask a controller to empty a tier: no new data, and what is there leaves
+    /// ControlRequest a controller to empty a tier: no new data, and what is there leaves
     Drain(TierOrder),
-    /// Ask a controller to use a tier again
+    /// ControlRequest a controller to use a tier again
     Open(TierOrder),
 }
 
@@ -159,30 +159,30 @@ pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
             let describe = |preset| Description::of(&add.tier, preset, add.config.as_deref());
             let description = add.preset.map(describe).transpose()?;
             let new = add.device.wanted(add.tier)?;
-            let told = datapath::add_device(&add.array.array, add.extent, new);
-            said(&told.map_err(|why| anyhow::anyhow!(why))?);
+            let added = datapath::add_device(&add.array.array, add.extent, new);
+            said(&added.map_err(|why| anyhow::anyhow!(why))?);
             if let Some(description) = description {
                 description.write()?.lines().for_each(message);
             }
         }
         TierCommand::List { array, output } => {
-            let Told::Tiers {
+            let ControlAnswer::Tiers {
                 tiers,
                 overcommit_max,
-            } = array.ask(Ask::Tiers)?
+            } = array.ask(ControlRequest::Tiers)?
             else {
                 return Err(unexpected());
             };
             let tiers = Tiers::of(tiers, overcommit_max);
             output.print("terrace.tier.list/1", &tiers, live_table::tiers)?;
         }
-        TierCommand::Remove { array, tier } => array.order(Ask::RemoveTier { tier })?,
+        TierCommand::Remove { array, tier } => array.order(ControlRequest::RemoveTier { tier })?,
         TierCommand::Limit {
             array,
             tier,
             iops,
             bandwidth,
-        } => array.order(Ask::TierLimits {
+        } => array.order(ControlRequest::TierLimits {
             tier,
             iops,
             bandwidth,

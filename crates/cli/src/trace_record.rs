@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use datapath::desk::Told;
-use datapath::stages::record::{Recorded, Word};
+use datapath::control_server::ControlAnswer;
+use datapath::stages::record::{Command, Recorded};
 use units::Nanos;
 
 use crate::live::{ArrayArg, Go, Stop, absolute, message, unexpected};
@@ -68,7 +68,7 @@ pub fn run(record: &Record) -> anyhow::Result<ExitCode> {
     let volume = record.volume.clone();
     if let Some(out) = &record.out {
         let stop = Stop::listen()?;
-        let begin = Word::Record {
+        let begin = Command::Record {
             volume: volume.clone(),
             path: target(out)?,
         };
@@ -77,8 +77,8 @@ pub fn run(record: &Record) -> anyhow::Result<ExitCode> {
         // Without a time: once more whenever a day has passed.
         while stop.sleep(time.unwrap_or(Duration::from_secs(86_400))) == Go::On && time.is_none() {}
     }
-    match record.array.ask(Word::RecordEnd { volume }.into())? {
-        Told::Recorded(recorded) => say(&recorded),
+    match record.array.ask(Command::RecordEnd { volume }.into())? {
+        ControlAnswer::Recorded(recorded) => say(&recorded),
         _ => return Err(unexpected()),
     }
     Ok(ExitCode::SUCCESS)

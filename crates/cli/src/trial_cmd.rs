@@ -185,7 +185,7 @@ fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<u64> {
     let began = Instant::now();
     let time = Duration::from_nanos(what.time.0);
     let mut client = client(daemon)?;
-    let mut told = began;
+    let mut reported = began;
     message(&format!(
         "looking for {}; Ctrl-C ends it earlier",
         what.time
@@ -199,8 +199,8 @@ fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<u64> {
         if over && (client.plan(None).is_ok() || began.elapsed() > time + GRACE) {
             break;
         }
-        if told.elapsed() >= TELL_EVERY && !over {
-            told = Instant::now();
+        if reported.elapsed() >= TELL_EVERY && !over {
+            reported = Instant::now();
             let left = time.saturating_sub(began.elapsed()).as_secs();
             message(&format!("{left} s to go"));
         }

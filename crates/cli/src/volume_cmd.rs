@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
-use datapath::desk::Ask;
+use datapath::control_server::ControlRequest;
 use datapath::stages::{measure, throttle};
 use model::NO_CLASS;
 use units::{Bytes, BytesPerSec, Iops};
@@ -136,11 +136,11 @@ pub enum VolumeCommand {
     Set(Set),
     /// Hold the answers of a served volume back, and measure by how much they really were
     Inject(inject_cmd::Inject),
-    /// Ask a controller to keep a volume on a tier
+    /// ControlRequest a controller to keep a volume on a tier
     Pin(volume_asked::Pin),
-    /// Ask a controller to let a volume do no more than this, for a time
+    /// ControlRequest a controller to let a volume do no more than this, for a time
     Throttle(volume_asked::Throttling),
-    /// Ask a controller for a volume's past
+    /// ControlRequest a controller for a volume's past
     History(volume_asked::History),
     /// Check the map of an array that is not served
     Check {
@@ -215,7 +215,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
                 Some(tier) => tier,
                 None => advised.tier(&volume, size, class.as_deref())?,
             };
-            array.order(Ask::Create {
+            array.order(ControlRequest::Create {
                 volume,
                 size,
                 tier,
@@ -241,17 +241,19 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
                 which.volume
             )));
         }
-        VolumeCommand::Delete { which, force, .. } => which.array.order(Ask::Delete {
-            volume: which.volume,
-            force,
-        })?,
+        VolumeCommand::Delete { which, force, .. } => {
+            which.array.order(ControlRequest::Delete {
+                volume: which.volume,
+                force,
+            })?
+        }
         VolumeCommand::Import(import) => return import_cmd::run(import),
         VolumeCommand::Save(save) => return save_cmd::run(save),
-        VolumeCommand::Resize { which, size } => which.array.order(Ask::Resize {
+        VolumeCommand::Resize { which, size } => which.array.order(ControlRequest::Resize {
             volume: which.volume,
             size,
         })?,
-        VolumeCommand::Rename { which, to } => which.array.order(Ask::Rename {
+        VolumeCommand::Rename { which, to } => which.array.order(ControlRequest::Rename {
             volume: which.volume,
             to,
         })?,
@@ -267,10 +269,12 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         } => print!("{}", xml(&which, socket, vhost_user, &target)?),
         VolumeCommand::Move(what) => return move_cmd::run(&what),
         VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),
-        VolumeCommand::Class { which, class, .. } => which.array.order(Ask::SetClass {
-            volume: which.volume,
-            class: class.unwrap_or_else(|| NO_CLASS.into()),
-        })?,
+        VolumeCommand::Class { which, class, .. } => {
+            which.array.order(ControlRequest::SetClass {
+                volume: which.volume,
+                class: class.unwrap_or_else(|| NO_CLASS.into()),
+            })?
+        }
         VolumeCommand::Set(set) => self::set(set)?,
         VolumeCommand::Inject(inject) => return inject_cmd::run(&inject),
         VolumeCommand::Pin(pin) => volume_asked::pin(&pin)?,
@@ -329,7 +333,7 @@ fn set(set: Set) -> anyhow::Result<()> {
         measure,
     } = set.what;
     if iops.is_some() || bandwidth.is_some() || weight.is_some() {
-        let limit = throttle::Word::Limit {
+        let limit = throttle::Command::Limit {
             volume: volume.clone(),
             iops,
             bandwidth,
@@ -339,7 +343,7 @@ fn set(set: Set) -> anyhow::Result<()> {
     }
     if let Some(measure) = measure {
         let on = measure == OnOff::On;
-        array.order(measure::Word::Measure { volume, on }.into())?;
+        array.order(measure::Command::Measure { volume, on }.into())?;
     }
     Ok(())
 }

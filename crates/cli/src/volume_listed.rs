@@ -1,6 +1,6 @@
 //! Volumes as they are, with what of them cannot be read: the samples of an array say that, by volume.
 
-use datapath::desk::{Ask, Samples, Told, TroubleKind, VolumeInfo};
+use datapath::control_server::{ControlAnswer, ControlRequest, Samples, TroubleKind, VolumeInfo};
 use serde::Serialize;
 
 use crate::live::{ArrayArg, show, unexpected};
@@ -15,7 +15,6 @@ pub struct ListedVolume {
     pub incomplete: Option<String>,
 }
 
-/// All volumes.
 #[derive(Debug, Serialize)]
 pub struct ListedVolumes {
     /// In order of creation.
@@ -27,7 +26,7 @@ pub struct ListedVolumes {
 impl ListedVolumes {
     /// Asks an array.
     pub fn of(array: &ArrayArg) -> anyhow::Result<Self> {
-        let (volumes, samples) = asked(array, Ask::Volumes)?;
+        let (volumes, samples) = asked(array, ControlRequest::Volumes)?;
         Ok(Self {
             volumes,
             polled_s: samples.looked.as_secs_f64(),
@@ -65,9 +64,11 @@ impl ListedVolume {
     }
 }
 
-fn asked(array: &ArrayArg, ask: Ask) -> anyhow::Result<(Vec<ListedVolume>, Samples)> {
-    let [Told::Volumes { volumes }, Told::Samples(samples)] =
-        array.ask_each([ask, Ask::Samples])?
+fn asked(array: &ArrayArg, ask: ControlRequest) -> anyhow::Result<(Vec<ListedVolume>, Samples)> {
+    let [
+        ControlAnswer::Volumes { volumes },
+        ControlAnswer::Samples(samples),
+    ] = array.ask_each([ask, ControlRequest::Samples])?
     else {
         return Err(unexpected());
     };

@@ -15,7 +15,6 @@ pub enum Address {
     Https {
         /// A name or an address; without brackets.
         host: String,
-        /// The port.
         port: u16,
     },
 }

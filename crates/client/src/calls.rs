@@ -53,17 +53,14 @@ impl Client {
         self.get("/v1/status".into())
     }
 
-    /// All tiers.
     pub fn tiers(&mut self) -> Answered<Vec<TierView>> {
         self.get("/v1/tiers".into())
     }
 
-    /// All volumes.
     pub fn volumes(&mut self) -> Answered<Vec<VolumeView>> {
         self.get("/v1/volumes".into())
     }
 
-    /// One volume.
     pub fn volume(&mut self, volume: &str) -> Answered<VolumeView> {
         self.get(format!("/v1/volumes/{}", part(volume)))
     }

@@ -18,7 +18,6 @@ pub enum ClientError {
     /// Nobody listens there.
     #[error("nobody answers on {address}: is `terrace serve` running?")]
     Nobody {
-        /// Where.
         address: String,
         /// What the system says.
         #[source]
@@ -36,16 +35,12 @@ pub enum ClientError {
     #[error(
         "nothing says which certificate of {address} to trust: give its fingerprint, which `terrace serve` prints (--fingerprint, or TERRACE_FINGERPRINT), or its CA file (--ca)"
     )]
-    NoTrust {
-        /// Where.
-        address: String,
-    },
+    NoTrust { address: String },
     /// The certificate is not the one that was expected.
     #[error(
         "the certificate of {address} is not trusted: give its fingerprint, which `terrace serve` prints (--fingerprint, or TERRACE_FINGERPRINT), or its CA file (--ca)"
     )]
     Untrusted {
-        /// Where.
         address: String,
         /// What is wrong with it.
         #[source]
@@ -56,7 +51,6 @@ pub enum ClientError {
     CaFile {
         /// The file.
         path: PathBuf,
-        /// Why.
         why: String,
     },
     /// Not the SHA-256 of a certificate.
@@ -65,7 +59,6 @@ pub enum ClientError {
     /// The connection broke, or nothing came in time.
     #[error("{address} does not answer")]
     Silent {
-        /// Where.
         address: String,
         /// Why.
         #[source]
@@ -97,7 +90,6 @@ pub enum ClientError {
         "{address} answered something that is not understood ({why}): use the same version of terrace on both sides"
     )]
     Strange {
-        /// Where.
         address: String,
         /// What was wrong.
         why: String,

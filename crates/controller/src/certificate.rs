@@ -22,15 +22,11 @@ pub enum Certificate {
     Files {
         /// The certificate, and those that lead to its CA after it.
         certificate: PathBuf,
-        /// Its key.
         key: PathBuf,
     },
     /// `controller.crt` and `controller.key` of a directory; made there if they are not there. It does not expire: whoever
     /// wants another one removes the files.
-    SelfSigned {
-        /// The directory.
-        directory: PathBuf,
-    },
+    SelfSigned { directory: PathBuf },
 }
 
 /// What TLS needs.

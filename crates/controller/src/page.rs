@@ -22,26 +22,24 @@ use crate::problem::Problem;
 /// Where the page is.
 pub(crate) const HOME: &str = "/";
 
-/// Its style.
 pub(crate) const STYLE: &str = include_str!("page/page.css");
 
-/// Its script.
 pub(crate) const SCRIPT: &str = include_str!("page/page.js");
 
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Whether the reader may order what an operator orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hand {
+enum Viewer {
     Operator,
     Reader,
 }
 
-impl Hand {
+impl Viewer {
     fn of(role: Role) -> Self {
         match role.may(Role::Operate) {
-            true => Hand::Operator,
-            false => Hand::Reader,
+            true => Viewer::Operator,
+            false => Viewer::Reader,
         }
     }
 }
@@ -50,7 +48,7 @@ impl Hand {
 pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
     let wanted: Wanted = call.query()?;
     let shown = Shown::gather(call, &wanted)?;
-    let hand = Hand::of(call.caller.role);
+    let viewer = Viewer::of(call.caller.role);
     let document = document(
         "Terrace",
         html! {
@@ -70,19 +68,19 @@ pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
             }
             p id="said" role="alert" hidden {}
             main {
-                @if hand == Hand::Reader {
+                @if viewer == Viewer::Reader {
                     p class="note" { "Signed in as " b { (call.caller.name) } " with the role " (call.caller.role.name()) ": orders need the role operate." }
                 } @else {
                     p class="note" { "Signed in as " b { (call.caller.name) } " with the role " (call.caller.role.name()) "." }
                 }
-                section id="overview-section" aria-label="Overview" { h2 { "Overview" } (overview::part(&shown, hand)) }
-                section id="plans-section" aria-label="Recommendations" { h2 { "Recommendations" } (plans::part(&shown, hand)) }
+                section id="overview-section" aria-label="Overview" { h2 { "Overview" } (overview::part(&shown, viewer)) }
+                section id="plans-section" aria-label="Recommendations" { h2 { "Recommendations" } (plans::part(&shown, viewer)) }
                 section id="volumes-section" aria-label="Volumes" {
                     h2 { "Volumes" }
                     (volumes::filter(&wanted))
                     (volumes::part(&shown, &wanted))
                 }
-                section id="jobs-section" aria-label="Jobs" { h2 { "Jobs" } (lists::jobs(&shown, hand)) }
+                section id="jobs-section" aria-label="Jobs" { h2 { "Jobs" } (lists::jobs(&shown, viewer)) }
                 section id="outcomes-section" aria-label="Outcomes" {
                     h2 { "Outcomes" }
                     p class="note" { "What was predicted of moves that ended, and what was measured in the first whole epoch after them." }
@@ -101,12 +99,12 @@ pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
 pub(crate) fn parts(call: &Call) -> Result<Reply, Problem> {
     let wanted: Wanted = call.query()?;
     let shown = Shown::gather(call, &wanted)?;
-    let hand = Hand::of(call.caller.role);
+    let viewer = Viewer::of(call.caller.role);
     let parts = html! {
-        (overview::part(&shown, hand))
-        (plans::part(&shown, hand))
+        (overview::part(&shown, viewer))
+        (plans::part(&shown, viewer))
         (volumes::part(&shown, &wanted))
-        (lists::jobs(&shown, hand))
+        (lists::jobs(&shown, viewer))
         (lists::outcomes(&shown))
         (lists::events(&shown))
     };
@@ -159,7 +157,7 @@ fn document(title: &str, body: Markup) -> Markup {
 }
 
 /// A button that sends an order.
-struct Order<'a> {
+struct OrderButton<'a> {
     id: String,
     /// What is written on it.
     text: &'a str,
@@ -170,12 +168,12 @@ struct Order<'a> {
     body: serde_json::Value,
 }
 
-impl Order<'_> {
-    fn button(&self, hand: Hand) -> Markup {
+impl OrderButton<'_> {
+    fn button(&self, viewer: Viewer) -> Markup {
         let body = self.body.to_string();
-        let why_not = (hand == Hand::Reader).then_some("needs the role operate");
+        let why_not = (viewer == Viewer::Reader).then_some("needs the role operate");
         html! {
-            button type="button" id=(self.id) aria-label=(self.label) title=[why_not] disabled[hand == Hand::Reader]
+            button type="button" id=(self.id) aria-label=(self.label) title=[why_not] disabled[viewer == Viewer::Reader]
                 data-method=(self.method) data-path=(self.path) data-body=(body) { (self.text) }
         }
     }

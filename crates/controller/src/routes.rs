@@ -139,7 +139,6 @@ const fn json<T: JsonSchema>() -> Form {
     Form::Json(SchemaGenerator::subschema_for::<T>)
 }
 
-/// All of them.
 pub(crate) const ROUTES: &[Route] = &[
     Route::get(
         "/v1/status",

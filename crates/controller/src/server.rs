@@ -45,7 +45,6 @@ pub struct TcpSettings {
     pub listen: SocketAddr,
     /// The token file: lines of `ROLE NAME SECRET`, mode 0600.
     pub tokens: PathBuf,
-    /// The certificate.
     pub certificate: Certificate,
 }
 
@@ -75,7 +74,6 @@ pub enum StartError {
         "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
     )]
     TooLong {
-        /// The path.
         path: PathBuf,
         /// Its length.
         bytes: usize,
@@ -97,7 +95,6 @@ pub enum StartError {
     /// The system refuses the port.
     #[error("cannot listen on {address}")]
     Tcp {
-        /// The address.
         address: SocketAddr,
         /// Why.
         #[source]
@@ -114,7 +111,6 @@ pub enum StartError {
     Tokens {
         /// The file.
         path: PathBuf,
-        /// Why.
         why: String,
     },
     /// The certificate or its key cannot be used.
@@ -122,7 +118,6 @@ pub enum StartError {
     Certificate {
         /// The file.
         path: PathBuf,
-        /// Why.
         why: String,
     },
     /// No threads, no event loop.
@@ -130,7 +125,6 @@ pub enum StartError {
     System(#[source] io::Error),
 }
 
-/// The server of a controller.
 #[derive(Debug, Clone, Copy)]
 pub struct ControllerServer;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use datapath::desk::Ask;
+use datapath::control_server::ControlRequest;
 use datapath::{
     AcceptLoss, Credentials, Handover, Health, Listen, Pulse, ServerConfig, Serving, Wanted,
 };
@@ -86,11 +86,11 @@ impl ServedArray {
     /// Holds operators to a policy from here on: also one that was read anew, which the agent hears of later.
     pub(crate) fn allow(&mut self, policy: &ArrayPolicy) -> Result<(), DaemonError> {
         if self.policy.as_ref() != Some(policy) {
-            let told = self.serving.desk().ask(Ask::Policy {
+            let allowed = self.serving.control_server().ask(ControlRequest::Policy {
                 classes: Some(policy.classes.clone()),
                 overcommit_max: Some(policy.overcommit_max),
             });
-            told.map_err(DaemonError::Array)?;
+            allowed.map_err(DaemonError::Array)?;
             self.policy = Some(policy.clone());
         }
         Ok(())
@@ -101,7 +101,12 @@ impl ServedArray {
         listens: Vec<Listen>,
         vhost_user: Option<PathBuf>,
     ) -> Result<(), DaemonError> {
-        for (volume, health) in self.serving.desk().names().map_err(DaemonError::Array)? {
+        for (volume, health) in self
+            .serving
+            .control_server()
+            .names()
+            .map_err(DaemonError::Array)?
+        {
             if health == Health::Damaged {
                 warn!(
                     volume,
@@ -109,7 +114,7 @@ impl ServedArray {
                 );
                 continue;
             }
-            let exported = self.serving.desk().export(&volume);
+            let exported = self.serving.control_server().export(&volume);
             exported.map_err(DaemonError::Array)?;
             self.volumes.push(volume);
         }
@@ -138,7 +143,6 @@ impl ServedArray {
         self.serving.lost()
     }
 
-    /// Volumes that are served.
     pub fn volumes(&self) -> &[String] {
         &self.volumes
     }

@@ -7,7 +7,6 @@ use controller::Clock;
 use manager::service::Now;
 use units::Nanos;
 
-/// A clock.
 #[derive(Debug, Clone, Copy)]
 pub struct ControllerClock {
     base: Nanos,

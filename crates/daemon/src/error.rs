@@ -13,18 +13,15 @@ pub enum DaemonError {
     /// The configuration.
     #[error("{key} {why}")]
     Config {
-        /// The key.
         key: &'static str,
         /// What is wrong with it.
         why: String,
     },
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The file that a recording goes to.
     #[error("cannot record to {file}")]
     Record {
-        /// The file.
         file: String,
         /// Why.
         source: std::io::Error,
@@ -52,7 +49,6 @@ pub enum DaemonError {
     /// The agent's way to the controller.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The agent.
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// A part is not there any more.

@@ -83,7 +83,6 @@ struct Socket {
 /// A connection after its handshake, to be used by who does not wait for it.
 #[derive(Debug)]
 pub struct Connected {
-    /// The socket.
     pub socket: OwnedFd,
     /// What its bytes are encrypted by, if they are.
     pub tls: Option<Box<Channel>>,

@@ -1,4 +1,4 @@
-//! The control socket of a served array: operators ask, the desk answers.
+//! The control socket of a served array: operators ask, the control server answers.
 //!
 //! ```text
 //!  terrace volume list ──▶ ARRAY/control.sock ──▶ {"v":1,"ask":"volumes"}⏎
@@ -27,10 +27,10 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::desk::{Ask, Desk, Hold, Told, boundable};
+use crate::control_server::{ControlAnswer, ControlRequest, ControlServer, Hold, boundable};
 use crate::server::{ListenError, clear_stale};
 use crate::takeover::wire::{Tag, say};
-use crate::takeover::{DoorKeeper, Listening};
+use crate::takeover::{Listener, Listening};
 
 /// The socket in an array's directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
@@ -70,7 +70,7 @@ const SOCKET_PATH_MAX: usize = 107;
 
 /// A control socket that is listened on.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlSocket {
     path: PathBuf,
     ended: Arc<AtomicBool>,
 }
@@ -78,22 +78,22 @@ pub struct Control {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Reply {
-    Ok(Told),
+    Ok(ControlAnswer),
     Error(String),
 }
 
-impl Control {
-    /// Lets operators ask a desk.
+impl ControlSocket {
+    /// Lets operators ask a control_server.
     ///
     /// # Errors
     /// When another server listens there, or the system refuses.
-    pub fn listen(path: &Path, desk: &Arc<Desk>) -> Result<Self, ListenError> {
+    pub fn listen(path: &Path, control_server: &Arc<ControlServer>) -> Result<Self, ListenError> {
         fits(path)?;
         let system = |source| ListenError::System {
             address: path.display().to_string(),
             source,
         };
-        let server = desk
+        let server = control_server
             .server()
             .expect("an array that is asked here is served");
         let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,21 +105,21 @@ impl Control {
                 Arc::new(private(path).map_err(|e| system(e.into()))?)
             }
         };
-        let listener = server.doors.keep(Listening { name, socket });
+        let listener = server.listeners.keep(Listening { name, socket });
         let listener = listener.map_err(system)?;
         drop(server);
         let ended = Arc::new(AtomicBool::new(false));
-        let (desk, over) = (Arc::downgrade(desk), ended.clone());
+        let (control_server, over) = (Arc::downgrade(control_server), ended.clone());
         std::thread::Builder::new()
             .name("terrace-control".into())
-            .spawn(move || accept(&listener, &desk, &over))
+            .spawn(move || accept(&listener, &control_server, &over))
             .map_err(system)?;
         let path = path.to_path_buf();
         Ok(Self { path, ended })
     }
 }
 
-impl Drop for Control {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         // A connection wakes the one who accepts; it sees that it is over.
@@ -154,7 +154,7 @@ fn private(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn accept(listener: &DoorKeeper, desk: &Weak<Desk>, over: &AtomicBool) {
+fn accept(listener: &Listener, control_server: &Weak<ControlServer>, over: &AtomicBool) {
     let (open, holds) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     loop {
         listener.wait();
@@ -174,11 +174,11 @@ fn accept(listener: &DoorKeeper, desk: &Weak<Desk>, over: &AtomicBool) {
             let _ = answer(&mut socket, &Reply::Error(busy.into()));
             continue;
         }
-        let (desk, mine, holds) = (desk.clone(), open.clone(), holds.clone());
+        let (control_server, mine, holds) = (control_server.clone(), open.clone(), holds.clone());
         let spawned = std::thread::Builder::new()
             .name("terrace-asked".into())
             .spawn(move || {
-                converse(&mut socket, &desk, &holds);
+                converse(&mut socket, &control_server, &holds);
                 mine.fetch_sub(1, Ordering::AcqRel);
             });
         if spawned.is_err() {
@@ -209,7 +209,11 @@ impl Drop for HoldPlace {
 }
 
 /// Answers one connection until it ends, hangs or talks nonsense.
-fn converse(socket: &mut UnixStream, desk: &Weak<Desk>, holds: &Arc<AtomicUsize>) {
+fn converse(
+    socket: &mut UnixStream,
+    control_server: &Weak<ControlServer>,
+    holds: &Arc<AtomicUsize>,
+) {
     let mut input = vec![];
     // What this connection holds.
     let mut held: Option<(Hold, HoldPlace)> = None;
@@ -224,29 +228,29 @@ fn converse(socket: &mut UnixStream, desk: &Weak<Desk>, holds: &Arc<AtomicUsize>
             }
         };
         let ask = parse(&line);
-        if let Ok(Ask::TakeOver { format }) = ask {
-            return hand_over(socket, desk, format);
+        if let Ok(ControlRequest::TakeOver { format }) = ask {
+            return hand_over(socket, control_server, format);
         }
-        let told = ask.and_then(|ask| {
-            let desk = desk.upgrade().ok_or("the server is ending")?;
+        let result = ask.and_then(|ask| {
+            let control_server = control_server.upgrade().ok_or("the server is ending")?;
             match ask {
-                Ask::Hold { .. } if held.is_some() => {
+                ControlRequest::Hold { .. } if held.is_some() => {
                     Err("this connection holds a volume already".into())
                 }
-                Ask::Hold { volume } => {
+                ControlRequest::Hold { volume } => {
                     let place = HoldPlace::take(holds)?;
-                    let (hold, told) = desk.hold(&volume)?;
+                    let (hold, answer) = control_server.hold(&volume)?;
                     held = Some((hold, place));
-                    Ok(told)
+                    Ok(answer)
                 }
-                Ask::Release => {
+                ControlRequest::Release => {
                     drop(held.take().ok_or("this connection holds no volume")?);
-                    Ok(Told::done("it is not held any more".into()))
+                    Ok(ControlAnswer::done("it is not held any more".into()))
                 }
-                ask => desk.ask(ask),
+                ask => control_server.ask(ask),
             }
         });
-        let reply = told.map_or_else(Reply::Error, Reply::Ok);
+        let reply = result.map_or_else(Reply::Error, Reply::Ok);
         if answer(socket, &reply).is_err() {
             return;
         }
@@ -254,9 +258,11 @@ fn converse(socket: &mut UnixStream, desk: &Weak<Desk>, holds: &Arc<AtomicUsize>
 }
 
 /// Lets the process at the other end take over; if that comes to nothing this one goes on, and both say why.
-fn hand_over(socket: &mut UnixStream, desk: &Weak<Desk>, format: u32) {
-    let Some(desk) = desk.upgrade() else { return };
-    let prepared = match desk.prepare_to_hand(format) {
+fn hand_over(socket: &mut UnixStream, control_server: &Weak<ControlServer>, format: u32) {
+    let Some(control_server) = control_server.upgrade() else {
+        return;
+    };
+    let prepared = match control_server.prepare_to_hand(format) {
         Ok(prepared) => prepared,
         Err(why) => {
             warn!(why, "another process wants to take over, and cannot");
@@ -265,7 +271,7 @@ fn hand_over(socket: &mut UnixStream, desk: &Weak<Desk>, format: u32) {
         }
     };
     let message = "it can be taken over".into();
-    if answer(socket, &Reply::Ok(Told::Done { message })).is_err() {
+    if answer(socket, &Reply::Ok(ControlAnswer::Done { message })).is_err() {
         return;
     }
     let why = prepared.hand_over(socket);
@@ -319,7 +325,7 @@ fn read_line(
 }
 
 /// Understands a request in full, or not at all.
-fn parse(line: &[u8]) -> Result<Ask, String> {
+fn parse(line: &[u8]) -> Result<ControlRequest, String> {
     let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_string())?;
     let value: Value =
         serde_json::from_str(text).map_err(|e| format!("the request is not JSON: {e}"))?;
@@ -343,7 +349,7 @@ fn parse(line: &[u8]) -> Result<Ask, String> {
     if fields.get("ask") == Some(&"delete".into()) && fields.get("force") == Some(&false.into()) {
         fields.remove("force");
     }
-    let ask: Ask = serde_json::from_value(Value::Object(fields.clone()))
+    let ask: ControlRequest = serde_json::from_value(Value::Object(fields.clone()))
         .map_err(|e| format!("the request is not understood: {e}"))?;
     let understood = serde_json::to_value(&ask).map_err(|e| e.to_string())?;
     match &understood {
@@ -402,12 +408,12 @@ pub enum ControlError {
 ///
 /// # Errors
 /// [`ControlError`].
-pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
-    if let Ask::Stage(word) = ask {
+pub fn ask(path: &Path, ask: &ControlRequest) -> Result<ControlAnswer, ControlError> {
+    if let ControlRequest::Stage(command) = ask {
         // JSON has no words for infinite and for not a number: the server would take it for left out.
-        word.check().map_err(ControlError::Refused)?;
+        command.check().map_err(ControlError::Refused)?;
     }
-    if let Ask::Policy {
+    if let ControlRequest::Policy {
         overcommit_max: Some(most),
         ..
     } = ask
@@ -425,15 +431,19 @@ fn connect(path: &Path) -> Result<UnixStream, ControlError> {
     })
 }
 
-fn ask_on(socket: &mut UnixStream, path: &Path, ask: &Ask) -> Result<Told, ControlError> {
-    converse_once(socket, path, ask).map(|(told, _)| told)
+fn ask_on(
+    socket: &mut UnixStream,
+    path: &Path,
+    ask: &ControlRequest,
+) -> Result<ControlAnswer, ControlError> {
+    converse_once(socket, path, ask).map(|(answer, _)| answer)
 }
 
 /// Asks the server of an array to hand it over: the connection, on which the rest is said.
 ///
 /// # Errors
 /// [`ControlError`].
-pub(crate) fn ask_to_take(path: &Path, ask: &Ask) -> Result<UnixStream, ControlError> {
+pub(crate) fn ask_to_take(path: &Path, ask: &ControlRequest) -> Result<UnixStream, ControlError> {
     let mut socket = connect(path)?;
     let (_, rest) = converse_once(&mut socket, path, ask)?;
     match rest.is_empty() {
@@ -449,8 +459,8 @@ pub(crate) fn ask_to_take(path: &Path, ask: &Ask) -> Result<UnixStream, ControlE
 fn converse_once(
     socket: &mut UnixStream,
     path: &Path,
-    ask: &Ask,
-) -> Result<(Told, Vec<u8>), ControlError> {
+    ask: &ControlRequest,
+) -> Result<(ControlAnswer, Vec<u8>), ControlError> {
     let silent = |source| ControlError::Silent {
         path: path.into(),
         source,
@@ -470,12 +480,12 @@ fn converse_once(
     written.map_err(silent)?;
     let answer = answer.ok_or_else(|| silent(std::io::ErrorKind::UnexpectedEof.into()))?;
     match serde_json::from_slice(&answer).map_err(|e| silent(e.into()))? {
-        Reply::Ok(told) => Ok((told, input)),
+        Reply::Ok(answer) => Ok((answer, input)),
         Reply::Error(why) => Err(ControlError::Refused(why)),
     }
 }
 
-/// A volume, or a snapshot, that does not change, and to which no guest can connect, until this is dropped: [`Ask::Hold`].
+/// A volume, or a snapshot, that does not change, and to which no guest can connect, until this is dropped: [`ControlRequest::Hold`].
 #[derive(Debug)]
 pub struct Holding {
     path: PathBuf,
@@ -494,8 +504,8 @@ impl Holding {
     pub fn begin(path: &Path, volume: &str) -> Result<Self, ControlError> {
         let mut socket = connect(path)?;
         let volume = volume.into();
-        match ask_on(&mut socket, path, &Ask::Hold { volume })? {
-            Told::Held { export, sockets } => Ok(Self {
+        match ask_on(&mut socket, path, &ControlRequest::Hold { volume })? {
+            ControlAnswer::Held { export, sockets } => Ok(Self {
                 path: path.into(),
                 socket,
                 export,
@@ -513,7 +523,7 @@ impl Holding {
     /// # Errors
     /// [`ControlError`]; then what was read may be of no one moment.
     pub fn end(mut self) -> Result<(), ControlError> {
-        ask_on(&mut self.socket, &self.path, &Ask::Release).map(drop)
+        ask_on(&mut self.socket, &self.path, &ControlRequest::Release).map(drop)
     }
 }
 
@@ -541,10 +551,16 @@ mod tests {
 
     #[test]
     fn understands_in_full_or_not_at_all() {
-        assert_eq!(parse(br#"{"v":1,"ask":"volumes"}"#), Ok(Ask::Volumes));
+        assert_eq!(
+            parse(br#"{"v":1,"ask":"volumes"}"#),
+            Ok(ControlRequest::Volumes)
+        );
         let create =
             r#"{"v":1,"ask":"create","volume":"a","size":"1 GiB","tier":"t","class":"default"}"#;
-        assert!(matches!(parse(create.as_bytes()), Ok(Ask::Create { .. })));
+        assert!(matches!(
+            parse(create.as_bytes()),
+            Ok(ControlRequest::Create { .. })
+        ));
         let more = create.replace("}", ",\"thick\":true}");
         assert_eq!(
             refused(&more),
@@ -569,21 +585,21 @@ mod tests {
     fn words_of_stages_are_understood_in_full_or_not_at_all_as_others_are() {
         let inject =
             r#"{"v":1,"ask":"inject","volume":"v","read":"2 us","write":"0 us","lasting":"1 s"}"#;
-        let word = inject::Word::Inject {
+        let command = inject::Command::Inject {
             volume: "v".into(),
             read: Nanos(2_000),
             write: Nanos::ZERO,
             lasting: Nanos(1_000_000_000),
         };
-        assert_eq!(parse(inject.as_bytes()), Ok(word.into()));
+        assert_eq!(parse(inject.as_bytes()), Ok(command.into()));
         let limit = r#"{"v":1,"ask":"limit","volume":"v","weight":2.0}"#;
-        let word = throttle::Word::Limit {
+        let command = throttle::Command::Limit {
             volume: "v".into(),
             iops: None,
             bandwidth: None,
             weight: Some(2.0),
         };
-        assert_eq!(parse(limit.as_bytes()), Ok(word.into()));
+        assert_eq!(parse(limit.as_bytes()), Ok(command.into()));
         for known in [inject, limit] {
             assert_eq!(
                 refused(&known.replace("}", ",\"x\":0}")),
@@ -599,7 +615,7 @@ mod tests {
 
     #[test]
     fn what_was_added_may_be_left_out_and_is_not_said_to_older_servers() {
-        let delete = |force| Ask::Delete {
+        let delete = |force| ControlRequest::Delete {
             volume: "v".into(),
             force,
         };
@@ -615,17 +631,17 @@ mod tests {
         let other = r#"{"v":1,"ask":"show","volume":"v","force":false}"#;
         assert!(refused(other).contains("a field \"force\" that is not known"));
         let create = r#"{"v":1,"ask":"create","volume":"a","size":"1G","tier":"t"}"#;
-        let Ok(Ask::Create { class: None, .. }) = parse(create.as_bytes()) else {
+        let Ok(ControlRequest::Create { class: None, .. }) = parse(create.as_bytes()) else {
             panic!("{:?}", parse(create.as_bytes()));
         };
         let policy = r#"{"v":1,"ask":"policy","classes":["gold"],"overcommit_max":1.5}"#;
-        let taken = Ask::Policy {
+        let taken = ControlRequest::Policy {
             classes: Some(vec!["gold".into()]),
             overcommit_max: Some(1.5),
         };
         assert_eq!(parse(policy.as_bytes()), Ok(taken));
         let objectives = r#"{"v":1,"ask":"objectives","objectives":[{"class":"gold","statistic":"p99","latency":"2 ms"}],"lasting":"30 s"}"#;
-        let taken = Ask::Objectives {
+        let taken = ControlRequest::Objectives {
             objectives: vec![ClassObjective {
                 class: "gold".into(),
                 objective: Objective {
@@ -641,7 +657,7 @@ mod tests {
     #[test]
     fn a_move_without_a_device_is_understood_as_before() {
         let line = r#"{"v":1,"ask":"move","volume":"v","to":"t","bandwidth":"1 MiB/s"}"#;
-        let Ok(Ask::Move {
+        let Ok(ControlRequest::Move {
             device, extents, ..
         }) = parse(line.as_bytes())
         else {
@@ -649,7 +665,7 @@ mod tests {
         };
         assert_eq!((device, extents), (None, None));
         let some = line.replace("}", r#","extents":"0-9,12"}"#);
-        let Ok(Ask::Move { extents, .. }) = parse(some.as_bytes()) else {
+        let Ok(ControlRequest::Move { extents, .. }) = parse(some.as_bytes()) else {
             panic!("{:?}", parse(some.as_bytes()));
         };
         assert_eq!(extents, Some("0-9,12".parse().unwrap()));
@@ -664,16 +680,16 @@ mod tests {
 
     #[test]
     fn a_weight_that_json_cannot_say_is_refused_before_it_is_sent() {
-        for (weight, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (0.0, "0")] {
-            let limit = throttle::Word::Limit {
+        for (weight, text) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (0.0, "0")] {
+            let limit = throttle::Command::Limit {
                 volume: "v".into(),
                 iops: None,
                 bandwidth: None,
                 weight: Some(weight),
             };
-            let limit = Ask::from(limit);
+            let limit = ControlRequest::from(limit);
             let refused = ask(Path::new("nobody"), &limit).unwrap_err();
-            let said = format!("a weight is between 0.01 and 100, not {word}");
+            let said = format!("a weight is between 0.01 and 100, not {text}");
             assert_eq!(refused.to_string(), said);
         }
     }
@@ -683,7 +699,7 @@ mod tests {
         let last = u32::MAX - 1;
         let most = array::MOVE_RANGES_MAX as u32;
         let ranges = (0..most).map(|r| (last - 3 * (most - r), last - 3 * (most - r) + 2));
-        let order = Ask::Move {
+        let order = ControlRequest::Move {
             volume: "v".repeat(array::NAME_BYTES_MAX),
             to: "t".repeat(array::NAME_BYTES_MAX),
             device: Some("d".repeat(array::NAME_BYTES_MAX)),
@@ -700,14 +716,14 @@ mod tests {
 
     #[test]
     fn every_question_survives_the_wire() {
-        let device = crate::desk::NewDevice {
+        let device = crate::control_server::NewDevice {
             tier: "fast".into(),
-            source: crate::desk::NewSource::Dir("/x".into()),
+            source: crate::control_server::NewSource::Dir("/x".into()),
             size: Some(units::Bytes(12345)),
             emulate: model::preset("pm953").map(|p| p.spec()),
             direct: model::DirectIo::Auto,
         };
-        let to = |device: Option<&str>| Ask::Move {
+        let to = |device: Option<&str>| ControlRequest::Move {
             volume: "v".into(),
             to: "t".into(),
             device: device.map(String::from),
@@ -715,44 +731,44 @@ mod tests {
             extents: None,
         };
         let asks = [
-            Ask::Tiers,
-            Ask::Samples,
-            Ask::Heat {
+            ControlRequest::Tiers,
+            ControlRequest::Samples,
+            ControlRequest::Heat {
                 volume: "v".into(),
-                since: Some(crate::desk::HeatCursor {
+                since: Some(crate::control_server::HeatCursor {
                     since_ns: 5,
                     turn: 7,
                 }),
             },
-            Ask::Reuse { volume: "v".into() },
-            Ask::AddDevice(device),
-            Ask::SetClass {
+            ControlRequest::Reuse { volume: "v".into() },
+            ControlRequest::AddDevice(device),
+            ControlRequest::SetClass {
                 volume: "v".into(),
                 class: "gold".into(),
             },
             to(Some("t-1")),
             to(None),
-            Ask::from(throttle::Word::Limit {
+            ControlRequest::from(throttle::Command::Limit {
                 volume: "v".into(),
                 iops: Some(units::Iops(1500.0)),
                 bandwidth: None,
                 weight: Some(0.1),
             }),
-            Ask::from(inject::Word::Inject {
+            ControlRequest::from(inject::Command::Inject {
                 volume: "v".into(),
                 read: Nanos(1_500),
                 write: Nanos::ZERO,
                 lasting: Nanos(60_000_000_000),
             }),
-            Ask::from(measure::Word::Measure {
+            ControlRequest::from(measure::Command::Measure {
                 volume: "v".into(),
                 on: false,
             }),
-            Ask::from(record::Word::Record {
+            ControlRequest::from(record::Command::Record {
                 volume: "v".into(),
                 path: "/x/seen.trc".into(),
             }),
-            Ask::from(record::Word::RecordEnd { volume: "v".into() }),
+            ControlRequest::from(record::Command::RecordEnd { volume: "v".into() }),
         ];
         for ask in asks {
             let mut value = serde_json::to_value(&ask).unwrap();

@@ -15,7 +15,6 @@ pub struct Counts {
     /// When measuring began, in nanoseconds of the server's monotonic clock. Counters of different beginnings cannot be
     /// subtracted.
     pub since_ns: u64,
-    /// Reads.
     pub reads: DirectionCounts,
     /// Writes; trims, zeroes and flushes too, without bytes.
     pub writes: DirectionCounts,
@@ -36,7 +35,6 @@ pub struct Counts {
 pub struct DirectionCounts {
     /// Requests.
     pub ios: u64,
-    /// Bytes.
     pub bytes: u64,
     /// Sum of their latencies in nanoseconds, as the guest sees them: with limits and delays.
     pub sum_ns: u64,

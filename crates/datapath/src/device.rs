@@ -14,7 +14,7 @@ use model::{DirectIo, Op};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
-use crate::hand::Hand;
+use crate::helper_thread::HelperThread;
 use crate::stages::DeviceStages;
 use crate::{client, clock};
 use direct::Settled;
@@ -35,11 +35,9 @@ pub enum DeviceError {
     /// The operating system refused.
     #[error("device {name:?}: cannot {what} {path}")]
     System {
-        /// The device.
         name: String,
         /// The attempt.
         what: &'static str,
-        /// Its path.
         path: String,
         /// Why.
         #[source]
@@ -47,18 +45,11 @@ pub enum DeviceError {
     },
     /// Another process has it.
     #[error("device {name:?} ({path}) is in use by another process")]
-    InUse {
-        /// The device.
-        name: String,
-        /// Its path.
-        path: String,
-    },
+    InUse { name: String, path: String },
     /// It is another one than the array's.
     #[error("device {name:?} ({path}): {why}")]
     Wrong {
-        /// The device.
         name: String,
-        /// Its path.
         path: String,
         /// What is wrong.
         why: String,
@@ -109,12 +100,10 @@ impl Backing {
 /// What the source of an import is called, in messages.
 pub(crate) const SOURCE: &str = "source of an import";
 
-/// One device.
 #[derive(Debug)]
 pub struct Device {
     /// Its number.
     pub id: DeviceId,
-    /// Its name.
     pub name: String,
     /// Where its bytes are.
     pub medium: Medium,
@@ -140,9 +129,9 @@ pub struct Device {
     /// What was last written as its superblock: a remote device must have it whenever it is connected to.
     superblock: Mutex<Option<Superblock>>,
     /// Takes space for slots.
-    holder: Hand,
-    /// Zeroes slots. Another hand than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
-    zeroer: Hand,
+    holder: HelperThread,
+    /// Zeroes slots. Another thread than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
+    zeroer: HelperThread,
     /// Zeroing that was not over in time, its end not yet heard of.
     late: Mutex<Option<Late>>,
 }
@@ -152,7 +141,6 @@ pub struct Device {
 pub struct HandedDevice {
     /// Its number.
     pub id: DeviceId,
-    /// Its file.
     pub file: Arc<File>,
     /// The file with the lock on it: the same, or an earlier opening.
     pub lock: Arc<File>,
@@ -169,7 +157,6 @@ pub struct Failed {
     pub errno: i32,
     /// How often, since the device was opened.
     pub count: u64,
-    /// When it last did.
     pub last: Instant,
 }
 
@@ -202,11 +189,9 @@ struct Done {
 pub struct DeviceCounts {
     /// When the counters began, in nanoseconds of the monotonic clock.
     pub since_ns: u64,
-    /// Reads.
     pub reads: u64,
     /// Writes; trims, zeroes and flushes too, without bytes.
     pub writes: u64,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
@@ -429,8 +414,8 @@ impl Device {
             errors: Mutex::default(),
             failures: AtomicU64::new(0),
             superblock: Mutex::default(),
-            holder: Hand::default(),
-            zeroer: Hand::default(),
+            holder: HelperThread::default(),
+            zeroer: HelperThread::default(),
             late: Mutex::default(),
         }
     }

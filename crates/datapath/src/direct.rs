@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A write that reads first would bring back what others wrote to the rest of its blocks meanwhile. So whatever changes those blocks waits
-//! for what came before it ([`Order`]): what a guest was answered is never undone by a neighbour's write. What is read is only written to the
+//! for what came before it ([`ChangeQueue`]): what a guest was answered is never undone by a neighbour's write. What is read is only written to the
 //! opening of the device that it was read from.
 //!
 //! Sans-io: workers use it on files and block devices, the crash tests on simulated disks.
@@ -135,7 +135,7 @@ impl Alignment {
 
 /// Who changes what of the devices, in the order in which they came: I/Os by their numbers, which are small and used again.
 #[derive(Debug, Default)]
-pub struct Order {
+pub struct ChangeQueue {
     /// By number.
     live: Vec<Option<Change>>,
     /// Numbers by device and slot, in the order in which they came: looking at one slot costs what is under way there.
@@ -188,7 +188,7 @@ impl Change {
     }
 }
 
-impl Order {
+impl ChangeQueue {
     /// An I/O that changes something in some slots of a device, as [`Alignment::changes`] has it. Whether it may begin; else [`Order::over`]
     /// says when.
     pub fn begin(

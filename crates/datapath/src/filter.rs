@@ -85,7 +85,6 @@ pub struct Filter {
     pub server: Server,
     /// Name of the export.
     pub name: String,
-    /// Its size.
     pub size: Bytes,
     recording: bool,
 }

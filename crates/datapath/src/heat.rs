@@ -34,9 +34,7 @@ const SCAN_FROM: usize = 16;
 /// Requests that touched an extent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heat {
-    /// Reads.
     pub reads: u32,
-    /// Writes.
     pub writes: u32,
 }
 

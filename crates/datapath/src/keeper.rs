@@ -35,7 +35,6 @@ pub enum ToKeeper {
     Store {
         /// The worker to answer.
         worker: usize,
-        /// The volume.
         volume: VolumeId,
         /// What it wants.
         request: StoreRequest,
@@ -61,7 +60,6 @@ impl std::fmt::Debug for ToKeeper {
 /// A device that the array has and cannot use.
 #[derive(Debug, Clone)]
 pub struct LostDevice {
-    /// Why.
     pub why: String,
     /// What was written to it and not flushed may be lost, and its guests are to be told.
     pub unflushed: bool,
@@ -79,11 +77,9 @@ pub struct Keeper<D: SlotSpace = Device> {
     pub devices: BTreeMap<DeviceId, Arc<D>>,
     /// Devices that cannot.
     pub lost: BTreeMap<DeviceId, LostDevice>,
-    /// Their records.
     pub records: BTreeMap<DeviceId, DeviceRecord>,
     /// Tiers, high end first.
     pub tiers: Vec<TierRecord>,
-    /// Volumes.
     pub volumes: BTreeMap<VolumeId, VolumeRecord>,
     /// Workers to answer; none when nothing is served.
     pub workers: Vec<Inbox>,
@@ -439,16 +435,12 @@ pub enum KeeperError {
     Array(#[from] ArrayError),
     /// There is no copy of the map that can be read.
     #[error("no copy of the map can be read: {whys}")]
-    NoCopy {
-        /// Why, of each.
-        whys: String,
-    },
+    NoCopy { whys: String },
     /// None of the copies of the map can be believed.
     #[error(
         "{why}{whys}. Put the right one back; or start with it all the same, with `--accept-loss map`: {loss}"
     )]
     NotBelieved {
-        /// Why.
         #[source]
         why: array::NotChosen,
         /// What is the matter with the copies that cannot be read.
@@ -465,7 +457,6 @@ pub enum KeeperError {
         /// Which, and how that is known.
         why: String,
     },
-    /// A device.
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
 }

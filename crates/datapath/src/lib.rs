@@ -2,14 +2,14 @@
 mod client;
 mod clock;
 pub mod control;
+pub mod control_server;
 mod counts;
-pub mod desk;
 pub mod device;
 pub mod direct;
 pub mod engine;
 mod filter;
-mod hand;
 pub mod heat;
+mod helper_thread;
 mod io;
 pub mod keeper;
 mod objective;

@@ -1,4 +1,4 @@
-//! The latency objective of a volume, as the desk says it and the volume's worker reads it.
+//! The latency objective of a volume, as the control server says it and the volume's worker reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,6 @@ pub struct SharedObjective {
 pub enum Promised {
     /// Nothing, or nobody has ever said anything of it.
     None,
-    /// It is this.
     Is(Objective),
     /// What was said does not hold any more.
     Old,

@@ -13,8 +13,8 @@ use thiserror::Error;
 use units::Bytes;
 
 use crate::control::{self, CONTROL_SOCKET};
-use crate::desk::{Ask, Desk, NewDevice, Told};
-use crate::hand::at_once;
+use crate::control_server::{ControlAnswer, ControlRequest, ControlServer, NewDevice};
+use crate::helper_thread::at_once;
 use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.
@@ -34,24 +34,15 @@ pub enum ReachError {
     #[error(
         "{}: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back", dir.display()
     )]
-    Missing {
-        /// Where.
-        dir: PathBuf,
-    },
+    Missing { dir: PathBuf },
     /// Somebody has it, and is no server.
     #[error(
         "{}: the array is in use by another process that does not answer on its control socket: wait for it to end", dir.display()
     )]
-    InUse {
-        /// Where.
-        dir: PathBuf,
-    },
+    InUse { dir: PathBuf },
     /// A server has it, and it must not be served for this.
     #[error("{}: the array is served by another process: stop that one first", dir.display())]
-    Served {
-        /// Where.
-        dir: PathBuf,
-    },
+    Served { dir: PathBuf },
     /// Its map or its devices cannot be used.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
@@ -62,7 +53,7 @@ pub enum Reach {
     /// By its server's control socket.
     Served(PathBuf),
     /// Here and now.
-    Here(Box<Desk>),
+    Here(Box<ControlServer>),
 }
 
 impl Reach {
@@ -86,7 +77,7 @@ impl Reach {
             }
             match look(dir, accept) {
                 Err(ReachError::InUse { .. }) if Instant::now() < until => sleep(COMMAND_PAUSE),
-                keeper => return Ok(Reach::Here(Box::new(Desk::offline(keeper?)))),
+                keeper => return Ok(Reach::Here(Box::new(ControlServer::offline(keeper?)))),
             }
         }
     }
@@ -95,7 +86,7 @@ impl Reach {
     pub fn not_believed(&self) -> Option<String> {
         match self {
             Reach::Served(_) => None,
-            Reach::Here(desk) => desk.not_believed(),
+            Reach::Here(control_server) => control_server.not_believed(),
         }
     }
 
@@ -103,12 +94,12 @@ impl Reach {
     ///
     /// # Errors
     /// A sentence that says what is wrong.
-    pub fn ask(&self, ask: Ask) -> Result<Told, String> {
+    pub fn ask(&self, ask: ControlRequest) -> Result<ControlAnswer, String> {
         match self {
             Reach::Served(socket) => {
                 control::ask(socket, &ask).map_err(|e| crate::text::explain(&e))
             }
-            Reach::Here(desk) => desk.ask(ask),
+            Reach::Here(control_server) => control_server.ask(ask),
         }
     }
 }
@@ -149,13 +140,17 @@ const EXTENT: Bytes = Bytes::mib(1);
 ///
 /// # Errors
 /// A sentence that says what is wrong. An array that was made for a device which cannot be added is taken away again.
-pub fn add_device(dir: &Path, extent: Option<Bytes>, new: NewDevice) -> Result<Told, String> {
+pub fn add_device(
+    dir: &Path,
+    extent: Option<Bytes>,
+    new: NewDevice,
+) -> Result<ControlAnswer, String> {
     match Reach::find(dir) {
         Ok(_) if extent.is_some() => Err(format!(
             "{}: the extent size of an array is chosen when it is made: leave --extent out",
             dir.display()
         )),
-        Ok(reach) => reach.ask(Ask::AddDevice(new)),
+        Ok(reach) => reach.ask(ControlRequest::AddDevice(new)),
         Err(ReachError::Missing { .. }) => {
             let there = fs::exists(dir).unwrap_or(true);
             random_id()
@@ -166,15 +161,15 @@ pub fn add_device(dir: &Path, extent: Option<Bytes>, new: NewDevice) -> Result<T
                 })?;
             let keeper = open(dir, &AcceptLoss::default());
             let keeper = keeper.map_err(|e| crate::text::explain(&e))?;
-            let told = Desk::offline(keeper).ask(Ask::AddDevice(new));
-            if told.is_err() {
+            let answer = ControlServer::offline(keeper).ask(ControlRequest::AddDevice(new));
+            if answer.is_err() {
                 let _ = fs::remove_file(dir.join(MAP_FILE));
                 let _ = fs::remove_file(dir.join(HINT_FILE));
                 if !there {
                     let _ = fs::remove_dir(dir);
                 }
             }
-            told
+            answer
         }
         Err(other) => Err(crate::text::explain(&other)),
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use nbd::{BlockSizes, Dirty, Export, ExportFlags, Exports};
+use nbd::{BlockSizes, DirtyRanges, Export, ExportFlags, Exports};
 use units::VolumeId;
 
 /// Largest request. Bounds the buffer of one request.
@@ -12,9 +12,7 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// Who serves an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Home {
-    /// The worker.
     pub worker: usize,
-    /// The volume.
     pub volume: VolumeId,
 }
 
@@ -184,11 +182,14 @@ impl Exports for Registry {
         past.into_iter().map(|s| s.name).collect()
     }
 
-    fn changed_since(&self, export: &str, since: &str) -> Option<Arc<Dirty>> {
+    fn changed_since(&self, export: &str, since: &str) -> Option<Arc<DirtyRanges>> {
         let past = self.past_of(export);
         let since = past.iter().position(|s| s.name == since)?;
         let later = past.get(since + 1..).filter(|later| !later.is_empty())?;
         let changed = later.iter().flat_map(|s| s.changed.iter().copied());
-        Some(Arc::new(Dirty::new(past[since].extent, changed.collect())))
+        Some(Arc::new(DirtyRanges::new(
+            past[since].extent,
+            changed.collect(),
+        )))
     }
 }

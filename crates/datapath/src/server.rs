@@ -1,4 +1,4 @@
-//! The server: workers, the keeper, listeners, and the desk that carries out what operators ask.
+//! The server: workers, the keeper, listeners, and the control server that carries out what operators ask.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
@@ -19,19 +19,19 @@ use tracing::{debug, error, info, warn};
 use units::{Bytes, VolumeId};
 use volume::SlackBoard;
 
-use crate::desk::home_of;
+use crate::control_server::home_of;
 use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::pulse::{Beats, Pulse};
 use crate::registry::{Access, Home, Registry};
-use crate::takeover::{DoorKeeper, Doors, Listening};
-use crate::tls::door::{self, Door, Inside};
+use crate::takeover::{Listener, Listeners, Listening};
+use crate::tls::handshakes::{self, AfterHandshake, Handshakes};
 use crate::tls::{Credentials, ServerTls, TlsError};
 use crate::vhost::{Allowed, DESCRIPTORS_EACH, Sockets};
 use crate::worker::{
-    HandedConnection, Inbox, Lookers, Message, SLACK_OLD_NS, Shared, TICK, Worker,
+    HandedConnection, Inbox, Message, Pollers, SLACK_OLD_NS, Shared, TICK, Worker,
 };
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
@@ -104,7 +104,6 @@ pub enum ListenError {
         "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
     )]
     TooLong {
-        /// The path.
         path: PathBuf,
         /// Its length.
         bytes: usize,
@@ -119,7 +118,6 @@ pub enum ListenError {
     /// The system refused.
     #[error("cannot listen on {address}")]
     System {
-        /// The address.
         address: String,
         /// Why.
         #[source]
@@ -165,7 +163,7 @@ impl Listen {
     }
 
     /// What its socket is called when it is handed over: whoever was let in without TLS was let in there, and nobody else.
-    pub(crate) fn door(&self, secured: bool) -> String {
+    pub(crate) fn listener_name(&self, secured: bool) -> String {
         match self {
             Listen::Tcp(_) | Listen::Tls(_) if secured => format!("tls {self}"),
             _ => format!("nbd {self}"),
@@ -215,7 +213,7 @@ pub struct Server {
     /// For guests whose memory is mapped.
     vhost: Option<Sockets>,
     next: Arc<AtomicUsize>,
-    pub(crate) doors: Arc<Doors>,
+    pub(crate) listeners: Arc<Listeners>,
     /// Sockets that the server before this one listened on, for whoever listens on them here.
     pub(crate) handed: Vec<Listening>,
 }
@@ -235,7 +233,7 @@ impl Server {
             bytes: Arc::new(AtomicU64::new(0)),
             keeper: keeper.is_some().then(|| to_keeper.clone()),
             slack: Arc::new(SlackBoard::new(config.workers.max(1), SLACK_OLD_NS)),
-            lookers: Arc::new(Lookers::new(processors())),
+            pollers: Arc::new(Pollers::new(processors())),
             beats: Arc::new(Beats::new(config.workers.max(1))),
         };
         let mut server = Self {
@@ -249,7 +247,7 @@ impl Server {
             tls: None,
             vhost: None,
             next: Arc::new(AtomicUsize::new(0)),
-            doors: Arc::new(Doors::new().map_err(ServerError::Worker)?),
+            listeners: Arc::new(Listeners::new().map_err(ServerError::Worker)?),
             handed: vec![],
         };
         for index in 0..config.workers.max(1) {
@@ -355,17 +353,17 @@ impl Server {
         match listen {
             Listen::Unix(path) => {
                 crate::control::fits(path)?;
-                let name = listen.door(false);
-                let listener = match self.take_handed(&name) {
-                    Some(listener) => listener,
+                let name = listen.listener_name(false);
+                let socket = match self.take_handed(&name) {
+                    Some(socket) => socket,
                     None => {
                         clear_stale(path)?;
                         Arc::new(UnixListener::bind(path).map_err(system)?.into())
                     }
                 };
                 self.sockets.push(path.clone());
-                let keeper = self.keep(name, listener).map_err(system)?;
-                self.accept(keeper, |_| Ok(()));
+                let listener = self.keep(name, socket).map_err(system)?;
+                self.accept(listener, |_| Ok(()));
                 Ok(listen.clone())
             }
             Listen::Tcp(address) | Listen::Tls(address) => {
@@ -374,19 +372,19 @@ impl Server {
                     (None, _) => listen.allowed_in_the_clear().map(|()| None)?,
                     (Some(tls), _) => Some(tls.clone()),
                 };
-                let name = listen.door(tls.is_some());
-                let listener: Arc<OwnedFd> = match self.take_handed(&name) {
-                    Some(listener) => listener,
+                let name = listen.listener_name(tls.is_some());
+                let socket: Arc<OwnedFd> = match self.take_handed(&name) {
+                    Some(socket) => socket,
                     None => Arc::new(TcpListener::bind(address).map_err(system)?.into()),
                 };
-                let same = listener.try_clone().map_err(system)?;
+                let same = socket.try_clone().map_err(system)?;
                 let bound = TcpListener::from(same).local_addr().map_err(system)?;
-                let keeper = self.keep(name, listener).map_err(system)?;
+                let listener = self.keep(name, socket).map_err(system)?;
                 if let Some(tls) = tls {
-                    self.accept_secured(keeper, tls);
+                    self.accept_secured(listener, tls);
                     return Ok(Listen::Tls(bound));
                 }
-                self.accept(keeper, |socket| {
+                self.accept(listener, |socket| {
                     Ok(rustix::net::sockopt::set_tcp_nodelay(socket, true)?)
                 });
                 Ok(Listen::Tcp(bound))
@@ -496,35 +494,35 @@ impl Server {
         Some(self.handed.swap_remove(at).socket)
     }
 
-    fn keep(&self, name: String, socket: Arc<OwnedFd>) -> std::io::Result<DoorKeeper> {
-        self.doors.keep(Listening { name, socket })
+    fn keep(&self, name: String, socket: Arc<OwnedFd>) -> std::io::Result<Listener> {
+        self.listeners.keep(Listening { name, socket })
     }
 
-    fn accept_secured(&self, keeper: DoorKeeper, tls: Arc<ServerTls>) {
-        let inside = Inside {
+    fn accept_secured(&self, listener: Listener, tls: Arc<ServerTls>) {
+        let after = AfterHandshake {
             workers: self.workers.clone(),
             registry: self.shared.registry.clone(),
             open: self.shared.connections.clone(),
             most: self.config.connections_max,
             next: self.next.clone(),
         };
-        let door = Door::new(tls, inside);
+        let handshakes = Handshakes::new(tls, after);
         accept_each(
-            keeper,
+            listener,
             |socket| {
                 let socket = TcpStream::from(socket);
                 let address = socket.peer_addr()?;
                 Ok((socket, address))
             },
-            move |(socket, address), _| door.knock(socket, address),
+            move |(socket, address), _| handshakes.accept(socket, address),
         );
     }
 
-    fn accept(&self, keeper: DoorKeeper, prepare: fn(&OwnedFd) -> std::io::Result<()>) {
+    fn accept(&self, listener: Listener, prepare: fn(&OwnedFd) -> std::io::Result<()>) {
         let (workers, next) = (self.workers.clone(), self.next.clone());
         let (open, most) = (self.shared.connections.clone(), self.config.connections_max);
         let accepted = move |socket: OwnedFd| prepare(&socket).map(|()| socket);
-        accept_each(keeper, accepted, move |socket, said| {
+        accept_each(listener, accepted, move |socket, said| {
             if open.fetch_add(1, Ordering::AcqRel) >= most {
                 open.fetch_sub(1, Ordering::AcqRel);
                 if seldom(said) {
@@ -546,7 +544,6 @@ impl Server {
         &self.sockets
     }
 
-    /// To the keeper.
     pub(crate) fn keeper(&self) -> Option<&Sender<ToKeeper>> {
         self.keeper.as_ref().map(|k| &k.0)
     }
@@ -608,18 +605,18 @@ pub(crate) fn widen(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, SOCKET_BYTES);
 }
 
-/// Does something with everybody who connects, on a thread of its own, while the doors are open. It ends with the process: who waits for
+/// Does something with everybody who connects, on a thread of its own, while its listener is open. It ends with the process: who waits for
 /// somebody to connect cannot be woken, and holds nothing.
 fn accept_each<S>(
-    keeper: DoorKeeper,
+    listener: Listener,
     mut prepare: impl FnMut(OwnedFd) -> std::io::Result<S> + Send + 'static,
     mut accepted: impl FnMut(S, &mut Option<Instant>) -> ControlFlow<()> + Send + 'static,
 ) {
     std::thread::spawn(move || {
         let mut said = None;
         loop {
-            keeper.wait();
-            let socket = rustix::net::accept_with(keeper.as_fd(), SocketFlags::CLOEXEC);
+            listener.wait();
+            let socket = rustix::net::accept_with(listener.as_fd(), SocketFlags::CLOEXEC);
             match socket.map_err(std::io::Error::from).and_then(&mut prepare) {
                 Ok(socket) => {
                     if accepted(socket, &mut said).is_break() {
@@ -641,7 +638,7 @@ fn accept_each<S>(
 }
 
 /// Descriptors for files, sockets of operators and the like, and for clients that have not proved who they are: guests' connections must leave them.
-const DESCRIPTORS_KEPT: u64 = 64 + door::OPEN_MAX as u64;
+const DESCRIPTORS_KEPT: u64 = 64 + handshakes::OPEN_MAX as u64;
 
 /// Lets this process have as many descriptors as it may; how many of them are for guests' connections.
 pub(crate) fn raise_descriptors() -> usize {

@@ -1,4 +1,4 @@
-//! An array that is served by this process: server, desk and control socket, from start to end.
+//! An array that is served by this process: server, control server and control socket, from start to end.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::control::{CONTROL_SOCKET, Control};
-use crate::desk::{Ask, Desk, Told};
+use crate::control::{CONTROL_SOCKET, ControlSocket};
+use crate::control_server::{ControlAnswer, ControlRequest, ControlServer};
 use crate::io::Io;
 use crate::keeper::{AcceptLoss, KeeperError};
 use crate::pulse::Pulse;
@@ -45,8 +45,8 @@ pub enum ServeError {
 
 /// A served array. Dropping it without [`Serving::stop`] is as good as a kill: nothing that was answered is lost.
 pub struct Serving {
-    desk: Arc<Desk>,
-    control: Control,
+    control_server: Arc<ControlServer>,
+    control: ControlSocket,
     shared_at: Instant,
     /// Connections that were taken over, and when, until they are let in.
     taken: Option<(Vec<HandedConnection>, Instant)>,
@@ -81,10 +81,10 @@ impl Serving {
         // Only a hint, for a start that finds nothing else.
         let _ = keeper.write_hint();
         let server = Server::start(Some(keeper), config)?;
-        let desk = Arc::new(Desk::online(server));
-        let control = Control::listen(&dir.join(CONTROL_SOCKET), &desk)?;
+        let control_server = Arc::new(ControlServer::online(server));
+        let control = ControlSocket::listen(&dir.join(CONTROL_SOCKET), &control_server)?;
         Ok(Self {
-            desk,
+            control_server,
             control,
             shared_at: Instant::now(),
             taken: None,
@@ -127,9 +127,9 @@ impl Serving {
         let mut server = Server::start(Some(keeper), config)?;
         server.handed = listening;
         server.secured_by(tls);
-        let desk = Arc::new(Desk::online(server));
-        desk.set_handed(volumes, tiers);
-        let control = Control::listen(&dir.join(CONTROL_SOCKET), &desk)?;
+        let control_server = Arc::new(ControlServer::online(server));
+        control_server.set_handed(volumes, tiers);
+        let control = ControlSocket::listen(&dir.join(CONTROL_SOCKET), &control_server)?;
         if left > 0 {
             warn!(
                 left,
@@ -137,7 +137,7 @@ impl Serving {
             );
         }
         Ok(Self {
-            desk,
+            control_server,
             control,
             shared_at: Instant::now(),
             taken: Some((connections, began)),
@@ -150,7 +150,7 @@ impl Serving {
         let Some((connections, began)) = self.taken.take() else {
             return;
         };
-        let server = self.desk.server().expect("it is served");
+        let server = self.control_server.server().expect("it is served");
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let count = connections.len();
         server.let_in(connections);
@@ -169,18 +169,18 @@ impl Serving {
 
     /// All that was asked for is there: from here on the array can be handed over.
     pub fn started(&self) {
-        self.desk.gate.started();
+        self.control_server.gate.started();
     }
 
     /// What waits until another process has the array, or had it: this one has to end then, and to touch nothing.
     pub fn lost(&self) -> impl FnOnce() -> Handover + Send + use<> {
-        let gate = self.desk.gate.clone();
+        let gate = self.control_server.gate.clone();
         move || gate.lost()
     }
 
     /// Where to ask.
-    pub fn desk(&self) -> &Desk {
-        &self.desk
+    pub fn control_server(&self) -> &ControlServer {
+        &self.control_server
     }
 
     /// Guests who connect by TCP from here on have to speak TLS and to prove who they are.
@@ -188,7 +188,7 @@ impl Serving {
     /// # Errors
     /// [`TlsError`](crate::TlsError), when certificates or keys cannot be used.
     pub fn require_tls(&self, credentials: Credentials) -> Result<(), ListenError> {
-        let server = self.desk.server().expect("it is served");
+        let server = self.control_server.server().expect("it is served");
         let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(server.require_tls(credentials)?)
     }
@@ -198,7 +198,7 @@ impl Serving {
     /// # Errors
     /// [`ListenError`].
     pub fn listen(&self, listen: &Listen) -> Result<Listen, ListenError> {
-        let server = self.desk.server().expect("it is served");
+        let server = self.control_server.server().expect("it is served");
         let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
         server.listen(listen)
     }
@@ -208,14 +208,14 @@ impl Serving {
     /// # Errors
     /// [`ListenError`].
     pub fn listen_vhost_user(&self, dir: &Path) -> Result<(), ListenError> {
-        let server = self.desk.server().expect("it is served");
+        let server = self.control_server.server().expect("it is served");
         let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
         server.listen_vhost_user(dir)
     }
 
     /// Where guests of a volume connect by vhost-user, if they can.
     pub fn vhost_user_socket(&self, volume: &str) -> Option<PathBuf> {
-        let server = self.desk.server().expect("it is served");
+        let server = self.control_server.server().expect("it is served");
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         server.vhost_user_socket(volume)
     }
@@ -227,7 +227,9 @@ impl Serving {
     pub fn wait_for_remotes(&self, time: Duration) -> Result<(), String> {
         let until = Instant::now() + time;
         loop {
-            let Told::Volumes { volumes } = self.desk.ask(Ask::Volumes)? else {
+            let ControlAnswer::Volumes { volumes } =
+                self.control_server.ask(ControlRequest::Volumes)?
+            else {
                 return Ok(());
             };
             let states = volumes.into_iter().filter_map(|v| v.status);
@@ -248,9 +250,9 @@ impl Serving {
     pub fn tick(&mut self) -> bool {
         let now = Instant::now();
         let passed = now.duration_since(self.shared_at).as_secs_f64();
-        self.desk.share_tiers(passed);
+        self.control_server.share_tiers(passed);
         self.shared_at = now;
-        let server = self.desk.server().expect("it is served");
+        let server = self.control_server.server().expect("it is served");
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         server.healthy()
     }
@@ -260,7 +262,7 @@ impl Serving {
     /// # Panics
     /// Never: an array that is served has a server.
     pub fn pulse(&self) -> Pulse {
-        let server = self.desk.server().expect("it is served");
+        let server = self.control_server.server().expect("it is served");
         server
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -269,7 +271,7 @@ impl Serving {
 
     /// This process is to end: waits for what becomes of a hand-over that is under way, and there is no other one then.
     pub fn ends(&self) -> Handover {
-        self.desk.gate.ends()
+        self.control_server.gate.ends()
     }
 
     /// Ends it in order, so that the next start does not have to look through the whole map; or does nothing, if it is another process's by now.
@@ -283,16 +285,16 @@ impl Serving {
         }
         drop(self.control);
         let until = Instant::now() + LAST_ANSWERS;
-        let mut desk = self.desk;
+        let mut control_server = self.control_server;
         loop {
-            match Arc::try_unwrap(desk) {
-                Ok(desk) => {
-                    if let Some(server) = desk.into_server() {
+            match Arc::try_unwrap(control_server) {
+                Ok(control_server) => {
+                    if let Some(server) = control_server.into_server() {
                         server.stop();
                     }
                     break;
                 }
-                Err(busy) if Instant::now() < until => desk = busy,
+                Err(busy) if Instant::now() < until => control_server = busy,
                 Err(_) => break,
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -304,9 +306,9 @@ impl Serving {
 /// A served array with a device of 8 MiB on the tier `fast` and a volume `data` of 1 MiB, in a directory, and where it listens.
 #[cfg(test)]
 pub(crate) fn one_volume(dir: &Path) -> (Serving, Listen) {
-    let new = crate::desk::NewDevice {
+    let new = crate::control_server::NewDevice {
         tier: "fast".into(),
-        source: crate::desk::NewSource::Dir(dir.into()),
+        source: crate::control_server::NewSource::Dir(dir.into()),
         size: Some(units::Bytes::mib(8)),
         emulate: None,
         direct: model::DirectIo::Off,
@@ -316,12 +318,12 @@ pub(crate) fn one_volume(dir: &Path) -> (Serving, Listen) {
     let serving = Serving::start(&array, ServerConfig::default()).unwrap();
     let listen = Listen::Unix(dir.join("nbd.sock"));
     serving.listen(&listen).unwrap();
-    let create = crate::desk::Ask::Create {
+    let create = crate::control_server::ControlRequest::Create {
         volume: "data".into(),
         size: units::Bytes::mib(1),
         tier: "fast".into(),
         class: None,
     };
-    serving.desk().ask(create).unwrap();
+    serving.control_server().ask(create).unwrap();
     (serving, listen)
 }

@@ -16,7 +16,7 @@ use thiserror::Error;
 use units::{Bytes, DeviceId};
 
 use crate::client::Client;
-use crate::desk::SECTOR_BYTES;
+use crate::control_server::SECTOR_BYTES;
 use crate::device::{Device, file_bytes};
 use crate::text::explain;
 
@@ -63,7 +63,6 @@ pub(crate) struct Source {
     pub(crate) device: Arc<Device>,
     /// What it looked like when it was opened.
     pub(crate) mark: SourceMark,
-    /// What it is.
     pub(crate) format: String,
     path: Option<PathBuf>,
     /// The file with the lock on it.

@@ -97,8 +97,9 @@ pub struct StrategyTotals {
     pub gib: f64,
     /// Moves back without cause, of all runs.
     pub back: u64,
-    /// Moves that told an interval and were seen to end, of all runs.
-    pub told: u64,
+    /// Moves with an interval predicted and were seen to end, of all runs.
+    #[serde(rename = "told")]
+    pub with_interval: u64,
     /// Of those, within it.
     pub held: u64,
     /// Of those, worse.
@@ -337,7 +338,7 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
     let runs = || rows_of.iter().flat_map(|r| &r.runs);
     let mut errors: Vec<f64> = runs().flat_map(|j| j.errors.iter().copied()).collect();
     errors.sort_by(f64::total_cmp);
-    let told: u64 = runs().map(|j| j.told).sum();
+    let with_interval: u64 = runs().map(|j| j.with_interval).sum();
     StrategyTotals {
         strategy: strategy.into(),
         ratio: bootstrap(&over, 2),
@@ -347,10 +348,11 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
         moves: rows_of.iter().map(|r| r.moves).sum(),
         gib: rows_of.iter().map(|r| r.gib).sum(),
         back: runs().map(|j| j.back).sum(),
-        told,
+        with_interval,
         held: runs().map(|j| j.held).sum(),
         worse: runs().map(|j| j.worse).sum(),
-        width: (told > 0).then(|| runs().map(|j| j.width).sum::<f64>() / told as f64),
+        width: (with_interval > 0)
+            .then(|| runs().map(|j| j.width).sum::<f64>() / with_interval as f64),
         error_median: (!errors.is_empty()).then(|| errors[errors.len() / 2]),
         free_mean_worst: rows_of
             .iter()

@@ -102,10 +102,11 @@ pub struct Judged {
     /// Moves of volumes, or of parts of them, to where they came from, within ten epochs and without a cause.
     pub back: u64,
     /// Moves that said between what bounds the mean latency would be, and were seen to end.
-    pub told: u64,
+    #[serde(rename = "told")]
+    pub with_interval: u64,
     /// Of those, ones whose volume did worse.
     pub worse: u64,
-    /// Of those, ones whose volume did as told: neither worse nor better.
+    /// Of those, ones whose volume did as predicted: neither worse nor better.
     pub held: u64,
     /// Widths of those bounds as a share of the prediction, added up.
     pub width: f64,
@@ -163,7 +164,7 @@ pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
             judged.errors.push((observed - predicted).abs() / observed);
         }
         if let Some((low, high)) = m.range_us {
-            judged.told += 1;
+            judged.with_interval += 1;
             judged.worse += u64::from(observed > high);
             judged.held += u64::from((low..=high).contains(&observed));
             judged.width += (high - low) / predicted.max(1e-9);

@@ -1,4 +1,4 @@
-//! A strategy that does what it was told beforehand: how plans made in hindsight are carried out by the engine that carries out all others.
+//! A strategy that follows a script: how plans made in hindsight are carried out by the engine that carries out all others.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Strategy for Script {
     type Config = ();
     type State = ();
     const NAME: &'static str = "script";
-    const SUMMARY: &'static str = "does what it was told beforehand";
+    const SUMMARY: &'static str = "follows a script";
 
     /// One that has nothing to do.
     fn new((): ()) -> Result<Self, ConfigError> {
@@ -50,7 +50,7 @@ impl Strategy for Script {
             if let Some(tier) = tier.copied().filter(|t| *t != wish.tier) {
                 wish.tier = tier;
                 wish.goal = Goal::Latency;
-                wish.reason = Reason::new("script", "it was told so beforehand");
+                wish.reason = Reason::new("script", "the script says so");
                 wish.value = 1.0;
             }
             draft.wishes.push(wish);

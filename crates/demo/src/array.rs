@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use datapath::desk::{Ask, NewDevice, NewSource};
+use datapath::control_server::{ControlRequest, NewDevice, NewSource};
 use datapath::{Client, Reach, add_device, explain};
 use model::DirectIo;
 use units::Bytes;
@@ -22,7 +22,7 @@ pub(crate) fn make(dir: &Path) -> Result<(), String> {
     }
     let reach = Reach::find(dir).map_err(|e| explain(&e))?;
     for load in &LOADS {
-        reach.ask(Ask::Create {
+        reach.ask(ControlRequest::Create {
             volume: load.name.into(),
             size: load.size(),
             tier: load.tier.into(),

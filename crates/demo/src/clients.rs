@@ -12,7 +12,7 @@ use model::Op;
 use nbd::Uri;
 use trace::{LoadedTrace, ReadOptions, TraceStream};
 
-use crate::loads::{CONTROLS, Habit, LOADS, Load, Order, Recorded};
+use crate::loads::{AccessPattern, CONTROLS, Habit, LOADS, Load, Recorded};
 use crate::tally::Tally;
 
 /// Longest sleep: a client looks this often whether it is over.
@@ -151,8 +151,8 @@ impl Guest {
                     let length = u64::from(kib) << 10;
                     let slots = client.size() / length;
                     place = match order {
-                        Order::Random => self.rng.below(slots),
-                        Order::Sequential => (place + 1) % slots,
+                        AccessPattern::Random => self.rng.below(slots),
+                        AccessPattern::Sequential => (place + 1) % slots,
                     };
                     let op = if self.rng.below(100) < read_percent {
                         Op::Read

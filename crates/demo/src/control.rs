@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use datapath::desk::Ask;
+use datapath::control_server::ControlRequest;
 use datapath::{Listen, Reach, ServerConfig, Serving, explain};
 use nbd::Uri;
 
@@ -24,7 +24,7 @@ impl Controls {
         array::add(dir, &TIERS[0], true)?;
         let reach = Reach::find(dir).map_err(|e| explain(&e))?;
         for control in &CONTROLS {
-            reach.ask(Ask::Create {
+            reach.ask(ControlRequest::Create {
                 volume: control.name.into(),
                 size: control.size(),
                 tier: control.tier.into(),
@@ -62,7 +62,7 @@ fn open(serving: &Serving, dir: &Path) -> Result<Vec<Uri>, String> {
     let listen = Listen::Unix(dir.join("nbd.sock"));
     let listen = serving.listen(&listen).map_err(|e| explain(&e))?;
     let each = CONTROLS.iter().map(|control| {
-        serving.desk().export(control.name)?;
+        serving.control_server().export(control.name)?;
         let uri = listen.uri(control.name).parse();
         let uri = uri.map_err(|e: nbd::UriError| e.to_string())?;
         array::fill(&uri, control.mib)?;

@@ -7,7 +7,6 @@ use units::{Bytes, BytesPerSec, Nanos};
 
 /// A service class.
 pub struct Class {
-    /// Its name.
     pub name: &'static str,
     /// Weight in scores.
     pub weight: f64,
@@ -126,7 +125,7 @@ pub(crate) enum Habit {
         think_us: u64,
         read_percent: u64,
         kib: u32,
-        order: Order,
+        order: AccessPattern,
     },
     /// A client that writes at random places, flushes, thinks, and writes again, as logs do.
     Log { think_us: u64, kib: u32 },
@@ -136,16 +135,14 @@ pub(crate) enum Habit {
 
 /// Where the requests go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum AccessPattern {
     Random,
     Sequential,
 }
 
 /// A volume with its load.
 pub struct Load {
-    /// Its name.
     pub name: &'static str,
-    /// Its class.
     pub class: &'static str,
     /// Its size, MiB; all of it is written before the demonstration begins.
     pub mib: u64,
@@ -156,7 +153,6 @@ pub struct Load {
 }
 
 impl Load {
-    /// Its size.
     pub(crate) fn size(&self) -> Bytes {
         Bytes::mib(self.mib)
     }
@@ -174,7 +170,7 @@ const fn random(clients: u32, think_us: u64, read_percent: u64, kib: u32) -> Hab
         think_us,
         read_percent,
         kib,
-        order: Order::Random,
+        order: AccessPattern::Random,
     }
 }
 
@@ -184,7 +180,7 @@ const fn sequential(clients: u32, think_us: u64, read_percent: u64, kib: u32) ->
         think_us,
         read_percent,
         kib,
-        order: Order::Sequential,
+        order: AccessPattern::Sequential,
     }
 }
 

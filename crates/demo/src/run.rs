@@ -41,7 +41,6 @@ const MONITOR_S: (u64, u64) = (2, 20);
 pub struct DemoSettings {
     /// Length of the load.
     pub seconds: u64,
-    /// The strategy.
     pub strategy: String,
     /// Seed of the guests.
     pub seed: u64,
@@ -54,7 +53,6 @@ pub enum DemoEvent<'a> {
     Preparing(&'a str),
     /// It runs.
     Ready {
-        /// The page.
         page: String,
         /// SHA-256 of the page's certificate, which signs itself.
         fingerprint: String,
@@ -77,7 +75,6 @@ pub enum DemoEvent<'a> {
 /// What came of it.
 #[derive(Debug, Clone)]
 pub struct DemoResult {
-    /// The strategy.
     pub strategy: String,
     /// Length of the load.
     pub seconds: u64,
@@ -98,22 +95,18 @@ pub struct DemoResult {
 /// Why there is no demonstration.
 #[derive(Debug, Error)]
 pub enum DemoError {
-    /// Files.
     #[error("cannot use {path}")]
     File {
-        /// Which.
         path: PathBuf,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The array.
     #[error("{0}")]
     Array(String),
     /// The configuration that is made.
     #[error(transparent)]
     Config(#[from] config::ConfigFault),
-    /// The daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// Its interface.

@@ -21,7 +21,6 @@ pub enum Stretch {
     Settled,
     /// Just after the loads have changed.
     Changed,
-    /// The end.
     End,
 }
 
@@ -45,10 +44,8 @@ impl Stretch {
     }
 }
 
-/// Numbers of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassNumbers {
-    /// The class.
     pub class: &'static str,
     /// By stretch: requests per second, mean and 99th percentile in microseconds.
     pub stretches: Vec<(f64, f64, f64)>,

@@ -104,7 +104,6 @@ impl Appliance {
     }
 }
 
-/// All appliances.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Appliances {
     deadlines: ApplianceDeadlines,

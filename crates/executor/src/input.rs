@@ -17,7 +17,6 @@ pub enum Input {
     Withdraw(JobId),
     /// A proposed move is not wanted.
     Reject {
-        /// The job.
         job: JobId,
         /// Why.
         cause: EndCause,
@@ -28,7 +27,6 @@ pub enum Input {
     Resume,
     /// An active job goes on.
     Copied {
-        /// The job.
         job: JobId,
         /// Bytes copied since it began, those copied again included. It never falls.
         bytes: Bytes,
@@ -37,7 +35,6 @@ pub enum Input {
     Done(JobId),
     /// An active job is over before its time.
     Failed {
-        /// The job.
         job: JobId,
         /// Why.
         cause: FailCause,

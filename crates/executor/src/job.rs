@@ -21,7 +21,6 @@ pub enum JobState {
     Active,
     /// Nothing will happen any more.
     Ended {
-        /// When.
         at: Nanos,
         /// How.
         end: End,
@@ -122,10 +121,7 @@ pub enum EndCause {
     /// Its plan was, before it had begun.
     Superseded,
     /// Somebody did not want it.
-    Rejected {
-        /// Who.
-        by: String,
-    },
+    Rejected { by: String },
     /// It waited for so long that what it was planned by is not true any more.
     PlanTooOld,
     /// Its target takes no new data.
@@ -135,10 +131,7 @@ pub enum EndCause {
     /// Somebody gave it up.
     GivenUp,
     /// A move that was to free its space was cancelled.
-    SpaceNotFreed {
-        /// Why that was.
-        why: String,
-    },
+    SpaceNotFreed { why: String },
     /// Nobody wrote it down: it ended under an older version.
     Unsaid {
         /// What was said.
@@ -317,7 +310,6 @@ pub struct Job {
     pub id: JobId,
     /// Generation of its plan.
     pub generation: u64,
-    /// What to do.
     pub order: Move,
     /// Jobs that must have ended well first.
     pub after: Vec<JobId>,

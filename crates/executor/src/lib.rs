@@ -44,7 +44,6 @@ pub use job::{End, EndCause, FailCause, Job, JobId, JobState};
 /// A plan that is not newer than the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StalePlan {
-    /// Its generation.
     pub generation: u64,
     /// The last one accepted.
     pub accepted: u64,

@@ -7,15 +7,15 @@ use algo::{bucket_quantile_ns, bucket_value_ns, buckets_since, merged_buckets};
 use model::{Objective, SloStatistic};
 use units::Nanos;
 
-use crate::wire::{DeviceIo, DevicesLoad, Load, LoadOf};
+use crate::wire::{DeviceIoCounts, DevicesLoad, Load, LoadOf};
 
 /// A queue grows where so many times as many requests are in flight as those that are answered account for, and one more.
 const GROWING: f64 = 2.0;
 
-impl DeviceIo {
+impl DeviceIoCounts {
     /// What was added since an earlier reading of the same counters; none if something went backwards.
-    pub fn since(&self, earlier: &DeviceIo) -> Option<DeviceIo> {
-        Some(DeviceIo {
+    pub fn since(&self, earlier: &DeviceIoCounts) -> Option<DeviceIoCounts> {
+        Some(DeviceIoCounts {
             reads: self.reads.checked_sub(earlier.reads)?,
             writes: self.writes.checked_sub(earlier.writes)?,
             read_bytes: self.read_bytes.checked_sub(earlier.read_bytes)?,

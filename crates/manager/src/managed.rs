@@ -107,14 +107,13 @@ impl<S: Store> Managed<S> {
         }
     }
 
-    /// The controller's time when it was last told: a clock goes on from here.
+    /// The controller's time at its last input: a clock goes on from here.
     pub fn time(&self) -> Nanos {
         self.controller
             .as_ref()
             .map_or(Nanos::ZERO, Controller::time)
     }
 
-    /// The store.
     pub fn store(&mut self) -> &mut S {
         &mut self.store
     }
@@ -198,8 +197,8 @@ impl<S: Store> Service for Managed<S> {
             host: host.into(),
             message: message.clone(),
         });
-        let told = self.with(|c| c.register(now, host, &message));
-        flatten(told)
+        let outcome = self.with(|c| c.register(now, host, &message));
+        flatten(outcome)
     }
 
     fn report(
@@ -212,8 +211,8 @@ impl<S: Store> Service for Managed<S> {
             host: host.into(),
             message: Box::new(message.clone()),
         });
-        let told = self.with(|c| c.report(now, host, message));
-        flatten(told)
+        let outcome = self.with(|c| c.report(now, host, message));
+        flatten(outcome)
     }
 
     fn jobs_ended(
@@ -226,8 +225,8 @@ impl<S: Store> Service for Managed<S> {
             host: host.into(),
             message: message.clone(),
         });
-        let told = self.with(|c| c.jobs_ended(now, host, &message));
-        flatten(told)
+        let outcome = self.with(|c| c.jobs_ended(now, host, &message));
+        flatten(outcome)
     }
 
     fn tick(&mut self, now: Now) {
@@ -410,7 +409,8 @@ impl<S: Store> Managed<S> {
     }
 }
 
-fn flatten<T>(told: Result<Result<T, WireRefusal>, String>) -> Result<T, MessageRefusal> {
-    told.map_err(MessageRefusal::Unavailable)?
+fn flatten<T>(outcome: Result<Result<T, WireRefusal>, String>) -> Result<T, MessageRefusal> {
+    outcome
+        .map_err(MessageRefusal::Unavailable)?
         .map_err(MessageRefusal::Wire)
 }

@@ -10,11 +10,8 @@ use crate::view::{HeldMove, MoveState, OptionView, PlanState, PlanView, PlannedM
 
 /// What the ids of a plan are called.
 pub(crate) struct Names<'a> {
-    /// A volume.
     pub volume: &'a dyn Fn(VolumeId) -> String,
-    /// A device.
     pub device: &'a dyn Fn(DeviceId) -> String,
-    /// The tier of a device.
     pub tier: &'a dyn Fn(DeviceId) -> String,
 }
 

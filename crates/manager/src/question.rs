@@ -19,11 +19,8 @@ use units::Bytes;
 pub enum Question {
     /// How everything is.
     Status,
-    /// All tiers.
     Tiers,
-    /// All volumes.
     Volumes,
-    /// One volume.
     Volume {
         /// Its name.
         volume: String,
@@ -68,7 +65,6 @@ pub enum Question {
     WhyNot {
         /// Its name.
         volume: String,
-        /// The tier.
         tier: String,
     },
     /// Where a volume that does not exist yet would do best.
@@ -94,12 +90,10 @@ pub enum Question {
     CancelJob {
         /// The host; may be left out when there is one.
         host: Option<String>,
-        /// The job.
         job: u32,
     },
     /// What a tier takes and keeps.
     SetTier {
-        /// The tier.
         tier: String,
         /// Its new state.
         state: TierState,
@@ -108,7 +102,6 @@ pub enum Question {
     Pin {
         /// Its name.
         volume: String,
-        /// The tier.
         tier: Option<String>,
     },
     /// Let a volume do no more than this for a time; as much as it can without it.
@@ -120,7 +113,6 @@ pub enum Question {
     },
     /// How far the controller may go for a goal by itself.
     SetMode {
-        /// The goal.
         goal: Goal,
         /// How far.
         mode: Mode,
@@ -192,7 +184,6 @@ pub struct Choice {
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-#[allow(missing_docs)] // the views say what they are
 pub enum Answer {
     Status(Box<StatusView>),
     Tiers(Vec<TierView>),

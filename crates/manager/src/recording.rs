@@ -37,7 +37,6 @@ pub enum Entry {
         schema: String,
         /// Name of the configuration file.
         file: String,
-        /// Its text.
         text: String,
         /// What the store had.
         saved: Vec<(String, String)>,
@@ -48,16 +47,13 @@ pub enum Entry {
         at_ns: u64,
         /// Wall-clock time.
         unix_ms: u64,
-        /// What.
         call: Call,
     },
     /// It decided where data is to be.
     Decided {
-        /// The host.
         host: String,
         /// Number of the plan.
         generation: u64,
-        /// The plan.
         plan: Value,
     },
 }
@@ -68,32 +64,23 @@ pub enum Entry {
 pub enum Call {
     /// An agent is there.
     Register {
-        /// Its host.
         host: String,
-        /// Its message.
         message: Register,
     },
     /// A window.
     Report {
-        /// Its host.
         host: String,
-        /// Its message.
         message: Box<WindowReport>,
     },
-    /// Jobs that have ended.
     JobsEnded {
-        /// Their host.
         host: String,
-        /// The message.
         message: JobsReport,
     },
     /// Time passes.
     Tick,
     /// Somebody orders something.
     Order {
-        /// Who.
         actor: Actor,
-        /// What.
         order: Question,
     },
     /// The configuration was read anew.
@@ -102,7 +89,6 @@ pub enum Call {
         actor: Actor,
         /// Name of the file.
         file: String,
-        /// Its text.
         text: String,
     },
 }
@@ -145,13 +131,11 @@ pub fn begins(line: &str) -> bool {
 /// A plan that was made again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MadeAgain {
-    /// The host.
     pub host: String,
     /// Its number.
     pub generation: u64,
     /// When, the controller's time.
     pub at_ns: u64,
-    /// Its moves.
     pub moves: usize,
     /// Whether it is the recorded one, field by field.
     pub same: bool,

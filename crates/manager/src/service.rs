@@ -18,7 +18,6 @@ pub struct Now {
 /// Why a message of an agent is not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageRefusal {
-    /// The message.
     #[error("{0}")]
     Wire(WireRefusal),
     /// The store fails: nothing is decided or ordered until it works again.

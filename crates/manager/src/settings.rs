@@ -272,7 +272,6 @@ pub struct Settings {
     text: Text,
     /// Rules that are resolved already, of a simulated host: its inventory does not change.
     resolved: Option<Box<Policy>>,
-    /// The words.
     pub words: ManagerConfig,
     /// The strategy's own name and its parameters.
     pub strategy: (String, Value),
@@ -620,7 +619,6 @@ pub enum UnknownTiers {
 /// A policy, and the volumes that rules name and that are not there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedRules {
-    /// The policy.
     pub policy: Policy,
     /// Names.
     pub unknown: Vec<String>,

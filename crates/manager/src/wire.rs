@@ -228,7 +228,7 @@ pub struct DeviceWindow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// I/O of the window, moves included; none in the first window of a session.
-    pub io: Option<DeviceIo>,
+    pub io: Option<DeviceIoCounts>,
     /// I/Os of the window that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FailedIo>,
@@ -240,7 +240,8 @@ pub struct DeviceWindow {
 /// I/O of a device in a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct DeviceIo {
+#[schemars(rename = "DeviceIo")]
+pub struct DeviceIoCounts {
     /// Reads.
     pub reads: u64,
     /// Writes.

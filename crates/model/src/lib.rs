@@ -9,6 +9,8 @@
 //! Nothing here decides anything: a rule lives in `planner`, `volume` or `executor`. Every type is serializable, so
 //! that a decision can be stored and made again.
 
+#![warn(missing_docs)]
+
 mod action;
 mod device;
 mod extent_facts;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::dirty::Dirty;
+use crate::dirty_ranges::DirtyRanges;
 
 /// Id that a server of this crate gives to `base:allocation`.
 pub const ALLOCATION_CONTEXT: u32 = 1;
@@ -113,7 +113,7 @@ pub trait Exports {
         vec![]
     }
     /// What has changed of an export since one of them.
-    fn changed_since(&self, _export: &str, _since: &str) -> Option<Arc<Dirty>> {
+    fn changed_since(&self, _export: &str, _since: &str) -> Option<Arc<DirtyRanges>> {
         None
     }
 }
@@ -132,7 +132,7 @@ pub struct Session {
 }
 
 /// Contexts that say what has changed, by their ids.
-pub type DirtyContexts = Vec<(u32, Arc<Dirty>)>;
+pub type DirtyContexts = Vec<(u32, Arc<DirtyRanges>)>;
 
 /// Contexts that say what has changed that a client may select. Bounds its replies, and what is kept for it.
 pub const DIRTY_MAX: usize = 8;

@@ -36,9 +36,11 @@
 //! What it is not: no oldstyle negotiation, no extended headers (64-bit lengths), no metadata context but
 //! `base:allocation`, and no memory of requests in flight: matching cookies is the driver's.
 
+#![warn(missing_docs)]
+
 mod check;
 mod client;
-mod dirty;
+mod dirty_ranges;
 mod error;
 mod export;
 pub mod fuzzing;
@@ -55,7 +57,7 @@ mod wire;
 
 pub use check::{Refusal, check};
 pub use client::{ClientHandshake, ClientProgress, ClientWishes};
-pub use dirty::Dirty;
+pub use dirty_ranges::DirtyRanges;
 pub use error::WireError;
 pub use export::{
     ALLOCATION_CONTEXT, BlockSizes, DIRTY_MAX, DirtyContexts, Export, ExportFlags, Exports, Session,

@@ -89,7 +89,7 @@ impl Default for Terms {
 
 /// What a decision was, for reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Remark {
+pub struct PolicyNote {
     /// The longest period that ended; none: nothing was decided.
     pub ended: Option<Nanos>,
     /// The share C of the fast tier that follows the short view, where the method has one, 0..=1.
@@ -135,7 +135,7 @@ pub trait ExtentPolicy: Clone + Serialize + DeserializeOwned + Send + 'static {
     /// A placement may be changed at `at`: what should be on the fast tier, which holds `capacity` extents at most. `fast`
     /// is what is there now and becomes what should be. Where no period of the method ends here, nothing changes (a period
     /// ends when a multiple of its length lies in (last call, at]).
-    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> Remark;
+    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> PolicyNote;
 }
 
 /// A dense array under new numbers; extents that are new have the default.

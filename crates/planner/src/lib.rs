@@ -13,6 +13,8 @@
 //! ([`place`]). Nothing in this crate keeps anything between
 //! decisions, reads a clock or draws a random number that is not derived from the seed it is given.
 
+#![warn(missing_docs)]
+
 mod arrange;
 pub mod assign;
 mod decide;
@@ -37,9 +39,9 @@ mod strategy;
 pub use decide::{Decision, PlanError, decide};
 pub use ledger::{Demand, Ledger};
 pub use lint::{LintError, lint};
-pub use objective::Objective;
+pub use objective::ScoreWeights;
 pub use place::{
-    DeviceOption, GuessedLoad, GuessedOf, KnownLoad, Newcomer, PlaceAdvice, PlaceCost,
+    DeviceOption, GuessedLoad, GuessedOf, KnownLoad, PlaceAdvice, PlaceCost, PlaceRequest,
     PlaceVerdict, TierAdvice, guess_load, place,
 };
 pub use registry::{BuildError, DEFAULT_STRATEGY, Entry, REGISTRY, UnknownStrategy, build, find};

@@ -14,7 +14,7 @@ use crate::strategies::AutoTieringConfig;
 
 /// The weights of Eq. 6 and 7, tier by tier.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Objective {
+pub struct ScoreWeights {
     all: Weights,
     /// Of tiers that have their own.
     own: BTreeMap<String, Weights>,
@@ -48,7 +48,7 @@ impl Weights {
     }
 }
 
-impl Objective {
+impl ScoreWeights {
     /// The weights of a configuration of AutoTiering.
     pub fn new(config: &AutoTieringConfig) -> Self {
         let all = Weights {

@@ -14,7 +14,7 @@ const AS_GOOD: f64 = 0.02;
 
 /// A volume that does not exist yet.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Newcomer {
+pub struct PlaceRequest {
     /// The space that it will take.
     pub size: Bytes,
     /// Its service class.
@@ -110,19 +110,19 @@ pub fn place(
     facts: &Facts,
     policy: &Policy,
     state: &StrategyState,
-    newcomer: &Newcomer,
+    request: &PlaceRequest,
 ) -> PlaceAdvice {
     let context = Context {
         facts,
         policy,
         seed: algo::mix(0, facts.epoch),
     };
-    let options = strategy.place(&context, state, newcomer);
+    let options = strategy.place(&context, state, request);
     let ledger = Ledger::new(&context);
     let all = options.as_deref().unwrap_or_default();
     let tiers = facts.topology.tier_ids();
-    let tiers: Vec<TierAdvice> = tiers.map(|t| weigh(&ledger, newcomer, all, t)).collect();
-    let tolerance = AS_GOOD * facts.classes[newcomer.class.index()].weight;
+    let tiers: Vec<TierAdvice> = tiers.map(|t| weigh(&ledger, request, all, t)).collect();
+    let tolerance = AS_GOOD * facts.classes[request.class.index()].weight;
     let (tiers, reason) = ranked(facts, tiers, tolerance);
     let why_not = match (&reason, &options) {
         (Some(_), _) => None,
@@ -143,11 +143,11 @@ pub fn place(
 /// A tier by itself.
 fn weigh(
     ledger: &Ledger<'_>,
-    newcomer: &Newcomer,
+    request: &PlaceRequest,
     options: &[DeviceOption],
     tier: TierId,
 ) -> TierAdvice {
-    let admitted = ledger.admits_new(tier, newcomer.size);
+    let admitted = ledger.admits_new(tier, request.size);
     let of_tier = ledger.devices(tier);
     let among = admitted.as_deref().unwrap_or(of_tier);
     let best = options.iter().filter(|o| among.contains(&o.device));
@@ -156,7 +156,7 @@ fn weigh(
         (Err(by), _) => (PlaceVerdict::Refused { by }, None),
         (Ok(_), best) => {
             let free: i128 = of_tier.iter().map(|d| ledger.free(*d)).sum();
-            let left = u64::try_from(free - i128::from(newcomer.size.0)).unwrap_or(0);
+            let left = u64::try_from(free - i128::from(request.size.0)).unwrap_or(0);
             let verdict = match best {
                 Some(_) => PlaceVerdict::Possible,
                 None => PlaceVerdict::NotJudged,

@@ -6,7 +6,7 @@ use model::Epochs;
 use serde::{Deserialize, Serialize};
 
 use crate::gates::Holds;
-use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, Newcomer, Strategy};
+use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, PlaceRequest, Strategy};
 
 /// Marks the form in which states are stored.
 const STATE_SCHEMA: &str = "terrace.planner.state/1";
@@ -94,7 +94,7 @@ pub trait AnyStrategy: Send {
         &self,
         context: &Context<'_>,
         state: &StrategyState,
-        newcomer: &Newcomer,
+        request: &PlaceRequest,
     ) -> Option<Vec<DeviceOption>>;
 }
 
@@ -149,8 +149,8 @@ impl<T: Strategy> AnyStrategy for T {
         &self,
         context: &Context<'_>,
         state: &StrategyState,
-        newcomer: &Newcomer,
+        request: &PlaceRequest,
     ) -> Option<Vec<DeviceOption>> {
-        Strategy::place(self, context, own::<T>(state), newcomer)
+        Strategy::place(self, context, own::<T>(state), request)
     }
 }

@@ -15,7 +15,7 @@ use units::{DeviceId, TierId, VolumeId};
 use crate::assign::{Placement, Problem};
 use crate::extents::ExtentReason;
 use crate::ledger::device_now;
-use crate::place::{DeviceOption, Newcomer};
+use crate::place::{DeviceOption, PlaceRequest};
 
 /// What a strategy may look at.
 #[derive(Debug, Clone, Copy)]
@@ -178,7 +178,7 @@ pub struct Draft {
     pub extent_wishes: Vec<ExtentWish>,
     /// What is to be done besides moves: those come of wishes.
     pub actions: Vec<Action>,
-    /// Remarks for the report.
+    /// Notes for the report.
     pub notes: Vec<String>,
     /// The assignment problem behind the wishes, where the strategy solves one.
     pub assignment: Option<AssignmentTaken>,
@@ -230,7 +230,7 @@ pub trait Strategy: Sized + Send + 'static {
         &self,
         _context: &Context<'_>,
         _state: &Self::State,
-        _newcomer: &Newcomer,
+        _request: &PlaceRequest,
     ) -> Option<Vec<DeviceOption>> {
         None
     }

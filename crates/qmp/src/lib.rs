@@ -31,6 +31,8 @@
 //! What it is not: no out-of-band commands, no knowledge of any command, no time limits, and no second session on a socket: QEMU serves one at a
 //! time, and a second client waits for the first to go.
 
+#![warn(missing_docs)]
+
 mod error;
 pub mod fuzzing;
 mod session;

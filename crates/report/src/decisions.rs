@@ -128,14 +128,15 @@ fn over_all(c: &Comparison) -> Section {
         number("moves", ""),
         number("copied", "GiB"),
         number("back", "all runs"),
-        number("in interval", "of told"),
-        number("worse", "of told"),
+        number("in interval", "of predicted"),
+        number("worse", "of predicted"),
         number("width", ""),
         number("error", "median"),
         number("no objective", "worst vs noop"),
     ];
     let row = |t: &StrategyTotals| -> Vec<Cell> {
-        let told = |n: u64| percent((t.told > 0).then(|| n as f64 / t.told as f64));
+        let share =
+            |n: u64| percent((t.with_interval > 0).then(|| n as f64 / t.with_interval as f64));
         vec![
             t.strategy.clone().into(),
             ratio_cell(t.ratio),
@@ -145,8 +146,8 @@ fn over_all(c: &Comparison) -> Section {
             fixed(t.moves, 1).into(),
             fixed(t.gib, 1).into(),
             t.back.to_string().into(),
-            told(t.held).into(),
-            told(t.worse).into(),
+            share(t.held).into(),
+            share(t.worse).into(),
             percent(t.width).into(),
             percent(t.error_median).into(),
             maybe(t.free_mean_worst, 2).into(),

@@ -11,7 +11,6 @@ use crate::tables::{number, table, words};
 /// Numbers of a service class.
 #[derive(Debug, Clone, Serialize)]
 pub struct DemoClass<'a> {
-    /// The class.
     pub class: &'a str,
     /// By stretch of time: requests per second, mean and 99th percentile in microseconds.
     pub stretches: &'a [(f64, f64, f64)],
@@ -49,7 +48,6 @@ pub struct DemoAdapted<'a> {
 /// What came of a demonstration.
 #[derive(Debug, Clone, Serialize)]
 pub struct DemoTable<'a> {
-    /// The strategy.
     pub strategy: &'a str,
     /// Length of the load.
     pub seconds: u64,

@@ -9,7 +9,6 @@ use crate::tables::{Align, Column, table};
 /// A whole document.
 #[derive(Debug, Clone, Default)]
 pub struct Document {
-    /// Its title.
     pub title: String,
     /// What identifies it: names and values below the title.
     pub facts: Vec<(String, String)>,
@@ -24,7 +23,6 @@ pub struct Section {
     pub id: String,
     /// Heading.
     pub title: String,
-    /// What is in it.
     pub blocks: Vec<Block>,
 }
 
@@ -35,7 +33,6 @@ pub enum Block {
     Text(String),
     /// Points of a list.
     List(Vec<String>),
-    /// A table.
     Table(Vec<Column>, Vec<Vec<Cell>>),
     /// Lines that are to be copied as they are: commands, files.
     Lines(Vec<String>),
@@ -59,7 +56,6 @@ pub enum Chart {
 /// What is in a cell, and whether that is good or bad.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
-    /// The text.
     pub text: String,
     /// Its colour.
     pub tone: Tone,
@@ -71,9 +67,7 @@ pub enum Tone {
     /// Neither.
     #[default]
     Plain,
-    /// Good.
     Good,
-    /// Bad.
     Bad,
 }
 

@@ -13,7 +13,6 @@ const EXTREMES: usize = 3;
 /// What the README tells of.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadmeFigures<'a> {
-    /// The suite.
     pub suite: &'a Figures,
     /// Random arrays.
     pub random: &'a Figures,
@@ -222,10 +221,11 @@ fn predictions(of: ReadmeFigures<'_>) -> String {
         let Some(t) = totals(figures, &figures.own) else {
             continue;
         };
-        let share = |n: u64| percent((t.told > 0).then(|| n as f64 / t.told as f64));
+        let share =
+            |n: u64| percent((t.with_interval > 0).then(|| n as f64 / t.with_interval as f64));
         text += &row(&[
             name.into(),
-            t.told.to_string(),
+            t.with_interval.to_string(),
             share(t.held),
             share(t.worse),
             percent(t.width),
@@ -252,7 +252,7 @@ mod tests {
                 moves: 2,
                 back: 1,
                 bytes: 3 << 30,
-                told: 4,
+                with_interval: 4,
                 held: 3,
                 worse: 1,
                 width: 2.0,

@@ -91,7 +91,6 @@ pub(crate) fn moves_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a MoveR
         .collect()
 }
 
-/// Tier at the end.
 pub(crate) fn tier_at_end<'a>(result: &'a RunResult, volume: &str) -> Option<&'a str> {
     result
         .final_tiers
@@ -133,7 +132,6 @@ pub(crate) fn stays<'a>(result: &'a RunResult, volume: &str) -> Vec<Stay<'a>> {
     stays
 }
 
-/// Tier at the start.
 pub(crate) fn tier_at_start<'a>(result: &'a RunResult, volume: &str) -> Option<&'a str> {
     stays(result, volume).first().map(|s| s.tier)
 }

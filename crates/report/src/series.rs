@@ -88,7 +88,6 @@ pub(crate) fn worse_p99_us(group: &GroupSeries) -> Values {
     (0..windows(group)).map(worse).collect()
 }
 
-/// Median of what is there.
 pub(crate) fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let mut there: Vec<f64> = values.flatten().filter(|v| v.is_finite()).collect();
     there.sort_by(f64::total_cmp);

@@ -60,7 +60,6 @@ pub struct Trial {
 /// A tier as it was taken to be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrialTier {
-    /// Its name.
     pub name: String,
     /// The device preset that it is taken for.
     pub preset: String,

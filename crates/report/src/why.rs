@@ -152,7 +152,7 @@ pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, 
     let decisions = decided(result, volume)?;
     let mut out = heading(result, volume);
     where_it_was(&mut out, result, volume);
-    for decision in &told_of(&decisions, at)? {
+    for decision in &decisions_of(&decisions, at)? {
         tell(&mut out, decision, decisions.len());
     }
     Ok(out)
@@ -160,7 +160,7 @@ pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, 
 
 /// The decisions that say why a volume is where it is: the last one, and before it the one that moved it last; with `at`
 /// the one at or before that second.
-pub(crate) fn told_of<'a>(
+pub(crate) fn decisions_of<'a>(
     decisions: &[Decided<'a>],
     at: Option<f64>,
 ) -> Result<Vec<Decided<'a>>, WhyError> {
@@ -172,8 +172,8 @@ pub(crate) fn told_of<'a>(
         .iter()
         .rposition(Decided::moved)
         .filter(|i| *i != last);
-    let told = moved.into_iter().chain([last]);
-    Ok(told.map(|i| decisions[i]).collect())
+    let relevant = moved.into_iter().chain([last]);
+    Ok(relevant.map(|i| decisions[i]).collect())
 }
 
 fn heading(result: &RunResult, volume: &str) -> String {
@@ -466,7 +466,7 @@ pub fn why_not(
     tier: &str,
     at: Option<f64>,
 ) -> Result<String, WhyError> {
-    let told = asked_of(result, volume, tier, at)?;
+    let relevant = asked_of(result, volume, tier, at)?;
     let mut out = heading(result, volume);
     let now = tier_at_end(result, volume).expect("known volumes are somewhere at the end");
     let (name, tier_name) = (printable(volume), printable(tier));
@@ -490,8 +490,8 @@ pub fn why_not(
         );
     }
     out.push('\n');
-    let last = *told.last().expect("there is a decision");
-    let mut said: Vec<Said<'_>> = told.into_iter().map(|d| said(d, tier)).collect();
+    let last = *relevant.last().expect("there is a decision");
+    let mut said: Vec<Said<'_>> = relevant.into_iter().map(|d| said(d, tier)).collect();
     while !said.is_empty() {
         let key = said[0].key.clone();
         let alike = said.iter().take_while(|s| s.key == key).count();

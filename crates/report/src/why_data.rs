@@ -6,22 +6,17 @@ use sim::{MoveRecord, RunResult};
 use model::VolumeReport;
 
 use crate::run::{moves_of, stays, tier_at_end};
-use crate::why::{Decided, WhyError, asked_of, decided, said, told_of};
+use crate::why::{Decided, WhyError, asked_of, decided, decisions_of, said};
 
 /// Why a volume is where it is.
 #[derive(Debug, Serialize)]
 pub struct WhyRecorded<'a> {
-    /// Scenario.
     pub scenario: &'a str,
-    /// Strategy.
     pub strategy: &'a str,
-    /// Seed.
     pub seed: u64,
-    /// The volume.
     pub volume: &'a str,
     /// Where it was, in order of time.
     pub stays: Vec<StayRecorded<'a>>,
-    /// Its moves.
     pub moves: Vec<&'a MoveRecord>,
     /// The decisions that are told.
     pub decisions: Vec<DecisionRecorded<'a>>,
@@ -30,7 +25,6 @@ pub struct WhyRecorded<'a> {
 /// A stretch of time on one tier.
 #[derive(Debug, Serialize)]
 pub struct StayRecorded<'a> {
-    /// The tier.
     pub tier: &'a str,
     /// From, seconds since the run began.
     pub from_s: f64,
@@ -74,8 +68,8 @@ pub fn why_data<'a>(
     at: Option<f64>,
 ) -> Result<WhyRecorded<'a>, WhyError> {
     let decisions = decided(result, volume)?;
-    let told = told_of(&decisions, at)?;
-    Ok(recorded(result, volume, told, |_| None))
+    let relevant = decisions_of(&decisions, at)?;
+    Ok(recorded(result, volume, relevant, |_| None))
 }
 
 /// What [`crate::why_not()`] tells, as data; every decision by itself.
@@ -88,19 +82,19 @@ pub fn why_not_data<'a>(
     tier: &'a str,
     at: Option<f64>,
 ) -> Result<WhyNotRecorded<'a>, WhyError> {
-    let told = asked_of(result, volume, tier, at)?;
+    let relevant = asked_of(result, volume, tier, at)?;
     let tier_at_end = tier_at_end(result, volume).expect("known volumes are somewhere at the end");
     Ok(WhyNotRecorded {
         tier,
         tier_at_end,
-        why: recorded(result, volume, told, |d| Some(said(d, tier).words)),
+        why: recorded(result, volume, relevant, |d| Some(said(d, tier).words)),
     })
 }
 
 fn recorded<'a>(
     result: &'a RunResult,
     volume: &'a str,
-    told: Vec<Decided<'a>>,
+    relevant: Vec<Decided<'a>>,
     why_not: impl Fn(Decided<'a>) -> Option<String>,
 ) -> WhyRecorded<'a> {
     let manifest = &result.manifest;
@@ -119,7 +113,7 @@ fn recorded<'a>(
             })
             .collect(),
         moves: moves_of(result, volume),
-        decisions: told
+        decisions: relevant
             .into_iter()
             .map(|d| DecisionRecorded {
                 number: d.number,

@@ -15,7 +15,7 @@ use manager::service::Now;
 use manager::store::Change;
 use manager::view::{JobView, OutcomeView};
 use manager::wire::{
-    CalibrationResult, Detail, DeviceIo, DeviceWindow, ExtentWindow, JobProgress, JobWindow,
+    CalibrationResult, Detail, DeviceIoCounts, DeviceWindow, ExtentWindow, JobProgress, JobWindow,
     JobsReport, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow,
     WindowReport,
 };
@@ -33,7 +33,7 @@ use crate::trouble::Way;
 pub(crate) const HOST: &str = "array";
 
 /// What a simulated device has done at first.
-const NOTHING: DeviceIo = DeviceIo {
+const NOTHING: DeviceIoCounts = DeviceIoCounts {
     reads: 0,
     writes: 0,
     read_bytes: 0,
@@ -62,7 +62,7 @@ pub(crate) struct Host<'a> {
     /// A job has ended since the controller was last told.
     news: bool,
     /// Time that devices were in use, and what they did, when the window began.
-    before: Vec<DeviceIo>,
+    before: Vec<DeviceIoCounts>,
     /// Every job that was approved of, as it was last seen.
     log: BTreeMap<u32, JobView>,
     /// What came of moves of whole volumes, by job.
@@ -283,7 +283,7 @@ impl Simulation<'_> {
         devices
             .map(|(d, device)| {
                 let counters = self.world.devices[d].counters();
-                let io = DeviceIo {
+                let io = DeviceIoCounts {
                     reads: counters.reads,
                     writes: counters.writes,
                     read_bytes: counters.read_bytes,

@@ -18,7 +18,7 @@
 use model::{Flow, Measured, Report};
 use planner::assign::{Place, RESOURCES, Shares};
 use planner::horizon::Horizon;
-use planner::{Objective, strategies::AutoTieringConfig};
+use planner::{ScoreWeights, strategies::AutoTieringConfig};
 use serde::{Deserialize, Serialize};
 use units::{Nanos, TierId};
 
@@ -213,7 +213,7 @@ fn at_rate(load: &Measured, iops: f64) -> Measured {
 ///
 /// # Errors
 /// Parameters that make no sense.
-pub fn objective(file: &ScenarioFile) -> Result<Objective, ScenarioError> {
+pub fn objective(file: &ScenarioFile) -> Result<ScoreWeights, ScenarioError> {
     let config = match file.parameters("autotiering")? {
         (strategy, config) if strategy == "autotiering" && !config.is_null() => {
             serde_json::from_value(config)
@@ -222,11 +222,11 @@ pub fn objective(file: &ScenarioFile) -> Result<Objective, ScenarioError> {
         // Another strategy under that name, or nothing: the defaults.
         _ => AutoTieringConfig::default(),
     };
-    Ok(Objective::new(&config))
+    Ok(ScoreWeights::new(&config))
 }
 
 /// The problem of all epochs at once.
-pub fn horizon(model: &Model, objective: &Objective, loads: &Loads) -> Horizon {
+pub fn horizon(model: &Model, objective: &ScoreWeights, loads: &Loads) -> Horizon {
     let (topology, policy) = (&model.topology, &model.policy);
     let headroom = &policy.headroom;
     let epochs = epochs(model);
@@ -279,7 +279,7 @@ pub fn horizon(model: &Model, objective: &Objective, loads: &Loads) -> Horizon {
 /// use. Space is a hard limit, and so is what the tier is not valued for.
 fn overload_price(
     model: &Model,
-    objective: &Objective,
+    objective: &ScoreWeights,
     places: &[Vec<Vec<Place>>],
     tier: TierId,
 ) -> Shares {
@@ -336,7 +336,7 @@ pub type ExactHorizon = fn(&Horizon) -> Option<(i64, i64)>;
 /// Runs of strategies against the best possible. `exact` makes the best and its bound better, where it is to be had.
 pub fn optimality(
     model: &Model,
-    objective: &Objective,
+    objective: &ScoreWeights,
     loads: &Loads,
     runs: &[RunResult],
     exact: Option<ExactHorizon>,

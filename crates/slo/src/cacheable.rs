@@ -57,7 +57,6 @@ pub struct Traits {
 /// What became of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The rule.
     pub rule: Rule,
     /// What was measured; `None` where that is unknown, which counts as broken.
     pub value: Option<f64>,
@@ -69,9 +68,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {
-    /// Kept.
     Kept,
-    /// Broken.
     Broken,
 }
 

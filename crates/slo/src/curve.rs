@@ -79,7 +79,6 @@ impl Curve {
         before.1 + share * (next.1 - before.1)
     }
 
-    /// The points.
     pub fn points(&self) -> &[(Bytes, f64)] {
         &self.points
     }

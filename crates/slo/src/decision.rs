@@ -8,7 +8,7 @@ use crate::curve::Curve;
 use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
-use crate::ladder::{Deed, Rung, Situation, hold, rungs, taken, unneeded};
+use crate::ladder::{Rung, RungAction, Situation, hold, rungs, taken, unneeded};
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
 use crate::responder::Responder;
@@ -24,7 +24,6 @@ use crate::zones::Zone;
 pub enum Cause {
     /// A promise is broken.
     Violation {
-        /// Whose.
         affected: WorkloadId,
         /// By how many samples.
         evidence: DetectEvidence,
@@ -33,7 +32,6 @@ pub enum Cause {
     Forecast {
         /// Whose peak.
         workload: WorkloadId,
-        /// When.
         at: Nanos,
     },
 }
@@ -41,7 +39,6 @@ pub enum Cause {
 /// Whether a workload can be cached, with all findings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cacheability {
-    /// Whose.
     pub workload: WorkloadId,
     /// Rule by rule.
     pub findings: Vec<Finding>,
@@ -50,7 +47,6 @@ pub struct Cacheability {
 /// Everything that a decision rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When.
     pub at: Nanos,
     /// Why.
     pub cause: Cause,
@@ -237,8 +233,8 @@ impl Responder {
         present: &[Stream],
         zones: (&[Zone], &[Zone]),
     ) {
-        let Some(Deed::Appliance { cache, .. }) =
-            taken(&decision.rungs).and_then(|r| r.deed.clone())
+        let Some(RungAction::Appliance { cache, .. }) =
+            taken(&decision.rungs).and_then(|r| r.action.clone())
         else {
             return;
         };
@@ -264,8 +260,8 @@ impl Responder {
 
 /// Whose appliance was chosen, if one was.
 fn for_whom(rungs: &[Rung]) -> Option<WorkloadId> {
-    match taken(rungs)?.deed {
-        Some(Deed::Appliance { workload, .. }) => Some(workload),
+    match taken(rungs)?.action {
+        Some(RungAction::Appliance { workload, .. }) => Some(workload),
         _ => None,
     }
 }

@@ -49,7 +49,6 @@ pub enum Nearness {
 /// What was found about one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFinding {
-    /// Which.
     pub host: HostId,
     /// How near.
     pub nearness: Nearness,

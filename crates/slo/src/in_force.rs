@@ -18,11 +18,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::ladder::{Deed, Held, MEMORY_EFFECT, OPS_EFFECT, RungKind};
+use crate::ladder::{Held, MEMORY_EFFECT, OPS_EFFECT, RungAction, RungKind};
 use crate::load::{Backend, Change, Stream, predict};
 use crate::responder::Responder;
 use crate::sample::WorkloadId;
-use crate::site::{Knowledge, Order};
+use crate::site::{Knowledge, ResponseOrder};
 
 /// When answers are taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -101,10 +101,10 @@ enum Without {
 }
 
 impl Responder {
-    /// A deed is carried out from now on; it is not looked at again before `until`.
-    pub(crate) fn put_in_force(&mut self, now: Nanos, until: Nanos, deed: &Deed) {
-        let (workload, answer, effect) = match deed {
-            Deed::Throttle {
+    /// An action is carried out from now on; it is not looked at again before `until`.
+    pub(crate) fn put_in_force(&mut self, now: Nanos, until: Nanos, action: &RungAction) {
+        let (workload, answer, effect) = match action {
+            RungAction::Throttle {
                 workload,
                 rate_per_s,
             } => {
@@ -114,11 +114,11 @@ impl Responder {
                 };
                 (*workload, answer, Nanos::ZERO)
             }
-            Deed::GiveMemory { workload, size } => {
+            RungAction::GiveMemory { workload, size } => {
                 (*workload, Answer::Memory { size: *size }, MEMORY_EFFECT)
             }
-            Deed::GiveOps { workload } => (*workload, Answer::Ops, OPS_EFFECT),
-            Deed::Appliance { .. } | Deed::Move { .. } => return,
+            RungAction::GiveOps { workload } => (*workload, Answer::Ops, OPS_EFFECT),
+            RungAction::Appliance { .. } | RungAction::Move { .. } => return,
         };
         let new = InForce {
             workload,
@@ -194,7 +194,12 @@ impl Responder {
     }
 
     /// Takes one answer back, if it is time for one.
-    pub(crate) fn let_go(&mut self, now: Nanos, known: &dyn Knowledge, orders: &mut Vec<Order>) {
+    pub(crate) fn let_go(
+        &mut self,
+        now: Nanos,
+        known: &dyn Knowledge,
+        orders: &mut Vec<ResponseOrder>,
+    ) {
         if self.in_force.is_empty() {
             return;
         }
@@ -226,7 +231,12 @@ impl Responder {
     }
 
     /// Takes everything back that a workload was given or held to.
-    pub(crate) fn end_all_of(&mut self, now: Nanos, workload: WorkloadId, orders: &mut Vec<Order>) {
+    pub(crate) fn end_all_of(
+        &mut self,
+        now: Nanos,
+        workload: WorkloadId,
+        orders: &mut Vec<ResponseOrder>,
+    ) {
         while let Some(i) = self.in_force.iter().position(|a| a.workload == workload) {
             self.end(now, i, orders);
         }
@@ -301,14 +311,14 @@ impl Responder {
         }
     }
 
-    fn ease(&mut self, now: Nanos, i: usize, rate: f64, orders: &mut Vec<Order>) {
+    fn ease(&mut self, now: Nanos, i: usize, rate: f64, orders: &mut Vec<ResponseOrder>) {
         let eased = &mut self.in_force[i];
         if let Answer::Throttle { rate_per_s, .. } = &mut eased.answer {
             *rate_per_s = rate;
         }
         let (kind, workload) = (eased.kind(), eased.workload);
-        orders.push(Order::Carry {
-            deed: Deed::Throttle {
+        orders.push(ResponseOrder::Carry {
+            action: RungAction::Throttle {
                 workload,
                 rate_per_s: rate,
             },
@@ -316,16 +326,16 @@ impl Responder {
         self.note_end(now, kind, workload);
     }
 
-    fn end(&mut self, now: Nanos, i: usize, orders: &mut Vec<Order>) {
+    fn end(&mut self, now: Nanos, i: usize, orders: &mut Vec<ResponseOrder>) {
         let ended = self.in_force.remove(i);
         let workload = ended.workload;
         orders.push(match ended.answer {
-            Answer::Throttle { .. } => Order::Unthrottle { workload },
-            Answer::Memory { size } => Order::TakeBack {
-                deed: Deed::GiveMemory { workload, size },
+            Answer::Throttle { .. } => ResponseOrder::Unthrottle { workload },
+            Answer::Memory { size } => ResponseOrder::TakeBack {
+                action: RungAction::GiveMemory { workload, size },
             },
-            Answer::Ops => Order::TakeBack {
-                deed: Deed::GiveOps { workload },
+            Answer::Ops => ResponseOrder::TakeBack {
+                action: RungAction::GiveOps { workload },
             },
         });
         self.note_end(now, ended.kind(), workload);

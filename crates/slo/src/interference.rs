@@ -74,10 +74,8 @@ pub struct Series {
     pub latency_us: Vec<f64>,
 }
 
-/// One pair.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
-    /// The one.
     pub a: usize,
     /// The other, of a higher number.
     pub b: usize,

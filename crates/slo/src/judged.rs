@@ -1,7 +1,7 @@
 //! What a rung of the ladder is held against: the promises where the model sees them broken, and else what it would take off the
 //! busiest resource.
 
-use crate::ladder::{Deed, Price, Rung, RungKind, Situation};
+use crate::ladder::{Price, Rung, RungAction, RungKind, Situation};
 use crate::load::{Change, Prediction, predict};
 
 /// Where the model does not see what is broken, an answer must take this share off the affected workload's busiest resource.
@@ -56,17 +56,17 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// A rung that does `deed`, refused where it would not do.
+    /// A rung that does `action`, refused where it would not do.
     pub(crate) fn rung(
         &self,
         kind: RungKind,
-        deed: Deed,
+        action: RungAction,
         price: Price,
         prediction: Prediction,
     ) -> Rung {
         Rung {
             kind,
-            deed: Some(deed),
+            action: Some(action),
             price,
             refused: self.refusal(kind, &prediction),
             prediction: Some(prediction),

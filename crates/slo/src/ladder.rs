@@ -16,7 +16,7 @@ use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose};
 use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
 pub use crate::rung::{
-    Deed, Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungKind, SpareOps,
+    Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungAction, RungKind, SpareOps,
 };
 use crate::sample::{HostId, WorkloadId};
 use crate::sizing::SizingConfig;
@@ -25,7 +25,6 @@ use crate::solutions::{Solution, best};
 /// What the rungs are judged on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
-    /// The backend.
     pub backend: &'a Backend,
     /// All streams, by workload; of those that are held to a rate no more than that ([`hold`]).
     pub streams: &'a [Stream],
@@ -101,7 +100,7 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
 pub fn taken(rungs: &[Rung]) -> Option<&Rung> {
     rungs
         .iter()
-        .find(|r| r.refused.is_none() && r.deed.is_some())
+        .find(|r| r.refused.is_none() && r.action.is_some())
 }
 
 /// All rungs, none of them looked at.
@@ -112,7 +111,7 @@ pub(crate) fn unneeded(why: &str) -> Vec<Rung> {
 fn none(kind: RungKind, why: &str) -> Rung {
     Rung {
         kind,
-        deed: None,
+        action: None,
         price: Price::default(),
         prediction: None,
         refused: Some(why.into()),
@@ -191,12 +190,12 @@ fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> R
             lost_per_s: present - rate_per_s,
             ..Price::default()
         };
-        let deed = Deed::Throttle {
+        let action = RungAction::Throttle {
             workload,
             rate_per_s,
         };
         let prediction = predict(at.backend, at.streams, &change);
-        at.rung(RungKind::Throttle, deed, price, prediction)
+        at.rung(RungKind::Throttle, action, price, prediction)
     };
     let mut best = look(least);
     // What the model does not see broken it cannot say how to mend: all is taken that may be.
@@ -256,8 +255,8 @@ fn memory(at: &Judged<'_>) -> Rung {
                 .sum(),
             ..Price::default()
         };
-        let deed = Deed::GiveMemory { workload, size };
-        at.rung(RungKind::MemoryShare, deed, price, prediction)
+        let action = RungAction::GiveMemory { workload, size };
+        at.rung(RungKind::MemoryShare, action, price, prediction)
     });
     let nothing = "its part of the memory cannot be larger";
     first_or_last(RungKind::MemoryShare, tried.collect(), nothing)
@@ -275,11 +274,11 @@ fn ops(at: &Judged<'_>) -> Rung {
         effect_after: OPS_EFFECT,
         ..Price::default()
     };
-    let deed = Deed::GiveOps {
+    let action = RungAction::GiveOps {
         workload: ops.workload,
     };
     let prediction = predict(at.backend, at.streams, &change);
-    at.rung(RungKind::OpsShare, deed, price, prediction)
+    at.rung(RungKind::OpsShare, action, price, prediction)
 }
 
 fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
@@ -319,13 +318,13 @@ fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
         memory: needs.memory,
         ..Price::default()
     };
-    let deed = Deed::Appliance {
+    let action = RungAction::Appliance {
         workload,
         host,
         cache: solution.size,
         hits: 1.0 - solution.miss_ratio,
     };
-    let rung = at.rung(kind, deed, price, solution.prediction.clone());
+    let rung = at.rung(kind, action, price, solution.prediction.clone());
     (rung, findings)
 }
 
@@ -367,11 +366,11 @@ fn elsewhere(at: &Judged<'_>) -> Rung {
             copied: stored,
             ..Price::default()
         };
-        let deed = Deed::Move {
+        let action = RungAction::Move {
             workload,
             to: elsewhere.name.clone(),
         };
-        tried.push(at.rung(kind, deed, price, prediction));
+        tried.push(at.rung(kind, action, price, prediction));
     }
     tried.sort_by_key(|r| r.price.copied);
     first_or_last(kind, tried, "nobody in the set")

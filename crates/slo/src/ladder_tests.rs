@@ -103,9 +103,9 @@ fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed()
     let rungs = look(&world, &RungKind::ALL);
     let taken = taken(&rungs).unwrap();
     assert_eq!(taken.kind, RungKind::Appliance);
-    let Some(Deed::Appliance {
+    let Some(RungAction::Appliance {
         workload, cache, ..
-    }) = &taken.deed
+    }) = &taken.action
     else {
         panic!("{taken:?}");
     };
@@ -148,8 +148,8 @@ fn a_neighbour_without_a_promise_is_held_first() {
 
 fn throttled(world: &World) -> (Rung, f64) {
     let rung = look(world, &[RungKind::Throttle]).swap_remove(0);
-    match rung.deed {
-        Some(Deed::Throttle { rate_per_s, .. }) => (rung, rate_per_s),
+    match rung.action {
+        Some(RungAction::Throttle { rate_per_s, .. }) => (rung, rate_per_s),
         _ => panic!("{rung:?}"),
     }
 }
@@ -204,8 +204,8 @@ fn the_neighbour_who_would_lose_least_is_held() {
     let (rung, _) = throttled(&world);
     assert_eq!(rung.refused, None);
     assert!(matches!(
-        rung.deed,
-        Some(Deed::Throttle { workload, .. }) if workload == WorkloadId(2)
+        rung.action,
+        Some(RungAction::Throttle { workload, .. }) if workload == WorkloadId(2)
     ));
 }
 
@@ -320,7 +320,7 @@ fn with_full_hosts_only_a_move_is_left_if_there_is_room() {
     });
     let rungs = look(&world, &RungKind::ALL);
     let taken = taken(&rungs).unwrap();
-    let Some(Deed::Move { workload, .. }) = taken.deed else {
+    let Some(RungAction::Move { workload, .. }) = taken.action else {
         panic!("{taken:?}");
     };
     assert_eq!(workload, WorkloadId(1), "the smaller one");
@@ -332,8 +332,8 @@ fn a_part_is_made_larger_and_leaves_the_others_theirs() {
     let mut world = world();
     world.backend.memory = vec![Bytes::gib(8)];
     let memory = |world: &World| look(world, &[RungKind::MemoryShare]).swap_remove(1);
-    let size = |rung: &Rung| match rung.deed {
-        Some(Deed::GiveMemory { size, .. }) => size,
+    let size = |rung: &Rung| match rung.action {
+        Some(RungAction::GiveMemory { size, .. }) => size,
         _ => panic!("{rung:?}"),
     };
     // The neighbour has four of eight: three of the other four may be given.

@@ -53,5 +53,5 @@ pub use sample::{
     Standing, WorkloadId,
 };
 pub use site::{
-    ApplianceEvent, Forecast, Knowledge, MoveEvent, Order, Site, WarmForecast, Workload,
+    ApplianceEvent, Forecast, Knowledge, MoveEvent, ResponseOrder, Site, WarmForecast, Workload,
 };

@@ -34,7 +34,6 @@ pub enum Place {
 pub struct Resource {
     /// For people.
     pub name: String,
-    /// Where it is.
     pub place: Place,
 }
 
@@ -43,18 +42,15 @@ pub struct Resource {
 pub struct Cost {
     /// A read that gets there.
     pub read_s: f64,
-    /// A write.
     pub write_s: f64,
 }
 
 /// What one workload asks of the backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
-    /// Whose.
     pub workload: WorkloadId,
     /// Reads that it is to be served, per second.
     pub reads_per_s: f64,
-    /// Writes.
     pub writes_per_s: f64,
     /// Mean bytes of a read.
     pub read_bytes: f64,
@@ -80,10 +76,8 @@ fn all_pass() -> f64 {
     1.0
 }
 
-/// The backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Backend {
-    /// All resources.
     pub resources: Vec<Resource>,
     /// Its memory for data, in the parts that it keeps apart (one, where it keeps none apart).
     pub memory: Vec<Bytes>,
@@ -99,42 +93,32 @@ pub enum Change {
     None,
     /// A read cache before the backend.
     Cached {
-        /// For whom.
         workload: WorkloadId,
         /// How large.
         size: Bytes,
     },
     /// Held to a rate.
     Throttled {
-        /// Who.
         workload: WorkloadId,
         /// Requests per second.
         rate_per_s: f64,
     },
     /// A part of the memory is its own, the others share the rest.
     MemoryFor {
-        /// Whose.
         workload: WorkloadId,
         /// How much.
         size: Bytes,
     },
     /// Its own part of the memory is everybody's again.
-    MemoryShared {
-        /// Whose it was.
-        workload: WorkloadId,
-    },
+    MemoryShared { workload: WorkloadId },
     /// Its writes cost another share of what they do: more over-provisioned flash, less to copy.
     WritesCost {
-        /// Whose.
         workload: WorkloadId,
         /// New cost over the present one.
         times: f64,
     },
     /// It leaves the backend.
-    Gone {
-        /// Who.
-        workload: WorkloadId,
-    },
+    Gone { workload: WorkloadId },
 }
 
 /// What would be.

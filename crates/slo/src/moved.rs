@@ -7,7 +7,7 @@ use units::{Bytes, Nanos};
 use crate::ladder::Elsewhere;
 use crate::responder::Responder;
 use crate::sample::WorkloadId;
-use crate::site::{MoveEvent, Order};
+use crate::site::{MoveEvent, ResponseOrder};
 
 /// Where a workload that was to leave stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,7 +36,12 @@ impl Responder {
     }
 
     /// What became of a move.
-    pub fn moved(&mut self, now: Nanos, workload: WorkloadId, event: &MoveEvent) -> Vec<Order> {
+    pub fn moved(
+        &mut self,
+        now: Nanos,
+        workload: WorkloadId,
+        event: &MoveEvent,
+    ) -> Vec<ResponseOrder> {
         let mut orders = Vec::new();
         let w = workload.index();
         let Some(Moved::Copying { rate_per_s }) = self.moves[w] else {

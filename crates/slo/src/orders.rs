@@ -4,12 +4,12 @@ use units::Nanos;
 
 use crate::decision::{Cause, Decision};
 use crate::host::APPLIANCE_CPUS;
-use crate::ladder::{Deed, taken};
+use crate::ladder::{RungAction, taken};
 use crate::moved::Moved;
 use crate::placed::{Appliance, ApplianceState, CreatedFor};
 use crate::removal::RemovalWatch;
 use crate::responder::{DECISIONS_MAX, Responder};
-use crate::site::{Forecast, Knowledge, Order};
+use crate::site::{Forecast, Knowledge, ResponseOrder};
 use crate::warm::Warm;
 
 impl Responder {
@@ -20,7 +20,7 @@ impl Responder {
         now: Nanos,
         forecast: &Forecast,
         known: &dyn Knowledge,
-    ) -> Vec<Order> {
+    ) -> Vec<ResponseOrder> {
         self.foreseen.retain(|f| f.workload != forecast.workload);
         self.foreseen.push(forecast.clone());
         let mut orders = Vec::new();
@@ -29,7 +29,12 @@ impl Responder {
     }
 
     /// Acts on forecasts that were kept.
-    pub(crate) fn act_ahead(&mut self, now: Nanos, known: &dyn Knowledge, orders: &mut Vec<Order>) {
+    pub(crate) fn act_ahead(
+        &mut self,
+        now: Nanos,
+        known: &dyn Knowledge,
+        orders: &mut Vec<ResponseOrder>,
+    ) {
         // So long after its peak began it is a violation or nothing.
         const LATE: Nanos = Nanos::from_secs(600);
         let moves = &self.moves;
@@ -59,7 +64,12 @@ impl Responder {
     }
 
     /// Turns what was decided into orders.
-    pub(crate) fn carry(&mut self, now: Nanos, decision: Decision, orders: &mut Vec<Order>) {
+    pub(crate) fn carry(
+        &mut self,
+        now: Nanos,
+        decision: Decision,
+        orders: &mut Vec<ResponseOrder>,
+    ) {
         // Without an answer the next look at the same workload is some minutes off, not ten seconds.
         const NOTHING: Nanos = Nanos::from_secs(300);
         let rung = taken(&decision.rungs);
@@ -75,14 +85,14 @@ impl Responder {
             // And a peak that needs no answer does not keep its workload from getting one.
             (None, Cause::Forecast { .. }) => {}
         }
-        match rung.and_then(|r| r.deed.clone()) {
+        match rung.and_then(|r| r.action.clone()) {
             None => {}
-            Some(deed @ Deed::Appliance { .. }) => {
+            Some(action @ RungAction::Appliance { .. }) => {
                 let effect_after = rung.map_or(Nanos::ZERO, |r| r.price.effect_after);
-                self.create(now, &decision, &deed, effect_after, orders);
+                self.create(now, &decision, &action, effect_after, orders);
             }
-            Some(deed) => {
-                if let Deed::Move { workload, .. } = deed {
+            Some(action) => {
+                if let RungAction::Move { workload, .. } = action {
                     let stream = &decision.streams[workload.index()];
                     let promised = stream.objective.rate_min_per_s.unwrap_or(0.0);
                     let rate = (stream.reads_per_s + stream.writes_per_s).max(promised);
@@ -92,8 +102,8 @@ impl Responder {
                     Cause::Violation { .. } => now,
                     Cause::Forecast { at, .. } => at,
                 };
-                self.put_in_force(now, until, &deed);
-                orders.push(Order::Carry { deed });
+                self.put_in_force(now, until, &action);
+                orders.push(ResponseOrder::Carry { action });
             }
         }
         if self.decisions.len() == DECISIONS_MAX {
@@ -106,16 +116,16 @@ impl Responder {
         &mut self,
         now: Nanos,
         decision: &Decision,
-        deed: &Deed,
+        action: &RungAction,
         effect_after: Nanos,
-        orders: &mut Vec<Order>,
+        orders: &mut Vec<ResponseOrder>,
     ) {
-        let Deed::Appliance {
+        let RungAction::Appliance {
             workload,
             host,
             cache,
             hits,
-        } = *deed
+        } = *action
         else {
             return;
         };
@@ -143,7 +153,7 @@ impl Responder {
             effect_at: from + effect_after,
             quiet_until: self.quiet_until,
         });
-        orders.push(Order::CreateAppliance {
+        orders.push(ResponseOrder::CreateAppliance {
             workload,
             host,
             cpus: APPLIANCE_CPUS,

@@ -17,7 +17,7 @@ use crate::host::APPLIANCE_CPUS;
 use crate::removal::{RemovalReason, RemovalWatch};
 use crate::responder::Responder;
 use crate::sample::{HostId, WorkloadId};
-use crate::site::{ApplianceEvent, Knowledge, Order};
+use crate::site::{ApplianceEvent, Knowledge, ResponseOrder};
 
 /// Within this, one that came to nothing is mostly gone.
 const END_NEAR: Nanos = Nanos::from_secs(120);
@@ -154,7 +154,7 @@ impl Responder {
     }
 
     /// Takes appliances back that are still being created for something that has vanished.
-    pub(crate) fn take_back(&mut self, orders: &mut Vec<Order>) {
+    pub(crate) fn take_back(&mut self, orders: &mut Vec<ResponseOrder>) {
         for w in 0..self.appliances.len() {
             let Some(appliance) = &self.appliances[w] else {
                 continue;
@@ -175,10 +175,10 @@ impl Responder {
         }
     }
 
-    fn leave(&mut self, w: usize, why: &str, orders: &mut Vec<Order>) {
+    fn leave(&mut self, w: usize, why: &str, orders: &mut Vec<ResponseOrder>) {
         if let Some(appliance) = &mut self.appliances[w] {
             appliance.state = ApplianceState::Leaving;
-            orders.push(Order::RemoveAppliance {
+            orders.push(ResponseOrder::RemoveAppliance {
                 workload: WorkloadId(w as u16),
                 why: why.into(),
             });
@@ -189,7 +189,7 @@ impl Responder {
         &mut self,
         now: Nanos,
         known: &dyn Knowledge,
-        orders: &mut Vec<Order>,
+        orders: &mut Vec<ResponseOrder>,
     ) {
         for w in 0..self.appliances.len() {
             let serving = |a: &Appliance| a.state == ApplianceState::Serving;

@@ -29,7 +29,6 @@ pub struct Recorded {
 /// Whose peaks are looked out for, and what is made of one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lookout {
-    /// Whose.
     pub workload: WorkloadId,
     /// What it was promised, requests per second, if a rate.
     pub promised_per_s: Option<f64>,

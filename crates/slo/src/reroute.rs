@@ -16,7 +16,6 @@ pub enum Protocol {
     Nfs41,
     /// SCSI with extended copy.
     ScsiCopy,
-    /// NBD.
     Nbd,
 }
 
@@ -43,7 +42,6 @@ pub enum Hypervisor {
     Plain,
 }
 
-/// Whether there is a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proxy {
@@ -66,7 +64,6 @@ pub struct RoutePrice {
 
 /// A way of re-routing.
 pub trait Reroute {
-    /// Its name.
     fn name(&self) -> &'static str;
 
     /// What it takes, or why it cannot (a reason without the workload's name).
@@ -196,7 +193,6 @@ pub fn ways() -> Vec<Box<dyn Reroute>> {
 /// What became of each way for one workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WayFinding {
-    /// Which.
     pub way: &'static str,
     /// What it takes.
     pub price: Option<RoutePrice>,

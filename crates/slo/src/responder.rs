@@ -1,4 +1,4 @@
-//! The whole workflow in one state machine, sans I/O: told samples every ten seconds and what became of appliances, it answers
+//! The whole workflow in one state machine, sans I/O: given samples every ten seconds and what became of appliances, it answers
 //! with orders, and keeps the evidence of every decision.
 //!
 //! ```text
@@ -32,7 +32,7 @@ use crate::moved::Moved;
 use crate::placed::{Appliance, LeftBehind, Rest};
 use crate::removal::RemovalConfig;
 use crate::sample::{HostId, Sample, WorkloadId};
-use crate::site::{Forecast, Knowledge, Order, Site, Workload};
+use crate::site::{Forecast, Knowledge, ResponseOrder, Site, Workload};
 use crate::sizing::SizingConfig;
 use crate::warm::WarmConfig;
 
@@ -98,7 +98,6 @@ pub(crate) const HISTORY: usize = 360;
 /// Decisions that are kept with their evidence: some days of them, where one is made every five minutes.
 pub const DECISIONS_MAX: usize = 1000;
 
-/// The responder.
 #[derive(Debug, Clone)]
 pub struct Responder {
     pub(crate) config: ResponderConfig,
@@ -162,7 +161,12 @@ impl Responder {
     }
 
     /// Takes one sample per workload in.
-    pub fn tell(&mut self, now: Nanos, samples: &[Sample], known: &dyn Knowledge) -> Vec<Order> {
+    pub fn tell(
+        &mut self,
+        now: Nanos,
+        samples: &[Sample],
+        known: &dyn Knowledge,
+    ) -> Vec<ResponseOrder> {
         let mut orders = Vec::new();
         self.failed_hosts.retain(|(_, until)| *until > now);
         for (w, sample) in samples.iter().enumerate() {
@@ -201,7 +205,7 @@ impl Responder {
         now: Nanos,
         affected: WorkloadId,
         known: &dyn Knowledge,
-        orders: &mut Vec<Order>,
+        orders: &mut Vec<ResponseOrder>,
     ) {
         let evidence = self.detectors[affected.index()].evidence();
         let decision = self.decide(now, affected, evidence, known);

@@ -45,7 +45,6 @@ pub struct Price {
     pub cpus: u32,
     /// Memory of compute servers.
     pub memory: Bytes,
-    /// Bytes that are copied.
     pub copied: Bytes,
     /// Requests per second that others lose.
     pub lost_per_s: f64,
@@ -54,50 +53,36 @@ pub struct Price {
 /// What a rung would have done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "deed", rename_all = "kebab-case")]
-pub enum Deed {
+pub enum RungAction {
     /// Hold `workload` to a rate.
     Throttle {
-        /// Who.
         workload: WorkloadId,
         /// Requests per second.
         rate_per_s: f64,
     },
     /// A part of the memory for `workload`.
     GiveMemory {
-        /// Whose.
         workload: WorkloadId,
         /// How much.
         size: Bytes,
     },
     /// Spare flash for `workload`.
-    GiveOps {
-        /// Whose.
-        workload: WorkloadId,
-    },
+    GiveOps { workload: WorkloadId },
     /// An appliance for `workload`.
     Appliance {
-        /// Whose.
         workload: WorkloadId,
-        /// Where.
         host: HostId,
-        /// Its cache.
         cache: Bytes,
         /// Hits that are expected, share of the reads.
         hits: f64,
     },
     /// `workload` goes to another backend.
-    Move {
-        /// Who.
-        workload: WorkloadId,
-        /// Where.
-        to: String,
-    },
+    Move { workload: WorkloadId, to: String },
 }
 
 /// A workload that is held to a rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
-    /// Who.
     pub workload: WorkloadId,
     /// Requests per second that it may have.
     pub rate_per_s: f64,
@@ -108,10 +93,10 @@ pub struct Held {
 /// A rung, looked at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rung {
-    /// Which.
     pub kind: RungKind,
     /// What it would do; `None` where there is nothing it could.
-    pub deed: Option<Deed>,
+    #[serde(rename = "deed")]
+    pub action: Option<RungAction>,
     /// What that takes.
     pub price: Price,
     /// What would be.
@@ -139,7 +124,6 @@ pub struct SpareOps {
 /// Another backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Elsewhere {
-    /// Its name.
     pub name: String,
     /// Requests per second that it could serve on top.
     pub spare_per_s: f64,

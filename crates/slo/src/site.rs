@@ -5,7 +5,7 @@ use units::{Bytes, Nanos};
 
 use crate::curve::Curve;
 use crate::host::Host;
-use crate::ladder::{Deed, Elsewhere, SpareOps};
+use crate::ladder::{Elsewhere, RungAction, SpareOps};
 use crate::load::Backend;
 use crate::measured::Habit;
 use crate::reroute::Attachment;
@@ -24,7 +24,6 @@ pub struct Workload {
     pub host: HostId,
     /// How it reaches its storage.
     pub attachment: Attachment,
-    /// Bytes that it has stored.
     pub stored: Bytes,
     /// Resources that it uses: pairs without a common one do not interfere.
     pub resources: Vec<ResourceId>,
@@ -32,7 +31,6 @@ pub struct Workload {
     pub pool: usize,
 }
 
-/// What is there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Site {
     /// By number.
@@ -60,7 +58,6 @@ pub trait Knowledge {
 /// A peak that is coming, with what was recorded of the last one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// Whose.
     pub workload: WorkloadId,
     /// When it begins.
     pub at: Nanos,
@@ -80,7 +77,6 @@ pub struct Forecast {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarmForecast {
-    /// They are.
     Read,
     /// They are not.
     Leave,
@@ -89,12 +85,10 @@ pub enum WarmForecast {
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
-pub enum Order {
+pub enum ResponseOrder {
     /// An appliance, re-routing and warm-up.
     CreateAppliance {
-        /// For whom.
         workload: WorkloadId,
-        /// Where.
         host: HostId,
         /// Virtual CPUs.
         cpus: u32,
@@ -108,26 +102,19 @@ pub enum Order {
         warm: Warm,
     },
     /// Back to the backend, then away with it.
-    RemoveAppliance {
-        /// Whose.
-        workload: WorkloadId,
-        /// Why.
-        why: String,
-    },
+    RemoveAppliance { workload: WorkloadId, why: String },
     /// Anything else on the ladder.
     Carry {
-        /// What.
-        deed: Deed,
+        #[serde(rename = "deed")]
+        action: RungAction,
     },
     /// The end of a throttle.
-    Unthrottle {
-        /// Who.
-        workload: WorkloadId,
-    },
+    Unthrottle { workload: WorkloadId },
     /// Memory or flash that was given goes back to where it was.
     TakeBack {
         /// What was given.
-        deed: Deed,
+        #[serde(rename = "deed")]
+        action: RungAction,
     },
 }
 
@@ -138,10 +125,7 @@ pub enum MoveEvent {
     /// The workload is on the other backend.
     Done,
     /// It is where it was, and nothing of it elsewhere.
-    Failed {
-        /// Why.
-        why: String,
-    },
+    Failed { why: String },
 }
 
 /// What became of an appliance.
@@ -155,15 +139,9 @@ pub enum ApplianceEvent {
     /// Requests could not be sent back: it serves on, for an operator to look at.
     Stranded,
     /// It came to nothing; requests go to the backend.
-    Failed {
-        /// Why.
-        why: String,
-    },
+    Failed { why: String },
     /// Requests go to the backend, but it could not be destroyed: it keeps its memory until [`crate::Responder::freed`] is called.
-    LeftBehind {
-        /// Why.
-        why: String,
-    },
+    LeftBehind { why: String },
     /// It is gone; requests go to the backend.
     Removed,
 }

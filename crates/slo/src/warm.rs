@@ -42,10 +42,7 @@ impl Default for WarmConfig {
 #[serde(tag = "warm", rename_all = "kebab-case")]
 pub enum Warm {
     /// Nothing: the workload's own reads fill the cache.
-    Cold {
-        /// Why.
-        why: String,
-    },
+    Cold { why: String },
     /// These zones, in this order.
     Zones {
         /// Numbers of the zones.

@@ -4,7 +4,6 @@ use crate::failure::Failure;
 use crate::part::{put_steps, take_steps};
 use crate::varint::{Reader, id, put};
 
-/// A head.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The time that it covers.

@@ -71,7 +71,6 @@ impl Rolling {
         }
     }
 
-    /// All of them as one.
     pub(crate) fn finish(self) -> Window {
         Window {
             at_ns: self.at_ns,

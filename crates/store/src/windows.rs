@@ -21,7 +21,6 @@ const WINDOW_BITS: u32 = 40;
 pub(crate) enum Level {
     /// As they were reported.
     Raw,
-    /// Rolled up.
     Rolled,
 }
 

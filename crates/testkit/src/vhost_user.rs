@@ -54,7 +54,6 @@ const CONFIG_BYTES: u32 = 60;
 /// What a guest is like.
 #[derive(Debug, Clone, Copy)]
 pub struct Like {
-    /// Queues.
     pub queues: u16,
     /// Descriptors of each, and slots.
     pub size: u16,
@@ -86,16 +85,12 @@ impl Default for Like {
 
 /// What may be asked of the disk; offsets and lengths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
-    /// Read.
+pub enum DiskRequest {
     Read(u64, u32),
     /// Write what is in the slot.
     Write(u64, u32),
-    /// Flush.
     Flush,
-    /// Its name.
     Name,
-    /// Discard.
     Discard(u64, u32),
     /// Write zeroes, and keep the space.
     Zero(u64, u32),
@@ -107,7 +102,7 @@ pub enum Ask {
 
 /// An answer: the slot, and the status, which is 0 when all is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct DiskAnswer {
     /// The slot of the request.
     pub slot: u16,
     /// 0 done, 1 failed, 2 not known.
@@ -124,7 +119,6 @@ struct GuestQueue {
     free: Vec<u16>,
 }
 
-/// A guest.
 pub struct Guest {
     like: Like,
     file: File,
@@ -213,17 +207,17 @@ impl Guest {
             // Who runs a guest asks when it starts it, and never again.
             let room = [0; CONFIG_BYTES as usize];
             let flags = VhostUserConfigFlags::WRITABLE;
-            let told = front.get_config(0, CONFIG_BYTES, flags, &room);
-            told.map_err(text)?;
+            let answer = front.get_config(0, CONFIG_BYTES, flags, &room);
+            answer.map_err(text)?;
         }
         if self.like.keeps {
             if self.kept.is_none() {
                 let asked = VhostUserInflight::new(0, 0, self.like.queues, self.like.size);
                 self.kept = Some(front.get_inflight_fd(&asked).map_err(text)?);
             }
-            if let Some((told, file)) = &self.kept {
+            if let Some((answer, file)) = &self.kept {
                 front
-                    .set_inflight_fd(told, file.as_raw_fd())
+                    .set_inflight_fd(answer, file.as_raw_fd())
                     .map_err(text)?;
             }
         }
@@ -268,8 +262,8 @@ impl Guest {
             mmap_offset: rings,
             mmap_handle: self.file.as_raw_fd(),
         };
-        let told = self.connection()?.set_mem_table(&[region]);
-        told.map(drop).map_err(text)
+        let answer = self.connection()?.set_mem_table(&[region]);
+        answer.map(drop).map_err(text)
     }
 
     fn hand_queue_over(&self, front: &mut Frontend, n: usize) -> Result<()> {
@@ -352,8 +346,8 @@ impl Guest {
         let mut front = self.connection()?.clone();
         let flags = VhostUserConfigFlags::WRITABLE;
         let room = vec![0; bytes as usize];
-        let told = front.get_config(0, bytes, flags, &room);
-        Ok(told.map_err(text)?.1)
+        let answer = front.get_config(0, bytes, flags, &room);
+        Ok(answer.map_err(text)?.1)
     }
 
     /// Switches the write cache on or off.
@@ -429,21 +423,21 @@ impl Guest {
     ///
     /// # Panics
     /// When there is no room.
-    pub fn hand_in(&mut self, queue: usize, slot: u16, ask: Ask) {
+    pub fn hand_in(&mut self, queue: usize, slot: u16, ask: DiskRequest) {
         assert!(self.try_hand_in(queue, slot, ask), "there is room for it");
     }
 
     /// Likewise, if there is room for it; whether there is.
-    pub fn try_hand_in(&mut self, queue: usize, slot: u16, ask: Ask) -> bool {
+    pub fn try_hand_in(&mut self, queue: usize, slot: u16, ask: DiskRequest) -> bool {
         let at = self.slot_at(queue, slot);
         let (kind, offset, given, wanted) = match ask {
-            Ask::Read(offset, length) => (0, offset, 0, length),
-            Ask::Write(offset, length) => (1, offset, length, 0),
-            Ask::Flush => (4, 0, 0, 0),
-            Ask::Name => (8, 0, 0, 20),
-            Ask::Discard(..) => (11, 0, 0, 0),
-            Ask::Zero(..) | Ask::ZeroUnmapped(..) => (13, 0, 0, 0),
-            Ask::Other(kind) => (kind, 0, 0, 0),
+            DiskRequest::Read(offset, length) => (0, offset, 0, length),
+            DiskRequest::Write(offset, length) => (1, offset, length, 0),
+            DiskRequest::Flush => (4, 0, 0, 0),
+            DiskRequest::Name => (8, 0, 0, 20),
+            DiskRequest::Discard(..) => (11, 0, 0, 0),
+            DiskRequest::Zero(..) | DiskRequest::ZeroUnmapped(..) => (13, 0, 0, 0),
+            DiskRequest::Other(kind) => (kind, 0, 0, 0),
         };
         let form = self.like.form;
         let of = &mut self.queues[queue];
@@ -456,10 +450,10 @@ impl Guest {
         let status: Buffer = (at + STATUS_AT, 1);
         let data: Buffer = (at + DATA_AT, given.max(wanted));
         let range = match ask {
-            Ask::Discard(offset, length) | Ask::Zero(offset, length) => {
+            DiskRequest::Discard(offset, length) | DiskRequest::Zero(offset, length) => {
                 Some((offset, length, 0u32))
             }
-            Ask::ZeroUnmapped(offset, length) => Some((offset, length, 1)),
+            DiskRequest::ZeroUnmapped(offset, length) => Some((offset, length, 1)),
             _ => None,
         };
         let added = if let Some((offset, length, flags)) = range {
@@ -491,7 +485,7 @@ impl Guest {
     }
 
     /// The next answer, if there is one.
-    pub fn next(&mut self, queue: usize) -> Option<Told> {
+    pub fn next(&mut self, queue: usize) -> Option<DiskAnswer> {
         let (head, _) = self.queues[queue].driver.next_used()?;
         let slot = self.queues[queue].slot_of[usize::from(head)];
         let mut status = [0];
@@ -499,7 +493,7 @@ impl Guest {
         let of = &mut self.queues[queue];
         of.driver.get(at, &mut status);
         of.free.push(slot);
-        Some(Told {
+        Some(DiskAnswer {
             slot,
             status: status[0],
         })
@@ -525,10 +519,10 @@ impl Guest {
     ///
     /// # Errors
     /// When none comes.
-    pub fn wait(&mut self, queue: usize) -> Result<Told> {
+    pub fn wait(&mut self, queue: usize) -> Result<DiskAnswer> {
         loop {
-            if let Some(told) = self.next(queue) {
-                return Ok(told);
+            if let Some(answer) = self.next(queue) {
+                return Ok(answer);
             }
             self.sleep(queue)?;
         }
@@ -538,13 +532,13 @@ impl Guest {
     ///
     /// # Errors
     /// When no answer comes, or one of failure.
-    pub fn ask(&mut self, queue: usize, ask: Ask, given: &[u8]) -> Result<u16> {
+    pub fn ask(&mut self, queue: usize, ask: DiskRequest, given: &[u8]) -> Result<u16> {
         let slot = self.slot(queue).ok_or("all slots are in use")?;
         self.fill(queue, slot, given);
         self.hand_in(queue, slot, ask);
         self.kick(queue);
-        let told = self.wait(queue)?;
-        match (told.slot == slot, told.status) {
+        let answer = self.wait(queue)?;
+        match (answer.slot == slot, answer.status) {
             (false, _) => Err("another answer".into()),
             (true, 0) => Ok(slot),
             (true, status) => Err(format!("{ask:?}: status {status}")),
@@ -556,7 +550,7 @@ impl Guest {
     /// # Errors
     /// As [`Guest::ask`].
     pub fn read(&mut self, at: u64, bytes: u32) -> Result<Vec<u8>> {
-        let slot = self.ask(0, Ask::Read(at, bytes), &[])?;
+        let slot = self.ask(0, DiskRequest::Read(at, bytes), &[])?;
         Ok(self.data(0, slot, bytes as usize))
     }
 
@@ -565,7 +559,7 @@ impl Guest {
     /// # Errors
     /// As [`Guest::ask`].
     pub fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        let ask = Ask::Write(at, bytes.len() as u32);
+        let ask = DiskRequest::Write(at, bytes.len() as u32);
         self.ask(0, ask, bytes).map(drop)
     }
 
@@ -574,7 +568,7 @@ impl Guest {
     /// # Errors
     /// As [`Guest::ask`].
     pub fn flush(&mut self) -> Result<()> {
-        self.ask(0, Ask::Flush, &[]).map(drop)
+        self.ask(0, DiskRequest::Flush, &[]).map(drop)
     }
 }
 

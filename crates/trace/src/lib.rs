@@ -16,6 +16,8 @@
 //! Not here: clocks and sockets (only files are opened), replay (the simulator's and the data path's), formats that
 //! need a second file.
 
+#![warn(missing_docs)]
+
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod measurements;

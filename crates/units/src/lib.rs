@@ -7,6 +7,8 @@
 //! Not here: arithmetic that belongs to a model (queueing, regression). Ids are dense indices assigned by whoever
 //! builds the inventory; they are only meaningful within one inventory.
 
+#![warn(missing_docs)]
+
 mod ids;
 mod quantity;
 mod size;

@@ -48,7 +48,6 @@ impl fmt::Display for Platform {
 /// What kind of device a disk is to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskKind {
-    /// A disk.
     Disk,
     /// A CD-ROM drive.
     Cdrom,
@@ -63,15 +62,12 @@ pub enum DiskKind {
 pub enum Source {
     /// Nothing is in it.
     Empty,
-    /// A file.
     File(String),
     /// A block device.
     Block(String),
     /// A volume of a pool, both by name.
     Volume {
-        /// The pool.
         pool: String,
-        /// The volume.
         volume: String,
     },
     /// An NBD export behind a unix socket.

@@ -28,7 +28,6 @@ pub enum HostError {
     Line {
         /// What the text is of.
         what: &'static str,
-        /// The line.
         line: usize,
         /// What is wrong with it.
         why: String,
@@ -38,7 +37,6 @@ pub enum HostError {
     Field {
         /// What the text is of.
         what: &'static str,
-        /// Where it is in there.
         field: String,
         /// What is wrong with it.
         why: String,

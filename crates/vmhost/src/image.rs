@@ -55,11 +55,9 @@ impl fmt::Display for At {
     }
 }
 
-/// An image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Image {
-    /// Where it is.
     pub at: At,
     /// Its format: what is configured, never probed.
     pub format: String,

@@ -1,7 +1,7 @@
 //! Domains, disks and places put together as an agent reports an array.
 
 use manager::agent::{Counts, DeviceSnapshot, Snapshot, VolumeSnapshot};
-use manager::wire::{Bound, DeviceIo, Load, LoadOf, Placed};
+use manager::wire::{Bound, DeviceIoCounts, Load, LoadOf, Placed};
 
 use crate::commands::by_hand;
 use crate::hash::hashed;
@@ -12,7 +12,6 @@ use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool, direc
 pub struct Place {
     /// The device's name: that of the pool, or its path.
     pub name: String,
-    /// Its tier.
     pub tier: String,
     /// Where it is in the file system, without a slash at its end.
     pub path: String,
@@ -21,7 +20,7 @@ pub struct Place {
     /// Bytes that are taken.
     pub used: u64,
     /// The kernel's counters of its device; none where there are none, as for a network file system.
-    pub io: Option<DeviceIo>,
+    pub io: Option<DeviceIoCounts>,
     /// Whether it is there now.
     pub connected: bool,
 }
@@ -29,7 +28,6 @@ pub struct Place {
 /// A running domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// The domain.
     pub domain: Domain,
     /// Another number for each time that it is started.
     pub id: u32,
@@ -228,14 +226,14 @@ fn device(place: &Place, found: &[Found<'_>]) -> DeviceSnapshot {
     // Where the kernel does not count, what disks do; that begins anew when other disks are there.
     let (since_ns, io) = match place.io {
         Some(io) => (0, io),
-        None => here.fold((1, DeviceIo::default()), |(since, io), f| {
+        None => here.fold((1, DeviceIoCounts::default()), |(since, io), f| {
             let both = |d: Option<Direction>| d.map_or((0, 0), |d| (d.requests, d.bytes));
             let (reads, read_bytes) = both(f.stats.and_then(|s| s.reads));
             let (writes, write_bytes) = both(f.stats.and_then(|s| s.writes));
             let name = f.known.domain.uuid.bytes().chain(f.disk.target.bytes());
             let name = name.chain(f.known.id.to_le_bytes());
             let since = hashed(since, name);
-            let io = DeviceIo {
+            let io = DeviceIoCounts {
                 reads: io.reads + reads,
                 writes: io.writes + writes,
                 read_bytes: io.read_bytes + read_bytes,

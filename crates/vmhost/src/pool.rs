@@ -6,7 +6,6 @@ use crate::xml::{Xml, child, parsed};
 /// A pool, as libvirt's XML has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
-    /// Its name.
     pub name: String,
     /// `dir`, `fs`, `netfs`, `logical`, `rbd` and so on.
     pub kind: String,

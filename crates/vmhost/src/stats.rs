@@ -9,7 +9,6 @@ pub struct Listed {
     pub uuid: String,
     /// Another number for each time that it is started; none of one that does not run.
     pub id: Option<u32>,
-    /// Its name.
     pub name: String,
 }
 
@@ -63,7 +62,6 @@ pub struct DomainStats {
 pub struct Direction {
     /// Requests that were answered.
     pub requests: u64,
-    /// Bytes.
     pub bytes: u64,
     /// Nanoseconds, added up over requests.
     pub time_ns: u64,
@@ -78,7 +76,6 @@ pub struct BlockStats {
     pub path: Option<String>,
     /// Reads, writes, flushes; none where QEMU did not say.
     pub reads: Option<Direction>,
-    /// Writes.
     pub writes: Option<Direction>,
     /// Flushes; they have no bytes.
     pub flushes: Option<Direction>,
@@ -93,7 +90,6 @@ pub struct BlockStats {
 /// Requests by bucket of the latency histogram (`algo::bucket_value_ns`), rising, without empty ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Latencies {
-    /// Reads.
     pub reads: Vec<(u16, u64)>,
     /// Writes and flushes.
     pub writes: Vec<(u16, u64)>,

@@ -11,9 +11,7 @@ pub enum Transport {
     Virtio,
     /// SAS or SCSI of any kind.
     Scsi,
-    /// SATA.
     Sata,
-    /// A network.
     Network,
     /// Not known.
     Unknown,

@@ -83,6 +83,8 @@
 //! the map. The data path and the simulator carry out the same steps ([`MoveStep`]), each in its own way. A move yields to those who share
 //! its devices by what they have left of their objectives ([`SlackBoard`]).
 
+#![warn(missing_docs)]
+
 mod map;
 mod mover;
 mod pace;

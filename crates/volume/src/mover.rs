@@ -388,8 +388,8 @@ impl<W> Mover<W> {
     ) -> Option<MoveStep> {
         let next_ns = self.pace.next_ns();
         if now_ns < next_ns && !map.is_wanted() {
-            let told = std::mem::replace(&mut self.wake_ns, next_ns) == next_ns;
-            return (!told).then_some(MoveStep::Wake(next_ns));
+            let wakes_already = std::mem::replace(&mut self.wake_ns, next_ns) == next_ns;
+            return (!wakes_already).then_some(MoveStep::Wake(next_ns));
         }
         match map.next_copy().expect("a relocation is under way") {
             CopyStep::Copy(chunk) => {

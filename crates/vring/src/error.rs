@@ -85,5 +85,5 @@ pub enum RingError {
     },
     /// The memory of requests in flight is of another size or kind.
     #[error("the memory of requests in flight: {0}")]
-    Ledger(&'static str),
+    InflightBuffer(&'static str),
 }

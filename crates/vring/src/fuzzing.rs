@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vm_memory::{Bytes, MmapRegion, VolatileMemory};
 
-use crate::{Ledger, Memory, Queue, QueueSetup, Region, blk};
+use crate::{InflightBuffer, Memory, Queue, QueueSetup, Region, blk};
 
 /// Bytes of the guest's memory.
 const MEMORY_BYTES: usize = 64 << 10;
@@ -30,7 +30,7 @@ fn overwrite(map: &MmapRegion, at: usize, bytes: &[u8]) {
 }
 
 /// A guest's memory, with its queue at the beginning. The first bytes say what is agreed on and how the memory changes meanwhile, the
-/// rest is the memory; with a ledger, its bytes come from there too.
+/// rest is the memory; with an inflight buffer, its bytes come from there too.
 pub fn queue(bytes: &[u8]) {
     let Some((choices, bytes)) = bytes.split_first_chunk::<4>() else {
         return;
@@ -46,11 +46,11 @@ pub fn queue(bytes: &[u8]) {
         at: 0,
     }];
     let memory = Arc::new(Memory::new(regions).expect("one region"));
-    let ledger = has(2).then(|| {
+    let inflight = has(2).then(|| {
         let map = map(&bytes[..bytes.len().min(4096)]);
-        Ledger::new(Arc::new(map), 0, 1, SIZE).expect("it has room")
+        InflightBuffer::new(Arc::new(map), 0, 1, SIZE).expect("it has room")
     });
-    let account = ledger.map(|l| l.account(0, SIZE).expect("the first"));
+    let account = inflight.map(|l| l.account(0, SIZE).expect("the first"));
     let setup = QueueSetup {
         size: SIZE,
         descriptors: 0x1000,

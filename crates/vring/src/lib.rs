@@ -6,7 +6,7 @@
 //!          │  buffers     ◀─────────────────────────▶ │  Chain::read, Chain::write
 //!          │              ◀── used ring ───────────── │  Queue::push, Queue::publish
 //!      who runs it                                    │
-//!          │  ledger      ◀── what is in flight ───── │  Account, read again by the next process
+//!          │  inflight    ◀── what is in flight ───── │  Account, read again by the next process
 //! ```
 //!
 //! Memory comes mapped; who maps it, and who waits for kicks and sends interrupts, is the driver's affair. Nothing that a guest wrote
@@ -17,17 +17,19 @@
 //! What it is not: no packed queues, no device but block devices, no dirty log (so no live migration), no IOMMU. A guest whose memory
 //! is cut short by the process that runs it ends this process with a signal: whoever maps memory has to see to that.
 
+#![warn(missing_docs)]
+
 pub mod blk;
 mod chain;
 mod error;
 pub mod fuzzing;
-mod ledger;
+mod inflight;
 mod memory;
 mod queue;
 
 pub use chain::Chain;
 pub use error::RingError;
-pub use ledger::{Account, Ledger};
+pub use inflight::{Account, InflightBuffer};
 pub use memory::{Memory, Region, Span};
 pub use queue::{Interrupt, Queue, QueueSetup};
 

@@ -3,7 +3,7 @@
 //! ```text
 //!                 pop                                        push              publish
 //!  available ring ───▶ Chain ──▶ whoever carries it out ──▶ used ring ─ idx ──────────▶ guest, interrupted if it wants to be
-//!        ▲                │ marked in the ledger                          │ unmarked in the ledger
+//!        ▲                │ marked in flight                              │ unmarked
 //!        └── arm ─────────┴───────────────────────────────────────────────┘
 //!            (kicks, please, from here on)
 //! ```
@@ -21,7 +21,7 @@ use std::sync::atomic::{Ordering, fence};
 use vm_memory::Bytes;
 
 use crate::chain::{Chain, DESCRIPTOR_BYTES};
-use crate::ledger::Account;
+use crate::inflight::Account;
 use crate::memory::{Memory, Span};
 use crate::{QUEUE_SIZE_MAX, RingError};
 
@@ -53,7 +53,7 @@ pub struct QueueSetup {
     pub available: u64,
     /// Likewise, the ring of what was used.
     pub used: u64,
-    /// The next request that is taken, where no ledger knows better.
+    /// The next request that is taken, where no inflight buffer knows better.
     pub base: u16,
     /// Whether event indices were agreed on.
     pub event_index: bool,
@@ -111,7 +111,7 @@ pub struct Queue {
     /// Up to where the guest knows of answers.
     published: u16,
     /// Whether it was told whether it wants to be interrupted: after a start it always is.
-    told: bool,
+    asked_before: bool,
     /// Which heads have been taken and not answered.
     taken: Vec<bool>,
     in_flight: u16,
@@ -127,7 +127,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue as its guest has it. What the ledger's account says is in flight is taken again.
+    /// A queue as its guest has it. What the inflight buffer's account says is in flight is taken again.
     ///
     /// # Errors
     /// When it is outside the memory, or the account is of another queue.
@@ -150,7 +150,7 @@ impl Queue {
             seen: setup.base,
             next_used: used,
             published: used,
-            told: false,
+            asked_before: false,
             taken: vec![false; usize::from(size)],
             in_flight: 0,
             account,
@@ -287,7 +287,7 @@ impl Queue {
             self.load(available, FLAGS) & NO_INTERRUPT == 0
         };
         self.published = self.next_used;
-        match wanted || !std::mem::replace(&mut self.told, true) {
+        match wanted || !std::mem::replace(&mut self.asked_before, true) {
             true => Interrupt::Wanted,
             false => Interrupt::Unwanted,
         }

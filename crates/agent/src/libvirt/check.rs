@@ -2,11 +2,11 @@
 
 use vmhost::quoted;
 
-use super::hands::LibvirtHands;
+use super::operations::LibvirtOperations;
 use crate::images::is_same;
 use crate::machines::Copied;
 
-impl LibvirtHands<'_> {
+impl LibvirtOperations<'_> {
     /// What a new image would not have, and who else names the old one or the new one.
     ///
     /// # Errors

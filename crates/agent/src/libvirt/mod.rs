@@ -2,8 +2,8 @@
 
 mod check;
 mod events;
-mod hands;
 mod histograms;
+mod operations;
 mod running;
 
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use vmhost::{
 use crate::images::check_qcow2;
 use crate::kernel;
 use crate::machines::{AllLimits, Copied, Hypervisor};
-use crate::moves::{self, Hands, Moves};
+use crate::moves::{self, MoveOperations, Moves};
 use crate::places::{self, TierOf};
 use crate::virsh::{Answer, Virsh};
 use events::Events;
-use hands::LibvirtHands;
 use histograms::Histograms;
+use operations::LibvirtOperations;
 use running::Running;
 
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
@@ -48,7 +48,6 @@ struct Read {
 pub struct FoundPlace {
     /// The pool's name, or the directory.
     pub name: String,
-    /// Its path.
     pub path: String,
     /// Its file system's number: places with the same one share space and device.
     pub device: u64,
@@ -147,8 +146,8 @@ impl Libvirt {
         Ok((fixed.collect(), inventory.left_out()))
     }
 
-    fn our_hands(&self) -> LibvirtHands<'_> {
-        LibvirtHands {
+    fn libvirt_operations(&self) -> LibvirtOperations<'_> {
+        LibvirtOperations {
             virsh: &self.virsh,
             pools: &self.pools,
             running: &self.running,
@@ -181,7 +180,7 @@ impl Libvirt {
 
     /// Pools; what an operator should know of pools that cannot be read.
     fn read_pools(&mut self, names: &str) -> Result<Vec<String>, String> {
-        let mut remarks = vec![];
+        let mut warnings = vec![];
         let names: Vec<&str> = names
             .lines()
             .map(str::trim)
@@ -201,11 +200,11 @@ impl Libvirt {
             match xml.some().map(Pool::of_xml) {
                 Some(Ok(pool)) => self.pools.push(pool),
                 None => {} // it has gone
-                Some(Err(why)) => remarks.push(format!("pool {name} cannot be read: {why}")),
+                Some(Err(why)) => warnings.push(format!("pool {name} cannot be read: {why}")),
             }
         }
         self.pools_at = Some(Instant::now());
-        Ok(remarks)
+        Ok(warnings)
     }
 }
 
@@ -222,7 +221,7 @@ impl Hypervisor for Libvirt {
     }
 
     fn look(&mut self) -> Result<Vec<String>, String> {
-        let mut remarks = vec![];
+        let mut warnings = vec![];
         match self.events.happened(&self.virsh) {
             None => self.domains.clear(),
             Some(names) => {
@@ -244,7 +243,7 @@ impl Hypervisor for Libvirt {
         let listed = listed(answers[0].text()?).map_err(|e| e.to_string())?;
         self.stats = domain_stats(answers[1].text()?).map_err(|e| e.to_string())?;
         if pools_due {
-            remarks.extend(self.read_pools(answers[2].text()?)?);
+            warnings.extend(self.read_pools(answers[2].text()?)?);
         }
         let running: Vec<Listed> = listed.into_iter().filter(|l| l.id.is_some()).collect();
         self.domains
@@ -271,15 +270,15 @@ impl Hypervisor for Libvirt {
                 .map(|l| format!("dumpxml {}", quoted(&l.uuid)))
                 .collect();
             for (l, xml) in some.iter().zip(self.virsh.ask(&ask)?) {
-                remarks.extend(self.read_domain(l, &xml, now).err());
+                warnings.extend(self.read_domain(l, &xml, now).err());
             }
         }
         if let Some(histograms) = &mut self.histograms {
             let domains: Vec<&Domain> = self.domains.values().map(|r| &r.known.domain).collect();
             let looked = histograms.look(&self.virsh, &domains, &mut self.stats);
-            remarks.extend(looked.err());
+            warnings.extend(looked.err());
         }
-        Ok(remarks)
+        Ok(warnings)
     }
 
     /// What moves are about is found where pools are.
@@ -317,7 +316,7 @@ impl Hypervisor for Libvirt {
     }
 
     fn check(&self, copied: &Copied<'_>) -> Result<Option<u64>, String> {
-        self.our_hands().check(copied)?;
+        self.libvirt_operations().check(copied)?;
         match copied.from.format.as_str() {
             "qcow2" => check_qcow2(copied.from),
             _ => Ok(None),
@@ -329,8 +328,8 @@ impl Hypervisor for Libvirt {
         self.domains.retain(|uuid, _| !moves.concerns(uuid));
     }
 
-    fn hands(&mut self) -> Box<dyn Hands + '_> {
-        Box::new(self.our_hands())
+    fn operations(&mut self) -> Box<dyn MoveOperations + '_> {
+        Box::new(self.libvirt_operations())
     }
 
     fn has_commands(&self) -> bool {

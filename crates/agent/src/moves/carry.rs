@@ -9,7 +9,7 @@ use vmhost::moving::{Definition, Doubt, Intent, Kept, Live, Naming, Phase, Seen,
 use vmhost::{At, Image};
 
 use super::one::{Move, SURE_AFTER, now_s};
-use super::{FREE_S, Hands, Intents, Moves, Refusal, Rest, Sight, files};
+use super::{FREE_S, Intents, MoveOperations, Moves, Refusal, Rest, Sight, files};
 use crate::kernel;
 use crate::yielding::Yielding;
 
@@ -24,10 +24,15 @@ const AGAIN_S: u64 = 3600;
 
 impl Moves {
     /// Takes all moves as far as they go now.
-    pub(crate) fn beat(&mut self, hands: &mut dyn Hands, yielding: &Yielding, now_ns: u64) {
+    pub(crate) fn beat(
+        &mut self,
+        operations: &mut dyn MoveOperations,
+        yielding: &Yielding,
+        now_ns: u64,
+    ) {
         let names: Vec<String> = self.moves.keys().cloned().collect();
         for name in names {
-            let result = self.advance(&name, hands);
+            let result = self.advance(&name, operations);
             let Some(m) = self.moves.get_mut(&name) else {
                 continue;
             };
@@ -41,7 +46,7 @@ impl Moves {
             if m.intent.phase != Phase::Copying {
                 continue;
             }
-            m.keep_pace(hands, yielding, now_ns);
+            m.keep_pace(operations, yielding, now_ns);
             // A copy that fails by itself is like a cancel in mid-write, which QEMU does not bear.
             let least = FREE_MIN.max(m.rate.saturating_mul(FREE_S));
             if files::free(&m.intent.to).is_some_and(|free| free < least) {
@@ -54,14 +59,14 @@ impl Moves {
         }
     }
 
-    fn advance(&mut self, name: &str, hands: &mut dyn Hands) -> Result<(), String> {
+    fn advance(&mut self, name: &str, operations: &mut dyn MoveOperations) -> Result<(), String> {
         let mut stuck = Ok(());
         for _ in 0..STEPS_MAX {
             let Some(m) = self.moves.get_mut(name) else {
                 return Ok(());
             };
             let sight = match m.intent.moves() {
-                true => hands.look(&m.intent),
+                true => operations.look(&m.intent),
                 // Nothing but a file is left.
                 false => Ok(Sight::without_job(Live::Unknown, Definition::Unknown)),
             };
@@ -89,7 +94,7 @@ impl Moves {
             let (volume, phase) = (&m.intent.volume, m.intent.phase.to_string());
             info!(volume, phase, step = ?step, "a move goes on");
             // What could not be done may have been done all the same: what is seen next says.
-            stuck = self.take(name, hands, &seen, step);
+            stuck = self.take(name, operations, &seen, step);
         }
         stuck
     }
@@ -97,7 +102,7 @@ impl Moves {
     fn take(
         &mut self,
         name: &str,
-        hands: &mut dyn Hands,
+        operations: &mut dyn MoveOperations,
         seen: &Seen,
         step: Step,
     ) -> Result<(), String> {
@@ -111,16 +116,16 @@ impl Moves {
                 &self.intents,
                 name,
                 intent,
-                hands,
+                operations,
                 Held {
                     shared,
                     just_now: false,
                 },
             ),
             Step::Abort => {
-                held(&self.intents, name, intent, shared, hands, abort).and_then(|done| done)
+                held(&self.intents, name, intent, shared, operations, abort).and_then(|done| done)
             }
-            Step::Pivot => self.pivot(name, hands),
+            Step::Pivot => self.pivot(name, operations),
             Step::Define(naming) => {
                 let image = match naming {
                     Naming::Unsettled => &Image {
@@ -130,14 +135,14 @@ impl Moves {
                     Naming::From => &intent.from,
                     Naming::To => &intent.to,
                 };
-                hands.define(intent, &seen.definition, image)
+                operations.define(intent, &seen.definition, image)
             }
             Step::RemoveTarget => {
                 let at = &intent.to.at;
                 // A domain that runs may have it open for nothing: where libvirt was killed before it began the copy.
                 let user = match seen.live {
-                    Live::On { .. } => hands.user_of(at)?,
-                    Live::Unknown | Live::Off => user_of(at, hands)?,
+                    Live::On { .. } => operations.user_of(at)?,
+                    Live::Unknown | Live::Off => user_of(at, operations)?,
                 };
                 match user {
                     None => files::remove(&intent.to, intent.made),
@@ -148,7 +153,7 @@ impl Moves {
             Step::RemoveKept => match &intent.phase {
                 Phase::Kept(kept) => {
                     let kept = kept.clone();
-                    self.remove_kept(name, hands, kept)
+                    self.remove_kept(name, operations, kept)
                 }
                 _ => Ok(()),
             },
@@ -164,20 +169,20 @@ impl Moves {
     }
 
     /// Goes over to the new image, while the guest is held: the intent says so already.
-    fn pivot(&mut self, name: &str, hands: &mut dyn Hands) -> Result<(), String> {
+    fn pivot(&mut self, name: &str, operations: &mut dyn MoveOperations) -> Result<(), String> {
         let m = self.moves.get_mut(name).expect("it was just looked at");
         // What is on its way to the new image's device is not waited for while the guest is.
         if let Err(why) = files::flush(&m.intent.to) {
             m.refused |= m.unanswered.is_none(); // no pivot was ordered, and none will be
             return Err(why);
         }
-        match hands.pause(&m.intent)? {
+        match operations.pause(&m.intent)? {
             Rest::Ours => {}
             Rest::Off => return Ok(()),
             Rest::Others => return Err("its guest was paused by somebody else".into()),
         }
         let answer = match m.unanswered {
-            None => hands.pivot(&m.intent),
+            None => operations.pivot(&m.intent),
             // It may come to pass yet.
             Some(at) if at.elapsed() < SURE_AFTER => Ok(Live::Unknown),
             Some(_) => Err(Refusal::Said("the pivot was not answered".into())),
@@ -185,18 +190,20 @@ impl Moves {
         let intent = &m.intent;
         // In the same life: one that was started from it is another matter.
         let went_over = |live: &Live| matches!(live, Live::On { image: Some(i), life, .. } if *i == intent.to && *life == intent.life);
-        let there = |hands: &mut dyn Hands| hands.look(intent).is_ok_and(|s| went_over(&s.live));
+        let there = |operations: &mut dyn MoveOperations| {
+            operations.look(intent).is_ok_and(|s| went_over(&s.live))
+        };
         let mut unanswered = m.unanswered;
         let at_once = answer.as_ref().is_ok_and(went_over);
         if let Err(refusal) = answer {
             unanswered = unanswered.or(Some(Instant::now()));
-            if matches!(refusal, Refusal::Said(_)) && !there(hands) {
+            if matches!(refusal, Refusal::Said(_)) && !there(operations) {
                 (m.refused, m.unanswered) = (true, unanswered);
                 return Err(refusal.why());
             }
         }
         if !at_once {
-            if until(|| there(hands)) {
+            if until(|| there(operations)) {
                 return Ok(()); // what is next is decided on what is seen
             }
             m.unanswered = unanswered.or(Some(Instant::now()));
@@ -209,7 +216,7 @@ impl Moves {
             shared,
             just_now: true,
         };
-        let_go(&self.intents, name, &mut m.intent, hands, how)
+        let_go(&self.intents, name, &mut m.intent, operations, how)
     }
 
     /// Whether another move of the same domain has its guest paused.
@@ -220,8 +227,13 @@ impl Moves {
     }
 
     /// Removes a file whose time is over, unless it is another one by now, or somebody uses it.
-    fn remove_kept(&mut self, name: &str, hands: &mut dyn Hands, kept: Kept) -> Result<(), String> {
-        let why = match user_of(&At::File(kept.path.clone()), hands)? {
+    fn remove_kept(
+        &mut self,
+        name: &str,
+        operations: &mut dyn MoveOperations,
+        kept: Kept,
+    ) -> Result<(), String> {
+        let why = match user_of(&At::File(kept.path.clone()), operations)? {
             Some(user) => format!("{user} uses it"),
             None if files::id(&kept.path) != kept.file => "it is another file by now".into(),
             None => return files::remove_path(Path::new(&kept.path)),
@@ -293,8 +305,8 @@ impl Moves {
 }
 
 /// Who uses an image, or has it open, by name or without.
-fn user_of(at: &At, hands: &mut dyn Hands) -> Result<Option<String>, String> {
-    if let Some(user) = hands.user_of(at)? {
+fn user_of(at: &At, operations: &mut dyn MoveOperations) -> Result<Option<String>, String> {
+    if let Some(user) = operations.user_of(at)? {
         return Ok(Some(user));
     }
     match at.file().map(Path::new) {
@@ -319,27 +331,27 @@ pub(super) fn held<T>(
     name: &str,
     intent: &mut Intent,
     shared: bool,
-    hands: &mut dyn Hands,
-    what: impl FnOnce(&Intent, &mut dyn Hands) -> T,
+    operations: &mut dyn MoveOperations,
+    what: impl FnOnce(&Intent, &mut dyn MoveOperations) -> T,
 ) -> Result<T, String> {
     // One that rests already does so for somebody else, who will have it go on.
-    if !intent.held && !hands.look(intent)?.runs {
-        return Ok(what(intent, hands));
+    if !intent.held && !operations.look(intent)?.runs {
+        return Ok(what(intent, operations));
     }
     intent.held = true;
     intents.save(name, intent)?;
-    if hands.pause(intent)? != Rest::Ours {
+    if operations.pause(intent)? != Rest::Ours {
         // It rests as it is, and not for us.
         intent.held = false;
         intents.save(name, intent)?;
-        return Ok(what(intent, hands));
+        return Ok(what(intent, operations));
     }
-    let done = what(intent, hands);
+    let done = what(intent, operations);
     let how = Held {
         shared,
         just_now: true,
     };
-    let_go(intents, name, intent, hands, how)?;
+    let_go(intents, name, intent, operations, how)?;
     Ok(done)
 }
 
@@ -356,21 +368,24 @@ fn let_go(
     intents: &Intents,
     name: &str,
     intent: &mut Intent,
-    hands: &mut dyn Hands,
+    operations: &mut dyn MoveOperations,
     how: Held,
 ) -> Result<(), String> {
     if !how.shared {
-        hands.resume(intent, how.just_now)?;
+        operations.resume(intent, how.just_now)?;
     }
     intent.held = false;
     intents.save(name, intent)
 }
 
 /// Begins a copy, and waits until its target is prepared: then it is known how much there is to copy.
-pub(super) fn begin_prepared(intent: &Intent, hands: &mut dyn Hands) -> Result<(), Refusal> {
-    hands.begin(intent)?;
+pub(super) fn begin_prepared(
+    intent: &Intent,
+    operations: &mut dyn MoveOperations,
+) -> Result<(), Refusal> {
+    operations.begin(intent)?;
     until(|| {
-        let sight = hands.look(intent).ok();
+        let sight = operations.look(intent).ok();
         let progress = sight.and_then(|s| s.progress);
         progress.is_some_and(|(copied, left)| copied + left > 0)
     });
@@ -378,10 +393,10 @@ pub(super) fn begin_prepared(intent: &Intent, hands: &mut dyn Hands) -> Result<(
 }
 
 /// Gives a copy up, and waits until it is gone.
-fn abort(intent: &Intent, hands: &mut dyn Hands) -> Result<(), String> {
-    hands.abort(intent)?;
+fn abort(intent: &Intent, operations: &mut dyn MoveOperations) -> Result<(), String> {
+    operations.abort(intent)?;
     until(|| {
-        let live = hands.look(intent).map(|s| s.live);
+        let live = operations.look(intent).map(|s| s.live);
         matches!(live, Ok(Live::Off | Live::On { mirror: None, .. }))
     });
     Ok(())

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vmhost::moving::{INTENT_FORM, Intent};
 
-use crate::virsh::Orders;
+use crate::virsh::OrderContext;
 
 /// Ends the name of an intent's file.
 const ENDING: &str = ".move.json";
@@ -77,8 +77,8 @@ impl Intents {
     }
 
     /// What orders to a hypervisor need.
-    pub(crate) fn orders(&self) -> Orders {
-        Orders {
+    pub(crate) fn orders(&self) -> OrderContext {
+        OrderContext {
             lock: self.lock.clone(),
             dir: self.dir.clone(),
         }

@@ -1,17 +1,17 @@
 //! Moves of disks of virtual machines, carried out. What is done next is decided in [`vmhost::moving`].
 //!
 //! ```text
-//!   order ─▶ begin ─┐                        ┌─▶ Hands: what a hypervisor does
+//!   order ─▶ begin ─┐                        ┌─▶ MoveOperations: what a hypervisor does
 //!                   ├─▶ Move ─▶ next ─▶ carry ┼─▶ files: what is done to images
 //!   beat ─▶ look ───┘                        └─▶ Intents: what is written down before
 //! ```
 
 mod carry;
 mod files;
-mod hands;
 mod intents;
 mod one;
-mod told;
+mod operations;
+mod troubles;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,13 +23,13 @@ use tracing::warn;
 use vmhost::moving::{Intent, Phase};
 use vmhost::{At, Image};
 
-use crate::virsh::Orders;
+use crate::virsh::OrderContext;
 use carry::{begin_prepared, held};
 pub(crate) use files::{boot, id_of, may_be_there, rename_durably};
-pub(crate) use hands::{Hands, Refusal, Rest, Sight};
 use intents::Intents;
 pub(crate) use intents::{TEXT, read_kept, remove_durably, save_durably};
 use one::{Move, now_s};
+pub(crate) use operations::{MoveOperations, Refusal, Rest, Sight};
 
 /// What is left free on a target is at least what a copy makes in so many seconds.
 pub(crate) const FREE_S: u64 = 4;
@@ -91,7 +91,7 @@ impl Moves {
     }
 
     /// What orders to a hypervisor need.
-    pub(crate) fn orders(&self) -> Orders {
+    pub(crate) fn orders(&self) -> OrderContext {
         self.intents.orders()
     }
 
@@ -132,7 +132,7 @@ impl Moves {
     /// Why it did not begin.
     pub(crate) fn begin(
         &mut self,
-        hands: &mut dyn Hands,
+        operations: &mut dyn MoveOperations,
         order: &MoveOrder,
         disk: Planned,
     ) -> Result<(), String> {
@@ -164,13 +164,13 @@ impl Moves {
         let made = self.make_target(&name, &mut intent, disk.bytes, disk.cluster_bytes);
         let began = match disk.hold {
             _ if made.is_err() => made.map_err(Refusal::Said),
-            false => hands.begin(&intent),
+            false => operations.begin(&intent),
             true => held(
                 &self.intents,
                 &name,
                 &mut intent,
                 shared,
-                hands,
+                operations,
                 begin_prepared,
             )
             .unwrap_or_else(|why| Err(Refusal::Said(why))),

@@ -6,7 +6,7 @@ use units::BytesPerSec;
 use vmhost::moving::{Intent, Phase, Seen};
 use volume::Pace;
 
-use super::{Hands, Sight, files};
+use super::{MoveOperations, Sight, files};
 use crate::yielding::Yielding;
 
 /// An order that was not answered is not carried out any more after this time.
@@ -83,14 +83,19 @@ impl Move {
     }
 
     /// As fast as guests leave room for.
-    pub(super) fn keep_pace(&mut self, hands: &mut dyn Hands, yielding: &Yielding, now_ns: u64) {
+    pub(super) fn keep_pace(
+        &mut self,
+        operations: &mut dyn MoveOperations,
+        yielding: &Yielding,
+        now_ns: u64,
+    ) {
         let volume = &self.intent.volume;
         let others = yielding.others(volume, &self.intent.device);
         let guest = yielding.guest(volume);
         self.pace.took(now_ns, 0, &guest, others);
         let rate = self.pace.rate().0.max(1);
         let differs = (rate as f64 / self.rate.max(1) as f64 - 1.0).abs() > RATE_STEP;
-        if differs && hands.set_rate(&self.intent, rate).is_ok() {
+        if differs && operations.set_rate(&self.intent, rate).is_ok() {
             self.rate = rate;
         }
     }

@@ -56,7 +56,6 @@ impl Read {
     }
 }
 
-/// All of them.
 pub(super) struct Links {
     dir: PathBuf,
     links: BTreeMap<String, Link>,

@@ -2,9 +2,9 @@
 //!
 //! QEMU serves one client on a socket at a time. The session is kept between looks, so the socket must be nobody else's.
 
-mod hands;
 mod links;
 mod monitor;
+mod operations;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use vmhost::{At, Domain, DomainStats, Inventory, Limits, Place, builds};
 
 use crate::images::{self, is_same};
 use crate::machines::{AllLimits, Copied, Hypervisor};
-use crate::moves::{Hands, Refusal};
+use crate::moves::{MoveOperations, Refusal};
 use crate::places::{PlacesOf, TierOf};
-use hands::QmpHands;
 use links::{Links, Read};
+use operations::QmpOperations;
 
 /// Whether tiers can be of such a host: it has no pools with names.
 ///
@@ -62,7 +62,7 @@ impl Hypervisor for Qemu {
 
     /// One that cannot be reached is not known: what was known of it before may be of another time.
     fn look(&mut self) -> Result<Vec<String>, String> {
-        let mut remarks = vec![];
+        let mut warnings = vec![];
         self.read.clear();
         for name in self.links.find()? {
             match self.links.link(&name).read(&name) {
@@ -70,11 +70,11 @@ impl Hypervisor for Qemu {
                     self.read.insert(name, read);
                 }
                 Ok(None) => {}
-                Err(why) => remarks.push(format!("{name} cannot be looked at: {why}")),
+                Err(why) => warnings.push(format!("{name} cannot be looked at: {why}")),
             }
         }
         self.stats = self.read.values().map(|r| r.stats.clone()).collect();
-        Ok(remarks)
+        Ok(warnings)
     }
 
     fn prepare(&mut self) -> Vec<String> {
@@ -120,8 +120,8 @@ impl Hypervisor for Qemu {
         Ok(cluster_bytes.filter(|_| from.format == "qcow2"))
     }
 
-    fn hands(&mut self) -> Box<dyn Hands + '_> {
-        Box::new(QmpHands {
+    fn operations(&mut self) -> Box<dyn MoveOperations + '_> {
+        Box::new(QmpOperations {
             links: &mut self.links,
         })
     }

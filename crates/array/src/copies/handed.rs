@@ -17,7 +17,6 @@ use crate::{Array, ArrayError};
 /// A copy that is closed, and its file.
 #[derive(Debug, Clone)]
 pub struct HandedCopy {
-    /// Which.
     pub copy: CopyId,
     /// How its place is called.
     pub place: String,

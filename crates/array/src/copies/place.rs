@@ -35,7 +35,6 @@ pub trait CopyPlace: Send + Sync + Debug {
 
 /// A new map that is not in its place yet.
 pub struct Fresh {
-    /// It.
     pub array: Array,
     /// Puts it in the place of what was there.
     pub put: Box<dyn FnOnce() -> Result<(), ArrayError> + Send>,

@@ -25,7 +25,7 @@ const NEARLY_DONE: u64 = 64;
 pub(super) struct Rebuild {
     pub(super) copy: CopyId,
     /// Number of the last commit that it was told of.
-    told: u64,
+    commits_sent: u64,
     work: Work,
 }
 
@@ -33,7 +33,6 @@ pub(super) struct Rebuild {
 enum Work {
     /// The caller, step by step.
     Here(Result<Maker, ArrayError>),
-    /// A thread.
     Thread {
         steps: Sender<Step>,
         done: Receiver<Result<Array, ArrayError>>,
@@ -132,14 +131,14 @@ impl Rebuild {
         };
         Ok(Self {
             copy,
-            told: commits,
+            commits_sent: commits,
             work,
         })
     }
 
     /// The map has another commit. Whether the copy can still keep up with it.
     pub(super) fn commit(&mut self, number: u64, changes: &Arc<[Change]>) -> bool {
-        self.told = number;
+        self.commits_sent = number;
         match &mut self.work {
             Work::Here(maker) => {
                 if let Ok(made) = maker
@@ -164,7 +163,7 @@ impl Rebuild {
         match &self.work {
             Work::Here(_) => true,
             Work::Thread { progress, .. } => {
-                let left = self.told.saturating_sub(progress.commits());
+                let left = self.commits_sent.saturating_sub(progress.commits());
                 progress.filled.load(Ordering::SeqCst) && left <= NEARLY_DONE
             }
         }

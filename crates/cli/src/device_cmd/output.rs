@@ -13,7 +13,7 @@ use super::{Calibration, DIRECTIONS};
 /// Points of a curve in a chart.
 const CURVE_POINTS: u32 = 160;
 
-fn told(basis: Basis) -> &'static str {
+fn basis_name(basis: Basis) -> &'static str {
     match basis {
         Basis::Measured => "measured",
         Basis::NotReached => "not reached",
@@ -81,9 +81,9 @@ impl Calibration {
                 name.into(),
                 format!("{:.1}", d.base_us.value),
                 format!("{:.0}", d.iops.value),
-                told(d.iops.basis).into(),
+                basis_name(d.iops.basis).into(),
                 mib(d.bandwidth.value),
-                told(d.bandwidth.basis).into(),
+                basis_name(d.bandwidth.basis).into(),
                 d.one_stream.map_or("-".into(), mib),
             ]
         });
@@ -201,7 +201,7 @@ impl Calibration {
     }
 
     pub(super) fn json(&self) -> serde_json::Value {
-        let value = |v: Value| json!({ "value": v.value, "basis": told(v.basis) });
+        let value = |v: Value| json!({ "value": v.value, "basis": basis_name(v.basis) });
         let direction = |dir: usize| {
             self.fit.directions[dir].as_ref().map(|d| {
                 let q = d.quality;

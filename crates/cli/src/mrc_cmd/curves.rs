@@ -20,7 +20,6 @@ const MARGIN: f64 = 1.25;
 /// References between two looks at the tables.
 const PART: usize = 1 << 16;
 
-/// What is asked for.
 pub struct Asked<'a> {
     pub methods: &'a [Method],
     pub rate: Rate,

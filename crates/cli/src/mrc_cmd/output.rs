@@ -23,7 +23,7 @@ impl Curves {
         bytes / self.page.0
     }
 
-    fn cache_told(&self) -> &'static str {
+    fn cache_label(&self) -> &'static str {
         match self.cache {
             CacheKind::ReadWrite => "reads and writes are cached",
             CacheKind::ReadsOnly => "reads are cached, writes drop their pages",
@@ -46,7 +46,7 @@ pub fn document(all: &[Curves]) -> Document {
                 "{} references to pages of {}; {}",
                 curves.references(),
                 size(curves.page.0),
-                curves.cache_told()
+                curves.cache_label()
             )),
             Block::Charts(vec![Chart::Xy(chart(curves))]),
             ratios(curves),
@@ -97,7 +97,7 @@ fn methods(curves: &Curves) -> Block {
         number("unadjusted", "mean"),
         number("standard error", "by itself"),
     ];
-    let told = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.4}"));
+    let digits = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.4}"));
     let truth = curves.exact();
     let rows = curves.estimates.iter().map(|e| {
         let error = truth.map(|t| e.curve.error_against(&t.curve));
@@ -114,10 +114,10 @@ fn methods(curves: &Curves) -> Block {
                 "-".into()
             }
             .into(),
-            told(error.map(|e| e.mean)).into(),
-            told(error.map(|e| e.max)).into(),
-            told(raw.map(|e| e.mean)).into(),
-            told(e.curve.confidence.standard_error).into(),
+            digits(error.map(|e| e.mean)).into(),
+            digits(error.map(|e| e.max)).into(),
+            digits(raw.map(|e| e.mean)).into(),
+            digits(e.curve.confidence.standard_error).into(),
         ]
     });
     Block::Table(columns, rows.collect())

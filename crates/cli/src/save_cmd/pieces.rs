@@ -39,7 +39,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// An export that does not change.
 pub struct Export {
-    /// Where it is.
     pub uri: String,
     /// Its bytes.
     pub size: u64,
@@ -58,7 +57,6 @@ pub struct Piece {
 }
 
 impl Export {
-    /// Finds it.
     pub fn find(uri: &str) -> anyhow::Result<Self> {
         let parsed: Uri = uri.parse().with_context(|| format!("{uri} is no URI"))?;
         let client = Client::connect(&parsed).map_err(explained)?;

@@ -21,9 +21,7 @@ static ZEROES: [u8; PIECE_BYTES as usize] = [0; PIECE_BYTES as usize];
 
 /// What an image has.
 pub struct Written {
-    /// Bytes that were written.
     pub data: Bytes,
-    /// Bytes that are holes.
     pub holes: Bytes,
     /// XXH3 of all bytes, in hexadecimal, if it was wanted.
     pub xxh3: Option<String>,

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, Permi
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use datapath::desk::VolumeInfo;
+use datapath::control_server::VolumeInfo;
 use datapath::image_in_use;
 use rustix::fs::{
     Advice, CWD, FallocateFlags, OFlags, RenameFlags, fadvise, fallocate, renameat_with,
@@ -62,7 +62,6 @@ impl Drop for Partial {
     }
 }
 
-/// What it is to be.
 enum Place {
     File { to: PathBuf, replace: Replace },
     Device(PathBuf),
@@ -197,7 +196,6 @@ impl Target {
         anyhow!(error).context(format!("cannot {what} {path} at byte {offset}"))
     }
 
-    /// Writes.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
         let written = self.file.write_all_at(bytes, offset);
         written.map_err(|e| self.failed("write", offset, e))

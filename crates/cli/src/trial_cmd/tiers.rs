@@ -54,8 +54,8 @@ fn preset_us(preset: &str) -> Option<f64> {
 /// The kind whose reads take nearest to that, by their ratio.
 fn nearest(read_us: f64) -> &'static str {
     let ratio = |preset: &str| {
-        let told = preset_us(preset).expect("it is a preset");
-        (read_us / told).max(told / read_us)
+        let preset = preset_us(preset).expect("it is a preset");
+        (read_us / preset).max(preset / read_us)
     };
     let kinds = KINDS.into_iter();
     kinds
@@ -182,8 +182,10 @@ pub fn with_presets(
     said: &[(String, String)],
 ) -> anyhow::Result<Vec<TrialTier>> {
     for tier in &mut tiers {
-        let told = preset_us(&tier.preset);
-        tier.latency_times = read_us(tier).zip(told).map(|(read, told)| read / told);
+        let preset = preset_us(&tier.preset);
+        tier.latency_times = read_us(tier)
+            .zip(preset)
+            .map(|(read, preset)| read / preset);
     }
     for (name, preset) in said {
         let Some(tier) = tiers.iter_mut().find(|t| t.name == *name) else {

@@ -320,9 +320,9 @@ fn reasons_from_a_record_are_data_too() {
     assert_eq!(why["schema"], "terrace.why.recorded/1");
     assert_eq!(why["strategy"], "static");
     let text = out(&terrace(dir.path(), &["why", "small"]));
-    let told = why["decisions"].as_array().unwrap();
-    assert!(!told.is_empty() && !why["stays"].as_array().unwrap().is_empty());
-    for decision in told {
+    let decisions = why["decisions"].as_array().unwrap();
+    assert!(!decisions.is_empty() && !why["stays"].as_array().unwrap().is_empty());
+    for decision in decisions {
         assert!(decision["report"]["options"].is_array(), "{decision:#}");
         assert!(
             text.contains(&format!("decision {}", decision["number"])),

@@ -153,7 +153,7 @@ fn thin_measurements_are_told() {
             "nvme-tlc",
         ],
     );
-    let told = err(&output);
+    let errors = err(&output);
     for part in [
         "2 of 2 loads (randread-4096-2, …) went through the page cache",
         "2 of 2 loads (randread-4096-2, …) had an iodepth without effect",
@@ -164,7 +164,7 @@ fn thin_measurements_are_told() {
         "no writes: the preset's values are kept",
         "the curve beyond is assumed",
     ] {
-        assert!(told.contains(part), "{part:?} is missing in:\n{told}");
+        assert!(errors.contains(part), "{part:?} is missing in:\n{errors}");
     }
     let tier = out(&output);
     assert!(

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::run::{err, out, terrace};
 
-fn told(dir: &Path, args: &[&str]) -> String {
+fn stdout_of(dir: &Path, args: &[&str]) -> String {
     let output = terrace(dir, args);
     assert!(output.status.success(), "{args:?}: {}", err(&output));
     out(&output)
@@ -18,12 +18,12 @@ fn story(scenario: &str, questions: &[&[&str]]) -> String {
         .join("tests/scenarios")
         .join(scenario);
     fs::copy(source, dir.path().join(scenario)).unwrap();
-    let mut text = told(dir.path(), &["sim", "compare", scenario]);
+    let mut text = stdout_of(dir.path(), &["sim", "compare", scenario]);
     for question in questions {
         text += &format!(
             "\n$ terrace {}\n{}",
             question.join(" "),
-            told(dir.path(), question)
+            stdout_of(dir.path(), question)
         );
     }
     // Trailing blanks of tables are not worth a difference.

@@ -188,7 +188,7 @@ fn an_array_that_somebody_else_serves_is_told_by_the_agent() {
     let bench = Bench::with_volume("8M");
     let elsewhere = LIVE.replace("[array]", "[array]\nserve = \"elsewhere\"");
     std::fs::write(bench.path().join("live.toml"), elsewhere).unwrap();
-    let told = || {
+    let check = || {
         for _ in 0..300 {
             if bench.json(&["tier", "list"])["array"]["overcommit_max"] == 1.5 {
                 return;
@@ -199,11 +199,11 @@ fn an_array_that_somebody_else_serves_is_told_by_the_agent() {
     };
     let export = bench.export();
     let manager = bench.start(&["serve", "--config", "live.toml"], 2);
-    told();
+    check();
     export.kill_9();
     let export = bench.export();
     assert_eq!(bench.show()["exported"], true);
-    told();
+    check();
     bench.refused(&["volume", "class", "data", "glod"]);
     manager.stop();
     export.stop();

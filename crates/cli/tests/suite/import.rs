@@ -193,12 +193,12 @@ fn without_a_server_and_of_an_export_and_compared() {
     }
     let mut site = Site::new(&[]);
     let (raw, content) = image(&site, "disk.raw", 2);
-    let told = site.json(&[
+    let answer = site.json(&[
         "volume", "import", "one", &raw, "--tier", "fast", "--verify",
     ]);
-    assert_eq!(told["schema"], "terrace.volume.import/1");
-    assert_eq!(told["complete"], true);
-    assert_eq!(told["verified"], true);
+    assert_eq!(answer["schema"], "terrace.volume.import/1");
+    assert_eq!(answer["complete"], true);
+    assert_eq!(answer["verified"], true);
     // Neither what is not there nor what is zero takes space.
     let shown = site.json(&["volume", "show", "one"]);
     assert_eq!(shown["allocated"], "37 MiB");
@@ -460,8 +460,8 @@ fn a_source_that_says_nothing_keeps_no_volume() {
     begin_import(&site, "data", &uri, 1);
     let pid = other.server_pid().to_string();
     let signal = |signal: &str| {
-        let told = Command::new("kill").args([signal, pid.as_str()]).status();
-        assert!(told.unwrap().success());
+        let kill = Command::new("kill").args([signal, pid.as_str()]).status();
+        assert!(kill.unwrap().success());
     };
     signal("-STOP");
     // Something is under way there.

@@ -273,12 +273,12 @@ fn what_scores_are_made_of_is_told_live() {
         assert_eq!(made, option.score, "{option:?}");
     }
     // By the command, as text and as data; a later decision may have been made.
-    let told = wait(PATIENCE, "a decision in words", || {
-        let told = bench.ok(&["why", "data"]);
-        told.contains("what the scores are made of").then_some(told)
+    let text = wait(PATIENCE, "a decision in words", || {
+        let text = bench.ok(&["why", "data"]);
+        text.contains("what the scores are made of").then_some(text)
     });
     for words in ["move cost", "match = performance", "score = "] {
-        assert!(told.contains(words), "{words}\n{told}");
+        assert!(text.contains(words), "{words}\n{text}");
     }
     let data = wait(PATIENCE, "a decision as data", || {
         let data = bench.json(&["why", "data"]);
@@ -514,10 +514,10 @@ fn a_configuration_is_read_again_whole_or_not_at_all() {
     running.hang_up();
     wait(PATIENCE, "the change in the audit", || {
         let events = asking(&bench).events(None, None).ok()?;
-        let told = |e: &&manager::view::EventView| {
+        let noted = |e: &&manager::view::EventView| {
             e.actor == "SIGHUP" && e.text == "configuration read again: changed policy.margin"
         };
-        events.iter().any(|e| told(&e)).then_some(())
+        events.iter().any(|e| noted(&e)).then_some(())
     });
     running.stop();
 }
@@ -525,7 +525,7 @@ fn a_configuration_is_read_again_whole_or_not_at_all() {
 /// One life of a controller after the other is recorded, a person's word and a kill between them; whoever is told the same, decides the same.
 #[test]
 fn what_was_recorded_is_decided_again() {
-    let extra = "[controller]\nrecord = \"told.jsonl\"\n";
+    let extra = "[controller]\nrecord = \"recorded.jsonl\"\n";
     let bench = bench(extra);
     let running = serve(&bench);
     fill(&mut datapath::Client::connect(&uri(&running)).unwrap(), 64);
@@ -545,25 +545,29 @@ fn what_was_recorded_is_decided_again() {
     let generation = asking(&bench).plan(None).unwrap().generation;
     drop(guest);
     running.stop();
-    let again = bench.json(&["sim", "replay", "told.jsonl"]);
+    let again = bench.json(&["sim", "replay", "recorded.jsonl"]);
     let plans = again.as_array().unwrap();
     assert!(plans.len() as u64 >= generation, "{again}");
     assert!(plans.iter().all(|p| p["same"] == true), "{again}");
     assert!(plans.iter().any(|p| p["moves"].as_u64() > Some(0)));
-    let table = bench.ok(&["sim", "replay", "told.jsonl"]);
+    let table = bench.ok(&["sim", "replay", "recorded.jsonl"]);
     let said = format!("{n} of {n} plans are the same", n = plans.len());
     assert!(table.contains(&said), "{table}");
     // Another plan than was recorded is seen, and so is a line that nobody wrote.
-    let told = std::fs::read_to_string(bench.path().join("told.jsonl")).unwrap();
-    let other = told.replacen("\"strategy\":\"idt\"", "\"strategy\":\"other\"", 1);
-    assert_ne!(told, other);
+    let recorded = std::fs::read_to_string(bench.path().join("recorded.jsonl")).unwrap();
+    let other = recorded.replacen("\"strategy\":\"idt\"", "\"strategy\":\"other\"", 1);
+    assert_ne!(recorded, other);
     std::fs::write(bench.path().join("other.jsonl"), other).unwrap();
     let output = bench.run(&["sim", "replay", "other.jsonl"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("ANOTHER ONE"));
     // A life that was cut off in the middle of a line, and the next one.
-    let cut = &told[..told.len() - 20];
-    std::fs::write(bench.path().join("lives.jsonl"), format!("{cut}\n{told}")).unwrap();
+    let cut = &recorded[..recorded.len() - 20];
+    std::fs::write(
+        bench.path().join("lives.jsonl"),
+        format!("{cut}\n{recorded}"),
+    )
+    .unwrap();
     let twice = bench.json(&["sim", "replay", "lives.jsonl"]);
     assert!(
         twice.as_array().unwrap().len() + 2 > 2 * plans.len(),

@@ -247,20 +247,20 @@ fn an_old_map_is_not_believed() {
     // The old one alone.
     fs::copy(site.path("old.redb"), site.path("array/map.redb")).unwrap();
     fs::rename(&second, site.path("aside")).unwrap();
-    let told = |said: &str| said.contains("of generation") && said.contains("--accept-loss map");
+    let warns = |said: &str| said.contains("of generation") && said.contains("--accept-loss map");
     let said = refused(&site, &["volume", "export"]);
-    assert!(told(&said), "{said}");
+    assert!(warns(&said), "{said}");
     let said = refused(
         &site,
         &["volume", "create", "new", "--size", "1M", "--tier", "fast"],
     );
-    assert!(told(&said), "{said}");
+    assert!(warns(&said), "{said}");
     // It can be looked at, and that is said.
     let out = site.run(&["volume", "list"]);
     let said = String::from_utf8(out.stderr).unwrap();
-    assert!(out.status.success() && told(&said), "{said}");
+    assert!(out.status.success() && warns(&said), "{said}");
     let check = String::from_utf8(site.run(&["volume", "check"]).stdout).unwrap();
-    assert!(told(&check), "{check}");
+    assert!(warns(&check), "{check}");
     // Beside the right one it does no harm.
     fs::rename(site.path("aside"), &second).unwrap();
     site.serve(&[]);

@@ -290,8 +290,8 @@ fn while_it_is_saved_nobody_gets_in_and_a_signal_leaves_nothing() {
         }
         assert!(child.try_wait().unwrap().is_none(), "it is over already");
         let pid = child.id().to_string();
-        let told = Command::new("kill").args(["-INT", &pid]).status();
-        assert!(told.unwrap().success());
+        let kill = Command::new("kill").args(["-INT", &pid]).status();
+        assert!(kill.unwrap().success());
         let out = child.wait_with_output().unwrap();
         assert!(refused(&out).contains("stopped"));
         nothing(&to);

@@ -9,7 +9,7 @@ use sim::ScenarioFile;
 fn every_situation_can_be_run_and_is_told_in_the_table() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../suites/decisions");
     let page = std::fs::read_to_string(dir.join("README.md")).unwrap();
-    let mut told = BTreeSet::new();
+    let mut rows = BTreeSet::new();
     for entry in std::fs::read_dir(&dir).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|e| e != "toml") {
@@ -23,7 +23,7 @@ fn every_situation_can_be_run_and_is_told_in_the_table() {
         let file = ScenarioFile::parse(name, &text).unwrap_or_else(|e| panic!("{e}"));
         let row = format!("| `{name}` | {} |", file.scenario.about);
         assert!(page.contains(&row), "no row begins with: {row}");
-        assert!(told.insert(row), "{name}");
+        assert!(rows.insert(row), "{name}");
         if !file.scenario.traces.is_empty() || !file.scenario.measurements.is_empty() {
             continue; // built where their files are read: `terrace bench decisions`
         }
@@ -35,6 +35,6 @@ fn every_situation_can_be_run_and_is_told_in_the_table() {
     }
     assert_eq!(
         page.lines().filter(|l| l.starts_with("| `")).count(),
-        told.len()
+        rows.len()
     );
 }

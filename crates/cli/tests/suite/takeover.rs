@@ -186,10 +186,10 @@ fn a_service_manager_is_told_of_the_next_process_which_a_signal_starts() {
     site.copies_are_current();
     let guest = Guest::new(&site.uri("db"), 0, 100, Duration::ZERO);
     let pid = site.server_pid().to_string();
-    let told = std::process::Command::new("kill")
+    let kill = std::process::Command::new("kill")
         .args(["-USR2", &pid])
         .status();
-    assert!(told.unwrap().success());
+    assert!(kill.unwrap().success());
     let main = loop {
         let mut bytes = [0; 1024];
         let n = socket.recv(&mut bytes).unwrap();
@@ -219,8 +219,8 @@ fn an_order_to_end_that_comes_meanwhile_is_for_the_next_process_too() {
     site.serve(&[]);
     site.copies_are_current();
     let kill = |pid: u32| {
-        let mut told = std::process::Command::new("kill");
-        assert!(told.arg(pid.to_string()).status().unwrap().success());
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.arg(pid.to_string()).status().unwrap().success());
     };
     let mut ended = 0;
     for round in 0..4u64 {

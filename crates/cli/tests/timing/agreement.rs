@@ -3,7 +3,7 @@
 //! ```text
 //!                 ┌─▶ sim ──────────────────────────────────────────────────────▶ latencies, moves ─┐
 //!  scenario.toml ─┤      same clients, strategy, policy, seed, executor, device model               ├─▶ compared
-//!                 └─▶ server ◀─ guests over NBD;  measurements ─▶ decide ─▶ executor ─▶ desk: move ─┘
+//!                 └─▶ server ◀─ guests over NBD;  measurements ─▶ decide ─▶ executor ─▶ control_server: move ─┘
 //! ```
 //!
 //! The moves must be the same ones, in the same order; of every volume the mean latency must be within a quarter, the

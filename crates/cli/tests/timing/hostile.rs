@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use algo::Rng;
 use datapath::Client;
-use testkit::vhost_user::{Ask, Guest, Like};
+use testkit::vhost_user::{DiskRequest, Guest, Like};
 use testkit::virtio::Form;
 
 use crate::alone;
@@ -49,7 +49,7 @@ fn like(rng: &mut Rng) -> Like {
 }
 
 /// Requests that may be some.
-fn ask(rng: &mut Rng, data: u32) -> Ask {
+fn ask(rng: &mut Rng, data: u32) -> DiskRequest {
     let at = match rng.below(4) {
         0 => rng.next_u64(),
         _ => rng.below(8 * MIB),
@@ -59,12 +59,12 @@ fn ask(rng: &mut Rng, data: u32) -> Ask {
         _ => 512 * (1 + rng.below(u64::from(data / 512))) as u32,
     };
     match rng.below(8) {
-        0 | 1 => Ask::Read(at, length),
-        2 | 3 => Ask::Write(at, length),
-        4 => Ask::Flush,
-        5 => Ask::Discard(at, length),
-        6 => Ask::ZeroUnmapped(at, length),
-        _ => Ask::Other(rng.next_u64() as u32),
+        0 | 1 => DiskRequest::Read(at, length),
+        2 | 3 => DiskRequest::Write(at, length),
+        4 => DiskRequest::Flush,
+        5 => DiskRequest::Discard(at, length),
+        6 => DiskRequest::ZeroUnmapped(at, length),
+        _ => DiskRequest::Other(rng.next_u64() as u32),
     }
 }
 
@@ -121,7 +121,7 @@ fn harm(socket: &PathBuf, rng: &mut Rng) {
             // A buffer that changes while it is written.
             13 => {
                 if let Some(slot) = guest.slot(queue) {
-                    guest.try_hand_in(queue, slot, Ask::Write(0, like.data));
+                    guest.try_hand_in(queue, slot, DiskRequest::Write(0, like.data));
                     guest.kick(queue);
                     guest.fill(queue, slot, &vec![rng.next_u64() as u8; like.data as usize]);
                 }

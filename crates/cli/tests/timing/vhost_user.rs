@@ -10,7 +10,7 @@ use algo::Rng;
 use datapath::stages::inject;
 use datapath::{Client, Reach};
 use testkit::guest::{Guest as Machine, Log};
-use testkit::vhost_user::{Ask, Guest, Like};
+use testkit::vhost_user::{DiskRequest, Guest, Like};
 use units::Nanos;
 
 use crate::alone;
@@ -58,7 +58,7 @@ fn begin_move(site: &Site, volume: &str, tier: &str) {
 /// Holds answers of writes back for longer than the server has to live.
 fn hold_writes(site: &Site) {
     let array = Reach::find(&site.path("array")).unwrap();
-    let session = inject::Word::Inject {
+    let session = inject::Command::Inject {
         volume: "db".into(),
         read: Nanos::ZERO,
         write: Nanos(40_000_000),
@@ -110,14 +110,14 @@ impl Load {
             let index = self.random.below(BLOCKS) as usize;
             let at = (index * BLOCK) as u64;
             let (ask, number) = if self.busy[index] {
-                (Ask::Flush, None)
+                (DiskRequest::Flush, None)
             } else if self.random.below(3) == 0 {
-                (Ask::Read(at, BLOCK as u32), Some(0))
+                (DiskRequest::Read(at, BLOCK as u32), Some(0))
             } else {
                 self.number += 1;
                 let bytes = block_of(self.number, index);
                 self.guest.fill(queue, slot, &bytes);
-                (Ask::Write(at, BLOCK as u32), Some(self.number))
+                (DiskRequest::Write(at, BLOCK as u32), Some(self.number))
             };
             if number.is_some() {
                 self.busy[index] = true;
@@ -129,9 +129,9 @@ impl Load {
     }
 
     fn answers(&mut self, queue: usize) {
-        while let Some(told) = self.guest.next(queue) {
-            assert_eq!(told.status, 0);
-            let asked = self.asked[queue][usize::from(told.slot)].take();
+        while let Some(answer) = self.guest.next(queue) {
+            assert_eq!(answer.status, 0);
+            let asked = self.asked[queue][usize::from(answer.slot)].take();
             let Some((index, number)) = asked else {
                 continue;
             };
@@ -139,7 +139,7 @@ impl Load {
                 self.known[index] = number;
             } else {
                 self.reads += 1;
-                let got = self.guest.data(queue, told.slot, BLOCK);
+                let got = self.guest.data(queue, answer.slot, BLOCK);
                 let known = self.known[index];
                 assert!(
                     got == block_of(known, index),

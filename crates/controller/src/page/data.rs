@@ -29,7 +29,7 @@ pub(crate) struct Wanted {
     pub(super) sort: SortKey,
     /// Which way; the column's own if left out.
     #[serde(default)]
-    pub(super) order: Option<Order>,
+    pub(super) order: Option<SortOrder>,
 }
 
 /// A column of volumes.
@@ -52,17 +52,18 @@ pub(crate) enum SortKey {
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Order {
+#[schemars(rename = "Order")]
+pub(crate) enum SortOrder {
     Ascending,
     Descending,
 }
 
 impl Wanted {
     /// Texts from A to Z, numbers from the largest, unless said otherwise.
-    pub(super) fn order(&self) -> Order {
+    pub(super) fn order(&self) -> SortOrder {
         self.order.unwrap_or(match self.sort {
-            SortKey::Name | SortKey::Tier | SortKey::Class => Order::Ascending,
-            _ => Order::Descending,
+            SortKey::Name | SortKey::Tier | SortKey::Class => SortOrder::Ascending,
+            _ => SortOrder::Descending,
         })
     }
 
@@ -177,7 +178,7 @@ impl Shown {
             .collect();
         self.volumes.retain(|v| wanted.matches(v, &words));
         self.matching = self.volumes.len();
-        let descending = wanted.order() == Order::Descending;
+        let descending = wanted.order() == SortOrder::Descending;
         self.volumes.sort_by(|a, b| {
             let by_key = compare(wanted.sort, a, b, descending);
             by_key.then_with(|| name_of(a).cmp(&name_of(b)))

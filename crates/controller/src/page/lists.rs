@@ -10,10 +10,10 @@ use super::words::{
     NONE, ago, bytes, counted, date_time, duration, maybe, mib_per_s, number, percent,
     signed_percent,
 };
-use super::{Hand, Order};
+use super::{OrderButton, Viewer};
 
 /// The jobs' part.
-pub(super) fn jobs(shown: &Shown, hand: Hand) -> Markup {
+pub(super) fn jobs(shown: &Shown, viewer: Viewer) -> Markup {
     let now_ns = shown.status.at_ns;
     html! {
         div id="jobs" {
@@ -26,7 +26,7 @@ pub(super) fn jobs(shown: &Shown, hand: Hand) -> Markup {
                             th scope="col" class="n" { "rate" br; span class="unit" { "MiB/s" } }
                             th scope="col" class="n" { "time left" } th scope="col" class="reason" { "reason" } th scope="col" { "order" }
                         } }
-                        tbody { @for job in &shown.jobs { (job_row(shown, job, now_ns, hand)) } }
+                        tbody { @for job in &shown.jobs { (job_row(shown, job, now_ns, viewer)) } }
                     }
                 }
             }
@@ -34,7 +34,7 @@ pub(super) fn jobs(shown: &Shown, hand: Hand) -> Markup {
     }
 }
 
-fn job_row(shown: &Shown, job: &JobView, now_ns: u64, hand: Hand) -> Markup {
+fn job_row(shown: &Shown, job: &JobView, now_ns: u64, viewer: Viewer) -> Markup {
     let ended = job.ended_ns.is_some();
     let share = progress(job);
     let text = format!(
@@ -42,7 +42,7 @@ fn job_row(shown: &Shown, job: &JobView, now_ns: u64, hand: Hand) -> Markup {
         bytes(job.copied_bytes),
         bytes(job.left_bytes)
     );
-    let cancel = Order {
+    let cancel = OrderButton {
         id: format!("cancel-{}-{}", job.host, job.job),
         text: "Cancel",
         label: format!("Cancel job {} of {}: {}", job.job, job.host, job.volume),
@@ -68,7 +68,7 @@ fn job_row(shown: &Shown, job: &JobView, now_ns: u64, hand: Hand) -> Markup {
             td class="n" { @if ended || job.rate_bytes_per_s == 0 { (NONE) } @else { (mib_per_s(job.rate_bytes_per_s as f64)) } }
             td class="n" { @match job.eta_ns { Some(eta) => (duration(eta)), None => (NONE) } }
             td class="reason" { (job.reason) }
-            td class="actions" { @if !ended { (cancel.button(hand)) } }
+            td class="actions" { @if !ended { (cancel.button(viewer)) } }
         }
     }
 }

@@ -8,14 +8,14 @@ use model::TierState;
 
 use super::data::Shown;
 use super::words::{bytes, count, counted, duration, mib_per_s, percent};
-use super::{Hand, Order};
+use super::{OrderButton, Viewer};
 
 /// The overview's part.
-pub(super) fn part(shown: &Shown, hand: Hand) -> Markup {
+pub(super) fn part(shown: &Shown, viewer: Viewer) -> Markup {
     let status = &shown.status;
     html! {
         div id="overview" {
-            (facts(status, hand))
+            (facts(status, viewer))
             (problems(status))
             (hosts(&status.hosts))
             (tiers(shown))
@@ -23,13 +23,13 @@ pub(super) fn part(shown: &Shown, hand: Hand) -> Markup {
     }
 }
 
-fn facts(status: &StatusView, hand: Hand) -> Markup {
+fn facts(status: &StatusView, viewer: Viewer) -> Markup {
     let trust = &status.trust;
     html! {
         dl class="facts" {
             div { dt { "state" } dd {
                 @if status.paused { span class="mark bad" { "paused" } } @else { span class="mark good" { "running" } }
-                " " (pause(status.paused, hand))
+                " " (pause(status.paused, viewer))
             } }
             div { dt { "strategy" } dd { (status.strategy) } }
             @for (goal, mode) in &status.modes {
@@ -55,12 +55,12 @@ fn facts(status: &StatusView, hand: Hand) -> Markup {
     }
 }
 
-fn pause(paused: bool, hand: Hand) -> Markup {
+fn pause(paused: bool, viewer: Viewer) -> Markup {
     let (text, path, label) = match paused {
         true => ("Resume", "/v1/resume", "Go on"),
         false => ("Pause", "/v1/pause", "Begin nothing new anywhere"),
     };
-    let order = Order {
+    let order = OrderButton {
         id: "pause".into(),
         text,
         label: label.into(),
@@ -68,7 +68,7 @@ fn pause(paused: bool, hand: Hand) -> Markup {
         path: path.into(),
         body: serde_json::json!({}),
     };
-    order.button(hand)
+    order.button(viewer)
 }
 
 fn problems(status: &StatusView) -> Markup {

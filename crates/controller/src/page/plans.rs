@@ -8,19 +8,19 @@ use serde_json::json;
 
 use super::data::Shown;
 use super::words::{NONE, ago, bytes, counted, duration, number, signed_percent};
-use super::{Hand, Order};
+use super::{OrderButton, Viewer};
 
 /// The plans' part.
-pub(super) fn part(shown: &Shown, hand: Hand) -> Markup {
+pub(super) fn part(shown: &Shown, viewer: Viewer) -> Markup {
     html! {
         div id="plans" {
             @if shown.plans.is_empty() { p class="note" { "No plan was made yet." } }
-            @for plan in &shown.plans { (one(plan, shown.status.at_ns, hand)) }
+            @for plan in &shown.plans { (one(plan, shown.status.at_ns, viewer)) }
         }
     }
 }
 
-fn one(plan: &PlanView, now_ns: u64, hand: Hand) -> Markup {
+fn one(plan: &PlanView, now_ns: u64, viewer: Viewer) -> Markup {
     let waiting = plan
         .moves
         .iter()
@@ -33,19 +33,24 @@ fn one(plan: &PlanView, now_ns: u64, hand: Hand) -> Markup {
             @if plan.state == PlanState::Superseded { span class="mark" { "superseded" } }
             @if waiting > 0 {
                 span class="actions" {
-                    (order("Approve all", "apply", plan, None).button(hand))
-                    (order("Reject all", "reject", plan, None).button(hand))
+                    (order("Approve all", "apply", plan, None).button(viewer))
+                    (order("Reject all", "reject", plan, None).button(viewer))
                 }
             }
         }
-        @if plan.moves.is_empty() { p class="note" { "This plan moves nothing." } } @else { (moves(plan, hand)) }
+        @if plan.moves.is_empty() { p class="note" { "This plan moves nothing." } } @else { (moves(plan, viewer)) }
         @if !plan.held.is_empty() { (held(plan)) }
         @if !plan.notes.is_empty() { ul class="note" { @for note in &plan.notes { li { (note) } } } }
     }
 }
 
 /// `of` none is all moves that wait.
-fn order<'a>(text: &'a str, what: &str, plan: &PlanView, of: Option<&PlannedMove>) -> Order<'a> {
+fn order<'a>(
+    text: &'a str,
+    what: &str,
+    plan: &PlanView,
+    of: Option<&PlannedMove>,
+) -> OrderButton<'a> {
     let (which, body, label) = match of {
         Some(m) => (
             m.position.to_string(),
@@ -58,7 +63,7 @@ fn order<'a>(text: &'a str, what: &str, plan: &PlanView, of: Option<&PlannedMove
             format!("{text} moves of plan {} of {}", plan.generation, plan.host),
         ),
     };
-    Order {
+    OrderButton {
         id: format!("{what}-{}-{}-{which}", plan.host, plan.generation),
         text,
         label,
@@ -68,7 +73,7 @@ fn order<'a>(text: &'a str, what: &str, plan: &PlanView, of: Option<&PlannedMove
     }
 }
 
-fn moves(plan: &PlanView, hand: Hand) -> Markup {
+fn moves(plan: &PlanView, viewer: Viewer) -> Markup {
     html! {
         div class="scroll" tabindex="0" role="region" aria-label={ "Moves of plan " (plan.generation) " of " (plan.host) } {
             table {
@@ -79,13 +84,13 @@ fn moves(plan: &PlanView, hand: Hand) -> Markup {
                     th scope="col" class="n" { "to copy" } th scope="col" class="n" { "time" }
                     th scope="col" { "state" } th scope="col" { "decision" }
                 } }
-                tbody { @for m in &plan.moves { (row(plan, m, hand)) } }
+                tbody { @for m in &plan.moves { (row(plan, m, viewer)) } }
             }
         }
     }
 }
 
-fn row(plan: &PlanView, m: &PlannedMove, hand: Hand) -> Markup {
+fn row(plan: &PlanView, m: &PlannedMove, viewer: Viewer) -> Markup {
     let latency = match (m.before_us, m.after_us) {
         (None, None) => NONE.into(),
         (before, after) => {
@@ -117,8 +122,8 @@ fn row(plan: &PlanView, m: &PlannedMove, hand: Hand) -> Markup {
                 MoveState::Ended { why } => { span class="mark bad" { "ended" } br; span class="faint" { (why) } },
             } }
             td class="actions" { @if matches!(m.state, MoveState::Proposed { .. }) {
-                (order("Approve", "apply", plan, Some(m)).button(hand))
-                (order("Reject", "reject", plan, Some(m)).button(hand))
+                (order("Approve", "apply", plan, Some(m)).button(viewer))
+                (order("Reject", "reject", plan, Some(m)).button(viewer))
             } }
         }
     }

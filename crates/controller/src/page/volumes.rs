@@ -3,7 +3,7 @@
 use manager::view::VolumeView;
 use maud::{Markup, html};
 
-use super::data::{Order, Shown, SortKey, VOLUMES_MAX, Wanted, marks, missed};
+use super::data::{Shown, SortKey, SortOrder, VOLUMES_MAX, Wanted, marks, missed};
 use super::spark::sparkline;
 use super::words::{NONE, bytes, count, duration, maybe, number, percent};
 
@@ -35,10 +35,10 @@ fn key_name(key: SortKey) -> &'static str {
     }
 }
 
-fn order_name(order: Order) -> &'static str {
+fn order_name(order: SortOrder) -> &'static str {
     match order {
-        Order::Ascending => "ascending",
-        Order::Descending => "descending",
+        SortOrder::Ascending => "ascending",
+        SortOrder::Descending => "descending",
     }
 }
 
@@ -90,10 +90,10 @@ fn head(key: SortKey, name: &str, unit: &str, wanted: &Wanted) -> Markup {
     let now = wanted.order();
     let text = matches!(key, SortKey::Name | SortKey::Tier | SortKey::Class);
     let next = match (sorted, now) {
-        (true, Order::Ascending) => Order::Descending,
-        (true, Order::Descending) => Order::Ascending,
-        (false, _) if text => Order::Ascending,
-        (false, _) => Order::Descending,
+        (true, SortOrder::Ascending) => SortOrder::Descending,
+        (true, SortOrder::Descending) => SortOrder::Ascending,
+        (false, _) if text => SortOrder::Ascending,
+        (false, _) => SortOrder::Descending,
     };
     let query = [
         ("filter", &*wanted.filter),
@@ -104,8 +104,8 @@ fn head(key: SortKey, name: &str, unit: &str, wanted: &Wanted) -> Markup {
     let query = serde_urlencoded::to_string(query).unwrap_or_default();
     let arrow = match (sorted, now) {
         (false, _) => "",
-        (true, Order::Ascending) => " ▲",
-        (true, Order::Descending) => " ▼",
+        (true, SortOrder::Ascending) => " ▲",
+        (true, SortOrder::Descending) => " ▼",
     };
     let class = if text { "" } else { "n" };
     html! {
@@ -165,7 +165,7 @@ fn state(v: &VolumeView) -> Markup {
         @if let Some(tier) = &v.pinned { span class="mark" { "pinned to " (tier) } " " }
         @if let Some(t) = &v.throttle { span class="mark" { "limited" @if !t.in_force { ", not yet" } @if t.left_ns > 0 { " for " (duration(t.left_ns)) } } " " }
         @if v.load.is_none() { span class="mark" { "unknown" } " " }
-        @if let Some(left) = v.cooldown_left_ns { span class="faint" { "rests for " (duration(left)) " " } }
+        @if let Some(left) = v.cooldown_left_ns { span class="faint" { "in cooldown for " (duration(left)) " " } }
         @if errors > 0 { span class="bad" { (count(errors)) " errors" } }
         @if !special && v.cooldown_left_ns.is_none() && errors == 0 { span class="faint" { (NONE) } }
     }
@@ -180,7 +180,7 @@ mod tests {
         for (key, ..) in SORTED {
             assert_eq!(serde_json::to_value(key).unwrap(), key_name(key));
         }
-        for order in [Order::Ascending, Order::Descending] {
+        for order in [SortOrder::Ascending, SortOrder::Descending] {
             assert_eq!(serde_json::to_value(order).unwrap(), order_name(order));
         }
     }

@@ -20,7 +20,6 @@ pub(super) fn maybe(value: Option<f64>) -> String {
     value.map_or_else(|| NONE.into(), number)
 }
 
-/// A count.
 pub(super) fn count(value: impl Into<u64>) -> String {
     grouped(&value.into().to_string())
 }

@@ -104,7 +104,7 @@ fn it_is_complete_without_its_script() {
         "calibrating",
         "pinned to fast",
         "moving to sas1",
-        "rests for 25.0 min",
+        "in cooldown for 25.0 min",
         "unknown",
         "3 errors",
         "+9.64 %",

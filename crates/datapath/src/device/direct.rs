@@ -14,7 +14,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::{Backing, Device, Medium};
 use crate::direct::Alignment;
-use crate::hand::{Outcome, Wanted};
+use crate::helper_thread::{Outcome, Wanted};
 use crate::io::{BUF_ALIGNMENT, Buf};
 
 /// What is asked and measured of a device before it is used takes this long at most; one that takes longer is used through the page cache.
@@ -26,7 +26,6 @@ const MEASURE_TIME: Duration = Duration::from_millis(150);
 /// Pairs of one write and one read, either way: as many at most, and at least.
 const PAIRS: (usize, usize) = (48, 5);
 
-/// Bytes of each of them.
 const BYTES: usize = 4096;
 
 /// Direct I/O is taken unless it takes this many times as long: it keeps guests' data out of the host's memory, and what is measured of the
@@ -36,7 +35,6 @@ const WORTH: f64 = 1.25;
 /// A file or block device, open past the page cache.
 #[derive(Debug, Clone)]
 pub struct DirectFile {
-    /// It.
     pub file: Arc<File>,
     /// What it demands.
     pub alignment: Alignment,
@@ -232,7 +230,6 @@ impl Times {
     }
 }
 
-/// What was measured.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     direct: Times,

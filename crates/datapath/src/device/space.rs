@@ -18,7 +18,7 @@ use units::{Bytes, DeviceId};
 
 use super::{Device, Medium, write_superblocks};
 use crate::client;
-use crate::hand::{Outcome, Wanted, at_once};
+use crate::helper_thread::{Outcome, Wanted, at_once};
 
 /// Why slots could not be zeroed.
 #[derive(Debug, Clone, Error)]
@@ -40,7 +40,6 @@ pub type Zeroed = (Vec<u32>, Result<(), ZeroError>);
 pub enum Space {
     /// It was taken, or a write will find out.
     Held,
-    /// There is none.
     None,
     /// The device has not answered in time.
     NotInTime,

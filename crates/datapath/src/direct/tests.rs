@@ -132,7 +132,7 @@ fn no_write_brings_back_what_was_written_beside_it() {
             block: 16,
         };
         const BYTES: u64 = 160;
-        let mut order = Order::default();
+        let mut order = ChangeQueue::default();
         let mut device = vec![0_u32; BYTES as usize];
         // What may be at each byte, and when that was written, if it has been: what was over before another one began is gone when that is
         // over, and of two at the same time either may be there.
@@ -195,7 +195,7 @@ fn no_write_brings_back_what_was_written_beside_it() {
 
 #[test]
 fn whole_blocks_wait_for_nobody_but_those_that_read_first() {
-    let mut order = Order::default();
+    let mut order = ChangeQueue::default();
     let mut begin = |io, (device, slot), at, length| {
         order.begin(io, device, slot..=slot, SECTOR_IN_PAGE.changes(at, length))
     };
@@ -216,7 +216,7 @@ fn whole_blocks_wait_for_nobody_but_those_that_read_first() {
 
 #[test]
 fn what_goes_through_the_page_cache_waits_for_what_reads_first_and_for_nothing_else() {
-    let mut order = Order::default();
+    let mut order = ChangeQueue::default();
     let cached = |at| Changes::cached(at, 512);
     assert!(order.begin(0, 0, 0..=0, cached(0)));
     assert!(order.begin(1, 0, 0..=0, cached(512)), "of the same block");
@@ -229,7 +229,7 @@ fn what_goes_through_the_page_cache_waits_for_what_reads_first_and_for_nothing_e
 
 #[test]
 fn of_a_long_change_only_the_ends_make_others_wait() {
-    let mut order = Order::default();
+    let mut order = ChangeQueue::default();
     let mut begin = |io, at, length| order.begin(io, 0, 0..=0, SECTOR_IN_PAGE.changes(at, length));
     assert!(begin(0, 512, 1 << 20));
     assert!(begin(1, 8192, 4096), "a whole block in the middle");
@@ -244,7 +244,7 @@ fn of_a_long_change_only_the_ends_make_others_wait() {
 
 #[test]
 fn what_waits_at_a_device_that_is_lost_is_given_up_and_what_has_begun_is_waited_for() {
-    let mut order = Order::default();
+    let mut order = ChangeQueue::default();
     let mut begin = |io, (device, slot), at| {
         order.begin(io, device, slot..=slot, SECTOR_IN_PAGE.changes(at, 512))
     };
@@ -263,7 +263,7 @@ fn what_waits_at_a_device_that_is_lost_is_given_up_and_what_has_begun_is_waited_
 
 #[test]
 fn what_lies_in_several_slots_is_found_in_each_and_counts_once() {
-    let mut order = Order::default();
+    let mut order = ChangeQueue::default();
     let changes = |at, length| SECTOR_IN_PAGE.changes(at, length);
     // Two slots of 64 KiB that follow one another.
     assert!(order.begin(0, 0, 2..=3, changes(128 << 10, 65536 + 512)));

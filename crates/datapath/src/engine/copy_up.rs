@@ -19,7 +19,6 @@ use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StoreRequest, Zeroes}
 /// Extents of a volume that are copied at a time: their guest waits for each, and there is memory for a piece of each.
 pub(super) const COPY_UPS_MAX: usize = 4;
 
-/// Bytes of a piece.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// How long to wait before the store is asked again whether it has the new place.

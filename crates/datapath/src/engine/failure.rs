@@ -9,7 +9,6 @@ use super::{Fault, IoKind};
 /// An I/O that a device failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// The device.
     pub device: DeviceId,
     /// What it was asked for.
     pub kind: IoKind,

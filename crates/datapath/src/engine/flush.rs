@@ -32,7 +32,7 @@ const DURABLE: IoKind = IoKind::Write { durable: true };
 
 /// What a device owes a volume.
 #[derive(Debug)]
-pub(super) struct Dirt {
+pub(super) struct FlushState {
     /// Writes of this volume completed since the last flush began.
     pub(super) dirty: bool,
     /// Writes in flight.
@@ -52,7 +52,7 @@ pub(super) struct Dirt {
     /// The others: what has to be answered.
     unsettled: VecDeque<Epoch>,
     /// Losses that the guest was told of.
-    told: u64,
+    reported: u64,
     /// How the last of them came about.
     loss: Option<Failure>,
     /// The device is lost: nothing is written to it that could be lost.
@@ -64,14 +64,14 @@ pub(super) struct Dirt {
 struct Waiter {
     owner: Owner,
     /// Losses told when it began: if there are more in the end, it fails.
-    told: u64,
+    reported: u64,
     /// Losses that it tells for good when it fails.
     settled: u64,
     /// Changes answered when it began.
     changed: u64,
 }
 
-impl Dirt {
+impl FlushState {
     fn new() -> Self {
         Self {
             // What an earlier process wrote may still wait for a flush.
@@ -84,7 +84,7 @@ impl Dirt {
             losses: 0,
             settled: 0,
             unsettled: VecDeque::new(),
-            told: 0,
+            reported: 0,
             loss: None,
             absent: false,
         }
@@ -92,29 +92,29 @@ impl Dirt {
 }
 
 impl<G> Engine<G> {
-    pub(super) fn dirt_of(&mut self, device: DeviceId) -> &mut Dirt {
+    pub(super) fn flush_state(&mut self, device: DeviceId) -> &mut FlushState {
         let i = device.index();
-        if self.dirt.len() <= i {
-            self.dirt.resize_with(i + 1, Dirt::new);
+        if self.flush_states.len() <= i {
+            self.flush_states.resize_with(i + 1, FlushState::new);
         }
-        &mut self.dirt[i]
+        &mut self.flush_states[i]
     }
 
     /// Writes on a device may be lost: those that are not flushed, and those of requests in flight.
     fn lost(&mut self, device: DeviceId, failure: Option<Failure>) {
         let in_flight = self.grace.end_epoch();
-        let dirt = self.dirt_of(device);
-        dirt.losses += 1;
-        dirt.loss = failure;
-        dirt.unsettled.push_back(in_flight);
+        let state = self.flush_state(device);
+        state.losses += 1;
+        state.loss = failure;
+        state.unsettled.push_back(in_flight);
     }
 
     /// A flush of this device failed for somebody else: writes of this volume may be lost too, and the kernel will not say
     /// so again.
     pub fn flush_failed_elsewhere(&mut self, failure: Failure) {
         let device = failure.device;
-        let dirt = self.dirt_of(device);
-        if dirt.dirty || !dirt.running.is_empty() || dirt.writing > 0 {
+        let state = self.flush_state(device);
+        if state.dirty || !state.running.is_empty() || state.writing > 0 {
             self.lost(device, Some(failure));
         }
     }
@@ -125,27 +125,27 @@ impl<G> Engine<G> {
         if unflushed {
             self.flush_failed_elsewhere(Failure::new(device, IoKind::Flush, Errno::NODEV));
         }
-        let dirt = self.dirt_of(device);
-        dirt.dirty = false;
-        dirt.absent = true;
+        let state = self.flush_state(device);
+        state.dirty = false;
+        state.absent = true;
     }
 
     /// The device can be used again; what is written to it is to be flushed.
     pub fn device_back(&mut self, device: DeviceId) {
         let holds = self.map.holders().iter().any(|h| h.0 == device);
-        let dirt = self.dirt_of(device);
-        dirt.absent = false;
-        dirt.dirty |= holds;
+        let state = self.flush_state(device);
+        state.absent = false;
+        state.dirty |= holds;
     }
 
     /// Losses of a device that were heard of.
     pub(super) fn losses(&mut self, device: DeviceId) -> u64 {
-        self.dirt_of(device).losses
+        self.flush_state(device).losses
     }
 
     /// How the last of them came about.
     pub(super) fn loss(&mut self, device: DeviceId) -> Fault {
-        let loss = self.dirt_of(device).loss;
+        let loss = self.flush_state(device).loss;
         loss.map_or(Fault::Io, Fault::Device)
     }
 
@@ -153,8 +153,8 @@ impl<G> Engine<G> {
     pub(super) fn begins_on(&mut self, device: DeviceId) {
         let holds = self.map.holders().iter().any(|h| h.0 == device) || self.copies_up_to(device);
         if !holds && self.unsure.values().all(|d| *d != device) {
-            let dirt = self.dirt_of(device);
-            dirt.told = dirt.losses;
+            let state = self.flush_state(device);
+            state.reported = state.losses;
         }
     }
 
@@ -171,30 +171,29 @@ impl<G> Engine<G> {
     /// A write, or the like, begins.
     #[inline]
     pub(super) fn write_begins(&mut self, device: DeviceId, kind: IoKind) -> Option<Epoch> {
-        if leaves_dirt(kind) {
-            self.dirt_of(device).writing += 1;
+        if leaves_unflushed(kind) {
+            self.flush_state(device).writing += 1;
         }
-        (kind == DURABLE).then(|| self.dirt_of(device).durable.enter())
+        (kind == DURABLE).then(|| self.flush_state(device).durable.enter())
     }
 
-    /// It is over.
     #[inline]
     pub(super) fn write_is_over(&mut self, io: &IoState, result: Result<(), Fault>) {
-        if leaves_dirt(io.kind) {
-            let dirt = self.dirt_of(io.device);
-            dirt.dirty |= !dirt.absent;
-            dirt.writing -= 1;
+        if leaves_unflushed(io.kind) {
+            let state = self.flush_state(io.device);
+            state.dirty |= !state.absent;
+            state.writing -= 1;
         } else if let Some(epoch) = io.epoch {
             if let Err(fault) = result
-                && !self.dirt_of(io.device).absent
+                && !self.flush_state(io.device).absent
             {
                 // It flushes, and may have been told of what others lost.
-                self.dirt_of(io.device).dirty = true;
+                self.flush_state(io.device).dirty = true;
                 self.lost(io.device, fault.failure());
             }
-            let dirt = self.dirt_of(io.device);
-            dirt.durable.leave(epoch);
-            if dirt.done.take_if(|e| dirt.durable.passed(*e)).is_some() {
+            let state = self.flush_state(io.device);
+            state.durable.leave(epoch);
+            if state.done.take_if(|e| state.durable.passed(*e)).is_some() {
                 self.flush_is_over(io.device, Ok(()));
             }
         }
@@ -202,66 +201,66 @@ impl<G> Engine<G> {
 
     /// Whether a flush has something to do on a device.
     pub(super) fn needs_flush(&mut self, device: DeviceId) -> bool {
-        let dirt = self.dirt_of(device);
-        dirt.dirty || !dirt.running.is_empty() || dirt.losses > dirt.told
+        let state = self.flush_state(device);
+        state.dirty || !state.running.is_empty() || state.losses > state.reported
     }
 
     /// Flushes a device for somebody, who is told by [`Engine::flushed`].
     pub(super) fn start_flush(&mut self, owner: Owner, device: DeviceId) {
         let (grace, changed) = (&self.grace, self.changed);
-        let dirt = &mut self.dirt[device.index()];
-        while let Some(first) = dirt.unsettled.front()
+        let state = &mut self.flush_states[device.index()];
+        while let Some(first) = state.unsettled.front()
             && grace.passed(*first)
         {
-            dirt.unsettled.pop_front();
-            dirt.settled += 1;
+            state.unsettled.pop_front();
+            state.settled += 1;
         }
         let waiter = Waiter {
             owner,
-            told: dirt.told,
-            settled: dirt.settled,
+            reported: state.reported,
+            settled: state.settled,
             changed,
         };
-        if dirt.running.is_empty() {
-            dirt.next.push(waiter);
+        if state.running.is_empty() {
+            state.next.push(waiter);
             self.begin_flush(device);
-        } else if dirt.dirty {
-            dirt.next.push(waiter);
+        } else if state.dirty {
+            state.next.push(waiter);
         } else {
-            dirt.running.push(waiter); // it began after all that this one is to cover
+            state.running.push(waiter); // it began after all that this one is to cover
         }
     }
 
     fn begin_flush(&mut self, device: DeviceId) {
-        let dirt = self.dirt_of(device);
-        dirt.running = std::mem::take(&mut dirt.next);
-        dirt.dirty = false;
+        let state = self.flush_state(device);
+        state.running = std::mem::take(&mut state.next);
+        state.dirty = false;
         self.start_io(Owner::Flush, flush_of(device), IoKind::Flush, DataRef::None);
     }
 
     /// The device has done the flush in flight. A durable write may have been told before it what it was not told.
     pub(super) fn flush_done(&mut self, device: DeviceId, result: Result<(), Fault>) {
-        let dirt = self.dirt_of(device);
-        let before = dirt.durable.end_epoch();
-        if result.is_ok() && !dirt.durable.passed(before) {
-            dirt.done = Some(before);
+        let state = self.flush_state(device);
+        let before = state.durable.end_epoch();
+        if result.is_ok() && !state.durable.passed(before) {
+            state.done = Some(before);
             return;
         }
         self.flush_is_over(device, result);
     }
 
     fn flush_is_over(&mut self, device: DeviceId, result: Result<(), Fault>) {
-        let dirt = self.dirt_of(device);
-        let waiters = std::mem::take(&mut dirt.running);
+        let state = self.flush_state(device);
+        let waiters = std::mem::take(&mut state.running);
         if let Err(fault) = result {
-            dirt.dirty = true;
+            state.dirty = true;
             self.lost(device, fault.failure());
         }
-        if !self.dirt_of(device).next.is_empty() {
+        if !self.flush_state(device).next.is_empty() {
             self.begin_flush(device);
         }
         for waiter in waiters {
-            let lost = self.losses(device) > waiter.told;
+            let lost = self.losses(device) > waiter.reported;
             let result = if lost { Err(self.loss(device)) } else { result };
             match waiter.owner {
                 Owner::Guest { request, mirror } => {
@@ -284,28 +283,28 @@ impl<G> Engine<G> {
     /// A request is going to fail because of losses: notes what its answer will tell.
     fn tell(&mut self, device: DeviceId, waiter: Waiter, request: u32) {
         let quiet = self.changed == waiter.changed && self.changing == 0;
-        let told = if quiet {
+        let reported = if quiet {
             self.losses(device)
         } else {
             waiter.settled
         };
         let state = &mut self.requests[request as usize];
         if state.request.op == GuestOp::Flush {
-            state.tells.push((device, told));
+            state.reports_losses.push((device, reported));
         }
     }
 
     /// The guest is told. Not before: a flush that began later must not be answered first, and know of nothing.
-    pub(super) fn told(&mut self, tells: &[(DeviceId, u64)]) {
-        for (device, told) in tells {
-            let dirt = self.dirt_of(*device);
-            dirt.told = dirt.told.max(*told);
+    pub(super) fn report_losses(&mut self, losses: &[(DeviceId, u64)]) {
+        for (device, reported) in losses {
+            let state = self.flush_state(*device);
+            state.reported = state.reported.max(*reported);
         }
     }
 }
 
 /// Whether a flush has to follow.
-fn leaves_dirt(kind: IoKind) -> bool {
+fn leaves_unflushed(kind: IoKind) -> bool {
     !matches!(kind, IoKind::Read | IoKind::Flush | DURABLE)
 }
 

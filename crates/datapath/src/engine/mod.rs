@@ -52,7 +52,7 @@ use behind::Behind;
 pub use behind::ImportStatus;
 use copy_up::CopyUp;
 pub use failure::{Failure, StopReason};
-use flush::Dirt;
+use flush::FlushState;
 use grace::{Epoch, Grace};
 use judged::JudgedLatency;
 pub use mover::{MoveEnd, MoveStatus};
@@ -95,7 +95,7 @@ struct GuestState<G> {
     /// Holes of a read.
     gaps: Vec<(u64, u64)>,
     /// Losses that the answer of a flush tells of.
-    tells: Vec<(DeviceId, u64)>,
+    reports_losses: Vec<(DeviceId, u64)>,
 }
 
 /// Who waits for an I/O.
@@ -171,7 +171,7 @@ pub struct Engine<G> {
     grace: Grace,
     /// Slots that were vacated: free once durable (their number of extents) and their epoch has passed.
     quarantine: Vec<Quarantined>,
-    dirt: Vec<Dirt>,
+    flush_states: Vec<FlushState>,
     /// Requests in flight that change something.
     changing: u32,
     /// Those that are over.
@@ -220,7 +220,7 @@ impl<G> Engine<G> {
             placing: BTreeSet::new(),
             grace: Grace::new(),
             quarantine: Vec::new(),
-            dirt: Vec::new(),
+            flush_states: Vec::new(),
             changing: 0,
             changed: 0,
             unsure: BTreeMap::new(),
@@ -243,11 +243,11 @@ impl<G> Engine<G> {
         // A process that was killed has answered writes that nobody has flushed: only the page cache has them.
         let holders: Vec<DeviceId> = engine.map.holders().iter().map(|h| h.0).collect();
         for device in holders {
-            engine.dirt_of(device).dirty = true;
+            engine.flush_state(device).dirty = true;
         }
         if let Some(source) = engine.map.source() {
             // Nothing is ever written to it.
-            engine.dirt_of(source).dirty = false;
+            engine.flush_state(source).dirty = false;
         }
         engine
     }
@@ -321,7 +321,7 @@ impl<G> Engine<G> {
             epoch: None,
             since_ns: now_ns,
             gaps: vec![],
-            tells: vec![],
+            reports_losses: vec![],
         }) as u32;
         if !self.try_issue(id) {
             self.waiting.push_back(id);
@@ -613,7 +613,7 @@ impl<G> Engine<G> {
         }
         match state.guest {
             Some(guest) => {
-                self.told(&state.tells);
+                self.report_losses(&state.reports_losses);
                 let latency_ns = self.now_ns.saturating_sub(state.since_ns);
                 self.latency.observe(latency_ns, self.mover.is_some());
                 self.judged.observe(latency_ns);

@@ -20,12 +20,7 @@ pub enum MoveEnd {
         copied: Bytes,
     },
     /// Given up; what was switched stays where it is.
-    Stopped {
-        /// Why.
-        why: StopReason,
-        /// Bytes copied.
-        copied: Bytes,
-    },
+    Stopped { why: StopReason, copied: Bytes },
 }
 
 /// How far a move is.
@@ -41,7 +36,6 @@ pub struct MoveStatus {
     pub left: Bytes,
     /// Bandwidth that it may take now.
     pub rate: BytesPerSec,
-    /// What it does.
     pub phase: &'static str,
 }
 

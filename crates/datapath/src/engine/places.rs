@@ -218,7 +218,6 @@ impl<G> Engine<G> {
 /// Whether an extent has a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It has.
     Data,
     /// It reads as zeroes.
     Hole,

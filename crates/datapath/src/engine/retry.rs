@@ -5,12 +5,10 @@ use std::ops::Range;
 /// Requests to try again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Retry {
-    /// None of them.
     #[default]
     None,
     /// Those that touch these bytes.
     Touching(Range<u64>),
-    /// All of them.
     All,
 }
 

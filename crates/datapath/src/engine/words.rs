@@ -13,9 +13,7 @@ use super::{Failure, MoveEnd};
 /// What a guest may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestOp {
-    /// Read.
     Read,
-    /// Write.
     Write,
     /// The contents are of no use any more.
     Trim,
@@ -67,9 +65,7 @@ impl GuestRequest {
 /// What to do on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoKind {
-    /// Read.
     Read,
-    /// Write.
     Write {
         /// Durable when it is done.
         durable: bool,
@@ -111,7 +107,6 @@ pub enum DataRef {
     Copy,
     /// Of a buffer for an extent that is given a slot of its own, by its number.
     CopyUp(u32),
-    /// None.
     None,
 }
 
@@ -120,9 +115,7 @@ pub enum DataRef {
 pub struct DeviceRequest {
     /// To be given back to [`Engine::io_done`].
     pub io: u32,
-    /// The device.
     pub device: DeviceId,
-    /// What to do.
     pub kind: IoKind,
     /// First byte of the device's data.
     pub at: u64,
@@ -138,19 +131,14 @@ pub enum StoreRequest {
     /// Durable places, in slots that read as zeroes, for extents that have none: on `prefer` while it has room, else on
     /// the volume's home tier, else on the next tier with room.
     Place {
-        /// The extents.
         extents: Vec<u32>,
         /// The target of a running move, of extents that it moves.
         prefer: Option<DeviceId>,
     },
     /// These extents have no place any more, durably. Their slots stay quarantined until [`StoreRequest::Free`].
-    Vacate {
-        /// The extents.
-        extents: Vec<u32>,
-    },
+    Vacate { extents: Vec<u32> },
     /// Slots on a device to copy so many extents to.
     Reserve {
-        /// The device.
         device: DeviceId,
         /// How many.
         count: usize,
@@ -163,16 +151,13 @@ pub enum StoreRequest {
     /// A slot for an extent that is in one that others have too: on `prefer` while it has room, else as for [`StoreRequest::Place`], with any
     /// content; none if nobody else has it (any more).
     Unshare {
-        /// The extent.
         extent: u32,
-        /// Where it is.
         from: Location,
         /// Where the slot should be.
         prefer: DeviceId,
     },
     /// This is the place of an extent now, durably, and what it holds may differ from what others have of it.
     CopyUp {
-        /// The extent.
         extent: u32,
         /// Its new place.
         at: Location,
@@ -194,10 +179,7 @@ pub enum StoreRequest {
     /// Nothing is at the volume's source any more, and nobody reads from it.
     Imported,
     /// Nobody knows these slots any more. No answer.
-    Free {
-        /// The slots.
-        slots: Vec<Location>,
-    },
+    Free { slots: Vec<Location> },
     /// No move is to be resumed any more. No answer.
     MoveOver,
 }
@@ -297,7 +279,6 @@ pub enum Effect<G> {
     Reply {
         /// What belongs to it.
         guest: G,
-        /// The request.
         request: GuestRequest,
         /// How it ended.
         result: Result<(), Fault>,
@@ -319,6 +300,5 @@ pub enum Effect<G> {
 pub enum Zeroes {
     /// Not known, or not so.
     No,
-    /// All of it.
     All,
 }

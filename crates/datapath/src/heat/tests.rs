@@ -69,9 +69,13 @@ fn every_watcher_sees_all_that_grew_since_its_last_look_and_nothing_else() {
             }
             let who = rng.below(3) as usize;
             let (watcher, before) = &mut watchers[who];
-            let told = watcher.look(&mut map);
+            let extents = watcher.look(&mut map);
             let grew = all.iter().filter(|(e, h)| before.get(e) != Some(h));
-            assert_eq!(told, grew.map(|g| *g.0).collect::<Vec<_>>(), "seed {seed}");
+            assert_eq!(
+                extents,
+                grew.map(|g| *g.0).collect::<Vec<_>>(),
+                "seed {seed}"
+            );
             assert_eq!(watcher.known, all, "seed {seed}");
             *before = all.clone();
         }

@@ -24,7 +24,6 @@ pub enum IoChoice {
     Auto,
     /// io_uring, or an error.
     Ring,
-    /// Threads.
     Threads,
 }
 
@@ -61,7 +60,6 @@ impl Allocate {
 pub enum Op {
     /// Read a file into a buffer.
     Read {
-        /// The file.
         file: Arc<File>,
         /// First byte of the file.
         at: u64,
@@ -72,11 +70,9 @@ pub enum Op {
     },
     /// Write a buffer to a file.
     Write {
-        /// The file.
         file: Arc<File>,
         /// First byte of the file.
         at: u64,
-        /// What.
         from: Source,
         /// Durable when it is done.
         durable: bool,
@@ -84,15 +80,10 @@ pub enum Op {
         urgency: Urgency,
     },
     /// Make everything written to a file durable.
-    Sync {
-        /// The file.
-        file: Arc<File>,
-    },
+    Sync { file: Arc<File> },
     /// Change what is allocated of a file.
     Allocate {
-        /// The file.
         file: Arc<File>,
-        /// What to do.
         how: Allocate,
         /// First byte.
         at: u64,
@@ -101,16 +92,12 @@ pub enum Op {
     },
     /// Receive what there is, one byte at least; 0 at the end of the stream.
     Receive {
-        /// The socket.
         socket: Arc<OwnedFd>,
         /// Where to, and how much at most.
         to: Target,
     },
     /// Wait until a socket takes bytes again.
-    Writable {
-        /// The socket.
-        socket: Arc<OwnedFd>,
-    },
+    Writable { socket: Arc<OwnedFd> },
     /// Wait for [`Waker::wake`].
     Wake,
     /// Tell of each time that an event counter, which does not block, is written to, until [`Io::cancel`]. Several may be told as one, and one
@@ -141,7 +128,6 @@ impl Waker {
 pub enum Io {
     /// By io_uring.
     Ring(Box<Ring>),
-    /// By threads.
     Threads(Box<Threads>),
 }
 

@@ -23,7 +23,7 @@ impl Keeper {
             return Some("a change to the map is not durable yet".into());
         }
         if !self.serves || !self.guests || self.spoiled || !self.distrusted.is_empty() {
-            return Some("its devices are not all told yet that they are in use".into());
+            return Some("its devices are not all stamped yet as in use".into());
         }
         if !self.waiting.is_empty() {
             return Some("a new extent waits for a device that does not answer".into());

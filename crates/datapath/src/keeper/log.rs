@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::Keeper;
-use crate::desk::TroubleKind;
+use crate::control_server::TroubleKind;
 
 /// Time between two looks. Bounds what they cost, and what is said of something that comes and goes.
 const LOOK: Duration = Duration::from_secs(1);

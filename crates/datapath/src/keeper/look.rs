@@ -2,7 +2,7 @@
 //! remote device answers and is the right one.
 //!
 //! ```text
-//!   keeper, once a second ──▶ look ──begin──▶ hand: statvfs, stat, a read of the superblock
+//!   keeper, once a second ──▶ look ──begin──▶ helper thread: statvfs, stat, a read of the superblock
 //!                              │  ◀── what it saw, whenever that is ──┘
 //!                              └─ what it saw last, and since when it has seen nothing
 //! ```
@@ -25,7 +25,7 @@ use units::DeviceId;
 use super::Keeper;
 use crate::client::{self, ClientError};
 use crate::device::{Device, Medium, STAMP_TIME};
-use crate::hand::Hand;
+use crate::helper_thread::HelperThread;
 use crate::text::explain;
 
 /// Time between two looks at a file or a file system.
@@ -67,7 +67,7 @@ struct Looked {
 
 /// One thing that is looked at again and again.
 struct Look<T> {
-    hand: Hand,
+    helper: HelperThread,
     pending: Option<Receiver<T>>,
     seen: Option<T>,
     ended: Option<Instant>,
@@ -76,7 +76,7 @@ struct Look<T> {
 impl<T: Send + 'static> Look<T> {
     fn new() -> Self {
         Self {
-            hand: Hand::default(),
+            helper: HelperThread::default(),
             pending: None,
             seen: None,
             ended: None,
@@ -95,7 +95,7 @@ impl<T: Send + 'static> Look<T> {
         }
         self.pending = None;
         if self.ended.is_none_or(|at| at.elapsed() >= every) {
-            self.pending = self.hand.begin(|_| how());
+            self.pending = self.helper.begin(|_| how());
         }
         new
     }
@@ -148,7 +148,7 @@ impl Keeper {
             return Some(silent(time));
         }
         let looked = self.watch.looks.devices.get(&id)?;
-        let overdue = looked.look.hand.busy_for().filter(|t| *t >= PATIENCE);
+        let overdue = looked.look.helper.busy_for().filter(|t| *t >= PATIENCE);
         match looked.look.seen.clone().flatten() {
             Some(Wrong::NoAnswer(why)) => {
                 let time = looked.well.elapsed();
@@ -301,7 +301,7 @@ mod tests {
         for _ in 0..10 {
             assert!(!look.turn(Duration::ZERO, || panic!("it is busy")));
         }
-        assert!(look.hand.busy_for().is_some());
+        assert!(look.helper.busy_for().is_some());
         go.send(()).unwrap();
         while !look.turn(Duration::from_secs(60), || false) {
             std::thread::yield_now();

@@ -258,7 +258,7 @@ impl<D: SlotSpace> Keeper<D> {
             let membership = Membership { stamp, members };
             let before = self.map.state().may_be_members();
             // Where it is clear that too few can be told nothing is begun: a proposal that others do not know stands in their way.
-            self.check_told(members, before, self.superblocks.len())?;
+            self.check_stamped(members, before, self.superblocks.len())?;
             let devices = self
                 .superblocks
                 .iter()
@@ -283,7 +283,7 @@ impl<D: SlotSpace> Keeper<D> {
             if self.spoiled {
                 continue;
             }
-            self.check_told(members, before, written.len())?;
+            self.check_stamped(members, before, written.len())?;
             self.commit_directly(&[Change::Confirm { devices: written }])?;
             if self.map.confirmed() {
                 return Ok(());
@@ -299,7 +299,12 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// Whether enough devices are told of a membership, if a copy goes on alone with it that did not before.
-    fn check_told(&self, members: Members, before: Members, told: usize) -> Result<(), ArrayError> {
+    fn check_stamped(
+        &self,
+        members: Members,
+        before: Members,
+        stamped: usize,
+    ) -> Result<(), ArrayError> {
         let goes_alone = CopyId::ALL.into_iter().find(|c| {
             members.contains(*c) && !members.contains(c.other()) && before.contains(c.other())
         });
@@ -309,11 +314,11 @@ impl<D: SlotSpace> Keeper<D> {
         let counts = self.records.values().filter(|r| has_superblock(r.kind));
         let all = counts.count();
         let needed = devices_needed(copy, all);
-        match told >= needed {
+        match stamped >= needed {
             true => Ok(()),
             false => Err(ArrayError::Away {
                 why: format!(
-                    "the other copy is not kept up to date, and of {all} devices {told} can be told so: it takes {needed} (`--accept-loss map` goes on without: then no other copy of the map may ever be used)"
+                    "the other copy is not kept up to date, and of {all} devices {stamped} can be told so: it takes {needed} (`--accept-loss map` goes on without: then no other copy of the map may ever be used)"
                 ),
             }),
         }

@@ -23,7 +23,7 @@ use volume::Location;
 use super::members::{has_superblock, is_unsettled, whose};
 use super::{Keeper, KeeperError, LostDevice, watch};
 use crate::device::{Device, DeviceError, SlotSpace};
-use crate::hand::at_once;
+use crate::helper_thread::at_once;
 use crate::text::explain;
 
 /// Places of volumes' extents.
@@ -45,9 +45,7 @@ impl AcceptLoss {
 /// A copy of the map where one should be.
 #[derive(Debug)]
 pub struct FoundCopy {
-    /// Which.
     pub copy: CopyId,
-    /// Where.
     pub place: Box<dyn CopyPlace>,
     /// It, or why it cannot be read.
     pub array: Result<Array, ArrayError>,
@@ -62,7 +60,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// This one.
     pub fn this() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let boot = boot.ok().and_then(|id| {
@@ -383,11 +380,11 @@ impl<D: SlotSpace> Keeper<D> {
         // Whether a process before this one may have left something that was not flushed, and that a power loss has not forgiven.
         let boot = self.host.boot;
         let unclean = |o: &Opened<D>| matches!(o, Ok((_, Some(b))) if !b.flushed && b.boot == boot);
-        let told = opened
+        let stamped = opened
             .values()
             .filter(|o| matches!(o, Ok((_, Some(_)))))
             .count();
-        let unflushed = told == 0 || opened.values().any(unclean);
+        let unflushed = stamped == 0 || opened.values().any(unclean);
         let stamps = self.map.stamps()?;
         let (mut unsettled, mut distrusted) = (vec![], vec![]);
         for record in self.records.values().cloned().collect::<Vec<_>>() {

@@ -21,7 +21,7 @@ use super::Keeper;
 use super::places::{Content, NoPlace};
 use crate::device::{Device, SOURCE, SlotSpace};
 use crate::engine::Fault;
-use crate::hand::{Hand, at_once};
+use crate::helper_thread::{HelperThread, at_once};
 use crate::source::{Source, Unusable, Wanted, changed, clear_sockets};
 use crate::worker::Message;
 
@@ -56,7 +56,7 @@ struct Known {
     away: Option<Unusable>,
     /// What is wrong with it, though it is in use.
     warning: Option<String>,
-    hand: Hand,
+    helper: HelperThread,
     looking: Option<(Instant, Receiver<Looked>)>,
     /// When the last look began that found it well.
     well: Option<Instant>,
@@ -346,7 +346,7 @@ impl Keeper {
         let open = known.open.clone();
         let (wanted, record) = (self.wanted(record), record.clone());
         let known = self.source_known(id);
-        let looking = known.hand.begin(move |_| match open {
+        let looking = known.helper.begin(move |_| match open {
             Some(source) => Looked::Still(source.look()),
             None => Looked::Opened(open_again(&wanted, &record).map(Box::new)),
         });

@@ -6,7 +6,7 @@ use array::{CopyHealth, DeviceKind, Health};
 
 use super::Keeper;
 use super::look::{Wrong, dir_of};
-use crate::desk::{Trouble, TroubleKind};
+use crate::control_server::{Trouble, TroubleKind};
 use crate::device::Failed;
 
 /// A copy of the map on a file system with less room than this is nearly full: a map of a million extents has 32 MiB, and is written anew

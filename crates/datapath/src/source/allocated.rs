@@ -95,9 +95,9 @@ pub(super) fn of_export(
             break;
         }
         let length = ASK_BYTES.min(size - at);
-        let told = client.status(at, length as u32).map_err(|e| explain(&e))?;
+        let runs = client.status(at, length as u32).map_err(|e| explain(&e))?;
         let before = at;
-        for stretch in told {
+        for stretch in runs {
             let end = at.saturating_add(u64::from(stretch.length)).min(size);
             // What is only not allocated may read as anything.
             if stretch.flags & nbd::StatusExtent::ZERO == 0 {

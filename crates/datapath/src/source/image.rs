@@ -11,7 +11,6 @@ use units::DeviceId;
 use crate::client::Client;
 use crate::text::explain;
 
-/// The program.
 const PROGRAM: &str = "qemu-nbd";
 
 /// What the names of its sockets begin with.

@@ -12,11 +12,9 @@ use crate::worker::{Inbox, Message};
 /// A volume that is served, for whoever calls at its stages.
 #[derive(Debug)]
 pub struct Served<'a> {
-    /// Its stages.
     pub stages: &'a mut Stages,
     /// Where its extents are.
     pub map: &'a VolumeMap,
-    /// Its name.
     pub name: &'a str,
     /// Now, in nanoseconds.
     pub now_ns: u64,
@@ -28,7 +26,6 @@ pub struct Call(Box<Work>);
 type Work = dyn FnOnce(Option<Served<'_>>) + Send;
 
 impl Call {
-    /// Does it.
     pub(crate) fn make(self, volume: Option<Served<'_>>) {
         (self.0)(volume);
     }

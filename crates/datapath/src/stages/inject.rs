@@ -10,7 +10,7 @@ use volume::VolumeMap;
 
 use super::Stage;
 use super::measure::Latency;
-use crate::desk::{Desk, Told};
+use crate::control_server::{ControlAnswer, ControlServer};
 use crate::engine::{GuestOp, GuestRequest};
 
 /// Holds answers to reads and writes back while a session lasts.
@@ -69,7 +69,7 @@ impl Session {
 /// What may be asked of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum Word {
+pub enum Command {
     /// Hold answers back, in place of what was asked before.
     Inject {
         /// The volume's name.
@@ -116,7 +116,7 @@ impl Inject {
 
 impl Stage for Inject {
     type Setup = ();
-    type Word = Word;
+    type Command = Command;
     const WORDS: &'static [&'static str] = &["inject"];
     type Status = Status;
     type Sample = Sample;
@@ -163,19 +163,22 @@ impl Stage for Inject {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
-        let Word::Inject {
+    fn carry_out(
+        command: Command,
+        control_server: &ControlServer,
+    ) -> Result<ControlAnswer, String> {
+        let Command::Inject {
             volume,
             read,
             write,
             lasting,
-        } = word;
-        desk.at_stages(&volume, move |v| {
+        } = command;
+        control_server.at_stages(&volume, move |v| {
             let delay_ns = [read.0, write.0];
             v.stages.inject.begin(v.now_ns, delay_ns, lasting.0);
             Ok(())
         })?;
-        Ok(Told::done(format!(
+        Ok(ControlAnswer::done(format!(
             "answers of {volume} are held back: reads {read}, writes {write}, for {lasting}"
         )))
     }

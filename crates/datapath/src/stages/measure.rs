@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use volume::VolumeMap;
 
 use super::{Answered, Stage};
+use crate::control_server::{ControlAnswer, ControlServer};
 use crate::counts::{Counts, DirectionCounts, saturated};
-use crate::desk::{Desk, Told};
 use crate::engine::{GuestOp, GuestRequest};
 use crate::heat::{Heat, HeatMap, HeatSince};
 use crate::reuse::{Reuse, ReuseCounts};
@@ -53,12 +53,11 @@ struct Measurements {
 /// What may be asked of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum Word {
+pub enum Command {
     /// Measure or not; switching on starts from zero.
     Measure {
         /// The volume's name.
         volume: String,
-        /// Whether to.
         on: bool,
     },
 }
@@ -100,7 +99,7 @@ impl Measure {
 impl Stage for Measure {
     /// Whether it is on from the start.
     type Setup = bool;
-    type Word = Word;
+    type Command = Command;
     const WORDS: &'static [&'static str] = &["measure"];
     type Status = Status;
     type Sample = Sample;
@@ -147,9 +146,12 @@ impl Stage for Measure {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
-        let Word::Measure { volume, on } = word;
-        desk.at_stages(&volume, move |v| {
+    fn carry_out(
+        command: Command,
+        control_server: &ControlServer,
+    ) -> Result<ControlAnswer, String> {
+        let Command::Measure { volume, on } = command;
+        control_server.at_stages(&volume, move |v| {
             v.stages.measure.switch(on, v.map, v.now_ns);
             Ok(())
         })?;
@@ -158,7 +160,7 @@ impl Stage for Measure {
         } else {
             "not measured"
         };
-        Ok(Told::done(format!("{volume} is {how}")))
+        Ok(ControlAnswer::done(format!("{volume} is {how}")))
     }
 }
 
@@ -186,13 +188,9 @@ pub struct Measured {
 /// Measurements of one direction.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 pub struct Direction {
-    /// Its name.
     pub name: Cow<'static, str>,
-    /// Requests.
     pub requests: u64,
-    /// Bytes.
     pub bytes: u64,
-    /// Latency of all of them.
     pub latency: Latency,
     /// Latency by size class, those with requests.
     pub sizes: Vec<(Cow<'static, str>, Latency)>,
@@ -200,7 +198,6 @@ pub struct Direction {
 
 /// A latency distribution in microseconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Default)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct Latency {
     pub count: u64,
     pub mean_us: f64,

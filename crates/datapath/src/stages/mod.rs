@@ -6,7 +6,7 @@
 //!         ◀── measure, record ◀─ inject ◀─ engine ◀─ emulate ◀──
 //! ```
 //!
-//! A stage is a file: its state, what it does at each point of the path, the words that it understands, what it says of itself, and
+//! A stage is a file: its state, what it does at each point of the path, the commands that it understands, what it says of itself, and
 //! tests. The lists at the end of this file have a line for each, and there is no other place that knows them all. A list
 //! becomes a struct with a field for each stage: calls are static, a point of the path that a stage leaves out costs nothing, and
 //! one that is off costs a look at whether it is on. `docs/internals/filters.md` says how to add one.
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use volume::VolumeMap;
 
-use crate::desk::{Ask, Desk, Told};
+use crate::control_server::{ControlAnswer, ControlRequest, ControlServer};
 use crate::engine::GuestRequest;
 
 pub use calls::{Call, Served};
@@ -42,15 +42,15 @@ pub trait Stage: Sized {
     type Setup: Default;
 
     /// What may be asked of it on the control socket: an enum with the tag `ask`, each of whose variants names a `volume`.
-    type Word: Serialize + DeserializeOwned;
+    type Command: Serialize + DeserializeOwned;
 
-    /// The tags of its words. No two stages have the same, and none that the desk has itself.
+    /// The tags of its commands. No two stages have the same, and none that the control server has itself.
     const WORDS: &'static [&'static str];
 
     /// Its fields in the status of a volume ([`crate::VolumeStatus`]); `()` for none.
     type Status: Default + Serialize + DeserializeOwned;
 
-    /// Its fields in samples ([`crate::desk::VolumeSample`]), of which there may be thousands at once; by default, those of a volume that
+    /// Its fields in samples ([`crate::control_server::VolumeSample`]), of which there may be thousands at once; by default, those of a volume that
     /// is not served. `()` for none.
     type Sample: Default + Serialize + DeserializeOwned;
 
@@ -107,20 +107,23 @@ pub trait Stage: Sized {
         Self::Sample::default()
     }
 
-    /// Whether a word makes sense whatever the array is like. It is asked on both sides of the socket: JSON cannot say all that Rust can.
+    /// Whether a command makes sense whatever the array is like. It is asked on both sides of the socket: JSON cannot say all that Rust can.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
-    fn check(word: &Self::Word) -> Result<(), String> {
-        let _ = word;
+    fn check(command: &Self::Command) -> Result<(), String> {
+        let _ = command;
         Ok(())
     }
 
-    /// Does what an operator says, on the thread of whoever asks; what of it is the worker's is done there (`Desk::at_stages`).
+    /// Does what an operator says, on the thread of whoever asks; what of it is the worker's is done there (`ControlServer::at_stages`).
     ///
     /// # Errors
     /// A sentence that says what is wrong.
-    fn carry_out(word: Self::Word, desk: &Desk) -> Result<Told, String>;
+    fn carry_out(
+        command: Self::Command,
+        control_server: &ControlServer,
+    ) -> Result<ControlAnswer, String>;
 }
 
 /// How a request is answered.
@@ -146,7 +149,7 @@ impl Answered {
 
 /// A stage that all I/O on a device passes, from all workers.
 pub trait DeviceStage: Default {
-    /// Its fields in samples ([`crate::desk::DeviceSample`]); by default, those of a device that cannot be used. `()` for none.
+    /// Its fields in samples ([`crate::control_server::DeviceSample`]); by default, those of a device that cannot be used. `()` for none.
     type Sample: Default + Serialize + DeserializeOwned;
 
     /// A device is opened. One that is no part of an array, or cannot be used, has what is by default.
@@ -170,38 +173,33 @@ macro_rules! stages {
     ($($(#[$only:meta])* $stage:ident $Stage:ident,)*) => {
         /// The stages of one volume, in the order in which requests pass them.
         #[derive(Debug)]
-        #[expect(missing_docs, reason = "the names say it")]
         pub struct Stages {
             $($(#[$only])* pub $stage: $stage::$Stage,)*
         }
 
         /// What stages begin with.
         #[derive(Debug, Default)]
-        #[expect(missing_docs, reason = "the names say it")]
         pub struct StagesSetup {
             $($(#[$only])* pub $stage: <$stage::$Stage as Stage>::Setup,)*
         }
 
         /// How the stages of a volume are; in JSON, their fields without their names.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-        #[expect(missing_docs, reason = "the names say it")]
         pub struct StagesStatus {
             $($(#[$only])* #[serde(flatten)] pub $stage: <$stage::$Stage as Stage>::Status,)*
         }
 
         /// How the stages of a volume are, briefly; in JSON, their fields without their names.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-        #[expect(missing_docs, reason = "the names say it")]
         pub struct StagesSample {
             $($(#[$only])* #[serde(flatten)] pub $stage: <$stage::$Stage as Stage>::Sample,)*
         }
 
-        /// A word for a stage.
+        /// A command for a stage.
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(untagged)]
-        #[expect(missing_docs, reason = "the names say it")]
-        pub enum Word {
-            $($(#[$only])* $Stage(<$stage::$Stage as Stage>::Word),)*
+        pub enum Command {
+            $($(#[$only])* $Stage(<$stage::$Stage as Stage>::Command),)*
         }
 
         impl Stages {
@@ -270,13 +268,13 @@ macro_rules! stages {
             }
         }
 
-        impl Word {
-            /// Reads a request; none if no stage has its word.
+        impl Command {
+            /// Reads a request; none if no stage has that command.
             pub fn read(request: &Value) -> Option<serde_json::Result<Self>> {
                 let tag = request.get("ask")?.as_str()?;
                 $($(#[$only])* if <$stage::$Stage as Stage>::WORDS.contains(&tag) {
-                    let word = <$stage::$Stage as Stage>::Word::deserialize(request);
-                    return Some(word.map(Word::$Stage));
+                    let command = <$stage::$Stage as Stage>::Command::deserialize(request);
+                    return Some(command.map(Command::$Stage));
                 })*
                 None
             }
@@ -287,7 +285,7 @@ macro_rules! stages {
             /// A sentence that says what is wrong.
             pub fn check(&self) -> Result<(), String> {
                 match self {
-                    $($(#[$only])* Word::$Stage(word) => <$stage::$Stage as Stage>::check(word),)*
+                    $($(#[$only])* Command::$Stage(command) => <$stage::$Stage as Stage>::check(command),)*
                 }
             }
 
@@ -295,17 +293,17 @@ macro_rules! stages {
             ///
             /// # Errors
             /// A sentence that says what is wrong.
-            pub fn carry_out(self, desk: &Desk) -> Result<Told, String> {
+            pub fn carry_out(self, control_server: &ControlServer) -> Result<ControlAnswer, String> {
                 match self {
-                    $($(#[$only])* Word::$Stage(word) => <$stage::$Stage as Stage>::carry_out(word, desk),)*
+                    $($(#[$only])* Command::$Stage(command) => <$stage::$Stage as Stage>::carry_out(command, control_server),)*
                 }
             }
         }
 
         $($(#[$only])*
-        impl From<<$stage::$Stage as Stage>::Word> for Ask {
-            fn from(word: <$stage::$Stage as Stage>::Word) -> Self {
-                Ask::Stage(Word::$Stage(word))
+        impl From<<$stage::$Stage as Stage>::Command> for ControlRequest {
+            fn from(command: <$stage::$Stage as Stage>::Command) -> Self {
+                ControlRequest::Stage(Command::$Stage(command))
             }
         })*
     };
@@ -315,14 +313,12 @@ macro_rules! device_stages {
     ($($stage:ident $Stage:ident,)*) => {
         /// The stages of one device, in the order in which I/O passes them.
         #[derive(Debug, Default)]
-        #[expect(missing_docs, reason = "the names say it")]
         pub struct DeviceStages {
             $(pub $stage: $stage::$Stage,)*
         }
 
         /// How the stages of a device are; in JSON, their fields without their names.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-        #[expect(missing_docs, reason = "the names say it")]
         pub struct DeviceStagesSample {
             $(#[serde(flatten)] pub $stage: <$stage::$Stage as DeviceStage>::Sample,)*
         }

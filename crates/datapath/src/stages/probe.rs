@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use volume::VolumeMap;
 
 use super::{Answered, Stage};
-use crate::desk::{Desk, Told};
+use crate::control_server::{ControlAnswer, ControlServer};
 use crate::engine::GuestRequest;
 
 /// Counts what passes, and holds it back at both ends once it was asked to.
@@ -16,7 +16,7 @@ pub struct Probe {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum Word {
+pub enum Command {
     ProbeHold { volume: String, hold_ns: u64 },
 }
 
@@ -40,7 +40,7 @@ pub struct Sample {
 
 impl Stage for Probe {
     type Setup = ();
-    type Word = Word;
+    type Command = Command;
     const WORDS: &'static [&'static str] = &["probe-hold"];
     type Status = Status;
     type Sample = Sample;
@@ -85,20 +85,23 @@ impl Stage for Probe {
         }
     }
 
-    fn check(word: &Word) -> Result<(), String> {
-        let Word::ProbeHold { hold_ns, .. } = word;
+    fn check(command: &Command) -> Result<(), String> {
+        let Command::ProbeHold { hold_ns, .. } = command;
         match hold_ns {
             ..1_000_000_000 => Ok(()),
             _ => Err("nobody waits that long".into()),
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
-        let Word::ProbeHold { volume, hold_ns } = word;
-        desk.at_stages(&volume, move |v| {
+    fn carry_out(
+        command: Command,
+        control_server: &ControlServer,
+    ) -> Result<ControlAnswer, String> {
+        let Command::ProbeHold { volume, hold_ns } = command;
+        control_server.at_stages(&volume, move |v| {
             v.stages.probe.hold_ns = hold_ns;
             Ok(())
         })?;
-        Ok(Told::done(format!("{volume} is held back")))
+        Ok(ControlAnswer::done(format!("{volume} is held back")))
     }
 }

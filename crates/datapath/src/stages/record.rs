@@ -14,7 +14,7 @@ use volume::VolumeMap;
 
 use super::{Answered, Stage};
 use crate::clock;
-use crate::desk::{Desk, Told};
+use crate::control_server::{ControlAnswer, ControlServer};
 use crate::engine::{GuestOp, GuestRequest};
 use crate::text::explain;
 
@@ -36,12 +36,10 @@ pub struct Recorder {
     lost: u64,
 }
 
-/// What was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
     /// The trace.
     pub path: PathBuf,
-    /// Requests in it.
     pub requests: u64,
     /// Requests that did not fit any more.
     pub lost: u64,
@@ -50,7 +48,7 @@ pub struct Recorded {
 /// What may be asked of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum Word {
+pub enum Command {
     /// Record to a file.
     Record {
         /// The volume's name.
@@ -73,7 +71,6 @@ pub struct Status {
 }
 
 impl Recording {
-    /// Begins one.
     pub(crate) fn begin(&mut self, path: PathBuf, volume: &str) -> Result<(), String> {
         if let Some(recorder) = &self.0 {
             let path = recorder.path.display();
@@ -96,7 +93,7 @@ impl Recording {
 
 impl Stage for Recording {
     type Setup = ();
-    type Word = Word;
+    type Command = Command;
     const WORDS: &'static [&'static str] = &["record", "record-end"];
     type Status = Status;
     type Sample = ();
@@ -120,18 +117,23 @@ impl Stage for Recording {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
-        match word {
-            Word::Record { volume, path } => {
+    fn carry_out(
+        command: Command,
+        control_server: &ControlServer,
+    ) -> Result<ControlAnswer, String> {
+        match command {
+            Command::Record { volume, path } => {
                 let to = path.clone();
-                desk.at_stages(&volume, |v| v.stages.record.begin(to, v.name))?;
+                control_server.at_stages(&volume, |v| v.stages.record.begin(to, v.name))?;
                 let path = path.display();
-                Ok(Told::done(format!("{volume} is being recorded to {path}")))
+                Ok(ControlAnswer::done(format!(
+                    "{volume} is being recorded to {path}"
+                )))
             }
-            Word::RecordEnd { volume } => {
-                let recorder = desk.at_stages(&volume, |v| v.stages.record.end())?;
+            Command::RecordEnd { volume } => {
+                let recorder = control_server.at_stages(&volume, |v| v.stages.record.end())?;
                 let recorded = recorder.finish().map_err(|e| explain(&e))?;
-                Ok(Told::Recorded(recorded))
+                Ok(ControlAnswer::Recorded(recorded))
             }
         }
     }

@@ -7,10 +7,10 @@ use serde_json::json;
 use units::{Bytes, DeviceId};
 use volume::VolumeMap;
 
-use super::probe::{Sample, Word as ProbeWord};
-use super::{DeviceStages, Stages, StagesSample, StagesStatus, Word};
+use super::probe::{Command as ProbeCommand, Sample};
+use super::{Command, DeviceStages, Stages, StagesSample, StagesStatus};
 use crate::client::Client;
-use crate::desk::{Ask, Told};
+use crate::control_server::{ControlAnswer, ControlRequest};
 use crate::engine::{GuestOp, GuestRequest};
 use crate::serving::one_volume;
 
@@ -45,9 +45,12 @@ fn every_stage_and_every_word_has_a_name_of_its_own_and_is_documented() {
             .lines()
             .find(|l| l.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("the table has no row for {name}"));
-        for word in *words {
-            assert!(seen.insert(format!("word {word}")), "{word} comes twice");
-            assert!(row.contains(&format!("`{word}`")), "{word} in: {row}");
+        for command in *words {
+            assert!(
+                seen.insert(format!("word {command}")),
+                "{command} comes twice"
+            );
+            assert!(row.contains(&format!("`{command}`")), "{command} in: {row}");
         }
     }
     for name in DeviceStages::ALL {
@@ -57,17 +60,20 @@ fn every_stage_and_every_word_has_a_name_of_its_own_and_is_documented() {
 }
 
 #[test]
-fn every_word_is_read_by_the_stage_that_has_it_and_the_desk_has_no_such_word() {
-    for word in Stages::ALL.iter().flat_map(|s| s.1) {
-        let request = json!({ "ask": word });
-        let read = Word::read(&request).expect("a stage has it");
+fn every_command_is_read_by_the_stage_that_has_it_and_the_control_server_has_no_such_command() {
+    for command in Stages::ALL.iter().flat_map(|s| s.1) {
+        let request = json!({ "ask": command });
+        let read = Command::read(&request).expect("a stage has it");
         let why = read.expect_err("it has no volume").to_string();
-        assert_eq!(why, "missing field `volume`", "{word}");
-        // The desk's own words are not asked first.
-        let why = Ask::deserialize(request).expect_err("it has a stage's word");
-        assert!(why.to_string().contains("unknown variant"), "{word}: {why}");
+        assert_eq!(why, "missing field `volume`", "{command}");
+        // The control server's own words are not asked first.
+        let why = ControlRequest::deserialize(request).expect_err("it has a stage's word");
+        assert!(
+            why.to_string().contains("unknown variant"),
+            "{command}: {why}"
+        );
     }
-    assert!(Word::read(&json!({ "ask": "volumes" })).is_none());
+    assert!(Command::read(&json!({ "ask": "volumes" })).is_none());
 }
 
 #[test]
@@ -97,29 +103,29 @@ fn fields_of_stages_are_those_of_the_volume() {
 fn a_filter_is_a_file_and_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let (serving, listen) = one_volume(dir.path());
-    let desk = serving.desk();
+    let control_server = serving.control_server();
 
-    let hold = |hold_ns| ProbeWord::ProbeHold {
+    let hold = |hold_ns| ProbeCommand::ProbeHold {
         volume: "data".into(),
         hold_ns,
     };
-    let said = serde_json::to_value(Ask::from(hold(3_000_000))).unwrap();
+    let said = serde_json::to_value(ControlRequest::from(hold(3_000_000))).unwrap();
     let wire = json!({ "ask": "probe-hold", "volume": "data", "hold_ns": 3_000_000 });
     assert_eq!(said, wire);
-    let understood: Ask = serde_json::from_value(wire).unwrap();
-    assert_eq!(understood, Ask::from(hold(3_000_000)));
-    let refused = desk.ask(hold(u64::MAX).into()).unwrap_err();
+    let understood: ControlRequest = serde_json::from_value(wire).unwrap();
+    assert_eq!(understood, ControlRequest::from(hold(3_000_000)));
+    let refused = control_server.ask(hold(u64::MAX).into()).unwrap_err();
     assert_eq!(refused, "nobody waits that long");
 
     let mut guest = Client::connect(&listen.uri("data").parse().unwrap()).unwrap();
     guest.write(0, &[3; 512]).unwrap();
-    desk.ask(understood).unwrap();
+    control_server.ask(understood).unwrap();
     assert_eq!(guest.read(0, 512).unwrap(), [3; 512]);
     guest.flush().unwrap();
-    let show = Ask::Show {
+    let show = ControlRequest::Show {
         volume: "data".into(),
     };
-    let Told::Volumes { volumes } = desk.ask(show).unwrap() else {
+    let ControlAnswer::Volumes { volumes } = control_server.ask(show).unwrap() else {
         panic!("it answers something else");
     };
     let status = volumes[0].status.as_ref().unwrap();
@@ -129,9 +135,10 @@ fn a_filter_is_a_file_and_a_line() {
     let measured = status.stages.measure.measured.as_ref().unwrap();
     let reads = measured.directions[0].latency;
     assert!(reads.mean_us >= 6_000.0, "both times count: {reads:?}");
-    let told = serde_json::to_value(status).unwrap();
-    assert_eq!(told["probe_answered"], 3, "{told}");
-    let Told::Samples(samples) = desk.ask(Ask::Samples).unwrap() else {
+    let json = serde_json::to_value(status).unwrap();
+    assert_eq!(json["probe_answered"], 3, "{json}");
+    let ControlAnswer::Samples(samples) = control_server.ask(ControlRequest::Samples).unwrap()
+    else {
         panic!("it answers something else");
     };
     let sample = Sample {

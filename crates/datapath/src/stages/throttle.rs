@@ -1,6 +1,6 @@
 //! The limits of a volume: reads and writes wait until they may go.
 //!
-//! The limits are its operator's, or its part of what the volumes of a tier share: the desk sets them, about ten times a second, from what it reads
+//! The limits are its operator's, or its part of what the volumes of a tier share: the control server sets them, about ten times a second, from what it reads
 //! here of how much each volume wants. Both ways go over a [`Share`], which is read for each request.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use units::{BytesPerSec, Iops, Nanos};
 use volume::{Limits, VolumeMap};
 
 use super::Stage;
-use crate::desk::{Desk, Told, weighable};
+use crate::control_server::{ControlAnswer, ControlServer, weighable};
 use crate::engine::{GuestOp, GuestRequest};
 
 /// No limit.
@@ -24,7 +24,7 @@ pub struct Throttle {
     share: Arc<Share>,
 }
 
-/// What a volume's worker and the desk tell one another: counts up, limits down.
+/// What a volume's worker and the control server tell one another: counts up, limits down.
 #[derive(Debug)]
 pub struct Share {
     requests: AtomicU64,
@@ -84,7 +84,7 @@ impl Share {
 /// What may be asked of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum Word {
+pub enum Command {
     /// Limits and weight; `None` leaves as it is, a limit of zero lifts it.
     Limit {
         /// The volume's name.
@@ -119,7 +119,7 @@ pub struct Throttled {
 impl Stage for Throttle {
     /// Where its limits come from.
     type Setup = Arc<Share>;
-    type Word = Word;
+    type Command = Command;
     const WORDS: &'static [&'static str] = &["limit", "throttle"];
     type Status = ();
     type Sample = ();
@@ -144,11 +144,11 @@ impl Stage for Throttle {
         self.clocks.admit(now_ns, request.length)
     }
 
-    fn check(word: &Word) -> Result<(), String> {
-        match word {
-            Word::Limit { weight, .. } => weight.map_or(Ok(()), weighable),
-            Word::Throttle { to: None, .. } => Ok(()),
-            Word::Throttle { to: Some(to), .. } => {
+    fn check(command: &Command) -> Result<(), String> {
+        match command {
+            Command::Limit { weight, .. } => weight.map_or(Ok(()), weighable),
+            Command::Throttle { to: None, .. } => Ok(()),
+            Command::Throttle { to: Some(to), .. } => {
                 let some = to.iops.is_some_and(|i| i.0 > 0.0);
                 let some = some || to.bandwidth.is_some_and(|b| b.0 > 0);
                 match some && to.lasting > Nanos::ZERO {
@@ -159,15 +159,18 @@ impl Stage for Throttle {
         }
     }
 
-    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
-        match word {
-            Word::Limit {
+    fn carry_out(
+        command: Command,
+        control_server: &ControlServer,
+    ) -> Result<ControlAnswer, String> {
+        match command {
+            Command::Limit {
                 volume,
                 iops,
                 bandwidth,
                 weight,
-            } => desk.limit_volume(&volume, iops, bandwidth, weight),
-            Word::Throttle { volume, to } => desk.throttle_volume(&volume, to),
+            } => control_server.limit_volume(&volume, iops, bandwidth, weight),
+            Command::Throttle { volume, to } => control_server.throttle_volume(&volume, to),
         }
     }
 }

@@ -19,7 +19,6 @@ pub enum Handover {
     Failed(String),
 }
 
-/// The gate.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,

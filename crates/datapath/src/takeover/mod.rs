@@ -25,12 +25,12 @@
 //! What a restart would not find in the map either is not handed over but for limits: counters, recordings, objectives of a controller.
 //! Connections with TLS and those of vhost-user end with the old process, and their clients connect again.
 
-mod doors;
 mod gate;
+mod listeners;
 pub(crate) mod state;
 mod take;
 pub(crate) mod wire;
 
-pub use doors::{DoorKeeper, Doors, Listening};
 pub use gate::{Alone, Gate, Handover};
+pub use listeners::{Listener, Listeners, Listening};
 pub use take::{TakeOverError, Taken, Wanted, take_over};

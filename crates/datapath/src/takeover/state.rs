@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::control::CONTROL;
 use crate::worker::HandedSession;
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
@@ -21,11 +20,9 @@ pub struct State {
     pub commits: u64,
     /// Copies of the map.
     pub copies: Vec<CopyOf>,
-    /// Devices.
     pub devices: Vec<DeviceOf>,
     /// Sockets that are listened on, by what they are for.
     pub listening: Vec<String>,
-    /// Connections.
     pub connections: Vec<ConnectionOf>,
     /// Volumes, by number, and how many extents of them it is said where they are: behind the bytes of connections.
     pub places: Vec<(u32, u64)>,
@@ -42,7 +39,8 @@ pub struct State {
 #[serde(deny_unknown_fields)]
 pub struct Wishes {
     /// Sockets that guests connect to, by what they are for.
-    pub doors: Vec<String>,
+    #[serde(rename = "doors")]
+    pub listeners: Vec<String>,
     /// Where there is a socket for each volume's guests by vhost-user.
     pub vhost_user: Option<PathBuf>,
     /// The volumes; all that are whole, if none is named.
@@ -55,14 +53,14 @@ impl Wishes {
     /// # Errors
     /// What is not.
     pub fn are(mut self, mut there: Self) -> Result<(), String> {
-        there.doors.retain(|door| door != CONTROL);
-        self.doors.sort_unstable();
-        there.doors.sort_unstable();
-        if self.doors != there.doors {
+        there.listeners.retain(|listener| listener != CONTROL);
+        self.listeners.sort_unstable();
+        there.listeners.sort_unstable();
+        if self.listeners != there.listeners {
             return Err(format!(
                 "the server listens at {}, and the one that takes over is to listen at {}: that is changed by a restart",
-                there.doors.join(", "),
-                self.doors.join(", ")
+                there.listeners.join(", "),
+                self.listeners.join(", ")
             ));
         }
         if self.vhost_user != there.vhost_user {
@@ -95,14 +93,11 @@ impl Wishes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyOf {
-    /// Whether it is the second one.
     pub second: bool,
-    /// Its path.
     pub path: String,
 }
 
 impl CopyOf {
-    /// Which.
     pub fn copy(&self) -> CopyId {
         match self.second {
             true => CopyId::Second,
@@ -111,7 +106,6 @@ impl CopyOf {
     }
 }
 
-/// A device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceOf {
@@ -139,11 +133,9 @@ pub struct ConnectionOf {
 pub struct VolumeOf {
     /// Its number.
     pub id: u32,
-    /// Its limits.
     pub own: LimitsOf,
     /// Those that hold beside them for a time, and until when, in nanoseconds of the monotonic clock.
     pub for_a_time: Option<(LimitsOf, u64)>,
-    /// Its weight.
     pub weight: f64,
 }
 
@@ -153,11 +145,9 @@ pub struct VolumeOf {
 pub struct TierOf {
     /// Its number.
     pub id: u16,
-    /// Its limits.
     pub limits: LimitsOf,
 }
 
-/// Limits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsOf {

@@ -18,7 +18,7 @@ use super::Listening;
 use super::state::{State, TierOf, VolumeOf, Wishes};
 use super::wire::{BYTES_MAX, FORMAT, Tag, hear, say, take_files};
 use crate::control::{self, CONTROL_SOCKET, ControlError};
-use crate::desk::Ask;
+use crate::control_server::ControlRequest;
 use crate::device::HandedDevice;
 use crate::keeper::{FoundCopy, Keeper, KeeperError, Places};
 use crate::server::Listen;
@@ -74,7 +74,11 @@ impl Wanted {
     fn wishes(&self) -> Wishes {
         let secured = self.tls.is_some();
         Wishes {
-            doors: self.listens.iter().map(|l| l.door(secured)).collect(),
+            listeners: self
+                .listens
+                .iter()
+                .map(|l| l.listener_name(secured))
+                .collect(),
             vhost_user: self.vhost_user.clone(),
             volumes: self.volumes.clone(),
         }
@@ -117,7 +121,7 @@ pub fn take_over(dir: &Path, wanted: &Wanted) -> Result<Taken, TakeOverError> {
     // Before descriptors come.
     crate::server::raise_descriptors();
     let path = dir.join(CONTROL_SOCKET);
-    let asked = control::ask_to_take(&path, &Ask::TakeOver { format: FORMAT });
+    let asked = control::ask_to_take(&path, &ControlRequest::TakeOver { format: FORMAT });
     let mut other = asked.map_err(TakeOverError::Asked)?;
     let gone = |what| move |source| TakeOverError::Silent { what, source };
     let wishes = serde_json::to_vec(&wanted.wishes());

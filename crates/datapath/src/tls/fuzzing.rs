@@ -9,7 +9,7 @@ use rustls::crypto::cipher::{MessageEncrypter, OutboundChunks, OutboundPlainMess
 use rustls::{ConnectionTrafficSecrets, ContentType, ProtocolVersion};
 
 use super::{Channel, Credentials, INPUT_BYTES, OUT_BYTES, RECORD_BYTES, ServerTls, Session};
-use super::{door, x509};
+use super::{handshakes, x509};
 use crate::registry::Registry;
 
 /// Most that a channel keeps: ciphertext, plaintext of what fits in it, what is encrypted ahead; vectors grow by doubling.
@@ -92,7 +92,7 @@ fn stranger(parties: &Parties, first: &[u8], bytes: &[u8]) {
         bytes,
         heard: 0,
     };
-    let proved = door::prove(&mut said, &parties.server, &Registry::default());
+    let proved = handshakes::prove(&mut said, &parties.server, &Registry::default());
     assert!(proved.is_err(), "nobody gets in without a certificate");
     // Refusals of at most 64 options, and one flight of a handshake.
     assert!(said.heard <= 64 << 10, "{} bytes said", said.heard);

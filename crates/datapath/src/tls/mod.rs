@@ -9,14 +9,14 @@
 //! time and only when somebody asks, and encrypts no more ahead than [`OUT_BYTES`]. So a peer that has proved who it is costs a connection a
 //! bounded number of bytes, whatever it sends and whatever it does not take.
 //!
-//! The handshake computes with keys, which takes milliseconds: threads do that (`door`, and those that connect), and no worker.
+//! The handshake computes with keys, which takes milliseconds: threads do that (`handshakes`, and those that connect), and no worker.
 //! Which library a session is of, nobody else knows: certificates are `rustls`' ([`x509`]), pre-shared keys OpenSSL's (`psk`), since rustls has none.
 //!
 //! What it is not: no resumption and no early data, so that who was let in is asked again each time, and nothing can be replayed; no renegotiation;
 //! nothing older than TLS 1.2.
 
-pub(crate) mod door;
 pub mod fuzzing;
+pub(crate) mod handshakes;
 #[cfg(feature = "psk")]
 mod psk;
 mod x509;
@@ -256,7 +256,7 @@ enum Wish<'a> {
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// Ask again.
+    /// ControlRequest again.
     Again,
     /// The handshake needs more of the peer's bytes.
     Blocked,

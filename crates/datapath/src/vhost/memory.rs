@@ -9,7 +9,7 @@ use thiserror::Error;
 use vhost::vhost_user::message::{VhostUserInflight, VhostUserMemoryRegion};
 use vm_memory::mmap::MmapRegionError;
 use vm_memory::{FileOffset, MmapRegion};
-use vring::{Ledger, Memory, Region, RingError};
+use vring::{InflightBuffer, Memory, Region, RingError};
 
 use crate::worker::FileId;
 
@@ -101,18 +101,18 @@ fn region(region: &VhostUserMemoryRegion, file: File) -> Result<Region, HandedOv
     })
 }
 
-/// A ledger and its file.
+/// An inflight buffer and its file.
 pub struct Kept {
-    pub ledger: Ledger,
+    pub inflight: InflightBuffer,
     pub id: FileId,
 }
 
-/// Makes a ledger, in a file that keeps its size.
-pub fn new_ledger(queues: u16, size: u16) -> Result<(VhostUserInflight, File, Kept), HandedOver> {
-    if !Ledger::can_be(queues, size) {
-        return Err(RingError::Ledger("queues that cannot be").into());
+/// Makes an inflight buffer, in a file that keeps its size.
+pub fn new_inflight(queues: u16, size: u16) -> Result<(VhostUserInflight, File, Kept), HandedOver> {
+    if !InflightBuffer::can_be(queues, size) {
+        return Err(RingError::InflightBuffer("queues that cannot be").into());
     }
-    let bytes = Ledger::bytes(queues, size) as u64;
+    let bytes = InflightBuffer::bytes(queues, size) as u64;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("terrace-in-flight", flags)?;
     // All of it is there from the start: where there is no memory for it, that is said here.
@@ -120,24 +120,29 @@ pub fn new_ledger(queues: u16, size: u16) -> Result<(VhostUserInflight, File, Ke
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     let file = File::from(file);
-    let told = VhostUserInflight::new(bytes, 0, queues, size);
-    let kept = known_ledger(&told, file.try_clone()?)?;
-    Ok((told, file, kept))
+    let inflight = VhostUserInflight::new(bytes, 0, queues, size);
+    let kept = known_inflight(&inflight, file.try_clone()?)?;
+    Ok((inflight, file, kept))
 }
 
-/// Takes a ledger that was made before, by this process or by one that is no more.
-pub fn known_ledger(told: &VhostUserInflight, file: File) -> Result<Kept, HandedOver> {
+/// Takes an inflight buffer that was made before, by this process or by one that is no more.
+pub fn known_inflight(inflight: &VhostUserInflight, file: File) -> Result<Kept, HandedOver> {
     let seals = rustix::fs::fcntl_get_seals(&file);
     if !seals.is_ok_and(|s| s.contains(SealFlags::SHRINK)) {
         return Err(HandedOver::NotSealed);
     }
     let about = rustix::fs::fstat(&file)?;
     let has = about.st_size.unsigned_abs();
-    let offset = usize::try_from(told.mmap_offset).unwrap_or(usize::MAX);
+    let offset = usize::try_from(inflight.mmap_offset).unwrap_or(usize::MAX);
     let map = MmapRegion::from_file(FileOffset::new(file, 0), has as usize)?;
-    let ledger = Ledger::new(Arc::new(map), offset, told.num_queues, told.queue_size)?;
+    let inflight = InflightBuffer::new(
+        Arc::new(map),
+        offset,
+        inflight.num_queues,
+        inflight.queue_size,
+    )?;
     Ok(Kept {
-        ledger,
+        inflight,
         id: (about.st_dev, about.st_ino),
     })
 }
@@ -213,18 +218,18 @@ mod tests {
             (1, 100),
             (1, u16::MAX),
         ] {
-            assert!(new_ledger(queues, size).is_err(), "{queues} of {size}");
+            assert!(new_inflight(queues, size).is_err(), "{queues} of {size}");
         }
-        let (told, file, kept) = new_ledger(2, 128).unwrap();
+        let (inflight, file, kept) = new_inflight(2, 128).unwrap();
         assert!(file.set_len(4096).is_err());
-        kept.ledger.note_writes_through(true);
-        let again = known_ledger(&told, file.try_clone().unwrap()).unwrap();
-        assert!(again.ledger.writes_through() && again.id == kept.id);
-        let unsealed = known_ledger(&told, memfd(told.mmap_size));
+        kept.inflight.note_writes_through(true);
+        let again = known_inflight(&inflight, file.try_clone().unwrap()).unwrap();
+        assert!(again.inflight.writes_through() && again.id == kept.id);
+        let unsealed = known_inflight(&inflight, memfd(inflight.mmap_size));
         assert!(matches!(unsealed, Err(HandedOver::NotSealed)));
         for (offset, queues, size) in [(64, 2, 128), (0, 3, 128), (0, 2, 256), (u64::MAX, 1, 1)] {
-            let other = VhostUserInflight::new(told.mmap_size, offset, queues, size);
-            let refused = known_ledger(&other, file.try_clone().unwrap());
+            let other = VhostUserInflight::new(inflight.mmap_size, offset, queues, size);
+            let refused = known_inflight(&other, file.try_clone().unwrap());
             assert!(
                 matches!(refused, Err(HandedOver::Ring(_))),
                 "{offset} {queues} {size}"

@@ -25,12 +25,11 @@ use vhost::vhost_user::{
 use vring::blk::{self, feature};
 use vring::{Memory, QUEUES_MAX, QueueSetup};
 
-use super::memory::{Kept, event, guest_memory, known_ledger, new_ledger};
+use super::memory::{Kept, event, guest_memory, known_inflight, new_inflight};
 use super::sockets::Counted;
 use crate::text::explain;
 use crate::worker::{Durability, Inbox, Message, RingGuestSetup, RingOrder, RingSetup};
 
-/// What is served to whom.
 pub struct Served {
     pub name: String,
     pub bytes: u64,
@@ -182,7 +181,7 @@ impl Session {
         let Some(memory) = self.memory.clone().filter(|_| ready) else {
             return Ok(());
         };
-        let kept = self.kept.as_ref().map(|k| (k.ledger.clone(), k.id));
+        let kept = self.kept.as_ref().map(|k| (k.inflight.clone(), k.id));
         let (event_index, indirect) = (self.has(feature::EVENT_INDEX), self.has(feature::INDIRECT));
         if self.cached.is_none() && self.durability.is_none() && self.has(feature::CONFIG_WCE) {
             let volume = &self.served.name;
@@ -211,7 +210,7 @@ impl Session {
                 event_index,
                 indirect,
             },
-            ledger: kept,
+            inflight: kept,
             kick,
             call: ring.call.clone(),
         };
@@ -398,12 +397,12 @@ impl VhostUserBackendReqHandlerMut for Session {
         let end = offset.checked_add(size).ok_or(Error::InvalidParam)?;
         let config = blk::config(self.served.bytes, QUEUES_MAX, self.cached != Some(false));
         let asked = config.get(offset as usize..end as usize);
-        let told = asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)?;
+        let answer = asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)?;
         if self.cached.is_none() && (offset..end).contains(&blk::WRITE_CACHE_AT) {
             self.cached = Some(true);
             self.tell_durability_again()?;
         }
-        Ok(told)
+        Ok(answer)
     }
 
     fn set_config(&mut self, offset: u32, bytes: &[u8], _: VhostUserConfigFlags) -> Result<()> {
@@ -412,21 +411,22 @@ impl VhostUserBackendReqHandlerMut for Session {
         };
         self.cached = Some(*cached != 0);
         if let Some(kept) = &self.kept {
-            kept.ledger.note_writes_through(*cached == 0);
+            kept.inflight.note_writes_through(*cached == 0);
         }
         self.tell_durability_again()
     }
 
     fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        let (told, file, kept) = new_ledger(asked.num_queues, asked.queue_size).or_else(refused)?;
-        kept.ledger.note_writes_through(self.cached != Some(true));
+        let (inflight, file, kept) =
+            new_inflight(asked.num_queues, asked.queue_size).or_else(refused)?;
+        kept.inflight.note_writes_through(self.cached != Some(true));
         self.kept = Some(kept);
-        Ok((told, file))
+        Ok((inflight, file))
     }
 
-    fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
-        let kept = known_ledger(told, file).or_else(refused)?;
-        self.cached = Some(self.cached != Some(false) && !kept.ledger.writes_through());
+    fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
+        let kept = known_inflight(inflight, file).or_else(refused)?;
+        self.cached = Some(self.cached != Some(false) && !kept.inflight.writes_through());
         self.kept = Some(kept);
         Ok(())
     }

@@ -25,7 +25,6 @@ const AGAIN: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Sockets {
     dir: PathBuf,
-    /// Those that are there.
     paths: Mutex<BTreeSet<PathBuf>>,
     changes: Sender<Change>,
     event: Arc<OwnedFd>,
@@ -63,7 +62,6 @@ pub const DESCRIPTORS_EACH: usize = 3 * vring::QUEUES_MAX as usize + 16;
 pub struct Allowed {
     /// Those of all kinds.
     pub open: Arc<AtomicUsize>,
-    /// At most.
     pub most: usize,
     /// Of these, by vhost-user, besides the first one of each volume.
     pub guests_most: usize,
@@ -82,9 +80,9 @@ impl Sockets {
         std::fs::create_dir_all(dir).map_err(system)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let event = Arc::new(eventfd(0, flags).map_err(|e| system(e.into()))?);
-        let (changes, told) = channel();
+        let (changes, received) = channel();
         let waiter = Waiter {
-            told,
+            changes: received,
             event: event.clone(),
             listening: vec![],
             workers,
@@ -188,7 +186,7 @@ impl Drop for Sockets {
 }
 
 struct Waiter {
-    told: Receiver<Change>,
+    changes: Receiver<Change>,
     event: Arc<OwnedFd>,
     listening: Vec<Listening>,
     workers: Vec<Inbox>,
@@ -249,7 +247,7 @@ impl Waiter {
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.event, &mut count);
         loop {
-            match self.told.try_recv() {
+            match self.changes.try_recv() {
                 Ok(Change::Add(listening)) => self.listening.push(listening),
                 Ok(Change::Resize(volume, bytes)) => {
                     let of = self.listening.iter_mut().filter(|l| l.volume == volume);

@@ -52,10 +52,15 @@ const STATUS_MAX: usize = 1024;
 /// Where an answer goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AnswerTo {
-    /// To a socket.
-    Socket { connection: u32, cookie: u64 },
+    Socket {
+        connection: u32,
+        cookie: u64,
+    },
     /// To a ring in the guest's memory.
-    Ring { ring: u32, chain: u32 },
+    Ring {
+        ring: u32,
+        chain: u32,
+    },
     /// To a thread that waits.
     Waiter(u32),
 }
@@ -559,7 +564,7 @@ impl Worker {
         volume: u32,
         header: &RequestHeader,
         context: Option<u32>,
-        dirty_all: &[(u32, Arc<nbd::Dirty>)],
+        dirty_all: &[(u32, Arc<nbd::DirtyRanges>)],
         one: bool,
     ) {
         let most = if one { 1 } else { STATUS_MAX };

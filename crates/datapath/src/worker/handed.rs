@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nbd::{BlockSizes, Dirty, ErrorCode, Export, ExportFlags, Session};
+use nbd::{BlockSizes, DirtyRanges, ErrorCode, Export, ExportFlags, Session};
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, VolumeId};
 use volume::Location;
@@ -26,7 +26,6 @@ const REFUSED: &str = "the request was refused";
 /// A connection that another process goes on with.
 #[derive(Debug)]
 pub struct HandedConnection {
-    /// Its socket.
     pub socket: Arc<OwnedFd>,
     /// What was agreed.
     pub session: HandedSession,
@@ -40,7 +39,6 @@ pub struct HandedConnection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandedSession {
-    /// The volume.
     pub volume: u32,
     /// The name that the guest knows it by.
     pub export: String,
@@ -65,7 +63,6 @@ pub struct HandedSession {
 /// What a still worker hands over.
 #[derive(Debug, Default)]
 pub struct HandedWork {
-    /// Connections.
     pub connections: Vec<HandedConnection>,
     /// Volumes, and where their extents are ([`place_bytes`]): what the map has of them too, which takes long to read.
     pub places: Vec<(VolumeId, Vec<u8>)>,
@@ -161,7 +158,7 @@ impl HandedSession {
             structured: self.structured,
             allocation_context: self.allocation,
             dirty: dirty
-                .map(|(id, unit, parts)| (*id, Arc::new(Dirty::new(*unit, parts.clone()))))
+                .map(|(id, unit, parts)| (*id, Arc::new(DirtyRanges::new(*unit, parts.clone()))))
                 .collect(),
         }
     }
@@ -188,12 +185,12 @@ impl Worker {
     /// Whether another process may go on with this connection by now. What is done to its socket is done to both.
     pub(super) fn is_anothers(&self, connection: u32) -> bool {
         let found = || self.connections.get(connection as usize);
-        self.told && found().is_some_and(|c| goes_along(c).is_some())
+        self.handed_over && found().is_some_and(|c| goes_along(c).is_some())
     }
 
     pub(super) fn be_still(&mut self, still: bool) {
         self.still = still;
-        self.told = false;
+        self.handed_over = false;
         if still {
             self.submit_throttled();
         }
@@ -274,7 +271,7 @@ impl Worker {
     /// All that another process has to know. Nothing is sent from here on on connections that it may go on with, until
     /// [`Worker::be_still`] says that it does not.
     pub(super) fn hand_over(&mut self) -> HandedWork {
-        self.told = true;
+        self.handed_over = true;
         let places = |live: &super::LiveVolume| {
             let map = live.engine.map();
             let all = (0..map.extents()).flat_map(|extent| place_bytes(map.location(extent)));

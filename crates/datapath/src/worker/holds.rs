@@ -24,7 +24,6 @@ pub enum Held {
 pub enum HoldRefusal {
     /// Guests have so many connections.
     Connected(usize),
-    /// It is not served.
     NotServed,
 }
 
@@ -34,7 +33,7 @@ impl Worker {
         let in_timers = self.timers.any_of(volume.0);
         let live = self.volumes.get_mut(volume.index());
         let live = live.and_then(Option::as_mut);
-        let told = match live.filter(|live| live.detached.is_none()) {
+        let result = match live.filter(|live| live.detached.is_none()) {
             None => Err(HoldRefusal::NotServed),
             Some(live) if !live.held && open > 0 => Err(HoldRefusal::Connected(open)),
             Some(live) => {
@@ -45,7 +44,7 @@ impl Worker {
                 }
             }
         };
-        let _ = answer.send(told); // whoever asks may have gone, here and below
+        let _ = answer.send(result); // whoever asks may have gone, here and below
     }
 
     pub(super) fn release(&mut self, volume: VolumeId, answer: &Sender<()>) {

@@ -33,11 +33,9 @@ use super::{HandedConnection, HandedWork, Inbox, RingOrder, Stillness, Worker, W
 pub struct VolumeSetup {
     /// Its number.
     pub id: VolumeId,
-    /// Its name.
     pub name: String,
     /// Where its extents are.
     pub map: VolumeMap,
-    /// Its limits.
     pub limits: EngineLimits,
     /// A move to go on with.
     pub resume: Option<MoveOrder>,
@@ -60,7 +58,6 @@ pub enum Message {
     Accepted(OwnedFd),
     /// A client has proved who it is, and goes on with the handshake inside TLS.
     Secured {
-        /// The socket.
         socket: OwnedFd,
         /// The handshake so far.
         handshake: Box<ServerHandshake>,
@@ -69,13 +66,11 @@ pub enum Message {
     },
     /// Another worker made this connection's handshake.
     TakeOver {
-        /// The socket.
         socket: OwnedFd,
         /// Its TLS session, if it has one.
         tls: Option<Box<Channel>>,
         /// What was agreed.
         session: Box<Session>,
-        /// The volume.
         volume: VolumeId,
         /// Bytes received after the handshake.
         rest: Vec<u8>,
@@ -115,7 +110,6 @@ pub enum Message {
     HoldMoves(bool),
     /// Takes no new requests of guests, or takes them again.
     BeStill(bool),
-    /// How still it is.
     HowStill(Sender<Stillness>),
     /// Everything that another process has to know of volumes, and of the connections whose requests it can go on with.
     HandOver(Sender<HandedWork>),
@@ -136,7 +130,6 @@ pub enum Message {
 pub enum OfGuests {
     /// None: while there is one, the volume stays.
     None,
-    /// All.
     All,
 }
 
@@ -161,7 +154,6 @@ pub enum Question {
     Status,
     /// How many bytes would this move copy?
     Elsewhere(MoveOrder),
-    /// Move it.
     Move(MoveOrder),
     /// Give its move up.
     CancelMove,
@@ -179,14 +171,11 @@ pub enum Question {
     Rename(String),
 }
 
-/// An answer.
 #[derive(Debug)]
 pub enum Answer {
-    /// Done.
     Done,
     /// How the volume is.
     Status(Box<VolumeStatus>),
-    /// Bytes.
     Bytes(Bytes),
 }
 
@@ -195,11 +184,9 @@ pub enum Answer {
 pub struct VolumeStatus {
     /// Bytes by device, in order of devices.
     pub placed: Vec<(u16, u64)>,
-    /// Connections.
     pub connections: usize,
     /// Requests in flight or waiting.
     pub outstanding: usize,
-    /// Its stages.
     #[serde(flatten)]
     pub stages: StagesStatus,
     /// The move under way.
@@ -226,7 +213,6 @@ pub enum LastMove {
     Stopped {
         /// Why; names the I/O that failed, too.
         why: String,
-        /// Bytes copied.
         copied: Bytes,
         /// The I/O that failed, if one did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -242,13 +228,11 @@ pub struct Moving {
     /// The extents that move; none is the whole volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentRanges>,
-    /// Bytes copied.
     pub copied: Bytes,
     /// Bytes not on the target yet.
     pub left: Bytes,
     /// Bandwidth that it may take now.
     pub rate: BytesPerSec,
-    /// What it does.
     pub phase: Cow<'static, str>,
 }
 

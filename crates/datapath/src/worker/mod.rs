@@ -40,7 +40,7 @@ use volume::{Slack, SlackBoard};
 
 use crate::clock;
 use crate::device::Device;
-use crate::direct::Order;
+use crate::direct::ChangeQueue;
 use crate::engine::Effect;
 use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
@@ -53,7 +53,7 @@ pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
     VolumeStatus,
 };
-pub use polling::{Lookers, Polling};
+pub use polling::{Pollers, Polling};
 use remote::Remote;
 use rings::Rings;
 pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
@@ -150,12 +150,11 @@ pub struct Shared {
     /// What guests leave of their objectives.
     pub slack: Arc<SlackBoard>,
     /// Who looks for something to do before it sleeps.
-    pub lookers: Arc<Lookers>,
+    pub pollers: Arc<Pollers>,
     /// Regular looks of each worker.
     pub beats: Arc<Beats>,
 }
 
-/// One worker.
 pub struct Worker {
     index: usize,
     io: Io,
@@ -186,7 +185,7 @@ pub struct Worker {
     /// What takes turns, by device.
     turns: Vec<Turns>,
     /// Changes by direct I/O that are under way, and that wait for those.
-    order: Order,
+    order: ChangeQueue,
     /// What is written where the system cannot zero; made when it is first needed.
     zeroes: Option<Arc<Buf>>,
     /// What its volumes use of their objectives, by device.
@@ -195,7 +194,7 @@ pub struct Worker {
     /// Nothing new is begun for guests: their requests wait where they are.
     still: bool,
     /// Another process has been told of the connections that it can go on with: nothing is sent on them, and none is ended.
-    told: bool,
+    handed_over: bool,
     next_tick_ns: u64,
     polling: Polling,
     /// Requests since it last had nothing to do.
@@ -211,7 +210,7 @@ impl Worker {
         shared: Shared,
         poll: Duration,
     ) -> Self {
-        let polling = Polling::new(poll, shared.lookers.clone());
+        let polling = Polling::new(poll, shared.pollers.clone());
         Self {
             index,
             io,
@@ -235,12 +234,12 @@ impl Worker {
             lost: vec![],
             large: VecDeque::new(),
             turns: vec![],
-            order: Order::default(),
+            order: ChangeQueue::default(),
             zeroes: None,
             slack: vec![],
             stopping: false,
             still: false,
-            told: false,
+            handed_over: false,
             next_tick_ns: 0,
             polling,
             arrived: 0,

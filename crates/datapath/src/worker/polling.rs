@@ -16,12 +16,12 @@ const MISSES_MAX: u32 = 4;
 
 /// Workers that look at the same time, of all of a server: they would take the cores from those who have something to do.
 #[derive(Debug)]
-pub struct Lookers {
+pub struct Pollers {
     now: AtomicUsize,
     most: usize,
 }
 
-impl Lookers {
+impl Pollers {
     /// On a machine with so many processors: half of them, and nobody where there is one, as others need it.
     pub fn new(processors: usize) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Lookers {
 /// How long a worker looks.
 #[derive(Debug)]
 pub struct Polling {
-    lookers: Arc<Lookers>,
+    pollers: Arc<Pollers>,
     /// At most; zero is never.
     cap_ns: u64,
     /// Now; zero is not at all.
@@ -58,9 +58,9 @@ pub struct Polling {
 
 impl Polling {
     /// At most so long each time.
-    pub fn new(cap: Duration, lookers: Arc<Lookers>) -> Self {
+    pub fn new(cap: Duration, pollers: Arc<Pollers>) -> Self {
         Self {
-            lookers,
+            pollers,
             cap_ns: cap.as_nanos() as u64,
             window_ns: 0,
             misses: 0,
@@ -80,7 +80,7 @@ impl Polling {
         until_ns: u64,
         mut look: impl FnMut() -> Result<(u64, bool), E>,
     ) -> Result<bool, E> {
-        if self.window_ns == 0 || !self.lookers.enter() {
+        if self.window_ns == 0 || !self.pollers.enter() {
             return Ok(false);
         }
         let end_ns = began_ns.saturating_add(self.window_ns).min(until_ns);
@@ -97,7 +97,7 @@ impl Polling {
             }
             std::hint::spin_loop();
         };
-        self.lookers.leave();
+        self.pollers.leave();
         self.spent_ns += now_ns.saturating_sub(began_ns);
         if found {
             self.misses = 0;
@@ -125,11 +125,11 @@ mod tests {
     use super::*;
 
     fn polling(most: usize) -> Polling {
-        let lookers = Lookers {
+        let pollers = Pollers {
             now: AtomicUsize::new(0),
             most,
         };
-        Polling::new(Duration::from_micros(50), Arc::new(lookers))
+        Polling::new(Duration::from_micros(50), Arc::new(pollers))
     }
 
     /// Looks with a clock that goes on by a microsecond a look, and finds something after so many; what it took.
@@ -164,23 +164,23 @@ mod tests {
 
     #[test]
     fn it_is_off_where_it_is_told_so_and_where_others_look() {
-        let lookers = Arc::new(Lookers::new(2));
-        let mut off = Polling::new(Duration::ZERO, lookers.clone());
-        let mut on = Polling::new(Duration::from_micros(50), lookers.clone());
+        let pollers = Arc::new(Pollers::new(2));
+        let mut off = Polling::new(Duration::ZERO, pollers.clone());
+        let mut on = Polling::new(Duration::from_micros(50), pollers.clone());
         for polling in [&mut off, &mut on] {
             polling.slept(0);
         }
         assert_eq!(look(&mut off, 0), (false, 0));
-        assert!(lookers.enter());
+        assert!(pollers.enter());
         assert_eq!(look(&mut on, 0), (false, 0));
-        lookers.leave();
+        pollers.leave();
         assert_eq!(look(&mut on, 0), (true, 1_000));
-        assert_eq!(lookers.now.load(Ordering::Relaxed), 0);
+        assert_eq!(pollers.now.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn a_time_below_the_first_one_is_kept_to() {
-        let mut polling = Polling::new(Duration::from_micros(5), Arc::new(Lookers::new(2)));
+        let mut polling = Polling::new(Duration::from_micros(5), Arc::new(Pollers::new(2)));
         polling.slept(0);
         assert_eq!(look(&mut polling, u64::MAX), (false, 5_000));
     }

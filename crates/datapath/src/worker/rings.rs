@@ -13,7 +13,7 @@
 //! it is whole: the guest may change its buffers at any moment.
 //!
 //! What a guest does wrong ends its connection, and nothing else. A connection that is over writes nothing to its guest any more: what
-//! was in flight is done to its end here, and in the ledger, where there is one, it is still to be done. So the rings of the next
+//! was in flight is done to its end here, and in the inflight buffer, where there is one, it is still to be done. So the rings of the next
 //! connection wait until nothing of the last one is in flight; a late write could land on a newer one otherwise.
 
 mod orders;
@@ -27,7 +27,7 @@ use std::sync::mpsc::Sender;
 
 use slab::Slab;
 use units::VolumeId;
-use vring::{Chain, Ledger, Memory, Queue, QueueSetup, blk};
+use vring::{Chain, InflightBuffer, Memory, Queue, QueueSetup, blk};
 
 use crate::engine::Fault;
 use crate::vhost::Counted;
@@ -44,13 +44,11 @@ pub enum Durability {
 /// A guest that has connected.
 #[derive(Debug)]
 pub struct RingGuestSetup {
-    /// The volume.
     pub volume: VolumeId,
     /// Its socket, to end the conversation.
     pub socket: UnixStream,
-    /// What it is counted in.
     pub counted: Vec<Counted>,
-    /// Told its number, or nothing if the volume is not served.
+    /// ControlAnswer its number, or nothing if the volume is not served.
     pub answer: Sender<Option<u32>>,
 }
 
@@ -61,10 +59,9 @@ pub struct RingSetup {
     pub index: u16,
     /// The guest's memory.
     pub memory: Arc<Memory>,
-    /// Where it is there.
     pub queue: QueueSetup,
     /// What is in flight, and which file that is, if the guest keeps it.
-    pub ledger: Option<(Ledger, FileId)>,
+    pub inflight: Option<(InflightBuffer, FileId)>,
     /// Written to when there is something to take; does not block.
     pub kick: Arc<OwnedFd>,
     /// To be written to when there are answers; does not block.
@@ -85,15 +82,14 @@ pub enum RingOrder {
     Call(u32, u16, Option<Arc<OwnedFd>>),
     /// Finish what is in flight of a ring, and say where the next request of it is; nothing if the connection is over.
     Stop(u32, u16, Sender<Option<u16>>),
-    /// The guest's memory has changed. Told when it is used.
+    /// The guest's memory has changed. ControlAnswer when it is used.
     Memory(u32, Arc<Memory>, Sender<()>),
-    /// Writes are answered like this from now on. Told when that is so, for what was answered before as well.
+    /// Writes are answered like this from now on. ControlAnswer when that is so, for what was answered before as well.
     Durability(u32, Durability, Sender<Result<(), Fault>>),
     /// The connection has ended.
     Gone(u32),
 }
 
-/// A guest with rings.
 struct RingGuest {
     volume: u32,
     socket: UnixStream,
@@ -102,7 +98,7 @@ struct RingGuest {
     rings: Vec<u32>,
     /// All that it ever was in, for as long as something may be in flight there.
     memories: Vec<Arc<Memory>>,
-    ledger: Option<FileId>,
+    inflight: Option<FileId>,
     durability: Durability,
     /// Requests that are not answered, and bytes of those.
     requests: u32,
@@ -117,7 +113,6 @@ struct RingGuest {
     gone: bool,
 }
 
-/// A ring.
 struct LiveRing {
     guest: u32,
     setup: RingSetup,

@@ -27,13 +27,11 @@ pub struct LiveSample {
     pub id: VolumeId,
     /// Bytes by device, in order of devices.
     pub placed: Vec<(DeviceId, Bytes)>,
-    /// Connections.
     pub connections: usize,
     /// The move under way.
     pub moving: Option<Moving>,
     /// How the last one ended.
     pub last_move: Option<LastMove>,
-    /// Its stages.
     pub stages: StagesSample,
 }
 

@@ -30,7 +30,6 @@ impl Turn {
 pub(super) struct Turns {
     /// Of this opening of the device: what hangs on an earlier one takes nobody's turn.
     opening: u32,
-    /// By kind.
     kinds: [OfKind; 2],
 }
 

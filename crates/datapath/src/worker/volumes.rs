@@ -17,7 +17,6 @@ use super::guests::Guest;
 use super::turns::Turn;
 use super::zeroes::{WRITTEN_AT_ONCE, Zeroing};
 
-/// One volume.
 pub(super) struct LiveVolume {
     pub(super) id: VolumeId,
     pub(super) name: String,
@@ -62,7 +61,6 @@ pub(super) struct LiveIo {
     pub(super) zeroing: Zeroing,
     /// The opening of its device that it is for: it does not go on with another one.
     pub(super) opening: u32,
-    /// It has a turn.
     pub(super) turn: Option<Turn>,
     /// A part of it goes through a buffer.
     pub(super) by_buffer: Option<Box<ByBuffer>>,

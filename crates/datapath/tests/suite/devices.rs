@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use datapath::desk::{Ask, NewDevice, NewSource, Trouble, TroubleKind};
+use datapath::control_server::{ControlRequest, NewDevice, NewSource, Trouble, TroubleKind};
 use testkit::export::serve;
 use units::Bytes;
 
@@ -131,11 +131,11 @@ fn a_silent_server_that_is_added_keeps_nobody() {
     let gate = Gate::new(&path, Way::Silent);
     let mut guest = site.connect("data").unwrap();
     std::thread::scope(|scope| {
-        let adding = scope.spawn(|| site.ask(Ask::AddDevice(of_gate("remote", &path))));
+        let adding = scope.spawn(|| site.ask(ControlRequest::AddDevice(of_gate("remote", &path))));
         for extent in 0..20 {
             let asked = Instant::now();
             guest.write(extent * MIB, &[7; 4096]).unwrap();
-            site.ask(Ask::Copies).unwrap();
+            site.ask(ControlRequest::Copies).unwrap();
             assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -144,14 +144,15 @@ fn a_silent_server_that_is_added_keeps_nobody() {
         let asked = Instant::now();
         let beside = site.path("beside");
         std::fs::create_dir(&beside).unwrap();
-        site.ask(Ask::AddDevice(of_dir("remote", &beside))).unwrap();
+        site.ask(ControlRequest::AddDevice(of_dir("remote", &beside)))
+            .unwrap();
         assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
         gate.set(Way::To(server.clone()));
         adding.join().unwrap().unwrap();
     });
     assert_eq!(site.devices(), ["fast-0", "slow-0", "remote-0", "remote-1"]);
     // Nobody else has the same place.
-    let again = site.ask(Ask::AddDevice(of_gate("remote", &path)));
+    let again = site.ask(ControlRequest::AddDevice(of_gate("remote", &path)));
     assert!(again.unwrap_err().contains("already"));
 }
 
@@ -161,7 +162,7 @@ fn devices_that_are_added_at_the_same_time_do_not_collide() {
     let dir = site.path("new");
     std::fs::create_dir(&dir).unwrap();
     std::thread::scope(|scope| {
-        let add = || site.ask(Ask::AddDevice(of_dir("new", &dir)));
+        let add = || site.ask(ControlRequest::AddDevice(of_dir("new", &dir)));
         let all: Vec<_> = (0..4).map(|_| scope.spawn(add)).collect();
         all.into_iter()
             .for_each(|one| drop(one.join().unwrap().unwrap()));
@@ -178,7 +179,7 @@ fn a_replacement_that_is_refused_leaves_nothing_behind() {
     let other = site.path("other");
     std::fs::create_dir(&other).unwrap();
     let replace = |dir: &Path| {
-        site.ask(Ask::ReplaceDevice {
+        site.ask(ControlRequest::ReplaceDevice {
             device: "fast-0".into(),
             new: of_dir("", dir),
             accept_loss: false,
@@ -226,7 +227,8 @@ fn a_remote_device_that_is_silent_or_another_one_is_named() {
     serve(&wrong, usize::MAX);
     let path = site.path("gate.sock");
     let gate = Gate::new(&path, Way::To(right.clone()));
-    site.ask(Ask::AddDevice(of_gate("remote", &path))).unwrap();
+    site.ask(ControlRequest::AddDevice(of_gate("remote", &path)))
+        .unwrap();
     site.create("data", 32, "remote");
     let connected = || site.samples().devices[2].connected;
     wait_for("it is connected", connected);
@@ -267,7 +269,7 @@ fn a_volume_grows_and_is_renamed_under_its_guest() {
         .unwrap();
     let resize = |site: &Site, bytes: u64| {
         let (volume, size) = ("data".into(), Bytes(bytes));
-        site.ask(Ask::Resize { volume, size })
+        site.ask(ControlRequest::Resize { volume, size })
     };
     site.create("data", 1, "fast");
     let mut guest = site.connect("data").unwrap();
@@ -292,7 +294,7 @@ fn a_volume_grows_and_is_renamed_under_its_guest() {
             .contains("multiple of 512")
     );
     assert!(resize(&site, 5 * MIB).is_ok(), "as it is");
-    site.done(Ask::Move {
+    site.done(ControlRequest::Move {
         volume: "data".into(),
         to: "slow".into(),
         device: None,
@@ -301,13 +303,13 @@ fn a_volume_grows_and_is_renamed_under_its_guest() {
     });
     let refused = resize(&site, 6 * MIB).unwrap_err();
     assert!(refused.contains("is being moved"), "{refused}");
-    site.done(Ask::CancelMove {
+    site.done(ControlRequest::CancelMove {
         volume: "data".into(),
     });
     site.create("other", 1, "fast");
     let rename = |to: &str| {
         let (volume, to) = ("data".into(), to.into());
-        site.ask(Ask::Rename { volume, to })
+        site.ask(ControlRequest::Rename { volume, to })
     };
     assert!(rename("other").unwrap_err().contains("already"));
     rename("database").unwrap();

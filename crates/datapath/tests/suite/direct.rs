@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use algo::Rng;
-use datapath::desk::{Ask, NewDevice, NewSource, TierInfo, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest, NewDevice, NewSource, TierInfo};
 use datapath::{Client, IoChoice, ServerConfig, add_device};
 use model::DirectIo;
 use tempfile::TempDir;
@@ -70,8 +70,8 @@ fn on_disk() -> Option<TempDir> {
 }
 
 fn tiers(site: &Site) -> Vec<TierInfo> {
-    match site.ask(Ask::Tiers) {
-        Ok(Told::Tiers { tiers, .. }) => tiers,
+    match site.ask(ControlRequest::Tiers) {
+        Ok(ControlAnswer::Tiers { tiers, .. }) => tiers,
         other => panic!("{other:?}"),
     }
 }
@@ -142,7 +142,7 @@ fn side_by_side(io: IoChoice, devices: [NewDevice; 2], must: [bool; 2]) {
             })
             .collect();
         for to in ["slow", "fast", "slow", "fast"] {
-            site.done(Ask::Move {
+            site.done(ControlRequest::Move {
                 volume: "data".into(),
                 to: to.into(),
                 device: None,
@@ -166,10 +166,10 @@ fn side_by_side(io: IoChoice, devices: [NewDevice; 2], must: [bool; 2]) {
 }
 
 fn moving(site: &Site) -> bool {
-    match site.ask(Ask::Show {
+    match site.ask(ControlRequest::Show {
         volume: "data".into(),
     }) {
-        Ok(Told::Volumes { volumes }) => volumes[0].moving_to.is_some(),
+        Ok(ControlAnswer::Volumes { volumes }) => volumes[0].moving_to.is_some(),
         other => panic!("{other:?}"),
     }
 }

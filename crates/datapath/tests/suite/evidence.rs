@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use datapath::desk::{Ask, NewDevice, NewSource, TroubleKind};
+use datapath::control_server::{ControlRequest, NewDevice, NewSource, TroubleKind};
 use datapath::{LastMove, add_device};
 use model::{DirectIo, IoFailure};
 use testkit::needs;
@@ -44,7 +44,7 @@ fn a_move_that_its_target_fails_says_on_which_device_and_how() {
     });
 
     std::fs::write(&broken, "").unwrap();
-    site.done(Ask::Move {
+    site.done(ControlRequest::Move {
         volume: "data".into(),
         to: "far".into(),
         device: None,
@@ -64,13 +64,13 @@ fn a_move_that_its_target_fails_says_on_which_device_and_how() {
     };
     assert_eq!(failed, Some(expected));
     let name = device.name;
-    let told = format!("the target failed a write (write on device {name}: EIO)");
-    assert_eq!(why, told);
+    let wanted = format!("the target failed a write (write on device {name}: EIO)");
+    assert_eq!(why, wanted);
     let counted = &device.errors[0];
     assert_eq!((&*counted.op, &*counted.errno), ("write", "EIO"));
     wait_for("the array says so", || {
         let troubles = site.samples().troubles;
-        let of_it = |t: &&_| matches!(t, datapath::desk::Trouble { kind, .. } if *kind == TroubleKind::DeviceErrors);
+        let of_it = |t: &&_| matches!(t, datapath::control_server::Trouble { kind, .. } if *kind == TroubleKind::DeviceErrors);
         let found = troubles.iter().find(of_it);
         found.is_some_and(|t| t.about == name && t.what.contains("of write with EIO"))
     });

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use datapath::desk::{Ask, TierInfo, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest, TierInfo};
 use units::Bytes;
 
 use crate::support::{Site, wait_for};
@@ -18,8 +18,13 @@ fn served() -> Site {
     site
 }
 
-fn create(site: &Site, volume: &str, size: Bytes, class: Option<&str>) -> Result<Told, String> {
-    site.ask(Ask::Create {
+fn create(
+    site: &Site,
+    volume: &str,
+    size: Bytes,
+    class: Option<&str>,
+) -> Result<ControlAnswer, String> {
+    site.ask(ControlRequest::Create {
         volume: volume.into(),
         size,
         tier: "slow".into(),
@@ -30,22 +35,22 @@ fn create(site: &Site, volume: &str, size: Bytes, class: Option<&str>) -> Result
 impl Site {
     fn delete(&self, volume: &str, force: bool) -> Result<String, String> {
         let volume = volume.into();
-        match self.ask(Ask::Delete { volume, force })? {
-            Told::Done { message } => Ok(message),
+        match self.ask(ControlRequest::Delete { volume, force })? {
+            ControlAnswer::Done { message } => Ok(message),
             other => panic!("{other:?}"),
         }
     }
 
     fn policy(&self, classes: Option<&[&str]>, overcommit_max: Option<f64>) {
-        self.done(Ask::Policy {
+        self.done(ControlRequest::Policy {
             classes: classes.map(|c| c.iter().map(|c| c.to_string()).collect()),
             overcommit_max,
         });
     }
 
     fn tiers(&self) -> (Vec<TierInfo>, Option<f64>) {
-        match self.ask(Ask::Tiers) {
-            Ok(Told::Tiers {
+        match self.ask(ControlRequest::Tiers) {
+            Ok(ControlAnswer::Tiers {
                 tiers,
                 overcommit_max,
             }) => (tiers, overcommit_max),
@@ -173,7 +178,7 @@ fn a_class_that_nobody_described_is_refused_once_there_is_a_policy() {
         refused
     );
     let set = |volume: &str, class: &str| {
-        site.ask(Ask::SetClass {
+        site.ask(ControlRequest::SetClass {
             volume: volume.into(),
             class: class.into(),
         })
@@ -223,7 +228,7 @@ fn what_is_promised_is_shown_and_bounded() {
         shown().0[1],
         Bytes(Bytes::gib(1 << 17).0 + Bytes::mib(384).0)
     );
-    let refused = site.ask(Ask::Policy {
+    let refused = site.ask(ControlRequest::Policy {
         classes: None,
         overcommit_max: Some(0.0),
     });

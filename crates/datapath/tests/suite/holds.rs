@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use datapath::control::{CONTROL_SOCKET, ControlError, Holding};
-use datapath::desk::Ask;
+use datapath::control_server::ControlRequest;
 use datapath::stages::throttle;
 use testkit::vhost_user::{Guest, Like};
 use units::BytesPerSec;
@@ -62,7 +62,7 @@ fn guests_whose_memory_is_mapped_stay_out_too() {
 fn what_guests_who_are_gone_had_asked_for_is_there_before_it_is_read() {
     let site = served();
     let limit = |rate| {
-        site.done(Ask::from(throttle::Word::Limit {
+        site.done(ControlRequest::from(throttle::Command::Limit {
             volume: "data".into(),
             iops: None,
             bandwidth: Some(BytesPerSec(rate)),

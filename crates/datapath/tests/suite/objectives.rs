@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use datapath::desk::{Ask, Told, VolumeSample};
+use datapath::control_server::{ControlAnswer, ControlRequest, VolumeSample};
 use model::{ClassObjective, Objective, SloStatistic};
 use units::{Bytes, BytesPerSec, Nanos};
 use volume::CONSERVATIVE;
@@ -11,7 +11,7 @@ use crate::support::{MIB, PATIENCE, Site, wait_for};
 
 const RATE: u64 = 4 * MIB;
 
-fn promise(site: &Site, latency: Nanos, lasting: Nanos) -> Result<Told, String> {
+fn promise(site: &Site, latency: Nanos, lasting: Nanos) -> Result<ControlAnswer, String> {
     let objective = ClassObjective {
         class: "gold".into(),
         objective: Objective {
@@ -19,7 +19,7 @@ fn promise(site: &Site, latency: Nanos, lasting: Nanos) -> Result<Told, String> 
             latency,
         },
     };
-    site.ask(Ask::Objectives {
+    site.ask(ControlRequest::Objectives {
         objectives: vec![objective],
         lasting,
     })
@@ -41,7 +41,7 @@ fn a_move_yields_to_guests_of_other_volumes_and_when_nobody_knows() {
         ("moved", 48, "fast", None),
         ("other", 4, "slow", Some("gold")),
     ] {
-        let created = site.ask(Ask::Create {
+        let created = site.ask(ControlRequest::Create {
             volume: name.into(),
             size: Bytes::mib(size),
             tier: tier.into(),
@@ -75,7 +75,7 @@ fn a_move_yields_to_guests_of_other_volumes_and_when_nobody_knows() {
 
     promise(&site, long, long).unwrap();
     let start = || {
-        let started = site.ask(Ask::Move {
+        let started = site.ask(ControlRequest::Move {
             volume: "moved".into(),
             to: "slow".into(),
             device: None,
@@ -97,7 +97,7 @@ fn a_move_yields_to_guests_of_other_volumes_and_when_nobody_knows() {
 
     assert!(promise(&site, Nanos::ZERO, long).is_err());
     // What was missed before a move began does not slow it down, also where another move had kept to it.
-    let cancelled = site.ask(Ask::CancelMove {
+    let cancelled = site.ask(ControlRequest::CancelMove {
         volume: "moved".into(),
     });
     cancelled.unwrap();

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use datapath::desk::{Ask, DeviceSample, NewDevice, NewSource, Samples, Told, VolumeSample};
+use datapath::control_server::{
+    ControlAnswer, ControlRequest, DeviceSample, NewDevice, NewSource, Samples, VolumeSample,
+};
 use datapath::stages::{inject, measure};
 use datapath::{Counts, LastMove, Reach, add_device};
 use model::{DirectIo, ExtentRanges};
@@ -33,8 +35,13 @@ impl Site {
         }
     }
 
-    fn start_move(&self, to: &str, device: Option<&str>, mib_s: u64) -> Result<Told, String> {
-        self.ask(Ask::Move {
+    fn start_move(
+        &self,
+        to: &str,
+        device: Option<&str>,
+        mib_s: u64,
+    ) -> Result<ControlAnswer, String> {
+        self.ask(ControlRequest::Move {
             volume: "data".into(),
             to: to.into(),
             device: device.map(String::from),
@@ -141,7 +148,7 @@ fn held_back_is_counted_as_it_was_measured() {
     let mut client = site.connect("data").unwrap();
     client.write(0, &[1; 65536]).unwrap();
     let inject = |lasting| {
-        Ask::from(inject::Word::Inject {
+        ControlRequest::from(inject::Command::Inject {
             volume: "data".into(),
             read: Nanos::from_millis(4),
             write: Nanos::from_millis(2),
@@ -168,10 +175,12 @@ fn held_back_is_counted_as_it_was_measured() {
     near(window.reads.held_ns, 20 * 4);
     near(window.writes.held_ns, 10 * 2);
     assert!(window.reads.held_ns <= window.reads.sum_ns);
-    let injected = match site.ask(Ask::Show {
+    let injected = match site.ask(ControlRequest::Show {
         volume: "data".into(),
     }) {
-        Ok(Told::Volumes { volumes }) => volumes[0].status.as_ref().unwrap().stages.inject.injected,
+        Ok(ControlAnswer::Volumes { volumes }) => {
+            volumes[0].status.as_ref().unwrap().stages.inject.injected
+        }
         other => panic!("{other:?}"),
     };
     let added = injected.unwrap().added;
@@ -195,7 +204,7 @@ fn beginning_again_is_seen_and_not_measuring_is_not_zero() {
     let mut client = site.connect("data").unwrap();
     client.read(0, 512).unwrap();
     let measure = |on| {
-        Ask::from(measure::Word::Measure {
+        ControlRequest::from(measure::Command::Measure {
             volume: "data".into(),
             on,
         })
@@ -336,10 +345,13 @@ fn a_class_is_durable_and_survives_a_move() {
     let class_of = |site: &Site| volume(&site.samples(), "data").class.clone();
     let set = |site: &Site, volume: &str, class: &str| {
         let (volume, class) = (volume.into(), class.into());
-        site.ask(Ask::SetClass { volume, class })
+        site.ask(ControlRequest::SetClass { volume, class })
     };
     let message = "volume data is of class gold".to_string();
-    assert_eq!(set(&site, "data", "gold"), Ok(Told::Done { message }));
+    assert_eq!(
+        set(&site, "data", "gold"),
+        Ok(ControlAnswer::Done { message })
+    );
     assert_eq!(class_of(&site), "gold");
     site.serve(&["data"]);
     assert_eq!(class_of(&site), "gold");
@@ -390,7 +402,7 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
     assert_eq!((remote.reads, remote.read_bytes), (1, 4096));
     assert_eq!((remote.writes, remote.write_bytes), (1, 4096));
     // The array that it is lent to is a guest like any other.
-    let delete = |force| Ask::Delete {
+    let delete = |force| ControlRequest::Delete {
         volume: "lent".into(),
         force,
     };
@@ -413,11 +425,11 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
 fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
     let mut site = array();
     site.create("data", 16, "fast");
-    let heat = |site: &Site, since| match site.ask(Ask::Heat {
+    let heat = |site: &Site, since| match site.ask(ControlRequest::Heat {
         volume: "data".into(),
         since,
     }) {
-        Ok(Told::Heat(sample)) => sample,
+        Ok(ControlAnswer::Heat(sample)) => sample,
         other => panic!("{other:?}"),
     };
     let at_rest = heat(&site, None);
@@ -449,7 +461,7 @@ fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
         let nothing = heat(&site, Some(seen.cursor)).heat.unwrap();
         assert_eq!(nothing.touched(), []);
     }
-    let anew = measure::Word::Measure {
+    let anew = measure::Command::Measure {
         volume: "data".into(),
         on: true,
     };
@@ -472,7 +484,7 @@ fn the_record_of_a_move_is_that_of_the_order_that_was_taken() {
         client
             .write(0, &vec![round + 1; 16 * MIB as usize])
             .unwrap();
-        let order = |from: u32| Ask::Move {
+        let order = |from: u32| ControlRequest::Move {
             volume: "data".into(),
             to: "slow".into(),
             device: Some("slow-1".into()),
@@ -480,25 +492,25 @@ fn the_record_of_a_move_is_that_of_the_order_that_was_taken() {
             bandwidth: BytesPerSec(4096),
             extents: Some(ExtentRanges::from_sorted(from..from + 4)),
         };
-        let told = std::thread::scope(|scope| {
+        let orders = std::thread::scope(|scope| {
             let ordered = [0, 4, 8, 12].map(|from| {
                 let reach = Reach::find(&site.path("array")).unwrap();
                 scope.spawn(move || (from, reach.ask(order(from))))
             });
             ordered.map(|o| o.join().unwrap())
         });
-        let taken = told.iter().filter(|(_, told)| told.is_ok());
+        let taken = orders.iter().filter(|(_, answer)| answer.is_ok());
         let taken: Vec<u32> = taken.map(|(from, _)| *from).collect();
-        assert_eq!(taken.len(), 1, "{told:?}");
+        assert_eq!(taken.len(), 1, "{orders:?}");
         site.stop();
         let array = array::Array::open(&site.path("array")).unwrap();
         let records = array.moves().unwrap();
         let recorded: Vec<_> = records.iter().map(|r| r.extents.clone()).collect();
         let wanted = ExtentRanges::from_sorted(taken[0]..taken[0] + 4);
-        assert_eq!(recorded, [Some(wanted)], "round {round}: {told:?}");
+        assert_eq!(recorded, [Some(wanted)], "round {round}: {orders:?}");
         drop(array);
         site.serve(&["data"]);
-        let cancel = Ask::CancelMove {
+        let cancel = ControlRequest::CancelMove {
             volume: "data".into(),
         };
         site.ask(cancel).unwrap();

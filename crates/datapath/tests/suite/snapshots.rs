@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datapath::desk::{Ask, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest};
 use units::{Bytes, BytesPerSec};
 
 use crate::support::{MIB, Site, wait_for};
@@ -20,20 +20,20 @@ fn site(mib: u64) -> Site {
 impl Site {
     fn snapshot(&self, volume: &str, name: &str) -> Result<String, String> {
         let (volume, name) = (volume.into(), name.into());
-        match self.ask(Ask::TakeSnapshot { volume, name })? {
-            Told::Done { message } => Ok(message),
+        match self.ask(ControlRequest::TakeSnapshot { volume, name })? {
+            ControlAnswer::Done { message } => Ok(message),
             other => panic!("{other:?}"),
         }
     }
 
-    fn restore(&self, snapshot: &str) -> Result<Told, String> {
+    fn restore(&self, snapshot: &str) -> Result<ControlAnswer, String> {
         let snapshot = snapshot.into();
-        self.ask(Ask::RestoreSnapshot { snapshot })
+        self.ask(ControlRequest::RestoreSnapshot { snapshot })
     }
 
-    fn let_go(&self, volume: &str) -> Result<Told, String> {
+    fn let_go(&self, volume: &str) -> Result<ControlAnswer, String> {
         let volume = volume.into();
-        self.ask(Ask::Delete {
+        self.ask(ControlRequest::Delete {
             volume,
             force: false,
         })
@@ -78,7 +78,7 @@ fn a_snapshot_is_a_moment_of_its_volume_and_stays_so() {
         for name in ["a", "b", "c", "d"] {
             std::thread::sleep(std::time::Duration::from_millis(300));
             if name == "c" {
-                site.done(Ask::Move {
+                site.done(ControlRequest::Move {
                     volume: "data".into(),
                     to: "slow".into(),
                     device: None,
@@ -221,7 +221,7 @@ fn a_volume_is_made_what_it_was_when_nobody_is_connected() {
         let refused = site.snapshot(volume, name).unwrap_err();
         assert!(refused.contains(why), "{refused}");
     }
-    let resized = site.ask(Ask::Resize {
+    let resized = site.ask(ControlRequest::Resize {
         volume: "data@monday".into(),
         size: Bytes::mib(9),
     });

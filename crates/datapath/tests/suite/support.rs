@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use datapath::desk::{Ask, NewDevice, NewSource, Samples, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest, NewDevice, NewSource, Samples};
 use datapath::{Client, ClientError, Listen, Reach, ServerConfig, Serving, add_device};
 use model::{DeviceSpec, DirectIo};
 use tempfile::TempDir;
@@ -54,7 +54,7 @@ impl Site {
         });
         let serving = self.serving.as_ref().unwrap();
         for volume in volumes {
-            serving.desk().export(volume).unwrap();
+            serving.control_server().export(volume).unwrap();
         }
     }
 
@@ -82,19 +82,19 @@ impl Site {
     }
 
     /// By the control socket while it is served.
-    pub fn ask(&self, ask: Ask) -> Result<Told, String> {
+    pub fn ask(&self, ask: ControlRequest) -> Result<ControlAnswer, String> {
         Reach::find(&self.path("array")).unwrap().ask(ask)
     }
 
-    pub fn done(&self, ask: Ask) -> String {
+    pub fn done(&self, ask: ControlRequest) -> String {
         match self.ask(ask) {
-            Ok(Told::Done { message }) => message,
+            Ok(ControlAnswer::Done { message }) => message,
             other => panic!("{other:?}"),
         }
     }
 
     pub fn create(&self, volume: &str, mib: u64, tier: &str) {
-        self.done(Ask::Create {
+        self.done(ControlRequest::Create {
             volume: volume.into(),
             size: Bytes::mib(mib),
             tier: tier.into(),
@@ -103,8 +103,8 @@ impl Site {
     }
 
     pub fn samples(&self) -> Samples {
-        match self.ask(Ask::Samples) {
-            Ok(Told::Samples(samples)) => samples,
+        match self.ask(ControlRequest::Samples) {
+            Ok(ControlAnswer::Samples(samples)) => samples,
             other => panic!("{other:?}"),
         }
     }

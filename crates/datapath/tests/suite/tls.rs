@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use datapath::desk::{Ask, NewDevice, NewSource};
+use datapath::control_server::{ControlRequest, NewDevice, NewSource};
 use datapath::{Client, Credentials, Listen, ServerConfig, Serving, explain};
 use testkit::certificates::{Authority, Holds};
 use testkit::damage::Damage;
@@ -391,7 +391,7 @@ fn add_remote(site: &Site, uri: &str) -> Result<(), String> {
 
 /// Moves a volume and waits until it is there.
 fn move_to(site: &Site, tier: &str) {
-    site.done(Ask::Move {
+    site.done(ControlRequest::Move {
         volume: "data".into(),
         to: tier.into(),
         device: None,

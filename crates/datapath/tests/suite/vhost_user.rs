@@ -5,10 +5,10 @@ mod harm;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use datapath::desk::{Ask, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest};
 use datapath::stages::{inject, throttle};
 use datapath::{IoChoice, ServerConfig};
-use testkit::vhost_user::{Ask as Request, Guest, Like, Told as Answer};
+use testkit::vhost_user::{DiskAnswer, DiskRequest, Guest, Like};
 use testkit::virtio::Form;
 use units::{BytesPerSec, Iops, Nanos};
 
@@ -31,7 +31,7 @@ impl Site {
     /// Holds answers back, so that they are in flight for a while.
     fn inject(&self, delay: Duration, lasting: Duration) {
         let nanos = |d: Duration| Nanos(d.as_nanos() as u64);
-        self.ask(Ask::from(inject::Word::Inject {
+        self.ask(ControlRequest::from(inject::Command::Inject {
             volume: "data".into(),
             read: nanos(delay),
             write: nanos(delay),
@@ -136,22 +136,22 @@ fn a_guest_sees_what_guests_of_nbd_see() {
         assert_eq!(guest.read(3 * MIB, 512).unwrap(), [9; 512]);
         // Zeroes, and what need not be kept.
         let zero = |guest: &mut Guest, ask| guest.ask(0, ask, &[]).unwrap();
-        zero(&mut guest, Request::Zero(3 * MIB, 512));
+        zero(&mut guest, DiskRequest::Zero(3 * MIB, 512));
         assert_eq!(nbd.read(3 * MIB, 700).unwrap()[..512], [0; 512]);
         assert_eq!(nbd.read(3 * MIB, 700).unwrap()[512..], [9; 188]);
-        zero(&mut guest, Request::ZeroUnmapped(3 * MIB + 512, 4096));
-        zero(&mut guest, Request::Discard(2 * MIB, 512 << 10));
+        zero(&mut guest, DiskRequest::ZeroUnmapped(3 * MIB + 512, 4096));
+        zero(&mut guest, DiskRequest::Discard(2 * MIB, 512 << 10));
         assert_eq!(guest.read(3 * MIB, 4096).unwrap(), [0; 4096]);
-        let slot = guest.ask(0, Request::Name, &[]).unwrap();
+        let slot = guest.ask(0, DiskRequest::Name, &[]).unwrap();
         assert_eq!(&guest.data(0, slot, 20)[..5], b"data\0");
         // What is refused is refused with a status, and the guest goes on.
         for (ask, status) in [
-            (Request::Other(77), 2),
-            (Request::Read(32 * MIB, 512), 1),
-            (Request::Read(32 * MIB - 512, 1024), 1),
-            (Request::Read(0, 100), 1),
-            (Request::Write(0, 513), 1),
-            (Request::Discard(31 * MIB, 2 << 20), 1),
+            (DiskRequest::Other(77), 2),
+            (DiskRequest::Read(32 * MIB, 512), 1),
+            (DiskRequest::Read(32 * MIB - 512, 1024), 1),
+            (DiskRequest::Read(0, 100), 1),
+            (DiskRequest::Write(0, 513), 1),
+            (DiskRequest::Discard(31 * MIB, 2 << 20), 1),
         ] {
             let refused = guest.ask(0, ask, &[1; 513]).unwrap_err();
             assert!(refused.ends_with(&format!("status {status}")), "{refused}");
@@ -211,7 +211,7 @@ impl Load {
                 let index = self.random.below(self.known.len() as u64) as usize;
                 if self.busy[index] {
                     // Given back by asking for something that changes nothing.
-                    self.guest.hand_in(queue, slot, Request::Flush);
+                    self.guest.hand_in(queue, slot, DiskRequest::Flush);
                     continue;
                 }
                 self.busy[index] = true;
@@ -221,11 +221,11 @@ impl Load {
                     let bytes = Self::block(self.number, index);
                     self.guest.fill(queue, slot, &bytes);
                     self.guest
-                        .hand_in(queue, slot, Request::Write(at, BLOCK as u32));
+                        .hand_in(queue, slot, DiskRequest::Write(at, BLOCK as u32));
                     self.number
                 } else {
                     self.guest
-                        .hand_in(queue, slot, Request::Read(at, BLOCK as u32));
+                        .hand_in(queue, slot, DiskRequest::Read(at, BLOCK as u32));
                     0
                 };
                 self.asked[queue][usize::from(slot)] = Some((index, number));
@@ -235,7 +235,7 @@ impl Load {
     }
 
     fn answers(&mut self, queue: usize) {
-        while let Some(Answer { slot, status }) = self.guest.next(queue) {
+        while let Some(DiskAnswer { slot, status }) = self.guest.next(queue) {
             assert_eq!(status, 0);
             self.done += 1;
             let Some((index, number)) = self.asked[queue][usize::from(slot)].take() else {
@@ -300,7 +300,7 @@ fn a_volume_moves_while_several_queues_are_full() {
         load.guest.write(at * BLOCK as u64, &zeroes).unwrap();
     }
     for tier in ["slow", "fast", "slow"] {
-        site.done(Ask::Move {
+        site.done(ControlRequest::Move {
             volume: "data".into(),
             to: tier.into(),
             device: None,
@@ -378,7 +378,7 @@ fn a_guest_that_never_flushes_is_answered_when_it_is_durable() {
     assert_eq!(wrote(&mut guest, 1), 1, "a write that is durable");
     // Zeroes are made durable by a flush of their own.
     let before = site.device_writes();
-    guest.ask(0, Request::Zero(0, 4096), &[]).unwrap();
+    guest.ask(0, DiskRequest::Zero(0, 4096), &[]).unwrap();
     assert_eq!(site.device_writes() - before, 2);
     guest.flush().unwrap();
     assert_eq!(site.device_writes() - before, 2);
@@ -426,7 +426,7 @@ fn a_queue_that_is_stopped_goes_on_where_it_was() {
     for _ in 0..8 {
         let slot = guest.slot(0).unwrap();
         guest.fill(0, slot, &[6; 512]);
-        guest.hand_in(0, slot, Request::Write(512, 512));
+        guest.hand_in(0, slot, DiskRequest::Write(512, 512));
     }
     guest.kick(0);
     wait_for("they are in flight", || site.outstanding() == 8);
@@ -436,13 +436,13 @@ fn a_queue_that_is_stopped_goes_on_where_it_was() {
     assert_eq!(answers.filter(|a| a.status == 0).count(), 8);
     // The other one was not stopped; this one is not looked at.
     let slot = guest.slot(0).unwrap();
-    guest.hand_in(0, slot, Request::Read(512, 512));
+    guest.hand_in(0, slot, DiskRequest::Read(512, 512));
     guest.kick(0);
-    let other = guest.ask(1, Request::Read(512, 512), &[]).unwrap();
+    let other = guest.ask(1, DiskRequest::Read(512, 512), &[]).unwrap();
     assert_eq!(guest.data(1, other, 512), [6; 512]);
     assert_eq!(guest.next(0), None);
     guest.start_queue(0).unwrap();
-    assert_eq!(guest.wait(0).unwrap(), Answer { slot, status: 0 });
+    assert_eq!(guest.wait(0).unwrap(), DiskAnswer { slot, status: 0 });
     // Memory that is handed over anew is used from there on.
     guest.hand_memory_over_again().unwrap();
     assert_eq!(guest.read(512, 512).unwrap(), [6; 512]);
@@ -455,7 +455,7 @@ fn a_volume_is_deleted_under_its_guests_only_by_force() {
     guest.write(0, &[1; 512]).unwrap();
     let delete = |force| {
         let volume = "data".into();
-        site.ask(Ask::Delete { volume, force })
+        site.ask(ControlRequest::Delete { volume, force })
     };
     let refused = delete(false).unwrap_err();
     assert!(
@@ -465,7 +465,9 @@ fn a_volume_is_deleted_under_its_guests_only_by_force() {
     guest.write(512, &[2; 512]).unwrap();
     assert!(site.socket("data").exists());
     match delete(true) {
-        Ok(Told::Done { message }) => assert!(message.contains("1 connection"), "{message}"),
+        Ok(ControlAnswer::Done { message }) => {
+            assert!(message.contains("1 connection"), "{message}")
+        }
         other => panic!("{other:?}"),
     }
     assert!(!site.socket("data").exists());
@@ -485,7 +487,7 @@ fn sockets_are_there_while_the_server_is() {
     guest.write(0, &[1; 512]).unwrap();
     // A name that is none for a file: the volume is there, by NBD only, and it is said.
     let refused = site
-        .ask(Ask::Create {
+        .ask(ControlRequest::Create {
             volume: "a/b".into(),
             size: units::Bytes::mib(1),
             tier: "fast".into(),
@@ -506,13 +508,13 @@ fn sockets_are_there_while_the_server_is() {
 fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
     let site = served();
     let limit = |iops| {
-        let word = throttle::Word::Limit {
+        let command = throttle::Command::Limit {
             volume: "data".into(),
             iops: Some(Iops(iops)),
             bandwidth: None,
             weight: None,
         };
-        site.ask(word.into()).unwrap();
+        site.ask(command.into()).unwrap();
     };
     let mut guest = site.guest("data", Like::default());
     limit(5.0);
@@ -522,7 +524,7 @@ fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
     for block in 0..4 {
         let slot = guest.slot(0).unwrap();
         guest.fill(0, slot, &[1; 512]);
-        guest.hand_in(0, slot, Request::Write(block * 512, 512));
+        guest.hand_in(0, slot, DiskRequest::Write(block * 512, 512));
     }
     guest.kick(0);
     wait_for("they wait", || site.outstanding() == 4);
@@ -551,11 +553,11 @@ fn a_cache_is_off_when_what_was_in_flight_is_durable() {
     let before = site.device_writes();
     let slot = guest.slot(0).unwrap();
     guest.fill(0, slot, &[2; 4096]);
-    guest.hand_in(0, slot, Request::Write(0, 4096));
+    guest.hand_in(0, slot, DiskRequest::Write(0, 4096));
     guest.kick(0);
     wait_for("it is in flight", || site.outstanding() == 1);
     guest.set_cached(false).unwrap();
-    assert_eq!(guest.next(0), Some(Answer { slot, status: 0 }));
+    assert_eq!(guest.next(0), Some(DiskAnswer { slot, status: 0 }));
     assert_eq!(site.device_writes() - before, 2, "the write, and a flush");
 }
 
@@ -565,7 +567,7 @@ fn a_guest_is_interrupted_for_what_was_answered_before() {
     let site = served();
     let mut guest = site.guest("data", Like::default());
     let slot = guest.slot(0).unwrap();
-    guest.hand_in(0, slot, Request::Read(0, 512));
+    guest.hand_in(0, slot, DiskRequest::Read(0, 512));
     guest.kick(0);
     assert!(guest.is_interrupted(0, Duration::from_secs(60)));
     guest.disconnect();
@@ -573,5 +575,5 @@ fn a_guest_is_interrupted_for_what_was_answered_before() {
     assert!(!guest.is_interrupted(0, Duration::ZERO));
     guest.connect(&site.socket("data")).unwrap();
     assert!(guest.is_interrupted(0, Duration::from_secs(60)));
-    assert_eq!(guest.next(0), Some(Answer { slot, status: 0 }));
+    assert_eq!(guest.next(0), Some(DiskAnswer { slot, status: 0 }));
 }

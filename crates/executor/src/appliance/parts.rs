@@ -25,7 +25,6 @@ pub enum ApplianceKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarmUp {
-    /// It does.
     Planned,
     /// It does not.
     None,
@@ -38,7 +37,6 @@ pub struct ApplianceOrder {
     pub volume: VolumeId,
     /// On which compute server, as its inventory numbers it.
     pub host: u16,
-    /// What it does.
     pub kind: ApplianceKind,
     /// Virtual CPUs.
     pub cpus: u32,
@@ -70,7 +68,6 @@ pub enum ApplianceState {
     Removing,
     /// Nothing more will happen; the route is the backend's.
     Ended {
-        /// When.
         at: Nanos,
         /// How.
         outcome: ApplianceOutcome,
@@ -87,17 +84,13 @@ pub enum ApplianceOutcome {
         why: String,
     },
     /// By a failure.
-    Failed {
-        /// Which.
-        why: String,
-    },
+    Failed { why: String },
 }
 
 /// Where a volume's requests go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Route {
-    /// To the backend.
     Backend,
     /// Through the appliance.
     Appliance,
@@ -149,9 +142,7 @@ pub const ENDED_MAX: usize = 1000;
 /// A volume has an appliance already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// Whose volume it is.
     pub volume: VolumeId,
-    /// The appliance that it has.
     pub by: ApplianceId,
 }
 
@@ -167,7 +158,6 @@ impl std::error::Error for Taken {}
 /// One attempt at one step of one appliance. An action carries it, its answer repeats it, and no two actions have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApplianceStep {
-    /// Whose step.
     pub id: ApplianceId,
     /// Counts through the appliance's life: a later one is of a later time, whichever step it is at.
     pub attempt: u32,
@@ -188,7 +178,6 @@ pub enum ApplianceAnswer {
     Drained,
     /// It is gone.
     Destroyed,
-    /// It failed.
     Failed {
         /// How.
         why: String,
@@ -246,10 +235,7 @@ pub enum ApplianceInput {
         why: String,
     },
     /// It is not wanted any more.
-    Remove {
-        /// Why.
-        why: String,
-    },
+    Remove { why: String },
     /// An operator wants a stranded one to be tried again.
     Retry,
 }

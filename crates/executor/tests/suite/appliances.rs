@@ -601,13 +601,13 @@ impl World {
         Ok(())
     }
 
-    /// Carries the pending action out, well or not, told or not.
+    /// Carries the pending action out, well or not, answered or not.
     fn carry_out(&mut self, how: u8) -> Result<(), TestCaseError> {
         use ApplianceAnswer as W;
         let Some(action) = self.todo.pop() else {
             return Ok(());
         };
-        let (well, told) = (how & 1 == 0, how & 2 == 0);
+        let (well, answered) = (how & 1 == 0, how & 2 == 0);
         // A re-routing that is said to have failed may have taken place.
         let done = well || how & 4 == 0;
         let (step, answer) = match action {
@@ -637,7 +637,7 @@ impl World {
         } else {
             failed("it did not work")
         };
-        if told {
+        if answered {
             // The step may have been said to have failed before; it is the latest all the same.
             let heard = self.all.answer(self.now, step, answer);
             let latest = !matches!(heard, Err(Ignored::OtherAttempt { .. }));
@@ -754,7 +754,7 @@ proptest! {
             for which in 0..world.late.len() {
                 world.tell_late(which as u8)?;
             }
-            // What was carried out and never told is asked for again when it is late.
+            // What was carried out and never answered is asked for again when it is late.
             world.collect()?;
             if let (true, Some(at)) = (world.todo.is_empty(), world.all.next_deadline()) {
                 world.now = world.now.max(at);

@@ -203,7 +203,7 @@ fn a_proposed_move_waits_for_approval_and_what_is_rejected_takes_others_along() 
     };
     let job = JobId(1);
     ex.handle(Nanos(3), Input::Reject { job, cause }).unwrap();
-    for (job, told) in [
+    for (job, words) in [
         (1, "rejected by the night watch"),
         (2, "was cancelled: rejected by the night watch"),
         (3, "was cancelled: a move"),
@@ -212,7 +212,7 @@ fn a_proposed_move_waits_for_approval_and_what_is_rejected_takes_others_along() 
             panic!("{:?}", ex.job(JobId(job)).state);
         };
         let why = end.why().unwrap();
-        assert!(why.contains(told), "{why}");
+        assert!(why.contains(words), "{why}");
     }
     // Too late for either: it has started, or is over.
     ex.handle(Nanos(4), Input::Approve(JobId(1))).unwrap();
@@ -393,10 +393,10 @@ proptest! {
         for (answer, which) in answers {
             now += Nanos(1);
             // What is told of changes is all that changed.
-            let told = ex.take_changed();
+            let changed = ex.take_changed();
             known.resize(ex.jobs().len(), JobState::Proposed);
             for (i, job) in ex.jobs().iter().enumerate() {
-                prop_assert!(told.contains_key(&job.id) || known[i] == job.state);
+                prop_assert!(changed.contains_key(&job.id) || known[i] == job.state);
                 known[i] = job.state.clone();
             }
             let running: Vec<_> = ex.jobs().iter().filter(|j| j.state.active()).collect();

@@ -51,7 +51,6 @@ pub struct HeatCursor {
 /// A volume whose extents are to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedExtents {
-    /// The volume.
     pub volume: String,
     /// What was touched after this is to be told; all, if there is none.
     pub since: Option<HeatCursor>,

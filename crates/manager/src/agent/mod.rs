@@ -1,7 +1,7 @@
-//! An agent without its edges: from snapshots of one array to reports, from orders to deeds.
+//! An agent without its edges: from snapshots of one array to reports, from orders to actions.
 //!
 //! ```text
-//!   array ──snapshot──▶ beat ──▶ deeds: start, give up, … ──▶ array
+//!   array ──snapshot──▶ beat ──▶ actions: start, give up, … ──▶ array
 //!                         │
 //!                         └─ a window has ended ──▶ report ──▶ controller ──▶ orders ─┐
 //!                         ▲                                                           │
@@ -36,7 +36,7 @@ use crate::wire::{
 pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
 pub use snapshot::{Counts, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
 
-/// Most remarks that one report carries. Protects the controller from an array that fails all the time.
+/// Most warnings that one report carries. Protects the controller from an array that fails all the time.
 const TROUBLE_MAX: usize = 16;
 
 /// Time between two attempts to register.
@@ -44,17 +44,13 @@ const APART_NS: u64 = 500_000_000;
 
 /// Something to do at the array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deed {
+pub enum AgentAction {
     /// Begin a move; the result tells whether it began.
     StartMove(MoveOrder),
     /// Give the move of a volume up.
-    CancelMove {
-        /// The volume.
-        volume: String,
-    },
+    CancelMove { volume: String },
     /// Hold the answers of a volume back by this from now on, for so long at most. Zero ends it.
     Inject {
-        /// The volume.
         volume: String,
         /// By this much.
         delay_ns: u64,
@@ -63,7 +59,6 @@ pub enum Deed {
     },
     /// Let a volume do no more than this, or as much as before: what it was limited to by the last one is over.
     Throttle {
-        /// The volume.
         volume: String,
         /// To what; it ends by itself when its time is over.
         to: Option<Throttle>,
@@ -90,7 +85,6 @@ enum Link {
     Met { at_ns: u64, heard_ns: u64 },
 }
 
-/// One agent.
 #[derive(Debug)]
 pub struct Agent {
     session: u64,
@@ -108,7 +102,7 @@ pub struct Agent {
     cancels: BTreeMap<u32, MoveOrder>,
     jobs: BTreeMap<u32, moves::Job>,
     /// Jobs of which the controller was told that they ended.
-    told: BTreeSet<u32>,
+    reported_ended: BTreeSet<u32>,
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
     throttles: throttles::Throttles,
@@ -119,7 +113,7 @@ pub struct Agent {
     /// Counters of extents, by volume.
     heat: BTreeMap<String, extents::Watched>,
     trouble: Vec<String>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<AgentAction>,
     messages: VecDeque<Message>,
 }
 
@@ -138,7 +132,7 @@ impl Agent {
             orders: BTreeMap::new(),
             cancels: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported_ended: BTreeSet::new(),
             wanted_sessions: Vec::new(),
             sessions: Vec::new(),
             throttles: throttles::Throttles::default(),
@@ -148,14 +142,14 @@ impl Agent {
             detail: Detail::Volumes,
             heat: BTreeMap::new(),
             trouble: Vec::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             messages: VecDeque::new(),
         }
     }
 
     /// The next thing to do at the array. Its result goes to [`Agent::done`].
-    pub fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    pub fn poll_action(&mut self) -> Option<AgentAction> {
+        self.actions.pop_front()
     }
 
     /// The next thing to say to the controller.
@@ -164,7 +158,7 @@ impl Agent {
     }
 
     /// Something that an operator should know, for the next report.
-    pub fn remark(&mut self, text: String) {
+    pub fn add_warning(&mut self, text: String) {
         if self.trouble.len() < TROUBLE_MAX && !self.trouble.contains(&text) {
             self.trouble.push(text);
         }
@@ -216,7 +210,7 @@ impl Agent {
             trouble: std::mem::take(&mut self.trouble),
             troubles: snapshot.troubles.clone(),
         };
-        self.told = self.ended().collect();
+        self.reported_ended = self.ended().collect();
         // A report that could not be sent yet is old by now.
         self.messages.clear();
         self.messages.push_back(Message::Report(Box::new(report)));
@@ -231,7 +225,10 @@ impl Agent {
 
     /// Tells of jobs that have ended since the controller was last told of any.
     fn tell_of_ended(&mut self) {
-        let new: Vec<u32> = self.ended().filter(|id| !self.told.contains(id)).collect();
+        let new: Vec<u32> = self
+            .ended()
+            .filter(|id| !self.reported_ended.contains(id))
+            .collect();
         if new.is_empty() {
             return;
         }
@@ -241,7 +238,7 @@ impl Agent {
             seq: self.seq,
             jobs: new.iter().map(|id| self.jobs[id].window(*id)).collect(),
         };
-        self.told.extend(new);
+        self.reported_ended.extend(new);
         self.messages.push_back(Message::JobsEnded(message));
     }
 
@@ -300,7 +297,7 @@ impl Agent {
         let (wanted, given_up) = (&self.orders, &self.cancels);
         self.jobs
             .retain(|id, job| wanted.contains_key(id) || given_up.contains_key(id) || job.runs());
-        self.told.retain(|id| self.jobs.contains_key(id));
+        self.reported_ended.retain(|id| self.jobs.contains_key(id));
         self.results
             .retain(|r| !orders.calibrations_taken.contains(&r.id));
         self.objectives = orders.objectives;
@@ -333,7 +330,7 @@ impl Agent {
             WireRefusal::Register => self.part(),
             WireRefusal::Stale { .. } => {}
             WireRefusal::Protocol { .. } | WireRefusal::Nonsense { .. } => {
-                self.remark(refusal.to_string());
+                self.add_warning(refusal.to_string());
                 self.part();
             }
         }
@@ -346,22 +343,22 @@ impl Agent {
         self.messages.clear();
     }
 
-    /// A deed was done, or not.
-    pub fn done(&mut self, deed: &Deed, result: Result<(), String>) {
-        match (deed, result) {
+    /// An action was done, or not.
+    pub fn done(&mut self, action: &AgentAction, result: Result<(), String>) {
+        match (action, result) {
             (_, Ok(())) => {}
-            (Deed::StartMove(order), Err(why)) => {
+            (AgentAction::StartMove(order), Err(why)) => {
                 let ended = JobProgress::Failed {
                     why,
                     copied_bytes: 0,
                 };
                 self.jobs.insert(order.job, moves::Job::ended(ended));
             }
-            (Deed::CancelMove { volume }, Err(why)) => {
-                self.remark(format!("cannot give the move of {volume} up: {why}"));
+            (AgentAction::CancelMove { volume }, Err(why)) => {
+                self.add_warning(format!("cannot give the move of {volume} up: {why}"));
             }
-            (Deed::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
-            (Deed::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),
+            (AgentAction::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
+            (AgentAction::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),
         }
     }
 

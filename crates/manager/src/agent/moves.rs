@@ -4,7 +4,7 @@ use model::IoFailure;
 use units::DeviceId;
 
 use super::extents::{left, part, within};
-use super::{Agent, Deed, MoveEnd, Snapshot, VolumeSnapshot};
+use super::{Agent, AgentAction, MoveEnd, Snapshot, VolumeSnapshot};
 use crate::wire::{JobProgress, JobWindow, MoveOrder};
 
 /// A job at this agent.
@@ -12,7 +12,6 @@ use crate::wire::{JobProgress, JobWindow, MoveOrder};
 pub(super) enum Job {
     /// The array carries it out, or is about to.
     Runs {
-        /// The order.
         order: MoveOrder,
         /// Bytes that the parts before the one under way have copied, of an order of extents.
         before: u64,
@@ -81,7 +80,7 @@ impl Agent {
                 Look::Rest(_) if !wanted => {}
                 Look::Rest(rest) => {
                     *before = seen.0;
-                    self.deeds.push_back(Deed::StartMove(rest));
+                    self.actions.push_back(AgentAction::StartMove(rest));
                 }
                 Look::Ended(ended) => *job = ended,
             }
@@ -91,7 +90,7 @@ impl Agent {
             let under_way = found.is_some_and(|v| carries_out(v, order));
             if under_way {
                 let volume = order.volume.clone();
-                self.deeds.push_back(Deed::CancelMove { volume });
+                self.actions.push_back(AgentAction::CancelMove { volume });
                 self.jobs.entry(*id).or_insert_with(|| runs(order));
                 continue;
             }
@@ -142,7 +141,7 @@ impl Agent {
                     Some(true) => Job::ended(JobProgress::Done { copied_bytes: 0 }),
                     Some(false) => {
                         let first = next_part(v, order, snapshot).unwrap_or_else(|| order.clone());
-                        self.deeds.push_back(Deed::StartMove(first));
+                        self.actions.push_back(AgentAction::StartMove(first));
                         runs(order)
                     }
                 },

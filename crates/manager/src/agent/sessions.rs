@@ -7,7 +7,7 @@
 use model::{CalibrationStep, ClassObjective};
 use units::Nanos;
 
-use super::{Agent, Counts, Deed, Snapshot};
+use super::{Agent, AgentAction, Counts, Snapshot};
 use crate::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult, Load};
 
 /// Injected latency ends by itself so long after the end of its window, should nobody renew it.
@@ -65,8 +65,8 @@ impl Agent {
                             self.sessions.push(session);
                             continue;
                         }
-                        Step::Next(deed) => {
-                            self.deeds.push_back(deed);
+                        Step::Next(action) => {
+                            self.actions.push_back(action);
                             self.sessions.push(session);
                             continue;
                         }
@@ -117,7 +117,7 @@ impl Agent {
             match no_room(&session, session.current(), objective) {
                 Some(why) => self.end_session(session, Some(why)),
                 None => {
-                    self.deeds.push_back(inject(&session));
+                    self.actions.push_back(inject(&session));
                     self.sessions.push(session);
                 }
             }
@@ -148,7 +148,7 @@ impl Agent {
     }
 
     fn end_session(&mut self, session: Session, cut_off: Option<String>) {
-        self.deeds.push_back(Deed::Inject {
+        self.actions.push_back(AgentAction::Inject {
             volume: session.order.volume.clone(),
             delay_ns: 0,
             lasting_ns: 0,
@@ -161,14 +161,14 @@ enum Step {
     /// The window goes on.
     Same,
     /// It ended, and another begins.
-    Next(Deed),
+    Next(AgentAction),
     /// The session is over; why, if that is before its time.
     Over(Option<String>),
 }
 
-fn inject(session: &Session) -> Deed {
+fn inject(session: &Session) -> AgentAction {
     let step = session.current();
-    Deed::Inject {
+    AgentAction::Inject {
         volume: session.order.volume.clone(),
         delay_ns: step.inject.0,
         lasting_ns: step.duration.0 + LINGER_NS,

@@ -3,7 +3,9 @@
 use model::{DeviceSpec, IoFailure};
 
 use super::ExtentsSnapshot;
-use crate::wire::{ArrayTrouble, Bound, DeviceIo, FailedIo, Load, MovingWindow, Placed, Throttle};
+use crate::wire::{
+    ArrayTrouble, Bound, DeviceIoCounts, FailedIo, Load, MovingWindow, Placed, Throttle,
+};
 
 /// The whole array.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,14 +20,11 @@ pub struct Snapshot {
     pub troubles: Vec<ArrayTrouble>,
 }
 
-/// A device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceSnapshot {
     /// Unique in its array.
     pub name: String,
-    /// Its tier.
     pub tier: String,
-    /// All bytes.
     pub size_bytes: u64,
     /// Bytes that are taken.
     pub used_bytes: u64,
@@ -38,14 +37,14 @@ pub struct DeviceSnapshot {
     /// When its counters began: another number means that they began again.
     pub since_ns: u64,
     /// I/O since then.
-    pub io: DeviceIo,
+    pub io: DeviceIoCounts,
     /// I/Os that failed since then, by kind and errno.
     pub errors: Vec<FailedIo>,
 }
 
 impl DeviceSnapshot {
     /// I/O since an earlier snapshot; none if the counters began again.
-    pub fn io_since(&self, earlier: &DeviceSnapshot) -> Option<DeviceIo> {
+    pub fn io_since(&self, earlier: &DeviceSnapshot) -> Option<DeviceIoCounts> {
         (self.since_ns == earlier.since_ns)
             .then(|| self.io.since(&earlier.io))
             .flatten()
@@ -69,7 +68,6 @@ impl DeviceSnapshot {
     }
 }
 
-/// A volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeSnapshot {
     /// Unique in its array.
@@ -88,7 +86,7 @@ pub struct VolumeSnapshot {
     pub bound: Option<Bound>,
     /// The command that moves it by hand.
     pub command: Option<String>,
-    /// What it is limited to by a [`super::Deed::Throttle`], with the time that is left of it.
+    /// What it is limited to by a [`super::AgentAction::Throttle`], with the time that is left of it.
     pub throttle: Option<Throttle>,
     /// The move under way.
     pub moving: Option<MovingWindow>,
@@ -139,9 +137,7 @@ pub enum MoveEnd {
     },
     /// Given up; what was switched stays on the target.
     Stopped {
-        /// Why.
         why: String,
-        /// Bytes copied.
         copied_bytes: u64,
         /// The I/O that failed, if one did.
         failed_io: Option<IoFailure>,

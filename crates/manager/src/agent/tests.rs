@@ -7,7 +7,7 @@ use model::{
 use units::{DeviceId, Nanos};
 
 use super::*;
-use crate::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed, ThrottleOrder};
+use crate::wire::{DeviceIoCounts, Load, LoadOf, MovingWindow, Placed, ThrottleOrder};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -51,7 +51,7 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
         connected: true,
         place: None,
         since_ns: 1,
-        io: DeviceIo::default(),
+        io: DeviceIoCounts::default(),
         errors: vec![],
     };
     Snapshot {
@@ -152,11 +152,11 @@ fn a_move_is_begun_once_followed_and_done() {
     let mut agent = registered(vec![volume("slow", None)]);
     agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
     agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
-    let deed = agent.poll_deed().expect("it begins");
-    assert_eq!(deed, Deed::StartMove(order()));
-    agent.done(&deed, Ok(()));
+    let action = agent.poll_action().expect("it begins");
+    assert_eq!(action, AgentAction::StartMove(order()));
+    agent.done(&action, Ok(()));
     agent.beat(2 * SECOND, snapshot(vec![volume("slow", Some("fast"))]));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     let state = report(&mut agent).jobs[0].state.clone();
     assert!(
         matches!(state, JobProgress::Copying { left_bytes: 90, .. }),
@@ -167,7 +167,7 @@ fn a_move_is_begun_once_followed_and_done() {
         report(&mut agent).jobs[0].state,
         JobProgress::Done { copied_bytes: 10 }
     ));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
 }
 
 #[test]
@@ -175,32 +175,32 @@ fn a_job_that_ends_is_told_at_once_and_once() {
     let mut agent = registered(vec![volume("slow", None)]);
     agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
     agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
-    agent.poll_deed().expect("it begins");
+    agent.poll_action().expect("it begins");
     agent.beat(SECOND + 2, snapshot(vec![volume("slow", Some("fast"))]));
     assert_eq!(agent.poll_message(), None);
     // In the middle of a window.
     agent.beat(SECOND + 3, snapshot(vec![volume("fast", None)]));
-    let Some(Message::JobsEnded(told)) = agent.poll_message() else {
+    let Some(Message::JobsEnded(message)) = agent.poll_message() else {
         panic!("it has ended")
     };
     assert!(matches!(
-        told.jobs[..],
+        message.jobs[..],
         [JobWindow {
             job: 3,
             state: JobProgress::Done { .. },
             ..
         }]
     ));
-    assert_eq!(told.seq, agent.seq);
+    assert_eq!(message.seq, agent.seq);
     agent.beat(SECOND + 4, snapshot(vec![volume("fast", None)]));
     assert_eq!(agent.poll_message(), None);
     // Should that be lost, the window tells of it again.
     agent.beat(2 * SECOND, snapshot(vec![volume("fast", None)]));
     let window = report(&mut agent);
-    assert_eq!((window.seq, window.jobs.len()), (told.seq + 1, 1));
+    assert_eq!((window.seq, window.jobs.len()), (message.seq + 1, 1));
     // Its answer may come after that of the window, and is old then.
     let late = Orders {
-        seq: told.seq,
+        seq: message.seq,
         ..orders(&agent, vec![order()])
     };
     agent.ordered(2 * SECOND, 2 * SECOND, orders(&agent, vec![]));
@@ -217,7 +217,7 @@ fn what_was_going_on_before_a_restart_is_adopted_or_done_never_begun_again() {
         let mut agent = registered(vec![found.clone()]);
         agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
         agent.beat(2 * SECOND, snapshot(vec![found]));
-        assert_eq!(agent.poll_deed(), None);
+        assert_eq!(agent.poll_action(), None);
         let state = report(&mut agent).jobs[0].state.clone();
         assert_eq!(matches!(state, JobProgress::Done { .. }), done, "{state:?}");
     }
@@ -229,14 +229,14 @@ fn orders_run_out_and_older_ones_are_not_taken() {
     agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
     // Counted from the sending of the report.
     agent.beat(4 * SECOND, snapshot(vec![volume("slow", None)]));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     let mut agent = registered(vec![volume("slow", None)]);
     let late = orders(&agent, vec![order()]);
     agent.beat(2 * SECOND, snapshot(vec![volume("slow", None)]));
     agent.ordered(2 * SECOND, 2 * SECOND, orders(&agent, vec![]));
     agent.ordered(2 * SECOND, 2 * SECOND, late);
     agent.beat(2 * SECOND + 1, snapshot(vec![volume("slow", None)]));
-    assert_eq!(agent.poll_deed(), None, "a newer answer has been taken");
+    assert_eq!(agent.poll_action(), None, "a newer answer has been taken");
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn a_move_that_is_given_up_is_given_up_until_it_has_ended() {
     agent.beat(SECOND + 1, snapshot(vec![volume("slow", Some("fast"))]));
     let volume_name = "data".to_string();
     assert_eq!(
-        agent.poll_deed(),
-        Some(Deed::CancelMove {
+        agent.poll_action(),
+        Some(AgentAction::CancelMove {
             volume: volume_name
         })
     );
@@ -266,8 +266,8 @@ fn refused_by_the_array_is_failed_with_its_words() {
     let mut agent = registered(vec![volume("slow", None)]);
     agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
     agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
-    let deed = agent.poll_deed().expect("it begins");
-    agent.done(&deed, Err("no room".into()));
+    let action = agent.poll_action().expect("it begins");
+    agent.done(&action, Err("no room".into()));
     agent.beat(2 * SECOND, snapshot(vec![volume("slow", None)]));
     let state = report(&mut agent).jobs[0].state.clone();
     assert!(
@@ -341,17 +341,17 @@ fn a_session_measures_what_was_really_injected_and_ends_it() {
     calibrate(&mut agent, [0, 300]);
     agent.beat(SECOND + 1, snapshot(vec![after(100, 500_000, 0)]));
     let inject = |us: u64, lasting_ns: u64| {
-        Some(Deed::Inject {
+        Some(AgentAction::Inject {
             volume: "data".into(),
             delay_ns: us * 1000,
             lasting_ns,
         })
     };
-    assert_eq!(agent.poll_deed(), inject(0, 2_500_000_000));
+    assert_eq!(agent.poll_action(), inject(0, 2_500_000_000));
     assert_eq!(agent.due_in_ns(SECOND + 1), SECOND / 2);
     let mut then = after(200, 500_000, 0);
     agent.beat(SECOND + SECOND / 2 + 1, snapshot(vec![then.clone()]));
-    assert_eq!(agent.poll_deed(), inject(300, 2_500_000_000));
+    assert_eq!(agent.poll_action(), inject(300, 2_500_000_000));
     // A hundred more, 20 us later than they were meant to be.
     let reads = &mut then.counts.as_mut().unwrap().total.reads;
     reads.ios += 100;
@@ -360,7 +360,7 @@ fn a_session_measures_what_was_really_injected_and_ends_it() {
     reads.buckets.push((algo::bucket_of(820_000) as u16, 100));
     agent.beat(2 * SECOND + 2, snapshot(vec![then]));
     assert_eq!(
-        agent.poll_deed(),
+        agent.poll_action(),
         inject(0, 0),
         "nothing is injected any more"
     );
@@ -384,22 +384,22 @@ fn latency_is_never_injected_past_an_objective() {
     let mut agent = registered(vec![after(100, 500_000, 0)]);
     calibrate(&mut agent, [0, 1600]);
     agent.beat(SECOND + 1, snapshot(vec![after(100, 500_000, 0)]));
-    agent.poll_deed();
+    agent.poll_action();
     agent.beat(
         SECOND + SECOND / 2 + 1,
         snapshot(vec![after(200, 500_000, 0)]),
     );
-    let deed = agent.poll_deed();
+    let action = agent.poll_action();
     assert!(
         matches!(
-            deed,
-            Some(Deed::Inject {
+            action,
+            Some(AgentAction::Inject {
                 delay_ns: 0,
                 lasting_ns: 0,
                 ..
             })
         ),
-        "{deed:?}"
+        "{action:?}"
     );
     agent.beat(2 * SECOND + 2, snapshot(vec![after(300, 500_000, 0)]));
     let report = report(&mut agent);
@@ -463,8 +463,8 @@ fn split(places: &str, moving: Option<&str>, last_move: Option<MoveEnd>) -> Volu
 }
 
 fn started(agent: &mut Agent) -> Option<String> {
-    match agent.poll_deed()? {
-        Deed::StartMove(order) => Some(order.extents.expect("extents").to_string()),
+    match agent.poll_action()? {
+        AgentAction::StartMove(order) => Some(order.extents.expect("extents").to_string()),
         other => panic!("{other:?}"),
     }
 }
@@ -486,7 +486,7 @@ fn a_job_of_extents_is_done_when_all_that_it_names_is_there() {
         ..quiet()
     };
     agent.beat(SECOND, snapshot(vec![unknown]));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     agent.beat(SECOND, snapshot(vec![split("3x1,1x0,1x1,5x1", None, None)]));
     assert_eq!(
         started(&mut agent).unwrap(),
@@ -510,7 +510,7 @@ fn a_job_of_extents_is_done_when_all_that_it_names_is_there() {
         snapshot(vec![split("2x1,3x0,3x1,1x0,1x1", None, end)]),
     );
     assert_eq!(progress(&agent), JobProgress::Done { copied_bytes: 30 });
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
 }
 
 #[test]
@@ -523,7 +523,7 @@ fn a_move_of_other_extents_is_not_taken_for_the_jobs_own() {
         agent.beat(SECOND, snapshot(vec![other()]));
         let adopted = matches!(progress(&agent), JobProgress::Copying { .. });
         assert_eq!(adopted, own, "{moving}: {:?}", progress(&agent));
-        assert_eq!(agent.poll_deed(), None);
+        assert_eq!(agent.poll_action(), None);
     }
     // Nor is a part of it a move of the whole volume, or the other way round.
     let mut agent = registered(vec![split("10x1", Some("1"), None)]);
@@ -562,14 +562,14 @@ fn more_ranges_than_the_array_takes_go_one_part_after_the_other() {
     let first = every_other(RANGES_PER_MOVE as u32).to_string();
     assert_eq!(started(&mut agent).unwrap(), first);
     agent.beat(SECOND, snapshot(vec![volume(7, Some(&first), false)]));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     let second: Vec<u32> = (0..5).map(|e| 2 * (RANGES_PER_MOVE as u32 + e)).collect();
     let second = ExtentRanges::from_sorted(second).to_string();
     let between = || snapshot(vec![volume(RANGES_PER_MOVE as u32, None, true)]);
 
     // Without a lease nothing goes on; with one the rest does, and then it is done.
     agent.beat(60 * SECOND, between());
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     agent.lease_until_ns = 100 * SECOND;
     agent.beat(60 * SECOND, between());
     assert_eq!(started(&mut agent).unwrap(), second);
@@ -599,7 +599,7 @@ fn more_ranges_than_the_array_takes_go_one_part_after_the_other() {
     answer.seq = agent.seq;
     agent.ordered(SECOND, SECOND, answer);
     agent.beat(SECOND, between());
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     let ended = JobProgress::Failed {
         why: "given up".into(),
         copied_bytes: 10,
@@ -636,9 +636,9 @@ fn a_window_tells_extents_where_the_orders_ask_for_it() {
     let wanted = agent.wanted_extents(2 * SECOND, &plain);
     assert_eq!((wanted.len(), wanted[0].since), (1, None));
     agent.beat(2 * SECOND, snapshot(vec![counted(1, &[(2, 50)])]));
-    let told = report(&mut agent).volumes.remove(0).extents.unwrap();
+    let extents = report(&mut agent).volumes.remove(0).extents.unwrap();
     assert_eq!(
-        (String::from(told.places), told.heat),
+        (String::from(extents.places), extents.heat),
         ("4x1,6x0".into(), None)
     );
     let wanted = agent.wanted_extents(3 * SECOND, &plain);
@@ -650,8 +650,8 @@ fn a_window_tells_extents_where_the_orders_ask_for_it() {
         })
     );
     agent.beat(3 * SECOND, snapshot(vec![counted(2, &[(2, 53), (7, 1)])]));
-    let told = report(&mut agent).volumes.remove(0).extents.unwrap();
-    assert_eq!(told.heat, Some(ExtentHeat::of(vec![(2, 3), (7, 1)])));
+    let extents = report(&mut agent).volumes.remove(0).extents.unwrap();
+    assert_eq!(extents.heat, Some(ExtentHeat::of(vec![(2, 3), (7, 1)])));
     // What could not be looked at is unknown, and counts for the next window.
     agent.beat(4 * SECOND, plain.clone());
     assert_eq!(report(&mut agent).volumes[0].extents, None);
@@ -673,7 +673,7 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
     // Of an agent before this one, and wanted or not: nobody has said so yet.
     let mut agent = registered(vec![volume("slow", None)]);
     agent.beat(SECOND + 1, limited(Some(throttle(70, 60))));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     let ordered = |agent: &Agent, to: Option<Throttle>| Orders {
         throttles: to
             .map(|throttle| ThrottleOrder {
@@ -687,18 +687,18 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
     let answer = ordered(&agent, Some(throttle(50, 60)));
     agent.ordered(SECOND + 2, SECOND + 2, answer);
     agent.beat(SECOND + 3, limited(Some(throttle(70, 60))));
-    let deed = agent.poll_deed().expect("another limit is ordered");
-    let Deed::Throttle { volume: of, to } = &deed else {
-        panic!("{deed:?}")
+    let action = agent.poll_action().expect("another limit is ordered");
+    let AgentAction::Throttle { volume: of, to } = &action else {
+        panic!("{action:?}")
     };
     assert_eq!((&**of, to.unwrap().iops), ("data", Some(50)));
     // Refused: it is tried again, after a while.
-    agent.done(&deed, Err("not now".into()));
+    agent.done(&action, Err("not now".into()));
     agent.beat(SECOND + 4, limited(None));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     agent.beat(2 * SECOND, limited(None));
-    let told = report(&mut agent);
-    assert!(told.trouble[0].contains("data are not as ordered: not now"));
+    let window = report(&mut agent);
+    assert!(window.trouble[0].contains("data are not as ordered: not now"));
     agent.ordered(
         11 * SECOND,
         11 * SECOND,
@@ -706,11 +706,11 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
     );
     agent.beat(12 * SECOND, limited(None));
     assert!(matches!(
-        agent.poll_deed(),
-        Some(Deed::Throttle { to: Some(_), .. })
+        agent.poll_action(),
+        Some(AgentAction::Throttle { to: Some(_), .. })
     ));
     agent.beat(12 * SECOND + 1, limited(Some(throttle(50, 50))));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     agent.beat(13 * SECOND, limited(Some(throttle(50, 49))));
     assert_eq!(
         report(&mut agent).volumes[0].throttle,
@@ -718,17 +718,17 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
     );
     // Without a controller it goes on until its time is over; then nobody has to say so.
     agent.beat(40 * SECOND, limited(Some(throttle(50, 22))));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     assert!(agent.due_in_ns(61 * SECOND) <= SECOND);
     agent.beat(70 * SECOND, limited(None));
-    assert_eq!(agent.poll_deed(), None);
+    assert_eq!(agent.poll_action(), None);
     // What is not named any more is lifted.
     let _ = report(&mut agent);
     agent.ordered(70 * SECOND, 70 * SECOND, ordered(&agent, None));
     agent.beat(70 * SECOND + 1, limited(Some(throttle(50, 600))));
     assert_eq!(
-        agent.poll_deed(),
-        Some(Deed::Throttle {
+        agent.poll_action(),
+        Some(AgentAction::Throttle {
             volume: "data".into(),
             to: None
         })

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Agent, Deed, Snapshot};
+use super::{Agent, AgentAction, Snapshot};
 use crate::limited::Limited;
 use crate::wire::ThrottleOrder;
 
@@ -111,7 +111,7 @@ impl Agent {
                     tried.insert(v.name.clone(), first);
                 }
             }
-            self.deeds.push_back(Deed::Throttle {
+            self.actions.push_back(AgentAction::Throttle {
                 volume: v.name.clone(),
                 to: ordered.and_then(|o| o.left(now_ns)),
             });
@@ -123,7 +123,7 @@ impl Agent {
         let tried = self.throttles.tried.get_mut(volume);
         if let Some(tried) = tried.filter(|t| t.why.as_ref() != Some(&why)) {
             tried.why = Some(why.clone());
-            self.remark(format!("the limits of {volume} are not as ordered: {why}"));
+            self.add_warning(format!("the limits of {volume} are not as ordered: {why}"));
         }
     }
 }

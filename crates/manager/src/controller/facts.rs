@@ -12,7 +12,7 @@ use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 
 use super::host::{Epoch, HeatSum, Host};
 use crate::settings::Settings;
-use crate::wire::{DeviceIo, Load, LoadOf, VolumeWindow, WindowReport};
+use crate::wire::{DeviceIoCounts, Load, LoadOf, VolumeWindow, WindowReport};
 
 /// A load that covers less of an epoch than this is not taken for the epoch's.
 const COVERAGE_MIN: f64 = 0.5;
@@ -125,7 +125,7 @@ pub(super) fn gather(
             let reserved: u64 = arriving.sum();
             let reserved = reserved + ordered_bytes(host, report, &device.name);
             let io = epoch.devices.get(&device.name);
-            let (io, seconds) = io.map_or((DeviceIo::default(), 1.0), |(io, ns)| {
+            let (io, seconds) = io.map_or((DeviceIoCounts::default(), 1.0), |(io, ns)| {
                 (*io, (*ns as f64 / 1e9).max(1e-9))
             });
             debug_assert_eq!(topology.tier_of(id), device.tier);
@@ -206,7 +206,7 @@ fn extents(
     topology: &Topology,
     length: Nanos,
 ) -> Option<ExtentFacts> {
-    let told = v.extents.as_ref()?;
+    let extents = v.extents.as_ref()?;
     let ids: Vec<DeviceId> = report
         .devices
         .iter()
@@ -215,11 +215,11 @@ fn extents(
             DeviceId::from_index(found.expect("the topology is made of them"))
         })
         .collect();
-    let places = &told.places;
+    let places = &extents.places;
     let runs = places.runs().iter();
     let covered = |(_, covered_ns): &&(HeatSum, u64)| covers(*covered_ns, length);
     Some(ExtentFacts {
-        extent: Bytes(told.extent_bytes),
+        extent: Bytes(extents.extent_bytes),
         places: ExtentPlaces::of_runs(runs.map(|(n, d)| (*n, d.map(|d| ids[d.index()])))),
         heat: epoch
             .heats
@@ -416,7 +416,7 @@ pub(super) fn topology(report: &WindowReport, settings: &Settings) -> Topology {
 }
 
 /// Share of a device's time in use: what it says itself, or what its caps make of its I/O.
-pub(super) fn utilization(io: &DeviceIo, spec: &model::DeviceSpec, seconds: f64) -> f64 {
+pub(super) fn utilization(io: &DeviceIoCounts, spec: &model::DeviceSpec, seconds: f64) -> f64 {
     let busy_s = match io.busy_ns {
         Some(busy_ns) => busy_ns as f64 / 1e9,
         None => {

@@ -127,7 +127,7 @@ pub(super) struct Epoch {
     /// Requests by extent, and the time that they cover.
     pub(super) heats: BTreeMap<String, (HeatSum, u64)>,
     /// I/O of devices, and the time that it covers.
-    pub(super) devices: BTreeMap<String, (crate::wire::DeviceIo, u64)>,
+    pub(super) devices: BTreeMap<String, (crate::wire::DeviceIoCounts, u64)>,
 }
 
 /// Requests by extent, added up over windows.
@@ -178,7 +178,6 @@ pub(super) struct Spark {
     pub(super) missed: VecDeque<bool>,
 }
 
-/// One host.
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) kept: Kept,

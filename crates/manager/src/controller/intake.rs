@@ -154,8 +154,8 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
                 .fold(0, u64::saturating_add);
             let known = flow.buckets.last().is_none_or(|b| b.0 < bucket_max);
             // Of some hosts only the sum is known.
-            let told = flow.buckets.is_empty() || counted == flow.ios;
-            if !rising || !known || !told || flow.held_ns > flow.sum_ns {
+            let complete = flow.buckets.is_empty() || counted == flow.ios;
+            if !rising || !known || !complete || flow.held_ns > flow.sum_ns {
                 return nonsense(format!(
                     "volume {:?}: its latencies do not add up to its {} requests",
                     v.name, flow.ios
@@ -486,7 +486,7 @@ impl Controller {
     }
 }
 
-fn add_io(sum: &mut crate::wire::DeviceIo, io: &crate::wire::DeviceIo, first: bool) {
+fn add_io(sum: &mut crate::wire::DeviceIoCounts, io: &crate::wire::DeviceIoCounts, first: bool) {
     sum.reads += io.reads;
     sum.writes += io.writes;
     sum.read_bytes += io.read_bytes;

@@ -119,7 +119,6 @@ pub struct Controller {
 /// A decision that could place data, handed over ([`Controller::take_made`]).
 #[derive(Debug)]
 pub struct Made {
-    /// When.
     pub at: Nanos,
     /// Why, and why not.
     pub report: Report,

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use model::{Facts, Measured, NO_CLASS, Policy, Rejection, TierState};
-use planner::{GuessedOf, KnownLoad, Newcomer, PlaceAdvice, PlaceVerdict, TierAdvice};
+use planner::{GuessedOf, KnownLoad, PlaceAdvice, PlaceRequest, PlaceVerdict, TierAdvice};
 use units::{Bytes, ClassId};
 
 use super::host::Host;
@@ -50,12 +50,12 @@ impl Controller {
             .policy_for(host, &facts)
             .map_err(|why| Refusal::Conflict(format!("nothing can be said about {name}: {why}")))?;
         take_space_of(host, &mut facts);
-        let newcomer = Newcomer {
+        let request = PlaceRequest {
             size: asked.size,
             class,
             load: expected.load,
         };
-        let advice = self.advised(host, &facts, &policy, &newcomer)?;
+        let advice = self.advised(host, &facts, &policy, &request)?;
         let tiers = advice.tiers.iter();
         let tiers = tiers
             .map(|t| self.place_tier(host, &facts, &advice, t))
@@ -70,7 +70,7 @@ impl Controller {
             size_bytes: asked.size.0,
             class: facts.classes[class.index()].name.clone(),
             like: like.map(|(_, volume)| volume),
-            load: load_view(&newcomer.load),
+            load: load_view(&request.load),
             tier: best.map(|tier| tier.name.clone()),
             reason: advice.reason.clone(),
             why_not: advice.why_not.clone(),
@@ -124,10 +124,10 @@ impl Controller {
         host: &Host,
         facts: &Facts,
         policy: &Policy,
-        newcomer: &Newcomer,
+        request: &PlaceRequest,
     ) -> Result<PlaceAdvice, Refusal> {
         let asked = catch_unwind(AssertUnwindSafe(|| {
-            planner::place(&*self.strategy, facts, policy, &host.state, newcomer)
+            planner::place(&*self.strategy, facts, policy, &host.state, request)
         }));
         asked.map_err(|_| {
             let why = "the strategy has failed on what is known: this is a fault of terrace";
@@ -226,11 +226,11 @@ fn load_of(facts: &Facts, name: &str) -> Result<Expected, Refusal> {
 fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Expected, Refusal> {
     let report = host.report().expect("its agent reports");
     let known = facts.volumes.iter().filter_map(|v| {
-        let told = report.volumes.iter().find(|w| w.name == v.name)?;
+        let window = report.volumes.iter().find(|w| w.name == v.name)?;
         Some(KnownLoad {
             name: &v.name,
             class: v.class,
-            size: Bytes(told.size_bytes),
+            size: Bytes(window.size_bytes),
             load: v.measured.as_ref()?,
         })
     });
@@ -275,14 +275,14 @@ fn take_space_of(host: &Host, facts: &mut Facts) {
     let report = host.report().expect("its agent reports");
     let devices = facts.topology.devices.iter().zip(&mut facts.devices);
     for (device, now) in devices {
-        let told = report.devices.iter().find(|d| d.name == device.name);
-        if let Some(told) = told {
-            now.used = Bytes(told.used_bytes);
+        let window = report.devices.iter().find(|d| d.name == device.name);
+        if let Some(window) = window {
+            now.used = Bytes(window.used_bytes);
         }
     }
 }
 
-/// A remark where guests of a tier were promised more than there is, with a volume of this size more.
+/// A note where guests of a tier were promised more than there is, with a volume of this size more.
 fn promised(host: &Host, tier: &str, size: Bytes) -> Option<String> {
     let report = host.report()?;
     let at_home = report.volumes.iter().filter(|v| v.home == tier);

@@ -331,14 +331,15 @@ impl Controller {
     fn trouble_of_devices(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let live = self.state_of(host) == HostState::Live;
         for d in &report.devices {
-            let told = |kind: TroubleKind| {
+            let reported = |kind: TroubleKind| {
                 let of_it = report.troubles.iter().filter(|t| t.about == d.name);
                 of_it
                     .into_iter()
                     .any(|t| TroubleKind::of_array(&t.kind) == kind)
             };
             // What the array says of it says more.
-            let named = told(TroubleKind::DeviceLost) || told(TroubleKind::DeviceUnreachable);
+            let named =
+                reported(TroubleKind::DeviceLost) || reported(TroubleKind::DeviceUnreachable);
             if !d.connected && !named {
                 let undecided = self
                     .unreachable(report, &d.tier)
@@ -351,7 +352,7 @@ impl Controller {
                     undecided,
                 );
             }
-            if live && !d.errors.is_empty() && !told(TroubleKind::DeviceErrors) {
+            if live && !d.errors.is_empty() && !reported(TroubleKind::DeviceErrors) {
                 let kinds = d.errors.iter();
                 let kinds = kinds.map(|e| format!("{} × {} on {}", e.count, e.errno, e.op));
                 let kinds = kinds.collect::<Vec<_>>().join(", ");
@@ -424,12 +425,12 @@ impl Controller {
         let devices: Vec<&DeviceWindow> =
             report.devices.iter().filter(|d| d.tier == tier).collect();
         // What the array says about a device of its own is nearer to the truth.
-        let told = report.troubles.iter().any(|t| {
+        let reported = report.troubles.iter().any(|t| {
             let kind = TroubleKind::of_array(&t.kind);
             matches!(kind, TroubleKind::NoSpace | TroubleKind::NearlyFull)
                 && devices.iter().any(|d| d.name == t.about)
         });
-        if told {
+        if reported {
             return;
         }
         let size: u64 = devices.iter().map(|d| d.size_bytes).sum();

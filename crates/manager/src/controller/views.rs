@@ -138,7 +138,7 @@ impl Controller {
             })
             .collect();
         let known: Vec<f64> = devices.iter().filter_map(|d| d.utilization).collect();
-        let rate = |bytes: fn(&crate::wire::DeviceIo) -> u64| {
+        let rate = |bytes: fn(&crate::wire::DeviceIoCounts) -> u64| {
             let sum: u64 = of_tier
                 .clone()
                 .filter_map(|d| d.io.as_ref().map(bytes))
@@ -411,9 +411,9 @@ fn on_tiers(v: &VolumeWindow, report: &WindowReport, live: bool) -> Vec<OnTierVi
     let device = |name: &str| report.devices.iter().find(|d| d.name == name);
     let tier_of = |name: &str| device(name).map(|d| d.tier.as_str());
     // What is old is unknown.
-    let told = v.extents.as_ref().filter(|_| live);
+    let known = v.extents.as_ref().filter(|_| live);
     let mut requests: Option<BTreeMap<&str, u64>> = None;
-    if let Some((extents, heat)) = told.and_then(|e| Some((e, e.heat.as_ref()?))) {
+    if let Some((extents, heat)) = known.and_then(|e| Some((e, e.heat.as_ref()?))) {
         let sums = requests.insert(BTreeMap::new());
         let mut runs = extents.places.runs().iter();
         let (mut end, mut place) = (0, None);

@@ -84,7 +84,6 @@ pub fn decision(host: &str, generation: u64, at_ns: u64) -> StoredDecision {
     }
 }
 
-/// An event.
 pub fn event(id: u64, at_ns: u64) -> EventView {
     EventView {
         id,

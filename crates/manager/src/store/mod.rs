@@ -48,7 +48,6 @@ pub enum Change {
 /// A window of a host, summed up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredWindow {
-    /// The host.
     pub host: String,
     /// End of the window, the controller's time.
     pub at_ns: u64,
@@ -56,7 +55,6 @@ pub struct StoredWindow {
     pub window_ns: u64,
     /// Volumes whose load is known. A volume that is not here is unknown, not idle.
     pub volumes: Vec<VolumeSummary>,
-    /// Devices.
     pub devices: Vec<DeviceSummary>,
 }
 
@@ -120,7 +118,6 @@ pub struct DeviceSummary {
 /// A decision: inputs and outputs, as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredDecision {
-    /// The host.
     pub host: String,
     /// Number of the plan.
     pub generation: u64,
@@ -128,9 +125,7 @@ pub struct StoredDecision {
     pub at_ns: u64,
     /// The strategy's name.
     pub strategy: String,
-    /// Its parameters.
     pub parameters: serde_json::Value,
-    /// Seed of the decision.
     pub seed: u64,
     /// `model::Facts`.
     pub facts: serde_json::Value,
@@ -162,9 +157,7 @@ pub(crate) fn read<T: DeserializeOwned>(
 /// What the store is asked for a volume's past: windows that end from `from_ns` to `to_ns`, both included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
-    /// The host.
     pub host: String,
-    /// The volume.
     pub volume: String,
     /// The first end, the controller's time.
     pub from_ns: u64,
@@ -188,26 +181,16 @@ pub struct HistoryPoint {
 pub enum StoreError {
     /// No space, no permission, a broken disk: nothing of the commit is there.
     #[error("the store cannot be written: {why}")]
-    Write {
-        /// Why.
-        why: String,
-    },
+    Write { why: String },
     /// It cannot be read, or what is in it makes no sense.
     #[error("the store cannot be read: {why}")]
-    Read {
-        /// Why.
-        why: String,
-    },
+    Read { why: String },
     /// Another controller has it.
     #[error("the store {path} is in use by another controller")]
-    InUse {
-        /// Where.
-        path: String,
-    },
+    InUse { path: String },
     /// It was written by another version.
     #[error("the store has layout {found}, this version of terrace knows layout {known}")]
     Layout {
-        /// In the store.
         found: i64,
         /// Ours.
         known: i64,

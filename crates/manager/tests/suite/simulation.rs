@@ -67,7 +67,7 @@ fn every_seed_keeps_the_promises() {
         );
         assert!(
             sums.stale_refused > 0
-                && sums.told_at_once > 0
+                && sums.ended_at_once > 0
                 && sums.store_failures > 0
                 && sums.adopted > 0
                 && sums.full > 0,

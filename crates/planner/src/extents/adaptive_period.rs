@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::worth::Worth;
-use super::{ExtentNo, ExtentPolicy, FastSet, Heat, Remark, Terms};
+use super::{ExtentNo, ExtentPolicy, FastSet, Heat, PolicyNote, Terms};
 use crate::ConfigError;
 use forecast::Forecast;
 use history::History;
@@ -141,11 +141,11 @@ impl ExtentPolicy for AdaptivePeriod {
         self.worth.observe(heat, &self.terms);
     }
 
-    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> Remark {
+    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> PolicyNote {
         let before = self.asked;
         self.asked = at.max(before);
         if at.0 / self.slot.0 <= before.0 / self.slot.0 {
-            return Remark::default();
+            return PolicyNote::default();
         }
         self.forecast.learn(&self.history, &self.current);
         self.history.push(&self.current);
@@ -154,7 +154,7 @@ impl ExtentPolicy for AdaptivePeriod {
         let price = self.last_price();
         self.worth.decided(fast, &self.chosen);
         std::mem::swap(fast, &mut self.chosen);
-        Remark {
+        PolicyNote {
             ended: Some(self.slot),
             share: Some(self.short_share(price, fast)),
             price: Some(f64::from(price) / f64::from(price::PRICE_UNIT)),

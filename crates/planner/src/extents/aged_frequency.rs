@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use super::{ExtentNo, ExtentPolicy, FastSet, Heat, Remark};
+use super::{ExtentNo, ExtentPolicy, FastSet, Heat, PolicyNote};
 use crate::ConfigError;
 
 /// Counters that are halved from time to time; the extents with the highest ones are on the fast tier.
@@ -83,10 +83,10 @@ impl ExtentPolicy for AgedFrequency {
         self.counters.add_all(heat.touched);
     }
 
-    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> Remark {
+    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> PolicyNote {
         let before = std::mem::replace(&mut self.asked, at);
         let multiple = |length: Nanos| at.0 / length.0 > before.0 / length.0;
-        let mut remark = Remark::default();
+        let mut note = PolicyNote::default();
         if multiple(self.every) {
             let choice = Choice {
                 k: capacity,
@@ -97,11 +97,11 @@ impl ExtentPolicy for AgedFrequency {
             self.top
                 .select(self.counters.unordered(), &choice, &mut self.chosen);
             std::mem::swap(fast, &mut self.chosen);
-            remark.ended = Some(self.every);
+            note.ended = Some(self.every);
         }
         if multiple(self.halve) {
             self.counters.halve();
         }
-        remark
+        note
     }
 }

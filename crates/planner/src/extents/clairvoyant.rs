@@ -7,7 +7,7 @@ use units::Nanos;
 
 use super::swaps::keep_worthwhile;
 use super::worth::Worth;
-use super::{ExtentNo, ExtentPolicy, FastSet, Heat, Remark, Terms};
+use super::{ExtentNo, ExtentPolicy, FastSet, Heat, PolicyNote, Terms};
 use crate::ConfigError;
 
 /// Puts the extents on the fast tier that will be asked for most in the interval that follows.
@@ -86,9 +86,9 @@ impl ExtentPolicy for Clairvoyant {
         }
     }
 
-    fn decide(&mut self, _: Nanos, capacity: u32, fast: &mut FastSet) -> Remark {
+    fn decide(&mut self, _: Nanos, capacity: u32, fast: &mut FastSet) -> PolicyNote {
         if self.next.is_empty() {
-            return Remark::default();
+            return PolicyNote::default();
         }
         let choice = Choice {
             k: capacity,
@@ -106,6 +106,6 @@ impl ExtentPolicy for Clairvoyant {
         }
         self.worth.decided(fast, &self.chosen);
         std::mem::swap(fast, &mut self.chosen);
-        Remark::default()
+        PolicyNote::default()
     }
 }

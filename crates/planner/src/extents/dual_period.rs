@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::periods::{Measured, MinGain};
-use super::{ExtentNo, ExtentPolicy, FastSet, Heat, Remark};
+use super::{ExtentNo, ExtentPolicy, FastSet, Heat, PolicyNote};
 use crate::ConfigError;
 
 /// The long area holds the hottest extents of the long period, the short area the hottest of the short period among all
@@ -113,7 +113,7 @@ impl ExtentPolicy for DualPeriod {
         self.short.observe(heat);
     }
 
-    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> Remark {
+    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> PolicyNote {
         let (long_ends, short_ends) = (self.long.ends(at), self.short.ends(at));
         let in_short = (self.share * f64::from(capacity)).round() as u32;
         let in_long = capacity - in_short;
@@ -148,7 +148,7 @@ impl ExtentPolicy for DualPeriod {
             (false, true) => Some(self.short.length()),
             (false, false) => None,
         };
-        Remark {
+        PolicyNote {
             ended,
             share: Some(self.share),
             price: None,

@@ -7,7 +7,7 @@ use units::Nanos;
 
 use super::swaps::keep_worthwhile;
 use super::worth::Worth;
-use super::{ExtentNo, ExtentPolicy, FastSet, Heat, Remark, Terms};
+use super::{ExtentNo, ExtentPolicy, FastSet, Heat, PolicyNote, Terms};
 use crate::ConfigError;
 
 /// Scores extents by a short and a long exponential average of their requests; swaps two when the difference of their
@@ -140,10 +140,10 @@ impl ExtentPolicy for MovingAverages {
         self.worth.observe(heat, &self.terms);
     }
 
-    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> Remark {
+    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> PolicyNote {
         let before = std::mem::replace(&mut self.asked, at);
         if at.0 / self.config.every.0 <= before.0 / self.config.every.0 {
-            return Remark::default();
+            return PolicyNote::default();
         }
         let blend = self.config.blend;
         let ((short, short_scale), (long, long_scale)) = (self.short.scaled(), self.long.scaled());
@@ -171,9 +171,9 @@ impl ExtentPolicy for MovingAverages {
         keep_worthwhile(fast, fast, &mut self.chosen, score, pays);
         self.worth.decided(fast, &self.chosen);
         std::mem::swap(fast, &mut self.chosen);
-        Remark {
+        PolicyNote {
             ended: Some(self.config.every),
-            ..Remark::default()
+            ..PolicyNote::default()
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::periods::{Measured, MinGain};
-use super::{ExtentNo, ExtentPolicy, FastSet, Heat, Remark};
+use super::{ExtentNo, ExtentPolicy, FastSet, Heat, PolicyNote};
 use crate::ConfigError;
 
 /// At the end of each period the extents with the most requests in it are put on the fast tier, as many as it holds.
@@ -70,9 +70,9 @@ impl ExtentPolicy for Period {
         self.measured.observe(heat);
     }
 
-    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> Remark {
+    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> PolicyNote {
         if !self.measured.ends(at) {
-            return Remark::default();
+            return PolicyNote::default();
         }
         let choice = Choice {
             k: capacity,
@@ -85,9 +85,9 @@ impl ExtentPolicy for Period {
             .apply(&self.measured, fast, fast, &mut self.chosen);
         std::mem::swap(fast, &mut self.chosen);
         self.measured.begin();
-        Remark {
+        PolicyNote {
             ended: Some(self.measured.length()),
-            ..Remark::default()
+            ..PolicyNote::default()
         }
     }
 }

@@ -79,7 +79,7 @@ impl Measured {
     }
 }
 
-/// A newcomer needs more than (1 + this) times the requests of the one whose place it takes.
+/// An extent that comes needs more than (1 + this) times the requests of the one whose place it takes.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct MinGain(f64);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, TierId};
 
 use super::layout::{Layout, Placed, View};
-use super::{ExtentPolicy, ExtentReason, FastSet, Heat, Remark, Terms};
+use super::{ExtentPolicy, ExtentReason, FastSet, Heat, PolicyNote, Terms};
 use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, Strategy};
 
 /// The strategy of an [`ExtentPolicy`].
@@ -121,14 +121,14 @@ impl<P: ExtentPolicy> Strategy for Extents<P> {
             let now = view.fast_now(facts);
             let capacity = view.capacity(context);
             let mut wanted = now.clone();
-            let remark = kept.policy.decide(facts.at, capacity, &mut wanted);
-            if remark.ended.is_some() {
+            let policy_note = kept.policy.decide(facts.at, capacity, &mut wanted);
+            if policy_note.ended.is_some() {
                 kept.target = Some(wanted);
             }
             let target = kept.target.as_ref();
             draft
                 .notes
-                .push(note(&view, target, &now, capacity, &remark));
+                .push(note(&view, target, &now, capacity, &policy_note));
             if let Some(target) = &kept.target {
                 wish(context, &view, &kept, &now, target, draft);
             }
@@ -274,18 +274,18 @@ fn note(
     target: Option<&FastSet>,
     now: &FastSet,
     capacity: u32,
-    remark: &Remark,
+    policy_note: &PolicyNote,
 ) -> String {
     use std::fmt::Write as _;
 
-    let mut text = match remark.ended {
+    let mut text = match policy_note.ended {
         Some(period) => format!("a period of {period} ended"),
         None => "no period ended".into(),
     };
-    if let Some(share) = remark.share {
+    if let Some(share) = policy_note.share {
         let _ = write!(text, ", {:.0} % follow the short view", share * 100.0);
     }
-    if let Some(price) = remark.price {
+    if let Some(price) = policy_note.price {
         let _ = write!(
             text,
             ", an extent has to promise {price:.1} requests per interval"

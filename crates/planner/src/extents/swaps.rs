@@ -1,10 +1,10 @@
-//! Which of the moves of a choice are worth it: the best newcomer against the worst of those that would leave, and so on.
+//! Which of the moves of a choice are worth it: the best that comes against the worst of those that would leave, and so on.
 
 use super::{ExtentNo, FastSet};
 
 /// Takes back what is not worth its move. `before` is what a choice replaces and `fast` what is on the fast tier (both are
-/// the same where there is one area). Newcomers, best first, are paired with those that leave, worst first; from the first
-/// pair on that `worth(new, old)` refuses, those that would leave stay. Newcomers that take free room, and extents that
+/// the same where there is one area). Those that come, best first, are paired with those that leave, worst first; from the first
+/// pair on that `worth(new, old)` refuses, those that would leave stay. Those that come that take free room, and extents that
 /// leave for want of room, are not judged.
 ///
 /// Work grows with the number of changes.

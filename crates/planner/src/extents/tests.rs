@@ -46,15 +46,15 @@ fn held<P: ExtentPolicy>() {
         policy.observe(at, &Heat { touched });
         restored.observe(at, &Heat { touched });
         let before = fast.clone();
-        let remark = policy.decide(at, capacity(h as u64), &mut fast);
+        let note = policy.decide(at, capacity(h as u64), &mut fast);
         let theirs = restored.decide(at, capacity(h as u64), &mut same);
         assert_eq!(
-            (&fast, remark),
+            (&fast, note),
             (&same, theirs),
             "{} after being stored, hour {h}",
             P::NAME
         );
-        match remark.ended {
+        match note.ended {
             None => assert_eq!(fast, before, "{} moves where no period ends", P::NAME),
             Some(_) => assert!(
                 fast.count() <= capacity(h as u64),

@@ -30,7 +30,7 @@ use model::{Action, Epochs, Measured, Rejection, ScoreParts, TierOption, Verdict
 use serde::{Deserialize, Serialize};
 use units::{Nanos, VolumeId};
 
-use crate::{ConfigError, Context, Draft, Objective, Strategy, Wish};
+use crate::{ConfigError, Context, Draft, ScoreWeights, Strategy, Wish};
 
 pub use config::{AutoTieringConfig, Form};
 
@@ -42,7 +42,7 @@ use score::Scored;
 pub struct AutoTiering {
     config: AutoTieringConfig,
     switches: Switches,
-    objective: Objective,
+    objective: ScoreWeights,
 }
 
 /// What it remembers, by volume name: ids are only good for one inventory.
@@ -77,7 +77,7 @@ impl Strategy for AutoTiering {
         config.check()?;
         Ok(Self {
             switches: config.switches(),
-            objective: Objective::new(&config),
+            objective: ScoreWeights::new(&config),
             config,
         })
     }

@@ -42,7 +42,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, VolumeId};
 
-use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, Newcomer, Strategy, Wish};
+use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, PlaceRequest, Strategy, Wish};
 
 use history::History;
 use learned::{DeviceNow, Learned};
@@ -289,7 +289,7 @@ impl Strategy for Terrace {
         &self,
         context: &Context<'_>,
         state: &TerraceState,
-        newcomer: &Newcomer,
+        request: &PlaceRequest,
     ) -> Option<Vec<DeviceOption>> {
         // Of an epoch that no decision has seen yet, too.
         let (view, touched) = self.view(context, state);
@@ -301,7 +301,7 @@ impl Strategy for Terrace {
         let histories = known.histories(context.facts);
         let (learned, config) = (&known.learned, &self.config);
         let search = Search::new(context, &view, &histories, learned, config, 0.0);
-        Some(place::options(&search, &now, newcomer))
+        Some(place::options(&search, &now, request))
     }
 }
 

@@ -13,20 +13,20 @@ use crate::support::{STRATEGIES, V, facts, inventory, plan_with, v};
 type Want = (u32, u16, Option<(f64, f64)>);
 
 /// Wants what it is told.
-struct Told(ToldConfig);
+struct Scripted(ScriptedConfig);
 
 #[derive(Default, Serialize, Deserialize, schemars::JsonSchema)]
-struct ToldConfig {
+struct ScriptedConfig {
     wants: Vec<Want>,
 }
 
-impl planner::Strategy for Told {
-    type Config = ToldConfig;
+impl planner::Strategy for Scripted {
+    type Config = ScriptedConfig;
     type State = ();
-    const NAME: &'static str = "told";
+    const NAME: &'static str = "scripted";
     const SUMMARY: &'static str = "for tests";
 
-    fn new(config: ToldConfig) -> Result<Self, ConfigError> {
+    fn new(config: ScriptedConfig) -> Result<Self, ConfigError> {
         Ok(Self(config))
     }
 
@@ -48,9 +48,9 @@ impl planner::Strategy for Told {
     }
 }
 
-fn told(wants: &[Want]) -> Told {
+fn scripted(wants: &[Want]) -> Scripted {
     let wants = wants.to_vec();
-    Told::new(ToldConfig { wants }).unwrap()
+    Scripted::new(ScriptedConfig { wants }).unwrap()
 }
 
 fn decided(strategy: &dyn AnyStrategy, facts: &Facts, policy: &Policy) -> Decision {
@@ -148,7 +148,7 @@ fn room_is_counted_over_the_whole_decision_and_who_finds_none_is_held() {
 #[test]
 fn a_drained_volume_goes_where_its_strategy_or_its_pin_wants_it() {
     let f = facts(&[v(2, 10, 100.0, 0.5, 1.0), v(2, 10, 100.0, 0.5, 1.0)]);
-    let strategy = told(&[(0, 0, Some((100.0, 80.0)))]);
+    let strategy = scripted(&[(0, 0, Some((100.0, 80.0)))]);
     let d = decided(&strategy, &f, &draining(&[1]));
     assert_eq!(moves(&d, &f), [(0, 0, Goal::Drain), (1, 2, Goal::Drain)]);
     assert_eq!(d.plan.moves()[0].terms.effect.latency_after_us, Some(80.0));
@@ -194,7 +194,7 @@ fn volumes_bound_to_one_tier_drain_together_also_past_gates() {
         volume: VolumeId(0),
         tier: TierId(0),
     }];
-    let d = decided(&told(&[(1, 0, None)]), &f, &policy);
+    let d = decided(&scripted(&[(1, 0, None)]), &f, &policy);
     assert_eq!(moves(&d, &f), [(0, 0, Goal::Rules), (1, 0, Goal::Rules)]);
 }
 
@@ -257,7 +257,7 @@ fn space_comes_before_latency_and_latency_does_not_undo_it() {
         space_high: Some(0.9),
         ..Policy::default()
     };
-    let up = told(&[(0, 0, None)]);
+    let up = scripted(&[(0, 0, None)]);
     let d = decided(&up, &f, &policy);
     assert!(
         matches!(held(&d, 0), Rejection::NoDevice { most_free, .. } if *most_free == Bytes::gib(5))
@@ -281,9 +281,9 @@ fn a_wish_has_to_last() {
         hold: 3,
         ..Gates::default()
     });
-    let (up, middle) = (told(&[(0, 0, None)]), told(&[(0, 1, None)]));
+    let (up, middle) = (scripted(&[(0, 0, None)]), scripted(&[(0, 1, None)]));
     let mut state = up.initial_state();
-    let mut next = |strategy: &Told, f: &Facts| {
+    let mut next = |strategy: &Scripted, f: &Facts| {
         // Through a store and back each time.
         state = strategy.state_from_json(state.to_json()).unwrap();
         let d = decide(strategy, f, &policy, &state, 7).unwrap();
@@ -304,7 +304,7 @@ fn a_wish_has_to_last() {
     assert_eq!(held(&next(&up, &f), 0), &hold(2));
     assert_eq!(moves(&next(&up, &f), &f), [(0, 0, Goal::Latency)]);
     // A decision that does not want it begins anew.
-    next(&told(&[]), &f);
+    next(&scripted(&[]), &f);
     assert_eq!(held(&next(&up, &f), 0), &hold(1));
 }
 
@@ -329,7 +329,7 @@ fn a_volume_rests_after_a_move_but_for_rules() {
         cooldown,
         ..Gates::default()
     });
-    let up = told(&[(0, 0, None)]);
+    let up = scripted(&[(0, 0, None)]);
     f.volumes[0].last_moved = Some(f.at - Nanos::from_secs(200));
     let d = decided(&up, &f, &policy);
     let left = Nanos::from_secs(400);
@@ -371,7 +371,7 @@ fn small_gains_and_fast_volumes_are_left_alone_and_so_is_who_made_room_for_them(
     ]);
     let latency_us = f.volumes[0].measured.unwrap().latency_mean_us().unwrap();
     // Two come up from t3, one makes room on t1, and one on t2, to where the former goes.
-    let all = told(&[
+    let all = scripted(&[
         (0, 0, Some((100.0, 95.0))),
         (1, 0, Some((100.0, 50.0))),
         (2, 1, Some((50.0, 60.0))),
@@ -418,9 +418,9 @@ fn small_gains_and_fast_volumes_are_left_alone_and_so_is_who_made_room_for_them(
     assert_eq!(volumes(&d), [0; 0]);
     assert!(matches!(held(&d, 1), Rejection::Threshold { latency_us: l, .. } if *l == latency_us));
     // Wishes that promise no latency are not asked for a margin, and none is in vain while nothing was dropped.
-    let silent = told(&[(0, 0, None), (2, 1, Some((50.0, 60.0)))]);
+    let silent = scripted(&[(0, 0, None), (2, 1, Some((50.0, 60.0)))]);
     assert_eq!(volumes(&decided(&silent, &f, &margin(0.9))), [0, 2]);
-    let alone = told(&[(2, 1, Some((50.0, 60.0)))]);
+    let alone = scripted(&[(2, 1, Some((50.0, 60.0)))]);
     assert_eq!(volumes(&decided(&alone, &f, &margin(0.9))), [2]);
 }
 

@@ -2,7 +2,7 @@
 
 use model::*;
 use planner::{
-    GuessedOf, KnownLoad, Newcomer, PlaceAdvice, PlaceVerdict, build, guess_load, place,
+    GuessedOf, KnownLoad, PlaceAdvice, PlaceRequest, PlaceVerdict, build, guess_load, place,
 };
 use units::*;
 
@@ -42,20 +42,20 @@ fn with_class(volumes: &[V], target_us: u64) -> (Facts, ClassId) {
     (facts, class)
 }
 
-fn newcomer(class: ClassId, gib: u64, load: Measured) -> Newcomer {
-    Newcomer {
+fn request(class: ClassId, gib: u64, load: Measured) -> PlaceRequest {
+    PlaceRequest {
         size: Bytes::gib(gib),
         class,
         load,
     }
 }
 
-fn placed(strategy: &str, facts: &Facts, policy: &Policy, new: &Newcomer) -> PlaceAdvice {
+fn placed(strategy: &str, facts: &Facts, policy: &Policy, new: &PlaceRequest) -> PlaceAdvice {
     let strategy = build(strategy, serde_json::Value::Null).unwrap();
     place(&*strategy, facts, policy, &strategy.initial_state(), new)
 }
 
-fn advised(facts: &Facts, policy: &Policy, new: &Newcomer) -> PlaceAdvice {
+fn advised(facts: &Facts, policy: &Policy, new: &PlaceRequest) -> PlaceAdvice {
     placed("terrace", facts, policy, new)
 }
 
@@ -66,11 +66,7 @@ fn row(advice: &PlaceAdvice, tier: TierId) -> &planner::TierAdvice {
 #[test]
 fn a_tight_objective_and_a_heavy_load_belong_on_the_fast_tier() {
     let (facts, class) = with_class(&[v(0, 10, 100.0, 1.0, 1.0)], 120);
-    let advice = advised(
-        &facts,
-        &Policy::default(),
-        &newcomer(class, 20, reads(5000)),
-    );
+    let advice = advised(&facts, &Policy::default(), &request(class, 20, reads(5000)));
     let order: Vec<TierId> = advice.tiers.iter().map(|t| t.tier).collect();
     assert_eq!(order, [T1, T2, T3], "{advice:#?}");
     let best = advice.best().unwrap();
@@ -90,7 +86,7 @@ fn a_tight_objective_and_a_heavy_load_belong_on_the_fast_tier() {
 #[test]
 fn without_a_load_the_lowest_tier_will_do() {
     let (facts, class) = with_class(&[], 120);
-    let advice = advised(&facts, &Policy::default(), &newcomer(class, 20, reads(0)));
+    let advice = advised(&facts, &Policy::default(), &request(class, 20, reads(0)));
     assert_eq!(advice.best().unwrap().tier, T3);
     let option = advice.best().unwrap().best.unwrap();
     assert_eq!((option.cost.own, option.latency_us), (0.0, None));
@@ -104,7 +100,7 @@ fn without_a_load_the_lowest_tier_will_do() {
 #[test]
 fn an_objective_that_every_tier_keeps_is_no_reason_for_a_fast_one() {
     let (facts, class) = with_class(&[], 5000);
-    let advice = advised(&facts, &Policy::default(), &newcomer(class, 20, reads(300)));
+    let advice = advised(&facts, &Policy::default(), &request(class, 20, reads(300)));
     assert_eq!(advice.best().unwrap().tier, T3, "{advice:#?}");
 }
 
@@ -112,7 +108,7 @@ fn an_objective_that_every_tier_keeps_is_no_reason_for_a_fast_one() {
 fn what_has_no_room_is_refused_with_its_numbers_and_still_predicted() {
     // 100 GiB each, of which 90 may be planned with; 80 are taken.
     let (facts, class) = with_class(&[v(0, 80, 1.0, 1.0, 1.0), v(1, 80, 1.0, 1.0, 1.0)], 120);
-    let new = newcomer(class, 20, reads(5000));
+    let new = request(class, 20, reads(5000));
     let advice = advised(&facts, &Policy::default(), &new);
     assert_eq!(advice.best().unwrap().tier, T2);
     let last = advice.tiers.last().unwrap();
@@ -128,7 +124,7 @@ fn what_has_no_room_is_refused_with_its_numbers_and_still_predicted() {
     assert_eq!(last.free_after, None);
     assert!(last.best.unwrap().latency_us.unwrap() < 120.0);
     // With 10 it fits.
-    let new = newcomer(class, 9, reads(5000));
+    let new = request(class, 9, reads(5000));
     assert_eq!(
         advised(&facts, &Policy::default(), &new)
             .best()
@@ -136,7 +132,7 @@ fn what_has_no_room_is_refused_with_its_numbers_and_still_predicted() {
             .tier,
         T1
     );
-    let huge = newcomer(class, 1000, reads(5000));
+    let huge = request(class, 1000, reads(5000));
     let advice = advised(&facts, &Policy::default(), &huge);
     assert_eq!(advice.best(), None);
     assert_eq!(advice.why_not.as_deref(), Some("no tier takes it"));
@@ -160,7 +156,7 @@ fn tiers_that_take_no_data_are_refused() {
         draining: vec![T2],
         ..Policy::default()
     };
-    let advice = advised(&facts, &policy, &newcomer(class, 20, reads(5000)));
+    let advice = advised(&facts, &policy, &request(class, 20, reads(5000)));
     assert_eq!(advice.best().unwrap().tier, T3);
     assert_eq!(advice.reason.as_ref().unwrap().kind(), "only-one");
     for tier in [T1, T2] {
@@ -173,11 +169,7 @@ fn tiers_that_take_no_data_are_refused() {
 fn the_emptier_device_of_a_tier_is_its_best() {
     let (mut facts, class) = with_class(&[], 120);
     facts.devices[0].utilization = 0.9;
-    let advice = advised(
-        &facts,
-        &Policy::default(),
-        &newcomer(class, 20, reads(5000)),
-    );
+    let advice = advised(&facts, &Policy::default(), &request(class, 20, reads(5000)));
     let option = row(&advice, T1).best.unwrap();
     assert_eq!(option.device, DeviceId(1));
     assert!(option.use_after < 0.1, "{option:?}");
@@ -185,7 +177,7 @@ fn the_emptier_device_of_a_tier_is_its_best() {
 
 #[test]
 fn harm_to_others_is_counted_apart() {
-    // Somebody with an objective shares the only device of the second tier, which the newcomer would fill.
+    // Somebody with an objective shares the only device of the second tier, which the new volume would fill.
     let (mut facts, class) = with_class(&[v(2, 10, 100_000.0, 1.0, 1.0)], 0);
     facts.devices[2].utilization = 0.5;
     facts.classes[0].target = Some(Objective {
@@ -195,7 +187,7 @@ fn harm_to_others_is_counted_apart() {
     let advice = advised(
         &facts,
         &Policy::default(),
-        &newcomer(class, 20, reads(90_000)),
+        &request(class, 20, reads(90_000)),
     );
     let shared = row(&advice, T2).best.unwrap();
     assert!(shared.cost.others.unwrap() > 0.1, "{shared:?}");
@@ -213,7 +205,7 @@ fn a_strategy_without_a_model_says_so() {
         cordoned: vec![T1],
         ..Policy::default()
     };
-    let advice = placed("noop", &facts, &policy, &newcomer(class, 20, reads(5000)));
+    let advice = placed("noop", &facts, &policy, &request(class, 20, reads(5000)));
     assert_eq!(advice.best(), None);
     assert_eq!(
         advice.why_not.as_deref(),

@@ -241,15 +241,15 @@ fn where_no_tier_would_help_the_limit_is_said_in_words() {
     let too_much = aimed(&volumes, &[bare / 3.0]);
     let policy = Policy::default();
     let row_of = |facts: &Facts| row(facts, &policy, Value::Null, 1, "v0");
-    let told = row_of(&too_much);
-    let [note] = &told.notes[..] else {
-        panic!("{told:?}");
+    let found = row_of(&too_much);
+    let [note] = &found.notes[..] else {
+        panic!("{found:?}");
     };
     assert!(
         note.starts_with("no device can do what it asks for"),
         "{note}"
     );
-    let objective_us = told.evidence["objective_mean_us"];
+    let objective_us = found.evidence["objective_mean_us"];
     assert!((objective_us - bare / 3.0).abs() < 1e-2, "{objective_us}");
     // One that keeps its objective has nothing to say.
     let kept = row_of(&aimed(&volumes, &[3.0 * bare]));
@@ -273,9 +273,9 @@ fn where_no_tier_would_help_the_limit_is_said_in_words() {
     if let Some(m) = &mut crowded.volumes[0].measured {
         m.reads.latency.mean_us *= 4.0;
     }
-    let told = row_of(&crowded);
-    let [note] = &told.notes[..] else {
-        panic!("{told:?}");
+    let found = row_of(&crowded);
+    let [note] = &found.notes[..] else {
+        panic!("{found:?}");
     };
     assert!(note.contains("v1 the most"), "{note}");
 }
@@ -291,9 +291,9 @@ fn another_device_of_its_tier_is_told_in_words() {
     if let Some(m) = &mut facts.volumes[0].measured {
         m.reads.latency.mean_us *= 4.0;
     }
-    let told = row(&facts, &Policy::default(), Value::Null, 1, "v0");
-    let [note] = &told.notes[..] else {
-        panic!("{told:?}");
+    let found = row(&facts, &Policy::default(), Value::Null, 1, "v0");
+    let [note] = &found.notes[..] else {
+        panic!("{found:?}");
     };
     let expected = "on another device of its tier it would miss less; burst: ";
     assert!(note.starts_with(expected), "{note}");

@@ -142,12 +142,12 @@ fn what_comes_into_use_follows_to_where_the_rest_of_it_is() {
     let heat = |_| vec![(0, 9000), (1, 9000), (3, 9000), (20, 3000)];
     let made = decisions(&mut facts, Value::Null, 12, heat);
     let moves = made.last().unwrap().plan.moves();
-    let told: Vec<_> = moves
+    let found: Vec<_> = moves
         .iter()
         .map(|m| (m.from, m.to, m.extents.clone()))
         .collect();
     let follows = (DeviceId(3), DeviceId(0), Some(ranges("20")));
-    assert_eq!(told, [follows]);
+    assert_eq!(found, [follows]);
     let row = &made.last().unwrap().report.volumes[0];
     assert_eq!(row.tier, "t3", "where what moves is: {row:?}");
     assert!(

@@ -13,9 +13,7 @@ pub enum Quantity {
     Latency,
     /// 0..=1, shown in percent.
     Share,
-    /// GiB.
     Gib,
-    /// Volumes.
     Volumes,
 }
 

@@ -23,7 +23,6 @@ const SPARK_STRETCHES_MAX: usize = 100;
 /// Largest over smallest value from which on an axis is logarithmic.
 const LOG_FROM_RATIO: f64 = 50.0;
 
-/// A line.
 #[derive(Debug, Clone)]
 pub struct Line {
     /// In the legend.
@@ -67,7 +66,6 @@ pub struct LineChart {
     pub quantity: Quantity,
     /// How large it is.
     pub size: Size,
-    /// The lines.
     pub lines: Vec<Line>,
     /// Where the time axis ends, seconds.
     pub end_s: f64,

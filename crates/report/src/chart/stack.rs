@@ -9,7 +9,6 @@ use super::bars::swatch;
 use super::{Frame, TIER_COLORS, px, time_axis};
 use crate::format::significant;
 
-/// One layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     /// In the legend.

@@ -59,7 +59,6 @@ pub enum Mark {
     Crosses,
 }
 
-/// One series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct XySeries {
     /// In the legend; none if empty.

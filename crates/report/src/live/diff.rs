@@ -9,7 +9,6 @@ use super::count;
 use crate::format::{fixed, gib};
 use crate::tables::{number, printable, table, words};
 
-/// What of a tier changes.
 #[derive(Default)]
 struct TierChange {
     leaving: u32,
@@ -98,9 +97,7 @@ fn tiers(moves: &[PlannedMove]) -> String {
 /// Moves that only one of two plans has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OnlyInOne<'a> {
-    /// Only in the first.
     pub first: Vec<&'a PlannedMove>,
-    /// Only in the second.
     pub second: Vec<&'a PlannedMove>,
     /// Moves that both have.
     pub both: usize,

@@ -9,7 +9,7 @@ use super::ago;
 use crate::format::{MICROS, NONE, fixed, gib, maybe};
 use crate::tables::{number, printable, table, words};
 
-/// The tiers, best first, why each is a place or none, and remarks. `now` is the controller's time.
+/// The tiers, best first, why each is a place or none, and notes. `now` is the controller's time.
 pub fn place(place: &PlaceView, now: Nanos) -> String {
     let mut out = String::new();
     let what = format!(
@@ -40,12 +40,12 @@ pub fn place(place: &PlaceView, now: Nanos) -> String {
     out += &table(&columns, rows);
     out.push('\n');
     // Where nothing is advised that has been said.
-    let told = |t: &&PlaceTierView| match t.standing {
+    let worth_saying = |t: &&PlaceTierView| match t.standing {
         PlaceStanding::Best | PlaceStanding::Refused => true,
         PlaceStanding::Unknown => Some(&t.verdict) != place.why_not.as_ref(),
         PlaceStanding::Possible => false,
     };
-    for tier in place.tiers.iter().filter(told) {
+    for tier in place.tiers.iter().filter(worth_saying) {
         let why = format!(
             "{}, {}: {}",
             tier.tier,

@@ -12,7 +12,6 @@ use crate::tables::{number, printable, table, words};
 /// How much of a plan is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanDetail {
-    /// Its moves.
     Moves,
     /// Their reasons too, what was held back by which filter, and notes.
     Reasons,
@@ -191,7 +190,7 @@ pub(super) fn held_back(out: &mut String, held: &[HeldMove]) {
     }
 }
 
-/// Remarks of the strategy.
+/// Notes of the strategy.
 pub(super) fn notes(out: &mut String, notes: &[String]) {
     if !notes.is_empty() {
         out.push_str("\nnotes\n");

@@ -1,7 +1,7 @@
 //! What moves are predicted to gain, and between what bounds.
 //!
 //! ```text
-//!  after      the strategy's prediction for the load of the last epoch, with the bounds that all its predictions are told with
+//!  after      the strategy's prediction for the load of the last epoch, with the bounds that all its predictions come with
 //!  gain       1 - after / before, both of that epoch
 //!  its bounds the prediction's, and how much the disk's epochs differed, as independent factors: their logarithms' squares add up
 //!  together   disks by their requests; all predictions off the same way, since they share a device; disks that stay as they are
@@ -51,7 +51,6 @@ pub struct Gain {
 /// A disk that is on a move's target already, and is slower there than the upper bound of what is predicted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Doubt {
-    /// The tier.
     pub tier: String,
     /// The fastest disk that is there and had requests.
     pub volume: String,
@@ -87,7 +86,6 @@ fn doubts(moves: &[MoveGain], disks: &[DiskSeen]) -> Vec<Doubt> {
 pub struct MoveGain {
     /// The disk.
     pub volume: String,
-    /// Where it is.
     pub from_tier: String,
     /// Where it would be.
     pub to_tier: String,

@@ -11,7 +11,6 @@ pub const EPOCH_WINDOWS: usize = 4;
 pub struct DiskSeen {
     /// Its name.
     pub volume: String,
-    /// Where it is.
     pub tier: String,
     /// r/s
     pub reads_per_s: f64,

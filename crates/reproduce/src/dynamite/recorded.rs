@@ -15,7 +15,7 @@ use sim::response::{
     respond,
 };
 use slo::cacheable::why_not;
-use slo::ladder::{Deed, taken};
+use slo::ladder::{RungAction, taken};
 use slo::{HostId, Promise, ResponderConfig};
 use trace::{LoadedTrace, Record};
 use units::{Bytes, Nanos};
@@ -330,8 +330,8 @@ fn first_decision(result: &ResponseResult) -> String {
     let Some(decision) = acted.or(result.decisions.first()) else {
         return "no violation lasted".into();
     };
-    match taken(&decision.rungs).and_then(|r| r.deed.as_ref()) {
-        Some(Deed::Appliance {
+    match taken(&decision.rungs).and_then(|r| r.action.as_ref()) {
+        Some(RungAction::Appliance {
             workload, cache, ..
         }) => {
             format!(
@@ -339,23 +339,23 @@ fn first_decision(result: &ResponseResult) -> String {
                 result.series[workload.index()].name
             )
         }
-        Some(Deed::Throttle {
+        Some(RungAction::Throttle {
             workload,
             rate_per_s,
         }) => {
             let name = &result.series[workload.index()].name;
             format!("{name} held to {rate_per_s:.0}/s")
         }
-        Some(Deed::GiveMemory { workload, size }) => {
+        Some(RungAction::GiveMemory { workload, size }) => {
             format!(
                 "{size} of memory for {}",
                 result.series[workload.index()].name
             )
         }
-        Some(Deed::GiveOps { workload }) => {
+        Some(RungAction::GiveOps { workload }) => {
             format!("spare flash for {}", result.series[workload.index()].name)
         }
-        Some(Deed::Move { workload, to }) => {
+        Some(RungAction::Move { workload, to }) => {
             format!("{} moved to {to}", result.series[workload.index()].name)
         }
         None => {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use sim::response::ResponseSeries;
-use slo::ladder::{Deed, taken};
+use slo::ladder::{RungAction, taken};
 use slo::{Decision, Sample};
 use units::Bytes;
 
@@ -143,7 +143,7 @@ impl Summary {
 /// The decision that led to an appliance, the last one.
 pub(crate) fn deciding(decisions: &[Decision]) -> Option<&Decision> {
     let appliance = |d: &&Decision| {
-        taken(&d.rungs).is_some_and(|r| matches!(r.deed, Some(Deed::Appliance { .. })))
+        taken(&d.rungs).is_some_and(|r| matches!(r.action, Some(RungAction::Appliance { .. })))
     };
     decisions.iter().rfind(appliance)
 }
@@ -151,12 +151,12 @@ pub(crate) fn deciding(decisions: &[Decision]) -> Option<&Decision> {
 fn created(run: &VariantRun) -> Option<Created> {
     let decision = deciding(&run.result.decisions)?;
     let rung = taken(&decision.rungs)?;
-    let Some(Deed::Appliance {
+    let Some(RungAction::Appliance {
         workload,
         host,
         cache,
         ..
-    }) = rung.deed
+    }) = rung.action
     else {
         return None;
     };

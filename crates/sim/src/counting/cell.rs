@@ -1,6 +1,6 @@
 //! One policy on one size of fast tier.
 
-use planner::extents::{ExtentNo, ExtentPolicy, FastSet, Heat, Remark, Terms};
+use planner::extents::{ExtentNo, ExtentPolicy, FastSet, Heat, PolicyNote, Terms};
 use serde::Serialize;
 use units::Nanos;
 
@@ -82,7 +82,7 @@ impl<P: ExtentPolicy> PolicyCell<P> {
         }
     }
 
-    fn note(&mut self, at: Nanos, remark: &Remark) {
+    fn note(&mut self, at: Nanos, remark: &PolicyNote) {
         let up = self.fast.difference_count(&self.before);
         let down = self.before.difference_count(&self.fast);
         assert!(

@@ -1,13 +1,13 @@
 //! A scripted array: a database that peaks beside a scan, ten seconds at a time.
 use slo::curve::Curve;
 use slo::host::Host;
-use slo::ladder::{Deed, RungKind};
+use slo::ladder::{RungAction, RungKind};
 use slo::load::{Backend, Cost, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::zones::Zone;
 use slo::{
-    ApplianceEvent, Busy, Forecast, Habit, HostId, Knowledge, Order, Promise, ResourceId,
-    Responder, ResponderConfig, Sample, Site, WarmForecast, Workload, WorkloadId,
+    ApplianceEvent, Busy, Forecast, Habit, HostId, Knowledge, Promise, ResourceId, Responder,
+    ResponderConfig, ResponseOrder, Sample, Site, WarmForecast, Workload, WorkloadId,
 };
 use units::{Bytes, Nanos};
 
@@ -201,17 +201,17 @@ impl Script {
         }
     }
 
-    pub fn note(&mut self, order: &Order) {
+    pub fn note(&mut self, order: &ResponseOrder) {
         let at = self.step;
         match order {
-            Order::Carry {
-                deed: Deed::Throttle { rate_per_s, .. },
+            ResponseOrder::Carry {
+                action: RungAction::Throttle { rate_per_s, .. },
             } => self.held = Some(*rate_per_s),
-            Order::Unthrottle { .. } => self.held = None,
+            ResponseOrder::Unthrottle { .. } => self.held = None,
             _ => {}
         }
         self.log.push(match order {
-            Order::CreateAppliance {
+            ResponseOrder::CreateAppliance {
                 workload,
                 host,
                 cache,
@@ -225,21 +225,21 @@ impl Script {
                     workload.0, host.0
                 )
             }
-            Order::RemoveAppliance { workload, why } => {
+            ResponseOrder::RemoveAppliance { workload, why } => {
                 format!("{at}: remove {}: {why}", workload.0)
             }
-            Order::Carry {
-                deed:
-                    Deed::Throttle {
+            ResponseOrder::Carry {
+                action:
+                    RungAction::Throttle {
                         workload,
                         rate_per_s,
                     },
             } => {
                 format!("{at}: throttle {} to {rate_per_s:.0}", workload.0)
             }
-            Order::Carry { deed } => format!("{at}: {deed:?}"),
-            Order::Unthrottle { workload } => format!("{at}: unthrottle {}", workload.0),
-            Order::TakeBack { deed } => format!("{at}: take back {deed:?}"),
+            ResponseOrder::Carry { action } => format!("{at}: {action:?}"),
+            ResponseOrder::Unthrottle { workload } => format!("{at}: unthrottle {}", workload.0),
+            ResponseOrder::TakeBack { action } => format!("{at}: take back {action:?}"),
         });
     }
 

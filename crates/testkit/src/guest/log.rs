@@ -31,7 +31,6 @@ pub struct Log {
 /// A block that lacks its last acknowledged write, or holds what no write left there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The block.
     pub block: u32,
     /// The sequence number of its last acknowledged write.
     pub acknowledged: u32,

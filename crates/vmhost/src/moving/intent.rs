@@ -84,10 +84,7 @@ pub enum Phase {
     /// `to` counts; the definition and the old image's name are about to say so.
     Pivoted,
     /// It is being undone. `from` counts.
-    GivingUp {
-        /// Why.
-        why: String,
-    },
+    GivingUp { why: String },
     /// The guest is where it should be, and a file that it does not use any more is kept.
     Kept(Kept),
 }
@@ -96,9 +93,7 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
-    /// Its path.
     pub path: String,
-    /// Which file that was.
     pub file: Option<FileId>,
     /// When it is removed, in seconds of the wall clock; none is never, by itself.
     pub until_s: Option<u64>,

@@ -5,7 +5,6 @@ use serde_json::Value;
 /// How a file's I/O is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aio {
-    /// By threads.
     Threads,
     /// By Linux's old interface.
     Native,

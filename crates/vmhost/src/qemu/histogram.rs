@@ -34,11 +34,9 @@ fn buckets() -> Vec<u16> {
 
 /// What a disk's statistics say of one histogram.
 pub(super) enum Histogram {
-    /// There is none.
     None,
     /// It has our bounds: requests by bucket.
     Ours(Vec<(u16, u64)>),
-    /// It has others.
     Others,
 }
 

@@ -40,7 +40,6 @@ pub fn queries() -> [(&'static str, Option<Value>); 7] {
     ]
 }
 
-/// A machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     nodes: BTreeMap<String, Node>,
@@ -53,7 +52,6 @@ pub struct Machine {
     migration: Option<String>,
 }
 
-/// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its driver: of a format, of a protocol, or of a filter.
@@ -140,7 +138,6 @@ pub struct Tree<'a> {
     pub top: &'a str,
     /// The node of the image's format.
     pub format: &'a str,
-    /// That one.
     pub node: &'a Node,
     /// The node of its file; that of the format, where the device is on it directly.
     pub protocol: &'a str,
@@ -490,7 +487,6 @@ impl Tree<'_> {
         }
     }
 
-    /// The image.
     pub fn image(&self) -> Option<Image> {
         Some(Image {
             at: self.below.at()?,

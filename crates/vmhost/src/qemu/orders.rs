@@ -30,7 +30,6 @@ impl Names {
         Self(format!("{PREFIX}{hash:016x}"))
     }
 
-    /// The job.
     pub fn job(&self) -> &str {
         &self.0
     }

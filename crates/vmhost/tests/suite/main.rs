@@ -3,7 +3,7 @@
 mod moving;
 mod qemu;
 
-use manager::wire::{DeviceIo, Placed, filled};
+use manager::wire::{DeviceIoCounts, Placed, filled};
 use proptest::prelude::*;
 use vmhost::*;
 
@@ -76,13 +76,13 @@ fn fixed(of: &str) -> Option<String> {
 fn a_domain_has_its_disks_and_says_which_cannot_move() {
     let web = Domain::of_xml(WEB).unwrap();
     assert_eq!((web.name.as_str(), web.platform), ("web", None));
-    let told: Vec<_> = web
+    let disks: Vec<_> = web
         .disks
         .iter()
         .map(|d| (d.target.as_str(), d.fixed(&web)))
         .collect();
     assert_eq!(
-        told,
+        disks,
         [
             ("vda", None),
             ("vdb", Some(Fixed::Chain(1))),
@@ -211,9 +211,9 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     let places = [
         place("fast", "fast", "/pools/fast"),
         Place {
-            io: Some(DeviceIo {
+            io: Some(DeviceIoCounts {
                 reads: 7,
-                ..DeviceIo::default()
+                ..DeviceIoCounts::default()
             }),
             ..place("/pools/slow", "slow", "/pools/slow")
         },

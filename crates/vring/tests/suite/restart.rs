@@ -1,7 +1,7 @@
-//! A device that is killed at any moment, and the next one that reads its ledger.
+//! A device that is killed at any moment, and the next one that reads its inflight buffer.
 
 use testkit::virtio::Form;
-use vring::{Ledger, Queue, QueueSetup, RingError};
+use vring::{InflightBuffer, Queue, QueueSetup, RingError};
 
 use crate::site::{BUFFERS, SIZE, Site};
 
@@ -77,22 +77,26 @@ fn a_batch_that_was_cut_short_is_put_in_order() {
             let at = chains.iter().position(|c| c.head() == heads[number]);
             queue.push(chains.remove(at.unwrap()), 0);
         }
-        let before = site.ledger_bytes();
+        let before = site.inflight_bytes();
         queue.publish();
-        let after = site.ledger_bytes();
+        let after = site.inflight_bytes();
         // As it was when the guest had seen the answers, and only some of the marks were taken off.
         let mut torn = before.clone();
-        let part = Ledger::bytes(1, SIZE) - 64;
+        let part = InflightBuffer::bytes(1, SIZE) - 64;
         for number in &batch[..unmarked] {
             let at = part + 16 + 16 * usize::from(heads[*number]);
             assert_eq!((before[at], after[at]), (1, 0));
             torn[at] = 0;
         }
-        site.set_ledger_bytes(&torn);
+        site.set_inflight_bytes(&torn);
         drop((queue, chains));
         let mut queue = site.queue_kept();
         assert_eq!(left(&mut queue), [2], "{unmarked} marks were off");
-        assert_eq!(site.ledger_bytes()[part + 14], 4, "the used index is noted");
+        assert_eq!(
+            site.inflight_bytes()[part + 14],
+            4,
+            "the used index is noted"
+        );
     }
 }
 
@@ -112,7 +116,7 @@ fn a_batch_that_nobody_saw_is_done_again() {
 }
 
 #[test]
-fn a_ledger_that_is_new_begins_where_it_is_told() {
+fn an_inflight_buffer_that_is_new_begins_where_it_is_told() {
     let mut site = Site::new(true);
     // A guest that has come from elsewhere: its indices are not zero.
     let mut queue = site.queue();
@@ -129,7 +133,7 @@ fn a_ledger_that_is_new_begins_where_it_is_told() {
     assert_eq!((queue.resubmitted(), queue.next_available()), (0, 3));
     assert_eq!(take(&mut queue).0, 7);
     drop(queue);
-    // And from now on the ledger knows better than anybody.
+    // And from now on the inflight buffer knows better than anybody.
     site.setup.base = 0;
     let mut queue = site.queue_kept();
     assert_eq!((queue.resubmitted(), queue.next_available()), (1, 4));
@@ -137,33 +141,33 @@ fn a_ledger_that_is_new_begins_where_it_is_told() {
 }
 
 #[test]
-fn a_ledger_of_something_else_is_refused() {
+fn an_inflight_buffer_of_something_else_is_refused() {
     let site = Site::new(false);
     drop(site.queue_kept());
     let refused = |setup: QueueSetup, bytes: &[u8]| {
-        site.set_ledger_bytes(bytes);
-        let account = site.ledger.account(1, setup.size).unwrap();
+        site.set_inflight_bytes(bytes);
+        let account = site.inflight.account(1, setup.size).unwrap();
         Queue::new(site.memory.clone(), setup, Some(account)).map(drop)
     };
-    let good = site.ledger_bytes();
+    let good = site.inflight_bytes();
     assert_eq!(refused(site.setup, &good), Ok(()));
     let half = QueueSetup {
         size: SIZE / 2,
         ..site.setup
     };
     let other = refused(half, &good).unwrap_err();
-    assert!(matches!(other, RingError::Ledger(_)), "{other}");
+    assert!(matches!(other, RingError::InflightBuffer(_)), "{other}");
     // A chain of answers that leads to a head that does not exist.
     let mut bad = good;
-    let part = Ledger::bytes(1, SIZE) - 64;
+    let part = InflightBuffer::bytes(1, SIZE) - 64;
     bad[part + 12..part + 14].copy_from_slice(&SIZE.to_le_bytes());
     bad[part + 14..part + 16].copy_from_slice(&u16::MAX.to_le_bytes());
     let other = refused(site.setup, &bad).unwrap_err();
-    assert!(matches!(other, RingError::Ledger(_)), "{other}");
+    assert!(matches!(other, RingError::InflightBuffer(_)), "{other}");
 
-    assert!(site.ledger.account(2, SIZE).is_err());
-    assert!(site.ledger.account(0, SIZE * 2).is_err());
-    let map = site.ledger_map.clone();
+    assert!(site.inflight.account(2, SIZE).is_err());
+    assert!(site.inflight.account(0, SIZE * 2).is_err());
+    let map = site.inflight_map.clone();
     for (at, queues, size) in [
         (0, 3, SIZE),
         (64, 2, SIZE),
@@ -172,7 +176,7 @@ fn a_ledger_of_something_else_is_refused() {
         (8, 1, SIZE),
     ] {
         assert!(
-            Ledger::new(map.clone(), at, queues, size).is_err(),
+            InflightBuffer::new(map.clone(), at, queues, size).is_err(),
             "{at} {queues} {size}"
         );
     }
@@ -181,16 +185,16 @@ fn a_ledger_of_something_else_is_refused() {
 #[test]
 fn the_memo_is_kept_apart_from_the_queues() {
     let mut site = Site::new(false);
-    assert!(!site.ledger.writes_through());
-    site.ledger.note_writes_through(true);
+    assert!(!site.inflight.writes_through());
+    site.inflight.note_writes_through(true);
     hand_in(&mut site, 0..2);
     let mut queue = site.queue_kept();
     take(&mut queue);
     drop(queue);
-    let again = Ledger::new(site.ledger_map.clone(), 0, 2, SIZE).unwrap();
+    let again = InflightBuffer::new(site.inflight_map.clone(), 0, 2, SIZE).unwrap();
     assert!(again.writes_through());
     again.note_writes_through(false);
-    assert!(!site.ledger.writes_through());
+    assert!(!site.inflight.writes_through());
     assert_eq!(site.queue_kept().resubmitted(), 1);
 }
 

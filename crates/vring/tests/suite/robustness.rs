@@ -52,7 +52,7 @@ fn no_damaged_memory_panics() {
                 _ => bytes[at..at + 2].fill(0xff),
             }
         }
-        // Without a ledger most of the time: its bytes would be these, too.
+        // Without an inflight buffer most of the time: its bytes would be these, too.
         let choices = [
             damage.below(16) as u8 & if seed % 4 == 0 { 0xf } else { 0xb },
             if seed % 8 == 7 {

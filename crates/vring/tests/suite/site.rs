@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use testkit::virtio::Driver;
 use vm_memory::{Bytes, MmapRegion, VolatileMemory};
-use vring::{Ledger, Memory, Queue, QueueSetup, Region};
+use vring::{InflightBuffer, Memory, Queue, QueueSetup, Region};
 
 pub const SIZE: u16 = 8;
 pub const MEMORY_BYTES: usize = 1 << 20;
@@ -33,8 +33,8 @@ pub struct Site {
     pub map: Arc<MmapRegion>,
     pub driver: Driver,
     pub memory: Arc<Memory>,
-    pub ledger: Ledger,
-    pub ledger_map: Arc<MmapRegion>,
+    pub inflight: InflightBuffer,
+    pub inflight_map: Arc<MmapRegion>,
     pub setup: QueueSetup,
 }
 
@@ -44,15 +44,15 @@ impl Site {
         // The driver speaks of offsets; so the guest's addresses are made those.
         let driver = Driver::new(map.clone(), 0, SIZE, event_index);
         let memory = memory_of(&map);
-        let ledger_map = Arc::new(MmapRegion::new(Ledger::bytes(2, SIZE)).unwrap());
-        let ledger = Ledger::new(ledger_map.clone(), 0, 2, SIZE).unwrap();
+        let inflight_map = Arc::new(MmapRegion::new(InflightBuffer::bytes(2, SIZE)).unwrap());
+        let inflight = InflightBuffer::new(inflight_map.clone(), 0, 2, SIZE).unwrap();
         let setup = setup_of(&driver, event_index, true);
         Self {
             map,
             driver,
             memory,
-            ledger,
-            ledger_map,
+            inflight,
+            inflight_map,
             setup,
         }
     }
@@ -61,21 +61,21 @@ impl Site {
         Queue::new(self.memory.clone(), self.setup, None).unwrap()
     }
 
-    /// With the ledger's second account.
+    /// With the inflight buffer's second account.
     pub fn queue_kept(&self) -> Queue {
-        let account = self.ledger.account(1, SIZE).unwrap();
+        let account = self.inflight.account(1, SIZE).unwrap();
         Queue::new(self.memory.clone(), self.setup, Some(account)).unwrap()
     }
 
-    pub fn ledger_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.ledger_map.size()];
-        let all = self.ledger_map.get_slice(0, bytes.len()).unwrap();
+    pub fn inflight_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.inflight_map.size()];
+        let all = self.inflight_map.get_slice(0, bytes.len()).unwrap();
         all.read_slice(&mut bytes, 0).unwrap();
         bytes
     }
 
-    pub fn set_ledger_bytes(&self, bytes: &[u8]) {
-        let all = self.ledger_map.get_slice(0, bytes.len()).unwrap();
+    pub fn set_inflight_bytes(&self, bytes: &[u8]) {
+        let all = self.inflight_map.get_slice(0, bytes.len()).unwrap();
         all.write_slice(bytes, 0).unwrap();
     }
 }

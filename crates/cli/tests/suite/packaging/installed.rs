@@ -49,7 +49,6 @@ fn earlier(of: &Path, dir: &Path, version: &str) {
     assert!(built.status.success(), "{}", err(&built));
 }
 
-/// What a unit starts.
 fn unit_starts(machine: &Machine, unit: &str) -> Vec<String> {
     let path = machine.path(&format!("/usr/lib/systemd/system/{unit}.service"));
     let text = fs::read_to_string(path).unwrap();
@@ -128,7 +127,7 @@ impl Load {
             Arc::new(AtomicBool::new(false)),
             Arc::<AtomicU64>::default(),
         );
-        let (told, done) = (stop.clone(), rounds.clone());
+        let (stopped, done) = (stop.clone(), rounds.clone());
         let thread = std::thread::spawn(move || {
             for round in 0.. {
                 for at in 0..GUEST_MIB {
@@ -144,7 +143,7 @@ impl Load {
                 }
                 client.flush().expect("a guest sees no error");
                 done.store(round + 1, Ordering::Release);
-                if told.load(Ordering::Acquire) {
+                if stopped.load(Ordering::Acquire) {
                     return client.disconnect().unwrap();
                 }
             }
@@ -365,7 +364,7 @@ fn installed_started_upgraded_under_guests_removed_purged() {
 
 /// Notes what it is told, and says that nothing is active but the export.
 const SYSTEMCTL: &str = "#!/bin/sh
-echo \"$*\" >> /tmp/told
+echo \"$*\" >> /tmp/systemctl-calls
 case \"$*\" in
   'is-active --quiet terrace-export.service') ;;
   is-active*) exit 3 ;;
@@ -388,9 +387,12 @@ fn systemd_is_told_to_restart_nothing_unless_that_is_asked_for() {
     machine.run(&["mkdir", "-p", "/run/systemd/system"]);
     // What dpkg said, and what systemd was told meanwhile.
     let dpkg = |words: &[&str]| {
-        fs::write(machine.path("/tmp/told"), "").unwrap();
+        fs::write(machine.path("/tmp/systemctl-calls"), "").unwrap();
         let said = succeeded(&machine.dpkg(words));
-        (said, fs::read_to_string(machine.path("/tmp/told")).unwrap())
+        (
+            said,
+            fs::read_to_string(machine.path("/tmp/systemctl-calls")).unwrap(),
+        )
     };
     let install = ["-i", "/tmp/new.deb"];
     assert_eq!(dpkg(&install).1, "daemon-reload\n");
@@ -411,9 +413,9 @@ fn systemd_is_told_to_restart_nothing_unless_that_is_asked_for() {
     wait(PATIENCE, "an agent", || {
         (agent.program() == "/usr/bin/terrace").then_some(())
     });
-    let (said, told) = dpkg(&install);
+    let (said, systemctl) = dpkg(&install);
     let asked = "daemon-reload\nis-active --quiet terrace.service\nis-active --quiet terrace-export.service\nis-active --quiet terrace-agent.service\n";
-    assert_eq!(told, asked, "{said}");
+    assert_eq!(systemctl, asked, "{said}");
     assert!(
         said.contains("\nterrace:   systemctl restart terrace-export.service\n"),
         "{said}"

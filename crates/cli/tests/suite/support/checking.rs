@@ -31,7 +31,7 @@ impl Guest {
     pub fn new(uri: &str, first: usize, blocks: usize, pause: Duration) -> Self {
         let mut client = Client::connect(&uri.parse().unwrap()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut versions = vec![0; blocks];
             let mut seen = Seen::default();
@@ -42,7 +42,7 @@ impl Guest {
                     .wrapping_add(1442695040888963407);
                 (state >> 33) as usize % below
             };
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 let at = random(blocks);
                 let offset = ((first + at) * BLOCK) as u64;
                 let began = Instant::now();
@@ -87,7 +87,7 @@ impl Guest {
             }
         };
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut client = connect();
             let mut versions = vec![0; blocks];
@@ -97,7 +97,7 @@ impl Guest {
                 version => block(first + at, version),
             };
             let mut at = 0;
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 at = (at + 7) % blocks;
                 let offset = ((first + at) * BLOCK) as u64;
                 let next = versions[at] + 1;
@@ -136,7 +136,6 @@ impl Guest {
         Self { stop, thread }
     }
 
-    /// Whether it goes on.
     pub fn goes_on(&self) -> bool {
         !self.thread.is_finished()
     }

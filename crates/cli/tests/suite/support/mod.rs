@@ -211,8 +211,8 @@ impl Site {
     )]
     pub fn stop(&mut self) {
         let pid = self.server_pid().to_string();
-        let told = Command::new("kill").args(["-TERM", &pid]).status();
-        assert!(told.unwrap().success());
+        let kill = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(kill.unwrap().success());
         let mut child = self.server.take().expect("served");
         assert!(child.wait().unwrap().success());
     }

@@ -120,11 +120,11 @@ fn a_stream_of_answers_goes_on_where_it_was_however_often() {
     let mut socket = connect(&site, "db");
     let mut asks = socket.try_clone().unwrap();
     let over = Arc::new(AtomicBool::new(false));
-    let told = over.clone();
+    let stopped = over.clone();
     let reader = std::thread::spawn(move || {
         let (mut next, mut taken, mut asked) = (0, 0, BTreeSet::new());
         loop {
-            while asked.len() < 8 && !told.load(Ordering::Relaxed) {
+            while asked.len() < 8 && !stopped.load(Ordering::Relaxed) {
                 asks.write_all(&request(READ, next, next % PIECES)).unwrap();
                 asked.insert(next);
                 next += 1;

@@ -67,9 +67,9 @@ impl Manager {
         let mut snapshot = self.array.snapshot().unwrap();
         without_control(&mut snapshot);
         self.agent.beat(at_ns, snapshot);
-        while let Some(deed) = self.agent.poll_deed() {
-            let done = self.array.carry_out(&deed);
-            self.agent.done(&deed, done);
+        while let Some(action) = self.agent.poll_action() {
+            let done = self.array.carry_out(&action);
+            self.agent.done(&action, done);
         }
         while let Some(message) = self.agent.poll_message() {
             self.deliver(&message);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use datapath::control::CONTROL_SOCKET;
 
-use datapath::desk::{Ask, NewDevice, NewSource, Told};
+use datapath::control_server::{ControlAnswer, ControlRequest, NewDevice, NewSource};
 use datapath::{Client, EngineLimits, Listen, ServerConfig, Serving, add_device};
 use model::{DeviceSpec, DirectIo, LoadCurve, Topology};
 use sim::Model;
@@ -64,14 +64,14 @@ impl Site {
         let serving = Serving::start(&array, config).unwrap();
         let site = Self { dir, serving };
         for volume in &model.volumes {
-            site.ask(Ask::Create {
+            site.ask(ControlRequest::Create {
                 volume: volume.name.clone(),
                 size: volume.size,
                 tier: tier_name(topology, volume.device),
                 class: Some(model.classes[volume.class.index()].name.clone()),
             });
         }
-        site.ask(Ask::Create {
+        site.ask(ControlRequest::Create {
             volume: CONTROL.into(),
             size: CONTROL_SIZE,
             tier: CONTROL.into(),
@@ -110,8 +110,8 @@ impl Site {
         self.dir.path().join("array").join(CONTROL_SOCKET)
     }
 
-    pub fn ask(&self, ask: Ask) -> Told {
-        self.serving.desk().ask(ask).unwrap()
+    pub fn ask(&self, ask: ControlRequest) -> ControlAnswer {
+        self.serving.control_server().ask(ask).unwrap()
     }
 
     pub fn stop(self) {

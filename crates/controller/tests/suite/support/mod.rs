@@ -31,7 +31,6 @@ pub const OPERATE: &str = "operate-0123456789abcdef";
 pub const ADMIN: &str = "admin-0123456789abcdef";
 pub const AGENT: &str = "agent-0123456789abcdef";
 
-/// The fake.
 pub struct Fake {
     pub status: StatusView,
     pub tiers: Vec<TierView>,

@@ -641,7 +641,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             used_bytes: 1900 * GIB,
             emulate: None,
             connected: true,
-            io: Some(DeviceIo::default()),
+            io: Some(DeviceIoCounts::default()),
             waf: None,
             errors: vec![],
         }],

@@ -65,7 +65,7 @@ impl Worker {
                 counted: setup.counted,
                 rings: vec![],
                 memories: vec![],
-                ledger: None,
+                inflight: None,
                 durability: Durability::ByWrite,
                 requests: 0,
                 bytes: 0,
@@ -82,10 +82,10 @@ impl Worker {
         if self.rings.guests[guest as usize].over {
             return;
         }
-        if let Some((_, file)) = &setup.ledger {
-            // Who has a ledger is one, so the connection that had it before has been left, whether that was heard of or not.
+        if let Some((_, file)) = &setup.inflight {
+            // Who has an inflight buffer is one, so the connection that had it before has been left, whether that was heard of or not.
             let had =
-                |(i, g): &(usize, &RingGuest)| *i != guest as usize && g.ledger == Some(*file);
+                |(i, g): &(usize, &RingGuest)| *i != guest as usize && g.inflight == Some(*file);
             let before: Vec<u32> = self
                 .rings
                 .guests
@@ -93,7 +93,7 @@ impl Worker {
                 .filter(had)
                 .map(|(i, _)| i as u32)
                 .collect();
-            self.rings.guests[guest as usize].ledger = Some(*file);
+            self.rings.guests[guest as usize].inflight = Some(*file);
             for other in before {
                 self.end_ring_guest(other);
             }
@@ -138,11 +138,13 @@ impl Worker {
             index,
             memory,
             queue,
-            ledger,
+            inflight,
             kick,
             ..
         } = &live.setup;
-        let account = ledger.as_ref().map(|(l, _)| l.account(*index, queue.size));
+        let account = inflight
+            .as_ref()
+            .map(|(l, _)| l.account(*index, queue.size));
         let made = account
             .transpose()
             .and_then(|account| Queue::new(memory.clone(), *queue, account));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::vhost_user::{Ask as Request, Guest, Like, Told as Answer};
+use testkit::vhost_user::{DiskAnswer, DiskRequest, Guest, Like};
 use testkit::virtio::Form;
 
 use super::{of_blocks, pattern, served};
@@ -38,9 +38,9 @@ fn a_hostile_guest_harms_itself_only() {
         }),
         ("twice", |guest| {
             let slot = guest.slot(0).unwrap();
-            guest.hand_in(0, slot, Request::Flush);
+            guest.hand_in(0, slot, DiskRequest::Flush);
             let slot = guest.slot(0).unwrap();
-            guest.hand_in(0, slot, Request::Read(0, 4096));
+            guest.hand_in(0, slot, DiskRequest::Read(0, 4096));
             let [_, available, _] = guest.driver(0).places();
             let mut head = [0; 2];
             guest.driver(0).get(available + 6, &mut head);
@@ -64,11 +64,11 @@ fn a_hostile_guest_harms_itself_only() {
     for round in 0..200 {
         let slot = guest.slot(0).unwrap();
         guest.fill(0, slot, &[round as u8; 65536]);
-        guest.hand_in(0, slot, Request::Write(0, 65536));
+        guest.hand_in(0, slot, DiskRequest::Write(0, 65536));
         guest.kick(0);
         guest.fill(0, slot, &[0xee; 65536]);
         let answer = guest.wait(0).unwrap();
-        assert_eq!(answer, Answer { slot, status: 0 });
+        assert_eq!(answer, DiskAnswer { slot, status: 0 });
     }
     assert_eq!(site.connections(), 3);
 }
@@ -90,7 +90,7 @@ fn a_guest_has_no_more_in_flight_than_it_may() {
         for queue in 0..4 {
             for _ in 0..200 {
                 let slot = guest.slot(queue).unwrap();
-                guest.hand_in(queue, slot, Request::Read(0, data));
+                guest.hand_in(queue, slot, DiskRequest::Read(0, data));
             }
             guest.kick(queue);
         }
@@ -173,7 +173,7 @@ fn rings_that_waited_and_are_none_end_their_guest_only() {
     let mut first = site.guest("data", Like::default());
     site.inject(Duration::from_millis(300), Duration::from_secs(60));
     let slot = first.slot(0).unwrap();
-    first.hand_in(0, slot, Request::Read(0, 512));
+    first.hand_in(0, slot, DiskRequest::Read(0, 512));
     first.kick(0);
     wait_for("it is in flight", || site.outstanding() == 1);
     first.disconnect();
@@ -209,7 +209,7 @@ fn more_names_than_may_be_in_flight_are_told() {
     let mut guest = site.guest("data", of_blocks(1, 1024));
     for _ in 0..1000 {
         let slot = guest.slot(0).unwrap();
-        guest.hand_in(0, slot, Request::Name);
+        guest.hand_in(0, slot, DiskRequest::Name);
     }
     guest.kick(0);
     for _ in 0..1000 {

@@ -13,7 +13,7 @@ use manager::store::{
 };
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
-    ArrayTrouble, Bound, CalibrationResult, DeviceIo, DeviceWindow, FailedIo, JobProgress,
+    ArrayTrouble, Bound, CalibrationResult, DeviceIoCounts, DeviceWindow, FailedIo, JobProgress,
     JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle,
     VolumeWindow, WindowReport,
 };
@@ -208,7 +208,7 @@ impl Host {
                 .then(|| model::preset(model).expect("a preset").spec()),
             connected: !self.unreachable.contains(&name),
             place: None,
-            io: Some(DeviceIo::default()),
+            io: Some(DeviceIoCounts::default()),
             waf: None,
             errors: self
                 .errors

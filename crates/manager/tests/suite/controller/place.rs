@@ -88,22 +88,19 @@ fn tiers_that_an_operator_has_closed_are_not_advised() {
     }
     let place = asked(&mut host, like("busy")).unwrap();
     assert_eq!(place.tier.as_deref(), Some("slow"));
-    let told = |tier: &str| {
+    let row = |tier: &str| {
         let found = place.tiers.iter().find(|t| t.tier == tier).unwrap();
         (found.standing, found.verdict.as_str())
     };
     assert_eq!(
-        told("fast"),
+        row("fast"),
         (PlaceStanding::Refused, "the tier is cordoned")
     );
     assert_eq!(
-        told("mid"),
+        row("mid"),
         (PlaceStanding::Refused, "the tier is being emptied")
     );
-    assert_eq!(
-        told("slow"),
-        (PlaceStanding::Best, "no other tier takes it")
-    );
+    assert_eq!(row("slow"), (PlaceStanding::Best, "no other tier takes it"));
 }
 
 #[test]

@@ -337,14 +337,14 @@ fn an_io_that_a_job_failed_by_is_kept_to_its_view_and_its_event() {
     let again = host.job(job);
     assert_eq!((again.cause, again.failed_io), (view.cause, view.failed_io));
     let events = manager::store::Store::events(&mut host.store, None, 1000).unwrap();
-    let told = events
+    let event = events
         .iter()
         .find(|e| e.failed_io.is_some())
         .expect("it is told");
     assert!(
-        told.text.ends_with(&format!("failed: {why}")),
+        event.text.ends_with(&format!("failed: {why}")),
         "{}",
-        told.text
+        event.text
     );
-    assert_eq!(told.failed_io.as_ref(), Some(&io));
+    assert_eq!(event.failed_io.as_ref(), Some(&io));
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use manager::agent::{
-    Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
-    VolumeSnapshot, WantedExtents,
+    AgentAction, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd,
+    Snapshot, VolumeSnapshot, WantedExtents,
 };
-use manager::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
+use manager::wire::{DeviceIoCounts, Load, LoadOf, MovingWindow, Placed};
 use model::{DeviceSpec, ExtentPlaces, ExtentRanges, preset};
 use units::DeviceId;
 
@@ -18,7 +18,7 @@ pub struct FakeDevice {
     pub tier: String,
     pub slots: u64,
     spec: DeviceSpec,
-    io: DeviceIo,
+    io: DeviceIoCounts,
 }
 
 #[derive(Debug, Clone)]
@@ -42,7 +42,6 @@ pub struct FakeVolume {
 }
 
 impl FakeVolume {
-    /// Its hot extents.
     pub fn hot_extents(&self) -> Vec<usize> {
         let n = self.extents.len();
         (0..n.div_ceil(5)).map(|i| (self.hot + i) % n).collect()
@@ -127,9 +126,9 @@ impl FakeArray {
             tier: tier.into(),
             slots,
             spec: preset(model).expect("a preset").spec(),
-            io: DeviceIo {
+            io: DeviceIoCounts {
                 busy_ns: None,
-                ..DeviceIo::default()
+                ..DeviceIoCounts::default()
             },
         };
         let mut array = Self {
@@ -322,9 +321,9 @@ impl FakeArray {
         }
     }
 
-    pub fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
-        match deed {
-            Deed::StartMove(order) => {
+    pub fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
+        match action {
+            AgentAction::StartMove(order) => {
                 let to = self
                     .devices
                     .iter()
@@ -369,7 +368,7 @@ impl FakeArray {
                 });
                 Ok(())
             }
-            Deed::CancelMove { volume } => {
+            AgentAction::CancelMove { volume } => {
                 let v = self
                     .volumes
                     .iter_mut()
@@ -381,7 +380,7 @@ impl FakeArray {
                 }
                 Ok(())
             }
-            Deed::Inject {
+            AgentAction::Inject {
                 volume,
                 delay_ns,
                 lasting_ns,
@@ -395,7 +394,7 @@ impl FakeArray {
                 v.inject = Some((*delay_ns, now + lasting_ns));
                 Ok(())
             }
-            Deed::Throttle { .. } => unreachable!("the world does it"),
+            AgentAction::Throttle { .. } => unreachable!("the world does it"),
         }
     }
 

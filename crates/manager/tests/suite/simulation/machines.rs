@@ -20,7 +20,7 @@ mod trouble;
 use std::collections::BTreeMap;
 
 use algo::Rng;
-use manager::agent::{Deed, Snapshot};
+use manager::agent::{AgentAction, Snapshot};
 use manager::wire::MoveOrder;
 use vmhost::moving::Intent;
 use vmhost::{Image, Platform};
@@ -251,19 +251,21 @@ impl FakeMachines {
 
     /// # Errors
     /// Why it is not done.
-    pub fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
-        match deed {
-            Deed::StartMove(order) => {
+    pub fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
+        match action {
+            AgentAction::StartMove(order) => {
                 let planned = self.plan(order)?;
                 let began = self.begin(order, planned);
                 self.ended(began)
             }
-            Deed::CancelMove { volume } => {
+            AgentAction::CancelMove { volume } => {
                 let cancelled = self.cancel(volume);
                 self.ended(cancelled)
             }
-            Deed::Inject { .. } => Err("nothing is delayed on a host of virtual machines".into()),
-            Deed::Throttle { .. } => unreachable!("the world does it"),
+            AgentAction::Inject { .. } => {
+                Err("nothing is delayed on a host of virtual machines".into())
+            }
+            AgentAction::Throttle { .. } => unreachable!("the world does it"),
         }
     }
 

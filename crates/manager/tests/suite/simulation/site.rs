@@ -1,7 +1,7 @@
 //! What a host of the simulation is: an array, or virtual machines.
 
 use algo::Rng;
-use manager::agent::{Deed, Snapshot, WantedExtents};
+use manager::agent::{AgentAction, Snapshot, WantedExtents};
 use model::ExtentRanges;
 
 use super::array::FakeArray;
@@ -112,10 +112,10 @@ impl Site {
 
     /// # Errors
     /// Why it is not done.
-    pub fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
+    pub fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
         match self {
-            Site::Array(array) => array.carry_out(deed),
-            Site::Machines(machines) => machines.carry_out(deed),
+            Site::Array(array) => array.carry_out(action),
+            Site::Machines(machines) => machines.carry_out(action),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use algo::Rng;
-use manager::agent::{Agent, Deed, Message};
+use manager::agent::{Agent, AgentAction, Message};
 use manager::managed::Managed;
 use manager::recording::Entry;
 use manager::service::{MessageRefusal, Now, Service};
@@ -98,7 +98,6 @@ const STRATEGIES: [&str; 6] = [
 pub struct Sums {
     pub moves_begun: u64,
     pub moves_done: u64,
-    /// Of these, of some extents.
     pub extents_done: u64,
     pub adopted: u64,
     pub lost: u64,
@@ -107,7 +106,7 @@ pub struct Sums {
     pub calibrations: u64,
     pub decisions: u64,
     pub stale_refused: u64,
-    pub told_at_once: u64,
+    pub ended_at_once: u64,
     pub made_again: u64,
     pub store_failures: u64,
     pub full: u64,
@@ -128,7 +127,7 @@ impl Sums {
         self.calibrations += other.calibrations;
         self.decisions += other.decisions;
         self.stale_refused += other.stale_refused;
-        self.told_at_once += other.told_at_once;
+        self.ended_at_once += other.ended_at_once;
         self.made_again += other.made_again;
         self.store_failures += other.store_failures;
         self.full += other.full;
@@ -337,7 +336,7 @@ impl World {
         let mut snapshot = match looked {
             Ok(snapshot) => snapshot,
             Err(why) => {
-                agent.remark(why);
+                agent.add_warning(why);
                 return;
             }
         };
@@ -348,8 +347,8 @@ impl World {
         }
         agent.beat(now_ns, snapshot);
         let mut messages = vec![];
-        while let Some(deed) = agent.poll_deed() {
-            if let Deed::StartMove(order) = &deed {
+        while let Some(action) = agent.poll_action() {
+            if let AgentAction::StartMove(order) = &action {
                 // Alive: ordered by an answer whose lease has not run out.
                 let lease = host.leases.get(&order.job).copied().unwrap_or(0);
                 assert!(
@@ -367,20 +366,20 @@ impl World {
                 self.sums.moves_begun += 1;
             }
             let refused = self.now_ns < TROUBLE_NS && self.rng.below(5) == 0;
-            let result = match &deed {
-                Deed::Throttle { .. } if refused => Err("not now".into()),
-                Deed::Throttle { volume, to } => {
+            let result = match &action {
+                AgentAction::Throttle { .. } if refused => Err("not now".into()),
+                AgentAction::Throttle { volume, to } => {
                     host.throttles.order(now_ns, volume, *to);
                     self.sums.throttles += u64::from(to.is_some());
                     Ok(())
                 }
-                deed => host.site.carry_out(deed),
+                action => host.site.carry_out(action),
             };
             if host.site.has_killed() {
                 self.kill_agent(h);
                 return;
             }
-            agent.done(&deed, result);
+            agent.done(&action, result);
         }
         while let Some(message) = agent.poll_message() {
             messages.push(message);
@@ -480,7 +479,8 @@ impl World {
             }),
             MessageRefusal::Unavailable(_) => None,
         };
-        let ordered = |controller: &mut Managed<Outliving>, told: Result<Orders, _>| match told {
+        let ordered = |controller: &mut Managed<Outliving>, answer: Result<Orders, _>| match answer
+        {
             Ok(orders) => {
                 check_orders(controller.store(), &name, &orders);
                 Some(Packet::Orders {
@@ -506,18 +506,21 @@ impl World {
                 if twice {
                     let _ = controller.report(now, &name, (*report).clone());
                 }
-                let told = controller.report(now, &name, *report);
-                let stale = matches!(&told, Err(MessageRefusal::Wire(WireRefusal::Stale { .. })));
+                let answer = controller.report(now, &name, *report);
+                let stale = matches!(
+                    &answer,
+                    Err(MessageRefusal::Wire(WireRefusal::Stale { .. }))
+                );
                 self.sums.stale_refused += u64::from(stale);
-                ordered(controller, told)
+                ordered(controller, answer)
             }
             Message::JobsEnded(jobs) => {
                 if twice {
                     let _ = controller.jobs_ended(now, &name, jobs.clone());
                 }
-                let told = controller.jobs_ended(now, &name, jobs);
-                self.sums.told_at_once += u64::from(told.is_ok());
-                ordered(controller, told)
+                let answer = controller.jobs_ended(now, &name, jobs);
+                self.sums.ended_at_once += u64::from(answer.is_ok());
+                ordered(controller, answer)
             }
         };
         self.check_decisions();

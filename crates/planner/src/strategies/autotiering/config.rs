@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::{ConfigError, Objective};
+use crate::{ConfigError, ScoreWeights};
 
 /// Which set of switches is the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -413,7 +413,7 @@ impl AutoTieringConfig {
         if !(0.0..1.0).contains(&self.aging) {
             return bad("aging", "must be at least 0 and below 1");
         }
-        if let Some((key, why)) = Objective::new(self).fault() {
+        if let Some((key, why)) = ScoreWeights::new(self).fault() {
             return bad(&key, why);
         }
         if self

@@ -10,7 +10,7 @@ use super::config::{AutoTieringConfig, Switches};
 use super::{AutoTiering, VolumeState, calibrate, predict, score};
 use crate::{Context, Strategy};
 
-/// Two tiers whose devices differ as told: (read latency us, read IOPS, capacity GiB).
+/// Two tiers whose devices differ as given: (read latency us, read IOPS, capacity GiB).
 fn topology(tiers: [(u64, f64, u64); 2]) -> Topology {
     let mut topology = Topology {
         tiers: vec![],

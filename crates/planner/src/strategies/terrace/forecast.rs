@@ -57,7 +57,7 @@ pub(super) struct Forecast<'a> {
     pub(super) facts: &'a Facts,
     histories: &'a [&'a History],
     config: &'a TerraceConfig,
-    /// Measured over modelled latency, by device, and measured over told use.
+    /// Measured over modelled latency, by device, and measured over predicted use.
     pub(super) slower: Vec<f64>,
     pub(super) factors: Vec<f64>,
     /// How requests come in, by volume; and how it differs from the model where it is not, as in [`Typical::differs_here`].

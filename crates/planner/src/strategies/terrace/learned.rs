@@ -90,12 +90,12 @@ pub(super) struct DeviceNow {
     pub busy: Busy,
     /// Whether something was copied from it or to it.
     pub disturbed: bool,
-    /// Measured over told latency, as far as is known now, and the same of use.
+    /// Measured over predicted latency, as far as is known now, and the same of use.
     pub slower: f64,
     pub usage: f64,
 }
 
-/// Measured over told latency of a volume's device; none where nothing can be said. Where half of all requests wait for nobody, by their median:
+/// Measured over predicted latency of a volume's device; none where nothing can be said. Where half of all requests wait for nobody, by their median:
 /// what waits for the volume's own requests is not the device's doing.
 fn slower(spec: &DeviceSpec, m: &Measured, busy: &Busy, learned: &Learned) -> Option<f64> {
     let each = [(Op::Read, &m.reads), (Op::Write, &m.writes)];
@@ -103,8 +103,8 @@ fn slower(spec: &DeviceSpec, m: &Measured, busy: &Busy, learned: &Learned) -> Op
     if busy.rho <= MEDIAN_MAX && each.iter().any(|(_, f)| known(f)) {
         let (mut logs, mut ios) = (0.0, 0.0);
         for (op, f) in each.iter().filter(|(_, f)| known(f)) {
-            let told = Latency::median_us(spec, *op, m.mean_bytes(*op), busy.rho);
-            logs += f.ios as f64 * libm::log(f.latency.p50_us / told);
+            let predicted = Latency::median_us(spec, *op, m.mean_bytes(*op), busy.rho);
+            logs += f.ios as f64 * libm::log(f.latency.p50_us / predicted);
             ios += f.ios as f64;
         }
         return Some(libm::exp(logs / ios));
@@ -167,11 +167,11 @@ impl Learned {
                     Use::of(&device.spec, &load, m.outstanding.max(1.0), 1.0)
                 })
                 .collect();
-            let told: f64 = uses.iter().map(|u| u.share).sum();
+            let predicted: f64 = uses.iter().map(|u| u.share).sum();
             // As forecasts take them to be.
             let usage = self.usage(facts, d);
             let uses = uses.iter().map(|u| u.on_slower(usage));
-            let busy = Busy::of(uses, rho - usage * told);
+            let busy = Busy::of(uses, rho - usage * predicted);
             now.push(DeviceNow {
                 busy,
                 disturbed,
@@ -195,8 +195,8 @@ impl Learned {
                 own.latency.0 = KEEPS * own.latency.0 + ratio;
                 own.latency.1 = KEEPS * own.latency.1 + 1.0;
             }
-            if told > USE_MIN && rho > USE_MIN && rho < 0.95 {
-                own.usage.0 = KEEPS * own.usage.0 + libm::log(rho / told).clamp(-2.0, 2.0);
+            if predicted > USE_MIN && rho > USE_MIN && rho < 0.95 {
+                own.usage.0 = KEEPS * own.usage.0 + libm::log(rho / predicted).clamp(-2.0, 2.0);
                 own.usage.1 = KEEPS * own.usage.1 + 1.0;
             }
         }
@@ -228,7 +228,7 @@ impl Learned {
         factor(self.of(facts, device).latency)
     }
 
-    /// Measured over told use.
+    /// Measured over predicted use.
     pub(super) fn usage(&self, facts: &Facts, device: usize) -> f64 {
         factor(self.of(facts, device).usage)
     }

@@ -8,26 +8,26 @@ use super::latency::{Busy, Latency, Use};
 use super::learned::DeviceNow;
 use super::rates::Aim;
 use super::search::Search;
-use crate::{DeviceOption, Newcomer, PlaceCost};
+use crate::{DeviceOption, PlaceCost, PlaceRequest};
 
 /// Every device as a place for the volume.
 pub(super) fn options(
     search: &Search<'_>,
     now: &[DeviceNow],
-    newcomer: &Newcomer,
+    request: &PlaceRequest,
 ) -> Vec<DeviceOption> {
     let devices = now.iter().enumerate();
     devices
-        .map(|(d, now)| option(search, now, newcomer, d))
+        .map(|(d, now)| option(search, now, request, d))
         .collect()
 }
 
-fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) -> DeviceOption {
+fn option(search: &Search<'_>, seen: &DeviceNow, request: &PlaceRequest, d: usize) -> DeviceOption {
     let forecast = &search.forecast;
     let facts = forecast.facts;
     let spec = &facts.topology.devices[d].spec;
-    let load = Sample::of(facts.epoch, &newcomer.load).load();
-    let depth = newcomer.load.outstanding.max(DEPTH_MIN);
+    let load = Sample::of(facts.epoch, &request.load).load();
+    let depth = request.load.outstanding.max(DEPTH_MIN);
     let own_use = Use::of(spec, &load, depth, forecast.factors[d]);
     let p = forecast.newest();
     let there = &search.at.on[d].volumes;
@@ -45,7 +45,7 @@ fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) 
     let mean_us = latency.mean_us;
     let (mut own, mut latency_us, mut range_us) = (0.0, None, None);
     if load.total() > 0.0 && mean_us > 0.0 {
-        let aim = Aim::of(&facts.classes[newcomer.class.index()]);
+        let aim = Aim::of(&facts.classes[request.class.index()]);
         let rates = &search.config.rates;
         let sigma = forecast.sigma_there;
         own = rates.cost(&aim, &latency, 0.0, sigma, load.total()).sum();

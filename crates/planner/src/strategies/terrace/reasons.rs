@@ -27,7 +27,7 @@ const TOUCHY_MAX: usize = 8;
 const TOUCHY_BY: f64 = 0.2;
 
 /// The parts of what a volume of a class costs, with the predictions that they come of.
-pub(super) fn told(
+pub(super) fn missed_parts(
     config: &TerraceConfig,
     class: &SloClass,
     beside: Option<&Beside>,
@@ -416,11 +416,11 @@ impl<'s, 'a> Reasons<'s, 'a> {
         match best {
             Some((tier, parts)) if parts.own() > 0.5 * parts.class_weight => {
                 let statistic = parts.statistic.map_or("", |s| s.name());
-                let told_us = parts.statistic_us.map_or(0.0, |b| b.value);
+                let predicted_us = parts.statistic_us.map_or(0.0, |b| b.value);
                 format!(
                     "no device can do what it asks for: alone on a device of {}, the best for it, its {statistic} would be {}, its objective is {}",
                     facts.topology.tier(tier).name,
-                    micros(told_us),
+                    micros(predicted_us),
                     micros(parts.target_us.unwrap_or(0.0))
                 )
             }
@@ -434,7 +434,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
         let p = forecast.newest();
         let busy = Crowd::default().busy_with(forecast, d, p, v);
         let beside = forecast.beside(v, d, p, &busy);
-        told(self.search.config, forecast.class(v), beside.as_ref(), 0.0)
+        missed_parts(self.search.config, forecast.class(v), beside.as_ref(), 0.0)
     }
 
     /// That no device that was looked at is used so little that it would miss less there, and who uses most of its own.

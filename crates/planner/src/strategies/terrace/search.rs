@@ -18,7 +18,7 @@ use super::history::History;
 use super::learned::{Learned, Pace};
 use super::placement::Placement;
 use super::rates::{Cost, Part, Rates};
-use super::reasons::told;
+use super::reasons::missed_parts;
 use super::seen::Seen;
 use super::view::{View, kept_under};
 use super::ways::Goal;
@@ -620,18 +620,18 @@ impl<'a> Search<'a> {
             .into_iter()
             .find(|d| facts.topology.devices[*d].tier == tier);
         if let Some(d) = here {
-            return Some(self.told(v, self.beside(v, d)));
+            return Some(self.missed_parts(v, self.beside(v, d)));
         }
         // Of many devices that are alike the least used ones.
         let few = self.least_used[tier.index()].iter();
         let all = few.map(|d| self.beside(v, *d));
         let sum = |b: &(Option<Beside>, f64)| b.0.map_or(0.0, |own| own.cost.sum()) + b.1;
         let best = all.min_by(|a, b| sum(a).total_cmp(&sum(b)))?;
-        Some(self.told(v, best))
+        Some(self.missed_parts(v, best))
     }
 
-    fn told(&self, v: usize, (beside, others): (Option<Beside>, f64)) -> MissedParts {
-        told(self.config, self.forecast.class(v), beside.as_ref(), others)
+    fn missed_parts(&self, v: usize, (beside, others): (Option<Beside>, f64)) -> MissedParts {
+        missed_parts(self.config, self.forecast.class(v), beside.as_ref(), others)
     }
 
     /// A volume on a device, and what others there miss more for its sake.

@@ -138,14 +138,14 @@ fn nobody_is_faster_where_others_ask_for_more() {
     let own = Use::of(&spec, &load, 8.0, 1.0);
     for queue in [None, Some(0.0), Some(4.0), Some(30.0)] {
         let arrivals = Arrivals { queue, ..RANDOM };
-        let told = |others: f64| {
+        let latency = |others: f64| {
             let busy = Busy::of([own, asks(others, 64.0)].into_iter(), 0.0);
             let latency = Latency::of(&spec, &load, busy.rho, busy.wait(&own, &arrivals));
             let p95 = latency.mean_us * libm::exp(latency.ratio_ln(model::SloStatistic::P95));
             [latency.mean_us, p95]
         };
         for i in 1..90 {
-            let [less, more] = [i - 1, i].map(|i| told(f64::from(i) / 100.0));
+            let [less, more] = [i - 1, i].map(|i| latency(f64::from(i) / 100.0));
             let rises = less.iter().zip(&more).all(|(a, b)| *b >= a * 0.999);
             assert!(rises, "{queue:?} at {i} %: {less:?}, then {more:?}");
         }
@@ -257,7 +257,7 @@ fn measured(iops: f64) -> model::Measured {
 fn what_many_volumes_cost_is_looked_up_as_it_would_be_computed() {
     let spec = model::preset("pm863").expect("a preset").spec();
     let whole = 1.0 / spec.occupancy_s(model::Op::Read, 4096.0);
-    // Together they take so much of the device; the newcomer takes a fiftieth.
+    // Together they take so much of the device; the new volume takes a fiftieth.
     for share in [0.3, 0.6, 0.8] {
         let mut rates: Vec<f64> = (0..40)
             .map(|i| (0.5 + f64::from(i) / 40.0) * share * whole / 40.0)
@@ -370,7 +370,7 @@ fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
     let beside = forecast
         .beside(0, 0, 0, &busy)
         .expect("it asks for something");
-    let parts = super::reasons::told(&config, &facts.classes[0], Some(&beside), 0.5);
+    let parts = super::reasons::missed_parts(&config, &facts.classes[0], Some(&beside), 0.5);
     let (cost, mean_us) = forecast.cost(0, 0, 0, &busy);
     assert!((parts.own() - cost).abs() < 1e-12, "{parts:?} {cost}");
     assert!((parts.score() + cost + 0.5).abs() < 1e-12);
@@ -380,7 +380,7 @@ fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
         (us.value, us.low, us.high),
         (mean_us, mean_us / wide, mean_us * wide)
     );
-    let silent = super::reasons::told(&config, &facts.classes[0], None, 0.0);
+    let silent = super::reasons::missed_parts(&config, &facts.classes[0], None, 0.0);
     assert_eq!((silent.score(), silent.mean_us), (0.0, None));
 }
 

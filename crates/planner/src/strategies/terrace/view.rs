@@ -96,7 +96,7 @@ impl<'a> View<'a> {
         before: &BTreeMap<String, Touched>,
     ) -> (Self, BTreeMap<String, Touched>) {
         let facts = context.facts;
-        // Of volumes of which nobody told now what is known goes on being so.
+        // Of volumes of which nobody reports now what is known goes on being so.
         let known = facts.volumes.iter().filter_map(|v| {
             let known = before.get(&v.name)?;
             Some((v.name.clone(), known.clone()))

@@ -217,6 +217,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
             window_s,
             groups: group_series.collect(),
             devices: devices.collect(),
+            cache_read_hit_ratio: vec![],
         }),
         decisions: None,
         assignments: vec![],

@@ -1,9 +1,9 @@
 //! Orders, carried out: appliances are begun and removed, other answers done and taken back.
 
 use executor::{ApplianceId, ApplianceInput, ApplianceKind, ApplianceOrder, WarmUp};
-use slo::ladder::{Deed, OPS_EFFECT};
+use slo::ladder::{OPS_EFFECT, RungAction};
 use slo::warm::Warm;
-use slo::{MoveEvent, Order, WorkloadId};
+use slo::{MoveEvent, ResponseOrder, WorkloadId};
 use units::{Bytes, Nanos, VolumeId};
 
 use super::{Control, Due, Wanted, World};
@@ -14,10 +14,10 @@ use crate::response::world::{Path, Placed, WarmRun};
 
 impl Control<'_> {
     /// Carries the responder's orders out.
-    pub(in crate::response) fn order(&mut self, world: &mut World, orders: Vec<Order>) {
+    pub(in crate::response) fn order(&mut self, world: &mut World, orders: Vec<ResponseOrder>) {
         for order in orders {
             match order {
-                Order::CreateAppliance {
+                ResponseOrder::CreateAppliance {
                     workload,
                     host,
                     cpus,
@@ -75,7 +75,7 @@ impl Control<'_> {
                         told: None,
                     });
                 }
-                Order::RemoveAppliance { workload, why } => {
+                ResponseOrder::RemoveAppliance { workload, why } => {
                     let what = format!("appliance of {} to go: {why}", self.name(workload.index()));
                     self.note(world, what);
                     let mut all = self.appliances.all().iter();
@@ -86,9 +86,9 @@ impl Control<'_> {
                         self.appliances.handle(Nanos(world.now), id, input);
                     }
                 }
-                Order::Carry { deed } => self.deed(world, &deed),
-                Order::TakeBack { deed } => self.take_back(world, &deed),
-                Order::Unthrottle { workload } => self.unthrottle(world, workload.index()),
+                ResponseOrder::Carry { action } => self.act_on(world, &action),
+                ResponseOrder::TakeBack { action } => self.take_back(world, &action),
+                ResponseOrder::Unthrottle { workload } => self.unthrottle(world, workload.index()),
             }
         }
         self.settle(world);
@@ -161,9 +161,9 @@ impl Control<'_> {
         world.warm(wanted.workload, Some(WarmRun { zones, gap_ns }));
     }
 
-    fn deed(&mut self, world: &mut World, deed: &Deed) {
-        let what = match deed {
-            Deed::Throttle {
+    fn act_on(&mut self, world: &mut World, action: &RungAction) {
+        let what = match action {
+            RungAction::Throttle {
                 workload,
                 rate_per_s,
             } => {
@@ -171,17 +171,17 @@ impl Control<'_> {
                 let name = self.name(workload.index());
                 format!("{name} held to {rate_per_s:.0} requests/s")
             }
-            Deed::GiveMemory { workload, size } => {
+            RungAction::GiveMemory { workload, size } => {
                 world.give_memory(workload.index(), *size);
                 let name = self.name(workload.index());
                 format!("{name} given {size} of the array's memory")
             }
-            Deed::GiveOps { workload } => {
+            RungAction::GiveOps { workload } => {
                 let at = world.now + OPS_EFFECT.0;
                 self.later(world, at, Due::OpsHelp(workload.index()));
                 format!("{} given the spare flash", self.name(workload.index()))
             }
-            Deed::Move { workload, to } => {
+            RungAction::Move { workload, to } => {
                 let w = workload.index();
                 world.begin_copy(w);
                 self.piece(world, w);
@@ -189,19 +189,19 @@ impl Control<'_> {
                 let stored = Bytes(u64::from(model.objects) * u64::from(model.object_bytes));
                 format!("{} is being copied to {to}: {stored}", self.name(w))
             }
-            Deed::Appliance { .. } => unreachable!("an appliance has an order of its own"),
+            RungAction::Appliance { .. } => unreachable!("an appliance has an order of its own"),
         };
         self.note(world, what);
     }
 
-    fn take_back(&mut self, world: &mut World, deed: &Deed) {
-        let what = match deed {
-            Deed::GiveMemory { workload, size } => {
+    fn take_back(&mut self, world: &mut World, action: &RungAction) {
+        let what = match action {
+            RungAction::GiveMemory { workload, size } => {
                 world.take_memory_back(workload.index());
                 let name = self.name(workload.index());
                 format!("{name} gives {size} of the array's memory back")
             }
-            Deed::GiveOps { workload } => {
+            RungAction::GiveOps { workload } => {
                 let w = workload.index();
                 self.due.retain(|_, due| *due != Due::OpsHelp(w));
                 // At once, though garbage collection would take its time for this, too: the worst case.
@@ -210,8 +210,10 @@ impl Control<'_> {
                 }
                 format!("{} gives the spare flash back", self.name(w))
             }
-            Deed::Throttle { workload, .. } => return self.unthrottle(world, workload.index()),
-            Deed::Move { .. } | Deed::Appliance { .. } => {
+            RungAction::Throttle { workload, .. } => {
+                return self.unthrottle(world, workload.index());
+            }
+            RungAction::Move { .. } | RungAction::Appliance { .. } => {
                 unreachable!("moves stay, appliances are removed")
             }
         };

@@ -18,7 +18,6 @@ struct Inner {
 }
 
 impl SimPlace {
-    /// A place with what is there.
     pub fn new(name: &'static str, disk: Option<CrashDisk>) -> Self {
         Self(Arc::new(Mutex::new(Inner { name, disk })))
     }
@@ -27,7 +26,6 @@ impl SimPlace {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is there.
     pub fn disk(&self) -> Option<CrashDisk> {
         self.inner().disk.clone()
     }

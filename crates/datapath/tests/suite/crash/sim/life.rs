@@ -14,7 +14,7 @@ use algo::Rng;
 use array::{CopyHealth, CopyId, CopyPlace};
 use crashdisk::CrashDisk;
 use datapath::device::SlotSpace;
-use datapath::direct::{Alignment, Order, Through};
+use datapath::direct::{Alignment, ChangeQueue, Through};
 use datapath::engine::{DeviceRequest, Effect, Engine, Failure, Fault, StoreReply, StoreRequest};
 use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, with_superblock};
 use units::{Bytes, DeviceId, VolumeId};
@@ -63,7 +63,6 @@ pub enum Event {
     Take(usize),
     /// The guest of a ring may see its answers.
     Publish(usize),
-    /// It looks at them.
     Look(usize),
     /// An operator has an order.
     Order(usize),
@@ -149,7 +148,7 @@ pub struct Life<'a> {
     pub(super) direct: Vec<Option<Alignment>>,
     pub(super) openings: Vec<u32>,
     /// In which order direct I/O changes what.
-    pub(super) order: Order,
+    pub(super) order: ChangeQueue,
     /// Volumes that are being made larger: sizes before and after.
     pub(super) growing: Vec<Option<(Bytes, Bytes)>>,
     /// I/Os by their numbers there.
@@ -383,7 +382,7 @@ impl<'a> Life<'a> {
                 .collect(),
             openings: vec![0; plan.devices.len() + n],
             growing: vec![None; n],
-            order: Order::default(),
+            order: ChangeQueue::default(),
             numbers: vec![],
             asked: BTreeMap::new(),
             next_op,

@@ -32,27 +32,22 @@ pub use world::run;
 pub struct Tally {
     /// Print every event.
     pub trace: bool,
-    /// Events.
     pub events: u64,
     /// Guest requests.
     pub requests: u64,
-    /// Of these, failed.
     pub failed: u64,
     /// Of these, for want of space.
     pub no_space: u64,
     /// Processes that were killed.
     pub kills: u64,
-    /// Losses of power.
     pub power_losses: u64,
     /// Crashes inside of a commit, or of zeroing slots.
     pub in_disk: u64,
     /// Moves that began.
     pub moves: u64,
-    /// Of these, of some extents.
     pub moves_of_extents: u64,
     /// Moves that went on after a crash.
     pub resumed: u64,
-    /// Of these, of some extents.
     pub resumed_of_extents: u64,
     /// Moves that ended with everything on the target.
     pub done: u64,
@@ -62,7 +57,6 @@ pub struct Tally {
     pub grown: u64,
     /// Snapshots that were taken.
     pub snapshots: u64,
-    /// Of these, deleted.
     pub snapshots_deleted: u64,
     /// Volumes that were made what a snapshot of them was.
     pub restored: u64,

@@ -79,7 +79,7 @@ impl Version {
         }
     }
 
-    fn told(&self) -> String {
+    fn described(&self) -> String {
         let Self {
             op,
             value,
@@ -262,12 +262,12 @@ impl Oracle {
         let now = self.now();
         let first = offset / SECTOR as u64;
         for (at, sector) in (first..).zip(bytes.chunks(SECTOR)) {
-            let value =
-                seq_of(self.volume, at, sector).map_err(|e| self.told("a read", at, &e, true))?;
+            let value = seq_of(self.volume, at, sector)
+                .map_err(|e| self.described("a read", at, &e, true))?;
             let versions = &mut self.sectors[at as usize];
             let visible = |v: &Version| v.replaced.is_none_or(|r| r > began);
             if !versions.iter().any(|v| v.value == value && visible(v)) {
-                return Err(self.told("a read", at, &format!("request {value}"), true));
+                return Err(self.described("a read", at, &format!("request {value}"), true));
             }
             // Of writes that raced, one has won by now, and stays.
             let over = |v: &Version| v.acknowledged && !v.trim && v.before(began);
@@ -337,7 +337,7 @@ impl Oracle {
                 "after a power loss"
             };
             let value = seq_of(self.volume, at as u64, found)
-                .map_err(|e| self.told(what, at as u64, &e, live))?;
+                .map_err(|e| self.described(what, at as u64, &e, live))?;
             let versions = &mut self.sectors[at];
             let possible = |v: &Version| match live {
                 true => v.replaced.is_none(),
@@ -345,7 +345,7 @@ impl Oracle {
             };
             let same = |v: &&Version| v.value == value && possible(v);
             if versions.iter().find(same).is_none() {
-                return Err(self.told(what, at as u64, &format!("request {value}"), live));
+                return Err(self.described(what, at as u64, &format!("request {value}"), live));
             }
             let Crash::Kill { lossy } = crash else {
                 *versions = vec![Version::settled(value, now, true)];
@@ -357,12 +357,13 @@ impl Oracle {
             let in_flight: Vec<Version> = versions.extract_if(.., |v| goes_on(v.op)).collect();
             // A guest that outlived the process flushes what it was told before, and it was this.
             // Which of several of one value it was nobody knows: it was the last one at the latest.
-            let told = || {
+            let candidates = || {
                 let same = |v: &&Version| v.value == value && possible(v);
                 versions.iter().filter(same)
             };
-            let known = told().all(|v| v.answered.is_some()) && told().any(|v| v.acknowledged);
-            let last = |of: fn(&Version) -> Option<u64>| told().filter_map(of).max();
+            let known =
+                candidates().all(|v| v.answered.is_some()) && candidates().any(|v| v.acknowledged);
+            let last = |of: fn(&Version) -> Option<u64>| candidates().filter_map(of).max();
             let since = last(|v| Some(v.began)).zip(last(|v| v.answered));
             let since = since.filter(|_| known);
             found_cached(versions, value, suspect, now);
@@ -382,13 +383,13 @@ impl Oracle {
         };
         let now = self.now();
         let value = seq_of(self.volume, at as u64, found)
-            .map_err(|e| self.told("on a device that is back", at as u64, &e, false))?;
+            .map_err(|e| self.described("on a device that is back", at as u64, &e, false))?;
         if !self.sectors[at]
             .iter()
             .any(|v| v.value == value && v.returns)
         {
             let found = format!("request {value}");
-            return Err(self.told("on a device that is back", at as u64, &found, false));
+            return Err(self.described("on a device that is back", at as u64, &found, false));
         }
         // Requests in flight may still change it.
         let versions = &mut self.sectors[at];
@@ -405,11 +406,11 @@ impl Oracle {
     /// A sector of a volume at rest, read past its engine: whether it lasts, as nobody was told that it may not.
     pub fn is_now(&self, at: usize, sector: &[u8]) -> Result<bool, String> {
         let found = seq_of(self.volume, at as u64, sector);
-        let value = found.map_err(|e| self.told("at rest", at as u64, &e, true))?;
+        let value = found.map_err(|e| self.described("at rest", at as u64, &e, true))?;
         let now = |v: &Version| v.value == value && v.replaced.is_none();
         let mut found = self.sectors[at].iter().filter(|v| now(v)).peekable();
         if found.peek().is_none() {
-            return Err(self.told("at rest", at as u64, &format!("request {value}"), true));
+            return Err(self.described("at rest", at as u64, &format!("request {value}"), true));
         }
         Ok(found.all(|v| v.acknowledged && !v.suspect))
     }
@@ -423,7 +424,6 @@ impl Oracle {
         self.may_be_restored(bytes)
     }
 
-    /// It may be.
     pub fn may_be_restored(&mut self, bytes: &[u8]) -> Result<(), String> {
         let now = self.now();
         for (at, sector) in bytes.chunks(SECTOR).enumerate() {
@@ -433,10 +433,10 @@ impl Oracle {
         Ok(())
     }
 
-    fn told(&self, when: &str, at: u64, found: &str, live: bool) -> String {
+    fn described(&self, when: &str, at: u64, found: &str, live: bool) -> String {
         let all: Vec<String> = self.sectors[at as usize]
             .iter()
-            .map(Version::told)
+            .map(Version::described)
             .collect();
         let all = all.join("\n  ");
         format!(

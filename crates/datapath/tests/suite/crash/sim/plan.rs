@@ -73,7 +73,6 @@ pub struct Plan {
     pub rings: Vec<Option<bool>>,
     /// Devices, high end first.
     pub devices: Vec<DevicePlan>,
-    /// Limits of the engines.
     pub limits: EngineLimits,
     /// Lives of the process before the last one.
     pub rounds: u64,

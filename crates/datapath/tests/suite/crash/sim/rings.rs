@@ -1,9 +1,9 @@
 //! Guests whose requests are in rings in their own memory. Unlike guests of sockets they outlive the process: what was in flight when it was
-//! killed is in their ledger, and the next process does it again.
+//! killed is in their inflight buffer, and the next process does it again.
 //!
 //! ```text
 //!   guest ─▶ ring, kick ─▶ taken ─▶ engine ─▶ answered ─▶ published ─▶ looked at by the guest
-//!                            └────── in the ledger ──────────┘
+//!                            └─── in the inflight buffer ────┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use datapath::engine::{Fault, GuestOp, GuestRequest};
 use testkit::virtio::{Driver, Form};
 use vm_memory::MmapRegion;
-use vring::{Chain, Ledger, Memory, Queue, QueueSetup, Region, blk};
+use vring::{Chain, InflightBuffer, Memory, Queue, QueueSetup, Region, blk};
 
 use super::guest::Asked;
 use super::life::{Event, Life};
@@ -32,11 +32,10 @@ const STATUS_AT: u64 = 48;
 const DATA: u64 = 512 << 10;
 const MEMORY_BYTES: usize = 1 << 20;
 
-/// A guest with one ring.
 pub struct RingGuest {
     driver: Driver,
     memory: Arc<Memory>,
-    ledger: Arc<MmapRegion>,
+    inflight: Arc<MmapRegion>,
     setup: QueueSetup,
     /// Its write cache is off: it never flushes.
     pub through: bool,
@@ -64,7 +63,7 @@ impl RingGuest {
         Self {
             driver,
             memory: Arc::new(Memory::new(vec![region]).expect("one region")),
-            ledger: Arc::new(MmapRegion::new(Ledger::bytes(1, SIZE)).expect("memory")),
+            inflight: Arc::new(MmapRegion::new(InflightBuffer::bytes(1, SIZE)).expect("memory")),
             setup: QueueSetup {
                 size: SIZE,
                 descriptors,
@@ -118,8 +117,9 @@ impl RingGuest {
 
     /// A process begins to serve it.
     fn serve(&self) -> Queue {
-        let ledger = Ledger::new(self.ledger.clone(), 0, 1, SIZE).expect("it was made for it");
-        let account = ledger.account(0, SIZE).expect("as above");
+        let inflight =
+            InflightBuffer::new(self.inflight.clone(), 0, 1, SIZE).expect("it was made for it");
+        let account = inflight.account(0, SIZE).expect("as above");
         Queue::new(self.memory.clone(), self.setup, Some(account)).expect("all of it is inside")
     }
 

@@ -14,7 +14,6 @@ use super::plan::{DEVICES, EXTENT, Faults};
 /// Who wrote what is at a source, among requests of guests.
 pub const BEFORE: u64 = 1 << 60;
 
-/// A source.
 #[derive(Debug, Clone)]
 pub struct SourcePlan {
     /// Extents that hold something, or may; ranges.

@@ -206,12 +206,12 @@ impl World {
                 assert_eq!(known.device, device, "{name} is somewhere else");
             }
             for (volume, path) in machines.left_behind() {
-                let told = status.troubles.iter().any(|t| {
+                let listed = status.troubles.iter().any(|t| {
                     t.host.as_ref() == Some(&host.name)
                         && t.subject == volume
                         && t.what.contains(&path)
                 });
-                assert!(told, "nobody is told of {path}: {:?}", status.troubles);
+                assert!(listed, "nobody is told of {path}: {:?}", status.troubles);
             }
         }
         for job in jobs.iter().filter(|j| j.started_ns.is_some()) {

@@ -1,0 +1,69 @@
+//! What an operator has to know of moves.
+
+use manager::wire::ArrayTrouble;
+use vmhost::moving::{Intent, Phase};
+
+use super::Moves;
+use super::files::may_be_there;
+use super::one::Move;
+
+impl Moves {
+    /// What an operator has to know.
+    pub(super) fn troubles(&self) -> Vec<ArrayTrouble> {
+        let troubles = self.moves.iter().filter_map(|(name, m)| {
+            let (kind, what) = self.trouble(name, m)?;
+            Some(ArrayTrouble {
+                kind: kind.into(),
+                about: m.intent.volume.clone(),
+                what,
+            })
+        });
+        troubles.collect()
+    }
+
+    fn trouble(&self, name: &str, m: &Move) -> Option<(&'static str, String)> {
+        let intent = &m.intent;
+        let (from, to) = (&intent.from.at, &intent.to.at);
+        match &intent.phase {
+            Phase::Doubtful => {
+                let what = format!(
+                    "the domain ended in the middle of the pivot from {from} to {to}, and nobody can tell which of them has all that was acknowledged. The domain \
+                     must not be started until you have looked at both and named the right one, under libvirt with `virsh edit`{}",
+                    renamed(intent)
+                );
+                return Some(("stale-image", what));
+            }
+            Phase::Kept(kept) => {
+                let doubt = kept.doubt.as_ref()?;
+                let kind = match doubt.stale {
+                    true => "stale-image",
+                    false => "file-left-behind",
+                };
+                let (path, what) = (&kept.path, &doubt.what);
+                return Some((kind, format!("{path}: {what}; remove it when you are sure")));
+            }
+            _ => {}
+        }
+        let why = m.stuck.as_ref()?;
+        Some(match &intent.phase {
+            _ if intent.held => (
+                "move-stuck",
+                format!("its guest is paused, and cannot go on: {why}"),
+            ),
+            Phase::Blocking | Phase::Pivoting | Phase::Pivoted => (
+                "stale-image",
+                format!(
+                    "its pivot from {from} to {to} is not settled, and the domain must not be started before it is ({why}); see {}",
+                    self.intents.file(name).display()
+                ),
+            ),
+            _ => ("move-stuck", why.clone()),
+        })
+    }
+}
+
+/// Where the old image is, if it has the name already that it is kept under.
+fn renamed(intent: &Intent) -> String {
+    let kept = intent.kept_as.as_ref().filter(|path| may_be_there(path));
+    kept.map_or(String::new(), |path| format!("; the old one is at {path}"))
+}

@@ -1,0 +1,268 @@
+//! What the process that hands an array over says and gives, and what becomes of the other one.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tracing::{info, warn};
+use units::VolumeId;
+
+use crate::control_server::{Result, text};
+use crate::keeper::Keeper;
+use crate::keeper::handed::files_of;
+use crate::takeover::Listening;
+use crate::takeover::state::{ConnectionOf, CopyOf, DeviceOf, State, TierOf, VolumeOf};
+use crate::takeover::wire::{Tag, WORDS_MAX, give_files, hear, say};
+use crate::worker::{HandedConnection, HandedWork, PLACE_BYTES};
+
+use super::words;
+
+/// The other process takes what it is given within this time: guests wait.
+pub(super) const GIVE: Duration = Duration::from_secs(1);
+
+/// The other process has made the array its own within this time, or is killed: guests wait.
+const TAKE: Duration = Duration::from_secs(10);
+
+/// The other process, once it has said that it is given up, has so long to end by itself.
+const ITSELF: Duration = Duration::from_millis(300);
+
+/// What does not come from the keeper.
+pub(super) struct Parts {
+    pub listening: Vec<Listening>,
+    pub work: HandedWork,
+    pub volumes: Vec<VolumeOf>,
+    pub tiers: Vec<TierOf>,
+    pub left: usize,
+    /// When guests began to wait.
+    pub since: Instant,
+    /// How long it took until nothing was in flight, and all was durable.
+    pub drained_ms: u64,
+}
+
+/// What came of it.
+pub(super) enum Given {
+    /// The array is this process's as before.
+    NotTaken(String),
+    /// It is another process's.
+    Taken,
+    /// It is not this process's any more, or that is not known.
+    Lost(String),
+}
+
+pub(super) fn give(keeper: &mut Keeper, socket: &mut UnixStream, pid: Pid, parts: &Parts) -> Given {
+    let copies = match offer(keeper, socket, parts) {
+        Ok(copies) => copies,
+        Err(why) => return Given::NotTaken(why),
+    };
+    let closed_ms = parts.since.elapsed().as_millis() as u64;
+    let why = match say(socket, Tag::Go, &[], GIVE) {
+        // It may have heard it all the same.
+        Err(why) => why.to_string(),
+        Ok(()) => match hear(socket, TAKE, WORDS_MAX) {
+            Ok((Tag::Taken, _)) => return taken(pid, parts, closed_ms),
+            // It has closed the map.
+            Ok((Tag::No, why)) => words(&why),
+            Ok(_) => "it talks nonsense".into(),
+            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => {
+                "the other process has ended".into()
+            }
+            Err(why) => why.to_string(),
+        },
+    };
+    // Whatever it is that it does: it ends before anything else is done here, or has said that the array is its own.
+    if see_it_end(socket, pid) == Ended::HasTaken {
+        return taken(pid, parts, closed_ms);
+    }
+    match keeper.map.reopen(&copies) {
+        Ok(true) => Given::NotTaken(why),
+        Ok(false) => Given::Lost(format!(
+            "another process had taken over the array and has ended ({why}): start the server again"
+        )),
+        Err(error) => Given::Lost(format!(
+            "another process was to take over the array and has ended ({why}), and the map cannot be opened again: {}",
+            text(error)
+        )),
+    }
+}
+
+fn taken(pid: Pid, parts: &Parts, closed_ms: u64) -> Given {
+    let ms = parts.since.elapsed().as_millis() as u64;
+    let (connections, left) = (parts.work.connections.len(), parts.left);
+    let (pid, drained_ms) = (pid.as_raw_nonzero().get(), parts.drained_ms);
+    info!(
+        pid,
+        connections, left, drained_ms, closed_ms, ms, "another process serves the array now"
+    );
+    Given::Taken
+}
+
+/// Says what there is, hands over all files, and closes the map.
+fn offer(
+    keeper: &mut Keeper,
+    socket: &mut UnixStream,
+    parts: &Parts,
+) -> Result<Vec<array::HandedCopy>> {
+    if let Some(why) = keeper.why_not_handed() {
+        return Err(why);
+    }
+    let devices = keeper.handed_devices();
+    let commits = keeper.map.state().commits;
+    let copies = keeper.map.files()?;
+    let of_copy = |c: &array::HandedCopy| CopyOf {
+        second: c.copy == array::CopyId::Second,
+        path: c.place.clone(),
+    };
+    let of_connection = |c: &HandedConnection| ConnectionOf {
+        session: c.session.clone(),
+        received: c.received.len() as u64,
+        unsent: c.unsent.len() as u64,
+    };
+    let places = known_places(keeper, &parts.work.places);
+    let of_places = |(id, places): &(VolumeId, &[u8])| (id.0, (places.len() / PLACE_BYTES) as u64);
+    let of_device = |d: &crate::device::HandedDevice| DeviceOf {
+        id: d.id.0,
+        direct: d.direct.clone(),
+    };
+    let state = State {
+        array: keeper.map.id().to_string(),
+        commits,
+        copies: copies.iter().map(of_copy).collect(),
+        devices: devices.iter().map(of_device).collect(),
+        listening: parts.listening.iter().map(|l| l.name.clone()).collect(),
+        connections: parts.work.connections.iter().map(of_connection).collect(),
+        places: places.iter().map(of_places).collect(),
+        volumes: parts.volumes.clone(),
+        tiers: parts.tiers.clone(),
+        left: parts.left,
+    };
+    let bytes = parts.work.connections.iter();
+    let bytes = bytes.flat_map(|c| [&c.received, &c.unsent]);
+    let bytes = bytes.map(Vec::as_slice);
+    let bytes: Vec<&[u8]> = bytes.chain(places.iter().map(|p| p.1)).collect();
+    let bytes = bytes.concat();
+    let maps: Vec<_> = copies.iter().map(|c| c.file.clone()).collect();
+    let files = files_of(&maps, &devices);
+    let files = files.iter().map(|f| f.as_fd());
+    let listening = parts.listening.iter().map(|l| l.socket.as_fd());
+    let connections = parts.work.connections.iter().map(|c| c.socket.as_fd());
+    let all: Vec<BorrowedFd<'_>> = files.chain(listening).chain(connections).collect();
+    let gone = |why: io::Error| format!("the other process does not take it: {why}");
+    let state = serde_json::to_vec(&state).map_err(text)?;
+    say(socket, Tag::State, &state, GIVE).map_err(gone)?;
+    say(socket, Tag::Bytes, &bytes, GIVE).map_err(gone)?;
+    give_files(socket, &all).map_err(gone)?;
+    match hear(socket, GIVE, WORDS_MAX) {
+        Ok((Tag::Ready, _)) => {}
+        Ok((Tag::No, why)) => return Err(words(&why)),
+        Ok(_) => return Err("the other process talks nonsense".into()),
+        Err(why) => return Err(gone(why)),
+    }
+    keeper.map.close_to_hand()
+}
+
+/// Places of the extents that the map knows: an engine knows more where a volume could not be made larger in the end, of which nothing is anywhere.
+fn known_places<'a>(
+    keeper: &Keeper,
+    places: &'a [(VolumeId, Vec<u8>)],
+) -> Vec<(VolumeId, &'a [u8])> {
+    let known = |id: &VolumeId| {
+        let record = keeper.volumes.get(id);
+        record.map_or(0, |v| v.extents(keeper.map.extent()) as usize)
+    };
+    let one = |(id, places): &'a (VolumeId, Vec<u8>)| {
+        let length = places.len().min(known(id) * PLACE_BYTES);
+        (*id, &places[..length])
+    };
+    places.iter().map(one).collect()
+}
+
+/// What became of the process that was to take over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Yes,
+    /// It was late, and has the array.
+    HasTaken,
+}
+
+/// Waits until the other process has ended, and ends it if it does not by itself. All its files are closed when its end of the socket is.
+fn see_it_end(socket: &mut UnixStream, pid: Pid) -> Ended {
+    let mut until = Instant::now() + ITSELF;
+    let mut killed = false;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match hear(socket, left, WORDS_MAX) {
+            Ok((Tag::Taken, _)) => return Ended::HasTaken,
+            Ok(_) => {}
+            Err(why) if why.kind() == io::ErrorKind::InvalidData && killed => {}
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    io::ErrorKind::TimedOut | io::ErrorKind::InvalidData
+                ) =>
+            {
+                // What cannot be ended is waited for all the same.
+                let ended = kill_process(pid, Signal::KILL);
+                warn!(?ended, "the process that was to take over does not end");
+                (killed, until) = (true, Instant::now() + ITSELF);
+            }
+            Err(_) => return Ended::Yes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    fn process() -> (Child, Pid) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        (child, pid)
+    }
+
+    fn still_runs(mut child: Child) {
+        assert!(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_hangs_is_ended() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let (mut child, pid) = process();
+        let closes = std::thread::spawn(move || {
+            let ended = child.wait().unwrap();
+            drop(other);
+            ended
+        });
+        assert_eq!(see_it_end(&mut one, pid), Ended::Yes);
+        assert!(!closes.join().unwrap().success());
+    }
+
+    #[test]
+    fn a_process_that_has_taken_the_array_is_believed_however_late_it_says_so() {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        say(&mut other, Tag::No, b"late", ITSELF).unwrap();
+        say(&mut other, Tag::Taken, &[], ITSELF).unwrap();
+        drop(other);
+        let (child, pid) = process();
+        assert_eq!(see_it_end(&mut one, pid), Ended::HasTaken);
+        still_runs(child);
+    }
+
+    #[test]
+    fn one_that_says_something_else_and_ends_has_ended() {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        say(&mut other, Tag::No, b"it cannot be opened", ITSELF).unwrap();
+        other.write_all(&[Tag::Taken as u8]).unwrap();
+        drop(other);
+        let (child, pid) = process();
+        assert_eq!(see_it_end(&mut one, pid), Ended::Yes);
+        still_runs(child);
+    }
+}

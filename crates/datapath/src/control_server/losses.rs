@@ -1,0 +1,339 @@
+//! Devices and tiers that leave the array, devices that are lost, and those that are taken back.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use array::{Change, DeviceKind, DeviceRecord, Extent, Superblock};
+use model::DirectIo;
+use units::{Bytes, DeviceId};
+
+use super::underway::Taken;
+use super::{
+    ControlAnswer, ControlServer, NewDevice, NewSource, Result, done, refused, text, tier_named,
+};
+use crate::device::Device;
+use crate::keeper::{Keeper, open_one, settle_direct};
+use crate::text::unknown;
+use crate::worker::Message;
+
+/// A device that is not the array's any more, and is to be wiped.
+type Leaving = Vec<(DeviceRecord, Option<Arc<Device>>)>;
+
+impl ControlServer {
+    pub(super) fn remove_device(&self, name: &str, accept_loss: bool) -> Result<ControlAnswer> {
+        done(self.take_out(name, accept_loss)?)
+    }
+
+    fn take_out(&self, name: &str, accept_loss: bool) -> Result<String> {
+        let wanted = name.to_owned();
+        let record = self.with_keeper(move |keeper| device_named(keeper, &wanted))??;
+        // Nobody makes a device of the same place before this one is wiped.
+        let _leaving = self.underway.claim(|_| Ok((record.id, taken(&record))))?;
+        let wanted = name.to_owned();
+        let (done_line, leaving) =
+            self.with_keeper(move |keeper| remove(keeper, &wanted, accept_loss))??;
+        Ok(done_line + &wipe(leaving))
+    }
+
+    pub(super) fn replace_device(
+        &self,
+        name: &str,
+        new: NewDevice,
+        accept_loss: bool,
+    ) -> Result<ControlAnswer> {
+        let dir = match &new.source {
+            NewSource::Dir(dir) => dir.canonicalize().ok(),
+            NewSource::Block(_) | NewSource::Nbd(_) => None,
+        };
+        let wanted = name.to_owned();
+        // Before anything is added: what is refused leaves nothing behind.
+        let tier = self.with_keeper(move |keeper| -> Result<String> {
+            let record = device_named(keeper, &wanted)?;
+            if keeper.devices.contains_key(&record.id) && keeper.holds(record.id) {
+                return Err(format!(
+                    "device {wanted:?} is in use: add another one to its tier (`terrace tier add`), move everything off this one (`terrace tier drain`, `terrace volume move`), then `terrace device remove {wanted}`"
+                ));
+            }
+            check_loss(keeper, &record, accept_loss)?;
+            check_second(keeper, std::slice::from_ref(&record), dir.as_deref())?;
+            let tier = keeper.tiers.iter().find(|t| t.id == record.tier);
+            Ok(tier.ok_or("its tier is not known")?.name.clone())
+        })??;
+        let added = self.bring_in(NewDevice { tier, ..new })?;
+        // It has changed meanwhile, or the map cannot be written: the new one is of use all the same.
+        let removed = self
+            .take_out(name, accept_loss)
+            .map_err(|why| format!("{added}, but {name} stays: {why}"))?;
+        done(format!("{added}; {removed}"))
+    }
+
+    pub(super) fn accept_device(&self, name: &str) -> Result<ControlAnswer> {
+        let wanted = name.to_owned();
+        let (record, array, extent) = self.with_keeper(move |keeper| {
+            let record = device_named(keeper, &wanted)?;
+            match keeper.devices.contains_key(&record.id) {
+                true => Err(format!("device {wanted:?} is in use already")),
+                false => Ok((record, keeper.map.id(), keeper.map.extent())),
+            }
+        })??;
+        // Not by the keeper: it may take long.
+        let opened = open_one(extent, &record).map_err(|not| not.why)?;
+        settle_direct(array, extent, &record, &opened);
+        self.with_keeper(move |keeper| accept(keeper, &record, opened))??;
+        done(format!("device {name} is in use again, as it is"))
+    }
+
+    pub(super) fn remove_tier(&self, name: &str) -> Result<ControlAnswer> {
+        let wanted = name.to_owned();
+        let devices = self.with_keeper(move |keeper| of_tier(keeper, &wanted))??;
+        let mut claims = vec![];
+        for record in &devices {
+            claims.push(self.underway.claim(|_| Ok((record.id, taken(record))))?);
+        }
+        let wanted = name.to_owned();
+        let leaving = self.with_keeper(move |keeper| remove_tier(keeper, &wanted, &devices))??;
+        let wiped = wipe(leaving);
+        done(format!(
+            "tier {name} is gone, and its devices with it{wiped}"
+        ))
+    }
+}
+
+fn taken(record: &DeviceRecord) -> Taken {
+    Taken {
+        name: record.name.clone(),
+        path: Some(record.path.clone()),
+    }
+}
+
+/// Wipes devices that have left; what could not be, in words. Not by the keeper: it may take long.
+fn wipe(leaving: Leaving) -> String {
+    let one = |(record, device): (DeviceRecord, Option<Arc<Device>>)| {
+        let error = device?.disown(&record).err()?;
+        Some(format!("; it cannot be wiped: {}", text(error)))
+    };
+    leaving.into_iter().filter_map(one).collect()
+}
+
+/// Takes a device as it is.
+fn accept(
+    keeper: &mut Keeper,
+    record: &DeviceRecord,
+    opened: (Device, Option<Superblock>),
+) -> Result<()> {
+    let id = record.id;
+    let now = keeper.records.get(&id);
+    if now.is_none_or(|now| (now.kind, &now.path) != (record.kind, &record.path)) {
+        return Err(format!(
+            "device {:?} was removed, or given up, meanwhile",
+            record.name
+        ));
+    }
+    if keeper.devices.contains_key(&id) {
+        return Ok(()); // it came back by itself
+    }
+    keeper.join(id, opened, true)?;
+    if keeper.workers.is_empty() {
+        keeper.renew().map_err(text)?; // so that the next start expects it as it is
+    }
+    if let Some(lost) = keeper.lost.get(&id) {
+        return Err(lost.why.clone());
+    }
+    for worker in &keeper.workers {
+        worker.send(Message::Device(keeper.devices[&id].clone()));
+    }
+    Ok(())
+}
+
+fn of_tier(keeper: &Keeper, name: &str) -> Result<Vec<DeviceRecord>> {
+    let tier = tier_named(keeper, name)?;
+    let devices = keeper.records.values().filter(|d| d.tier == tier);
+    Ok(devices.cloned().collect())
+}
+
+/// The other devices are to know who belongs to them. It is gone whether they can be told or not.
+fn tell_others(keeper: &mut Keeper) {
+    if keeper.serves() {
+        keeper.renew_or_note();
+    }
+}
+
+/// Takes a tier and its devices out of the array.
+fn remove_tier(keeper: &mut Keeper, name: &str, expected: &[DeviceRecord]) -> Result<Leaving> {
+    let tier = tier_named(keeper, name)?;
+    let devices = of_tier(keeper, name)?;
+    let ids = |of: &[DeviceRecord]| of.iter().map(|d| d.id).collect::<Vec<_>>();
+    if ids(&devices) != ids(expected) {
+        return Err(format!("tier {name:?} has other devices than a moment ago"));
+    }
+    for device in &devices {
+        let held = holdings(keeper, device.id)?;
+        if !held.is_empty() {
+            return Err(format!(
+                "device {:?} of the tier holds {}: empty it first (`terrace tier drain {name}`, `terrace volume move`)",
+                device.name,
+                holdings_text(&held)
+            ));
+        }
+    }
+    let mut changes: Vec<Change> = devices.iter().map(|d| Change::RemoveDevice(d.id)).collect();
+    changes.push(Change::RemoveTier(tier));
+    // All of it or nothing: a tier that volumes call their home stays whole.
+    check_second(keeper, &devices, None)?;
+    keeper
+        .commit(&changes)
+        .map_err(|e| home_of_volumes(keeper, tier).unwrap_or_else(|| refused(e)))?;
+    keeper.tiers.retain(|t| t.id != tier);
+    // The map knows nothing of them any more: nor may anything else, whatever becomes of their files.
+    let mut leaving = vec![];
+    for device in devices {
+        let handle = keeper.devices.get(&device.id).cloned();
+        keeper.forget(device.id);
+        leaving.push((device, handle));
+    }
+    tell_others(keeper);
+    Ok(leaving)
+}
+
+/// Volumes whose home is a tier, in a sentence; none, none.
+fn home_of_volumes(keeper: &Keeper, tier: units::TierId) -> Option<String> {
+    let home = keeper.volumes.values().filter(|v| v.home == tier);
+    let names: Vec<&str> = home.map(|v| v.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "new extents of {} would go there: `terrace volume move` gives them another home",
+            names.join(", ")
+        )
+    })
+}
+
+pub(super) fn device_named(keeper: &Keeper, name: &str) -> Result<DeviceRecord> {
+    let all = keeper
+        .records
+        .values()
+        .filter(|d| d.kind != DeviceKind::Gone);
+    let found = all.clone().find(|d| d.name == name).cloned();
+    found.ok_or_else(|| unknown("device", name, all.map(|d| d.name.as_str())))
+}
+
+/// Bytes of each volume that are on a device.
+fn holdings(keeper: &Keeper, device: DeviceId) -> Result<BTreeMap<String, Bytes>> {
+    let mut held: BTreeMap<String, Bytes> = BTreeMap::new();
+    if !keeper.holds(device) {
+        return Ok(held);
+    }
+    for volume in keeper.volumes.values() {
+        for extent in keeper.map.extents(volume.id).map_err(text)? {
+            if matches!(extent, Extent::At(at) if at.device == device) {
+                held.entry(volume.name.clone()).or_default().0 += keeper.map.extent().0;
+            }
+        }
+    }
+    Ok(held)
+}
+
+fn holdings_text(held: &BTreeMap<String, Bytes>) -> String {
+    let each: Vec<String> = held.iter().map(|(v, b)| format!("{b} of {v}")).collect();
+    each.join(", ")
+}
+
+/// Whether what is on a device may be lost.
+fn check_loss(keeper: &Keeper, record: &DeviceRecord, accept_loss: bool) -> Result<()> {
+    let held = holdings(keeper, record.id)?;
+    let name = &record.name;
+    if held.is_empty() {
+        return Ok(());
+    }
+    if keeper.devices.contains_key(&record.id) {
+        return Err(format!(
+            "device {name:?} holds {}: move it off first (`terrace tier drain`, `terrace volume move`)",
+            holdings_text(&held)
+        ));
+    }
+    match accept_loss {
+        true => Ok(()),
+        false => Err(format!(
+            "device {name:?} is lost, and holds {}, which would be lost for good: put it back, or say `--accept-loss {name}`",
+            holdings_text(&held)
+        )),
+    }
+}
+
+/// The map's second copy is not on a disk that leaves, unless a device comes beside it (`coming` is its directory).
+fn check_second(keeper: &Keeper, leaving: &[DeviceRecord], coming: Option<&Path>) -> Result<()> {
+    let second = keeper
+        .map
+        .health()
+        .into_iter()
+        .find(|h| h.0 == array::CopyId::Second);
+    let Some((_, path, _)) = second else {
+        return Ok(());
+    };
+    let dir = Path::new(&path).parent();
+    if coming.is_some() && coming == dir {
+        return Ok(());
+    }
+    let beside =
+        |d: &&DeviceRecord| d.kind == DeviceKind::File && Path::new(&d.path).parent() == dir;
+    let stays = keeper.records.values().filter(beside);
+    let stays = stays
+        .filter(|d| leaving.iter().all(|l| l.id != d.id))
+        .count();
+    match leaving.iter().find(beside) {
+        Some(device) if stays == 0 && keeper.devices.contains_key(&device.id) => Err(format!(
+            "the second copy of the map is beside device {:?}, in {path}: `terrace array copy` puts it elsewhere",
+            device.name
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Takes a device out of the array, or gives up what was on it.
+fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String, Leaving)> {
+    let record = device_named(keeper, name)?;
+    check_loss(keeper, &record, accept_loss)?;
+    let id = record.id;
+    if keeper.holds(id) && keeper.devices.contains_key(&id) {
+        return Err(format!(
+            "device {name:?} is the target of a move: cancel that first"
+        ));
+    }
+    check_second(keeper, std::slice::from_ref(&record), None)?;
+    let held = holdings(keeper, id)?;
+    if held.is_empty() {
+        keeper
+            .commit(&[Change::RemoveDevice(id)])
+            .map_err(refused)?;
+        let handle = keeper.devices.get(&id).cloned();
+        keeper.forget(id);
+        tell_others(keeper);
+        return Ok((format!("device {name} is gone"), vec![(record, handle)]));
+    }
+    // What was on it stays known as lost: nobody is to take it for something that was never written.
+    let gone = DeviceRecord {
+        name: format!("{name} (given up, {})", id.0),
+        kind: DeviceKind::Gone,
+        path: format!("given-up:{}", id.0),
+        high_water: record.slots,
+        emulate: None,
+        direct: DirectIo::Off,
+        ..record
+    };
+    let moving = keeper.map.moves().map_err(text)?;
+    let to_it = moving.iter().filter(|m| m.to == id);
+    let mut changes: Vec<Change> = to_it.map(|m| Change::ClearMove(m.volume)).collect();
+    changes.push(Change::SetDevice(gone.clone()));
+    keeper.commit(&changes).map_err(refused)?;
+    keeper.records.insert(id, gone);
+    if let Some(lost) = keeper.lost.get_mut(&id) {
+        lost.why = "it was given up".into();
+        lost.in_use = true;
+    }
+    keeper.renew_if_served().map_err(text)?;
+    let done_line = format!(
+        "device {name} is given up, and with it {}: reads and writes there fail until it is trimmed",
+        holdings_text(&held)
+    );
+    Ok((done_line, vec![]))
+}

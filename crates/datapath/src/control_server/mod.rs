@@ -1,0 +1,456 @@
+//! The control_server: what operators may ask of an array, served or not.
+
+mod claims;
+mod copies;
+mod data;
+mod devices;
+mod handed;
+mod heat;
+mod holds;
+mod imports;
+mod limits;
+mod losses;
+mod moves;
+mod objectives;
+mod policy;
+mod reuse;
+mod samples;
+mod sampling;
+mod snapshots;
+mod underway;
+mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use array::{Health, VolumeRecord};
+use model::ExtentRanges;
+use units::{TierId, VolumeId};
+use volume::Limits;
+
+use crate::keeper::{Keeper, ToKeeper};
+use crate::registry::{Access, Home};
+use crate::server::Server;
+use crate::stages::throttle::Share;
+use crate::stages::{Served, StagesSetup};
+use crate::takeover::Gate;
+use crate::text::{explain, unknown};
+use crate::worker::{Answer, Inbox, Message, OfGuests, Question, VolumeSetup};
+use claims::Claims;
+pub(crate) use holds::Hold;
+use imports::Importing;
+use moves::MoveGoal;
+use policy::Allowed;
+use underway::Underway;
+
+pub use data::{
+    ControlAnswer, ControlRequest, CopyInfo, DeviceInfo, ImportInfo, NewDevice, NewSource,
+    SnapshotInfo, TierInfo, VolumeInfo,
+};
+pub use heat::{HeatCounts, HeatCursor, HeatSample};
+use limits::VolumeLimits;
+pub(crate) use limits::weighable;
+pub(crate) use policy::boundable;
+pub use reuse::ReuseSample;
+pub use samples::{
+    DeviceErrors, DeviceSample, MovingSample, Samples, Trouble, TroubleKind, VolumeSample,
+};
+
+/// Where questions are answered.
+pub struct ControlServer {
+    access: KeeperAccess,
+    server: Option<Mutex<Server>>,
+    volumes: Mutex<BTreeMap<VolumeId, VolumeLimits>>,
+    tiers: Mutex<BTreeMap<TierId, Limits>>,
+    /// Volumes of which a move is being ordered: what is durable is what the volume's worker took.
+    ordering: Mutex<BTreeSet<VolumeId>>,
+    /// What may be made.
+    allowed: Mutex<Allowed>,
+    /// Devices that are being added or removed.
+    underway: Underway,
+    /// Volumes that are being changed as a whole.
+    changing: Claims,
+    /// Whether operators may ask.
+    pub(crate) gate: Arc<Gate>,
+}
+
+enum KeeperAccess {
+    Here(Box<Mutex<Keeper>>),
+    There(Mutex<Sender<ToKeeper>>),
+}
+
+/// What is said of a volume that can only be asked while it is served.
+const NOT_SERVED: &str = "it is not served: run `terrace volume export`";
+
+/// Sizes of volumes are multiples of this: what guests and their tools count in.
+pub(crate) const SECTOR_BYTES: u64 = 512;
+
+type Result<T> = std::result::Result<T, String>;
+
+fn text(error: impl std::error::Error) -> String {
+    explain(&error)
+}
+
+/// Why a change was refused, without the number that it had in its commit: operators ask for one thing at a time.
+fn refused(error: array::ArrayError) -> String {
+    match error {
+        array::ArrayError::Refused { refusal, .. } => refusal.to_string(),
+        other => explain(&other),
+    }
+}
+
+impl ControlServer {
+    /// Of an array that is not served.
+    pub fn offline(keeper: Keeper) -> Self {
+        Self {
+            access: KeeperAccess::Here(Box::new(Mutex::new(keeper))),
+            server: None,
+            volumes: Mutex::default(),
+            tiers: Mutex::default(),
+            ordering: Mutex::default(),
+            allowed: Mutex::default(),
+            underway: Underway::default(),
+            changing: Claims::default(),
+            gate: Arc::default(),
+        }
+    }
+
+    /// Of a server with an array.
+    pub fn online(server: Server) -> Self {
+        let sender = server.keeper().expect("a server with an array").clone();
+        Self {
+            access: KeeperAccess::There(Mutex::new(sender)),
+            server: Some(Mutex::new(server)),
+            volumes: Mutex::default(),
+            tiers: Mutex::default(),
+            ordering: Mutex::default(),
+            allowed: Mutex::default(),
+            underway: Underway::default(),
+            changing: Claims::default(),
+            gate: Arc::default(),
+        }
+    }
+
+    pub fn server(&self) -> Option<&Mutex<Server>> {
+        self.server.as_ref()
+    }
+
+    /// Ends it; the server, if there is one.
+    pub fn into_server(self) -> Option<Server> {
+        self.server
+            .map(|s| s.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn with_keeper<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Keeper) -> R + Send + 'static,
+    ) -> Result<R> {
+        match &self.access {
+            KeeperAccess::Here(keeper) => {
+                let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+                let result = what(&mut keeper);
+                keeper.note_changes();
+                Ok(result)
+            }
+            KeeperAccess::There(sender) => {
+                let (answer, answered) = channel();
+                let what = move |keeper: &mut Keeper| drop(answer.send(what(keeper)));
+                let gone = |_| "the array's keeper has ended".to_string();
+                let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+                let sent = sender.send(ToKeeper::Do(Box::new(what)));
+                drop(sender);
+                sent.map_err(|_| "the array's keeper has ended".to_string())?;
+                answered.recv().map_err(gone)
+            }
+        }
+    }
+
+    /// Why the map, which is only looked at, cannot be believed.
+    pub fn not_believed(&self) -> Option<String> {
+        self.with_keeper(|keeper| keeper.not_believed())
+            .ok()
+            .flatten()
+    }
+
+    /// The worker of a volume.
+    fn worker(&self, volume: VolumeId) -> Result<Inbox> {
+        let server = self.server.as_ref().ok_or(NOT_SERVED)?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(server.workers[home_of(volume, server.workers.len())].clone())
+    }
+
+    fn ask_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
+        let (answer, answered) = channel();
+        let message = Message::Ask(volume, question, answer);
+        self.worker(volume)?.send(message);
+        wait(&answered)
+    }
+
+    fn ask_stages<R: Send + 'static>(
+        &self,
+        volume: VolumeId,
+        what: impl FnOnce(Served<'_>) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        wait(&self.worker(volume)?.at_stages(volume, what))
+    }
+
+    /// Does something at the stages of a volume, on its worker, and waits for what comes of it; an error says which volume it is
+    /// about.
+    pub(crate) fn at_stages<R: Send + 'static>(
+        &self,
+        volume: &str,
+        what: impl FnOnce(Served<'_>) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let id = self.volume(volume)?.id;
+        let done = self.ask_stages(id, what);
+        done.map_err(|why| format!("volume {volume:?}: {why}"))
+    }
+
+    /// Asks the worker of a volume; an error says which volume it is about.
+    fn order(&self, volume: &str, question: Question) -> Result<Answer> {
+        let id = self.volume(volume)?.id;
+        let answer = self.ask_worker(id, question);
+        answer.map_err(|why| format!("volume {volume:?}: {why}"))
+    }
+
+    fn volume(&self, name: &str) -> Result<VolumeRecord> {
+        let wanted = name.to_owned();
+        self.with_keeper(move |keeper| {
+            let found = keeper.volumes.values().find(|v| v.name == wanted).cloned();
+            found.ok_or_else(|| unknown_volume(keeper, &wanted))
+        })?
+    }
+
+    /// Names of all volumes, and whether each is whole: what can be said without reading where their extents are.
+    ///
+    /// # Errors
+    /// When nobody can say.
+    pub fn names(&self) -> Result<Vec<(String, Health)>> {
+        self.with_keeper(|keeper| {
+            let all = keeper.volumes.values();
+            all.map(|v| (v.name.clone(), v.health)).collect()
+        })
+    }
+
+    /// Starts to serve a volume.
+    ///
+    /// # Errors
+    /// When there is no such volume, or no server.
+    pub fn export(&self, name: &str) -> Result<()> {
+        let record = self.volume(name)?;
+        let id = record.id;
+        let known = record.clone();
+        let (map, past, resume, lost) = self.with_keeper(move |keeper| -> Result<_> {
+            let record = known;
+            let past = snapshots::past_of(keeper, &record)?;
+            let map = match record.health {
+                Health::Whole => keeper.volume_map(&record).map_err(text)?,
+                Health::Damaged => {
+                    return Err(format!(
+                        "volume {:?} is damaged: `terrace volume check` says how",
+                        record.name
+                    ));
+                }
+            };
+            let moves = keeper.map.moves().map_err(text)?;
+            let order = moves
+                .into_iter()
+                .find(|m| m.volume == id)
+                .map(|m| m.order());
+            if let Some(last) = order.iter().flat_map(|o| &o.extents).filter_map(ExtentRanges::last).next()
+                && last as usize >= map.extents()
+            {
+                return Err(format!(
+                    "volume {:?} is being moved from extent {last} on, which it does not have: `terrace volume repair` gives that up",
+                    record.name
+                ));
+            }
+            let lost = keeper.lost.iter().map(|(id, l)| (*id, l.unflushed && !l.in_use));
+            Ok((map, past, order, lost.collect()))
+        })??;
+        let server = self.server.as_ref().ok_or("there is no server")?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let (share, objective) = (Arc::new(Share::default()), Arc::default());
+        let mut limits = VolumeLimits {
+            share: share.clone(),
+            objective: Arc::clone(&objective),
+            ..VolumeLimits::new()
+        };
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was served before has what was set for it.
+        if let Some(before) = volumes.remove(&id) {
+            (limits.own, limits.for_a_time, limits.weight) =
+                (before.own, before.for_a_time, before.weight);
+            limits.share.limit(limits.all());
+        }
+        volumes.insert(id, limits);
+        let size = map.size().0;
+        let worker = home_of(id, server.workers.len());
+        server.workers[worker].send(Message::Attach(Box::new(VolumeSetup {
+            id,
+            name: name.into(),
+            map,
+            limits: server.config.limits,
+            resume,
+            import: record.source.as_ref().map(|s| s.bandwidth),
+            stages: StagesSetup {
+                measure: server.config.measured,
+                throttle: share,
+                ..StagesSetup::default()
+            },
+            objective,
+            lost,
+        })));
+        if let Some(past) = past {
+            server.shared.registry.set_snapshot(name, past);
+        }
+        let home = Home { worker, volume: id };
+        let access = match record.snapshot {
+            None => Access::ReadWrite,
+            Some(_) => Access::ReadOnly,
+        };
+        server.offer(name, size, access, home).map_err(text)
+    }
+
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn ask(&self, ask: ControlRequest) -> Result<ControlAnswer> {
+        let _inside = self.gate.enter()?;
+        match ask {
+            ControlRequest::TakeOver { .. } => {
+                Err("it can be taken over by a server that starts".into())
+            }
+            ControlRequest::Tiers => self.tiers(),
+            ControlRequest::Samples => self.samples(),
+            ControlRequest::Heat { volume, since } => self.heat(&volume, since),
+            ControlRequest::Reuse { volume } => self.reuse(&volume),
+            ControlRequest::AddDevice(new) => self.add_device(new),
+            ControlRequest::RemoveDevice {
+                device,
+                accept_loss,
+            } => self.remove_device(&device, accept_loss),
+            ControlRequest::ReplaceDevice {
+                device,
+                new,
+                accept_loss,
+            } => self.replace_device(&device, new, accept_loss),
+            ControlRequest::AcceptDevice { device } => self.accept_device(&device),
+            ControlRequest::SetDirect { device, direct } => self.set_direct(&device, direct),
+            ControlRequest::RemoveTier { tier } => self.remove_tier(&tier),
+            ControlRequest::Copies => self.copies(),
+            ControlRequest::SetSecondCopy { dir } => self.set_second_copy(dir),
+            ControlRequest::Backup { path } => self.backup(&path),
+            ControlRequest::TierLimits {
+                tier,
+                iops,
+                bandwidth,
+            } => self.limit_tier(&tier, Limits { iops, bandwidth }),
+            ControlRequest::Volumes => self.volumes(None),
+            ControlRequest::Show { volume } => self.volumes(Some(volume)),
+            ControlRequest::Create {
+                volume,
+                size,
+                tier,
+                class,
+            } => self.create(volume, size, tier, class),
+            ControlRequest::Delete { volume, force } => {
+                let guests = if force { OfGuests::All } else { OfGuests::None };
+                self.delete(&volume, guests)
+            }
+            ControlRequest::Import {
+                volume,
+                from,
+                format,
+                tier,
+                class,
+                bandwidth,
+            } => self.import(Importing {
+                name: volume,
+                from,
+                format,
+                tier,
+                class,
+                bandwidth,
+            }),
+            ControlRequest::Resize { volume, size } => self.resize(&volume, size),
+            ControlRequest::Rename { volume, to } => self.rename(&volume, to),
+            ControlRequest::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
+            ControlRequest::RestoreSnapshot { snapshot } => self.restore(&snapshot),
+            ControlRequest::Hold { .. } | ControlRequest::Release => {
+                Err("a volume is held for a connection to the control socket of its server".into())
+            }
+            ControlRequest::Policy {
+                classes,
+                overcommit_max,
+            } => self.allow(Allowed {
+                classes,
+                overcommit_max,
+            }),
+            ControlRequest::Objectives {
+                objectives,
+                lasting,
+            } => self.hold_to(&objectives, lasting),
+            ControlRequest::Move {
+                volume,
+                to,
+                device,
+                bandwidth,
+                extents,
+            } => {
+                let goal = MoveGoal {
+                    tier: to,
+                    device,
+                    extents,
+                };
+                self.start_move(&volume, goal, bandwidth)
+            }
+            ControlRequest::SetClass { volume, class } => self.set_class(&volume, class),
+            ControlRequest::CancelMove { volume } => {
+                self.order(&volume, Question::CancelMove)?;
+                done(format!("the move of {volume} is being given up"))
+            }
+            ControlRequest::Stage(word) => {
+                word.check()?;
+                word.carry_out(self)
+            }
+        }
+    }
+}
+
+fn wait<R>(answered: &Receiver<Result<R>>) -> Result<R> {
+    let gone = |_| "its worker has ended".to_string();
+    answered.recv().map_err(gone)?
+}
+
+fn done(message: String) -> Result<ControlAnswer> {
+    Ok(ControlAnswer::done(message))
+}
+
+/// The worker of a volume.
+pub(crate) fn home_of(volume: VolumeId, workers: usize) -> usize {
+    volume.index() % workers
+}
+
+fn unknown_volume(keeper: &Keeper, name: &str) -> String {
+    unknown(
+        "volume",
+        name,
+        keeper.volumes.values().map(|v| v.name.as_str()),
+    )
+}
+
+fn tier_name(keeper: &Keeper, tier: TierId) -> String {
+    let found = keeper.tiers.iter().find(|t| t.id == tier);
+    found.map_or_else(|| format!("tier {}", tier.0), |t| t.name.clone())
+}
+
+fn tier_named(keeper: &Keeper, name: &str) -> Result<TierId> {
+    let names = keeper.tiers.iter().map(|t| t.name.as_str());
+    let found = keeper.tiers.iter().find(|t| t.name == name);
+    found
+        .map(|t| t.id)
+        .ok_or_else(|| unknown("tier", name, names))
+}

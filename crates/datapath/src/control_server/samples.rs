@@ -1,0 +1,167 @@
+//! How everything is at one moment: for who asks again and again, and looks at the differences.
+
+use std::borrow::Cow;
+
+use model::{DeviceSpec, ExtentRanges};
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, Nanos};
+
+use crate::stages::throttle::Throttled;
+use crate::stages::{DeviceStagesSample, StagesSample};
+use crate::worker::LastMove;
+
+/// The tiers, devices and volumes of an array as they are, with counters that only grow while the server runs.
+///
+/// Counters are read within a few milliseconds after `at_ns`. Those of a device and of the volumes on it are not of the
+/// very same moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// When this was asked, in nanoseconds of the server's monotonic clock.
+    pub at_ns: u64,
+    /// Size of an extent.
+    pub extent: Bytes,
+    /// Names of the tiers, high end first.
+    pub tiers: Vec<String>,
+    /// Sizes of the volumes whose home each tier is, in the order of the tiers; empty from a server that does not say.
+    #[serde(default)]
+    pub provisioned: Vec<Bytes>,
+    /// Devices in order of their numbers.
+    pub devices: Vec<DeviceSample>,
+    /// Volumes in order of creation.
+    pub volumes: Vec<VolumeSample>,
+    /// What is wrong, most urgent first.
+    #[serde(default)]
+    pub troubles: Vec<Trouble>,
+    /// Processor time that workers have spent with looking for requests instead of sleeping, since the server was started.
+    #[serde(default)]
+    pub looked: Nanos,
+}
+
+/// Something that is wrong with an array and that its operator should know of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    pub kind: TroubleKind,
+    /// The name of the device, volume, tier or map copy that it is about.
+    pub about: String,
+    /// A sentence for a person: what is wrong, what follows from it, what can be done.
+    pub what: String,
+}
+
+/// Kinds of trouble, most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TroubleKind {
+    /// Nothing can be made durable in the map: no new extents, no moves.
+    MapFailing,
+    /// A device cannot be used: what is on it answers with errors.
+    DeviceLost,
+    /// A device is used, and its file is not at its path any more: the next start will not find it.
+    DeviceFileGone,
+    /// Some extents of a volume cannot be read.
+    VolumeIncomplete,
+    /// The map knows that records of a volume are damaged: it is not served.
+    VolumeDamaged,
+    /// A volume is being imported, and its source cannot be read, or was written to.
+    SourceLost,
+    /// One of the copies of the map is not kept up to date.
+    MapCopyLost,
+    /// A device does not answer, or another one answers in its place.
+    DeviceUnreachable,
+    /// I/O on a device has failed within minutes, by kind of request and errno.
+    DeviceErrors,
+    /// A device, or the disk of a map copy, has no room.
+    NoSpace,
+    /// A device, or the disk of a map copy, has little room left.
+    NearlyFull,
+    /// A device goes through the page cache, though direct I/O was asked for.
+    DeviceNotDirect,
+}
+
+/// A device as it is. Its counters are of the I/Os that the server has completed on it without an error, for guests and
+/// for moves; those of an array that is not served are zero.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceSample {
+    pub name: String,
+    pub tier: String,
+    /// File, block device or URI.
+    pub path: String,
+    pub size: Bytes,
+    /// Bytes that are taken, also by a move that has reserved them.
+    pub used: Bytes,
+    /// The device that it behaves like.
+    pub emulate: Option<DeviceSpec>,
+    /// Whether it can be reached. A remote device can when every worker is connected to it and it answers, and not where
+    /// nothing is served; others always.
+    pub connected: bool,
+    /// When its counters began, in nanoseconds of the server's monotonic clock. Those of different beginnings cannot be
+    /// subtracted.
+    pub since_ns: u64,
+    pub reads: u64,
+    /// Writes; trims, zeroes and flushes too, without bytes.
+    pub writes: u64,
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    #[serde(flatten)]
+    pub stages: DeviceStagesSample,
+    /// I/Os that failed since the counters began, by kind of request and errno.
+    #[serde(default)]
+    pub errors: Vec<DeviceErrors>,
+}
+
+/// I/Os of one kind on a device that failed with one errno.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceErrors {
+    /// `read`, `write`, `flush`, `zero` or `discard`.
+    pub op: String,
+    /// The errno's name, such as `EIO`.
+    pub errno: String,
+    /// How many.
+    pub count: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VolumeSample {
+    pub name: String,
+    /// Size that the guest sees.
+    pub size: Bytes,
+    /// Service class; `default` is that of a volume which was given none.
+    pub class: String,
+    /// The tier of its next extents.
+    pub home: String,
+    /// Bytes by device, in order of devices, those with any.
+    pub placed: Vec<(String, Bytes)>,
+    /// Whether its map is whole.
+    pub healthy: bool,
+    /// Whether it is served now.
+    pub exported: bool,
+    /// Guests' connections.
+    pub connections: usize,
+    /// The move that is under way, or waits for the volume to be served.
+    pub moving: Option<MovingSample>,
+    /// How the last move ended, since the server runs.
+    pub last_move: Option<LastMove>,
+    /// What it is limited to for a time, with what is left of that.
+    #[serde(default)]
+    pub throttled: Option<Throttled>,
+    #[serde(flatten)]
+    pub stages: StagesSample,
+}
+
+/// A move as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MovingSample {
+    /// The target device.
+    pub to: String,
+    /// The extents that move; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentRanges>,
+    /// Bytes copied since it was started or resumed, those copied again included.
+    pub copied: Bytes,
+    /// Bytes not on the target yet; of some extents, of those that were not there at first.
+    pub left: Bytes,
+    /// Bandwidth that it may take now; none while it waits.
+    pub rate: BytesPerSec,
+    /// What it does; `waiting` until the volume is served.
+    pub phase: Cow<'static, str>,
+}

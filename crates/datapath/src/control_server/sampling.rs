@@ -1,0 +1,261 @@
+//! Taking samples: one message to each worker, then one look at the array.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::mpsc::channel;
+
+use array::{DeviceKind, Extent, Health, MoveRecord, VolumeRecord};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
+use volume::VolumeMap;
+
+use super::{
+    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, Result, Samples,
+    Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
+};
+use crate::clock;
+use crate::device::{Device, DeviceCounts, Failed};
+use crate::keeper::{Keeper, errno_name};
+use crate::stages::StagesSample;
+use crate::stages::throttle::Throttled;
+use crate::worker::{LiveSample, Message, WorkerSamples};
+
+/// What a move is that waits for its volume to be served.
+const WAITING: &str = "waiting";
+
+impl ControlServer {
+    pub(super) fn samples(&self) -> Result<ControlAnswer> {
+        let at_ns = clock::now_ns();
+        let workers = self.sample_workers(at_ns)?;
+        let throttled = self.throttled();
+        let samples =
+            self.with_keeper(move |keeper| samples(keeper, at_ns, workers, &throttled))??;
+        Ok(ControlAnswer::Samples(samples))
+    }
+
+    /// What the workers know; no workers, no samples.
+    fn sample_workers(&self, at_ns: u64) -> Result<Vec<WorkerSamples>> {
+        let Some(server) = &self.server else {
+            return Ok(vec![]);
+        };
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers = server.workers.clone();
+        drop(server);
+        // All of them are asked before the first one is waited for.
+        let asked: Vec<_> = workers
+            .iter()
+            .map(|worker| {
+                let (sender, samples) = channel();
+                worker.send(Message::Samples(at_ns, sender));
+                samples
+            })
+            .collect();
+        let gone = |_| "a worker has ended".to_string();
+        let samples = asked.into_iter().map(|s| s.recv().map_err(gone));
+        samples.collect()
+    }
+}
+
+fn samples(
+    keeper: &mut Keeper,
+    at_ns: u64,
+    workers: Vec<WorkerSamples>,
+    throttled: &BTreeMap<VolumeId, Throttled>,
+) -> Result<Samples> {
+    let connected = |device: DeviceId| {
+        let linked = |w: &WorkerSamples| w.linked.contains(&device);
+        !workers.is_empty() && workers.iter().all(linked)
+    };
+    let there = keeper
+        .records
+        .values()
+        .filter(|d| d.kind != DeviceKind::Gone);
+    let ids = there.map(|d| d.id);
+    let devices = ids.map(|id| device(keeper, id, connected(id))).collect();
+    let looked = Nanos(workers.iter().map(|w| w.looked.0).sum());
+    let live = workers.into_iter().flat_map(|w| w.volumes);
+    let mut live: BTreeMap<VolumeId, LiveSample> = live.map(|v| (v.id, v)).collect();
+    let moves = keeper.map.moves().map_err(text)?;
+    let mut volumes = vec![];
+    // Snapshots have no guests that were promised anything, and are not placed.
+    for record in keeper.volumes.values().filter(|v| v.snapshot.is_none()) {
+        volumes.push(match live.remove(&record.id) {
+            Some(live) => served(keeper, record, live),
+            None => at_rest(keeper, record, &moves)?,
+        });
+        if let Some(sample) = volumes.last_mut() {
+            sample.throttled = throttled.get(&record.id).copied();
+        }
+    }
+    let troubles = troubles(keeper, &volumes);
+    // What was given up is nowhere any more.
+    let given_up = |name: &str| {
+        let mut gone = keeper
+            .records
+            .values()
+            .filter(|d| d.kind == DeviceKind::Gone);
+        gone.any(|d| d.name == name)
+    };
+    for volume in &mut volumes {
+        volume.placed.retain(|(device, _)| !given_up(device));
+    }
+    let tiers = keeper.tiers.iter().map(|t| t.id);
+    Ok(Samples {
+        at_ns,
+        extent: keeper.map.extent(),
+        tiers: keeper.tiers.iter().map(|t| t.name.clone()).collect(),
+        provisioned: tiers.map(|t| policy::provisioned(keeper, t)).collect(),
+        devices,
+        volumes,
+        troubles,
+        looked,
+    })
+}
+
+fn device(keeper: &Keeper, id: DeviceId, linked: bool) -> DeviceSample {
+    let record = &keeper.records[&id];
+    let handle = keeper.devices.get(&id);
+    let counts = handle.map_or(NO_COUNTS, |d| d.counts());
+    let bytes = |slots: u32| Bytes(u64::from(slots) * keeper.map.extent().0);
+    let slots = keeper.slots.total(id);
+    DeviceSample {
+        name: record.name.clone(),
+        tier: tier_name(keeper, record.tier),
+        path: record.path.clone(),
+        size: bytes(slots),
+        used: bytes(slots - keeper.slots.free(id)),
+        emulate: record.emulate.clone(),
+        connected: handle.is_some() && (!record.kind.is_remote() || linked && keeper.answers(id)),
+        since_ns: counts.since_ns,
+        reads: counts.reads,
+        writes: counts.writes,
+        read_bytes: counts.read_bytes,
+        write_bytes: counts.write_bytes,
+        stages: handle.map(|d| d.stages.sample()).unwrap_or_default(),
+        errors: handle.map_or(vec![], |d| errors(d)),
+    }
+}
+
+/// Of a device that cannot be used.
+const NO_COUNTS: DeviceCounts = DeviceCounts {
+    since_ns: 0,
+    reads: 0,
+    writes: 0,
+    read_bytes: 0,
+    write_bytes: 0,
+};
+
+fn errors(device: &Device) -> Vec<DeviceErrors> {
+    let one = |failed: Failed| DeviceErrors {
+        op: failed.op.into(),
+        errno: errno_name(failed.errno),
+        count: failed.count,
+    };
+    device.errors().into_iter().map(one).collect()
+}
+
+/// What is wrong with the array, and with which volumes therefore.
+fn troubles(keeper: &Keeper, volumes: &[VolumeSample]) -> Vec<Trouble> {
+    let mut troubles = keeper.troubles();
+    let lost: Vec<&str> = keeper
+        .lost
+        .keys()
+        .map(|d| keeper.records[d].name.as_str())
+        .collect();
+    for volume in volumes {
+        let gone = volume
+            .placed
+            .iter()
+            .filter(|(d, _)| lost.contains(&d.as_str()));
+        let gone: Vec<String> = gone.map(|(d, b)| format!("{b} on {d}")).collect();
+        if !gone.is_empty() {
+            troubles.push(Trouble {
+                kind: TroubleKind::VolumeIncomplete,
+                about: volume.name.clone(),
+                what: format!(
+                    "{}: {} cannot be read or written; the rest is there",
+                    volume.name,
+                    gone.join(", ")
+                ),
+            });
+        }
+    }
+    troubles.sort_by_key(|t| t.kind);
+    troubles
+}
+
+fn device_name(keeper: &Keeper, device: DeviceId) -> String {
+    keeper.records[&device].name.clone()
+}
+
+/// A volume that a worker knows.
+fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSample {
+    let moving = live.moving.map(|moving| MovingSample {
+        to: device_name(keeper, DeviceId(moving.to)),
+        extents: moving.extents,
+        copied: moving.copied,
+        left: moving.left,
+        rate: moving.rate,
+        phase: moving.phase,
+    });
+    VolumeSample {
+        exported: true,
+        connections: live.connections,
+        moving,
+        last_move: live.last_move,
+        throttled: None,
+        stages: live.stages,
+        ..known(keeper, record, live.placed)
+    }
+}
+
+/// A volume that only the map knows.
+fn at_rest(keeper: &Keeper, record: &VolumeRecord, moves: &[MoveRecord]) -> Result<VolumeSample> {
+    let place = |extent| match extent {
+        Extent::At(location) => Some(location),
+        Extent::Hole | Extent::Lost => None,
+    };
+    let extents = keeper.map.extents(record.id).map_err(text)?;
+    let extent = keeper.map.extent();
+    let map = VolumeMap::from_source(
+        record.size,
+        extent,
+        extents.into_iter().map(place).collect(),
+        record.source.as_ref().map(|s| s.device),
+    );
+    let holders = map.holders().iter();
+    let placed = holders.map(|(d, n)| (*d, Bytes(u64::from(*n) * extent.0)));
+    let order = moves.iter().find(|m| m.volume == record.id);
+    let order = order.map(MoveRecord::order);
+    let moving = order.map(|order| MovingSample {
+        to: device_name(keeper, order.to),
+        extents: order.extents.clone(),
+        copied: Bytes(0),
+        left: map.bytes_not_on(order.selection(), order.to),
+        rate: BytesPerSec(0),
+        phase: Cow::Borrowed(WAITING),
+    });
+    Ok(VolumeSample {
+        moving,
+        ..known(keeper, record, placed.collect())
+    })
+}
+
+/// What the array says of a volume, as if nobody served it.
+fn known(keeper: &Keeper, record: &VolumeRecord, placed: Vec<(DeviceId, Bytes)>) -> VolumeSample {
+    let placed = placed.into_iter();
+    VolumeSample {
+        name: record.name.clone(),
+        size: record.size,
+        class: record.class.clone(),
+        home: tier_name(keeper, record.home),
+        placed: placed.map(|(d, b)| (device_name(keeper, d), b)).collect(),
+        healthy: record.health == Health::Whole,
+        exported: false,
+        connections: 0,
+        moving: None,
+        last_move: None,
+        throttled: None,
+        stages: StagesSample::default(),
+    }
+}

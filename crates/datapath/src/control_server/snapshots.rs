@@ -1,0 +1,221 @@
+//! Snapshots of volumes: taken while guests write, restored while none is connected.
+//!
+//! ```text
+//!  worker:  rest ──▶ changes wait ──▶ flushed ──┐                       ┌──▶ go on: slots are shared
+//!  keeper:                                      └─▶ one durable commit ─┘
+//! ```
+
+use std::sync::PoisonError;
+use std::sync::mpsc::channel;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use array::{Health, SnapshotOf, VolumeRecord};
+use model::NO_CLASS;
+use units::VolumeId;
+
+use super::volumes::{next_volume, not_importing, record_of};
+use super::{ControlAnswer, ControlServer, Result, done, home_of, refused};
+use crate::engine::Fault;
+use crate::keeper::Keeper;
+use crate::registry::SnapshotExport;
+use crate::worker::{Inbox, Message, OfGuests};
+
+/// A volume that is at rest. Goes on, whatever becomes of the one who had it rest.
+struct AtRest {
+    worker: Inbox,
+    volume: VolumeId,
+    number: u32,
+    /// Its slots may be others' too: said unless it is known that they are not.
+    shared: bool,
+}
+
+impl Drop for AtRest {
+    fn drop(&mut self) {
+        let go_on = Message::GoOn(self.volume, self.number, self.shared);
+        self.worker.send(go_on);
+    }
+}
+
+impl ControlServer {
+    /// Keeps a volume as it is now, under a name of its own.
+    pub(super) fn take_snapshot(&self, volume: &str, name: &str) -> Result<ControlAnswer> {
+        let family = self.volume(volume)?.family();
+        let _claim = self.changing.claim(family, volume)?;
+        let of = self.volume(volume)?;
+        if of.snapshot.is_some() {
+            return Err(format!(
+                "{volume} is a snapshot itself, and does not change"
+            ));
+        }
+        if name.is_empty() || name.contains(['@', '/']) {
+            return Err(format!(
+                "{name:?} is no name for a snapshot: say one without `@` and `/`"
+            ));
+        }
+        let id = of.id;
+        let full = format!("{volume}@{name}");
+        let taken = full.clone();
+        self.with_keeper(move |keeper| may_be_taken(keeper, id, &taken))??;
+        let began = Instant::now();
+        let mut at_rest = self.bring_to_rest(volume, id)?;
+        let name = full.clone();
+        let (result, shared) = self.with_keeper(move |keeper| {
+            let result = take(keeper, id, name);
+            let shared = result.is_ok() || keeper.is_held();
+            (result, shared)
+        })?;
+        at_rest.shared = shared;
+        drop(at_rest);
+        let held_ms = began.elapsed().as_secs_f64() * 1e3;
+        result?;
+        self.export(&full)?;
+        done(format!(
+            "snapshot {full} is there; writes waited for {held_ms:.1} ms"
+        ))
+    }
+
+    fn bring_to_rest(&self, name: &str, volume: VolumeId) -> Result<AtRest> {
+        let server = self.server.as_ref();
+        let server = server.ok_or_else(|| {
+            format!("volume {name} is not served: a snapshot is taken of one that is")
+        })?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = server.workers[home_of(volume, server.workers.len())].clone();
+        drop(server);
+        let (answer, answered) = channel();
+        worker.send(Message::Rest(volume, answer));
+        let still = answered.recv().unwrap_or(Err(Fault::Shutdown));
+        match still {
+            Ok(number) => Ok(AtRest {
+                worker,
+                volume,
+                number,
+                shared: true,
+            }),
+            Err(Fault::Shutdown) => Err(format!("volume {name} is not served")),
+            Err(Fault::Io) => Err(format!(
+                "volume {name} could not be brought to rest in time: it moves, has another snapshot taken, or waits for a device; try again"
+            )),
+            Err(fault) => Err(format!(
+                "what was written to volume {name} cannot be made durable: {fault}"
+            )),
+        }
+    }
+
+    /// Makes a volume what it was when a snapshot was taken. What was written since is lost.
+    pub(super) fn restore(&self, snapshot: &str) -> Result<ControlAnswer> {
+        let family = self.volume(snapshot)?.family();
+        let _claim = self.changing.claim(family, snapshot)?;
+        let record = self.volume(snapshot)?;
+        let Some(SnapshotOf { volume: id, .. }) = record.snapshot else {
+            return Err(format!("{snapshot} is no snapshot"));
+        };
+        if record.health == Health::Damaged {
+            return Err(format!("snapshot {snapshot} is damaged"));
+        }
+        let name = self.with_keeper(move |keeper| record_of(keeper, id))??.name;
+        let ended = self.detach(&name, id, OfGuests::None);
+        ended.map_err(|why| match why.split_once("; `--force`") {
+            Some((why, _)) => format!("{why}: disconnect first"),
+            None => why,
+        })?;
+        let (restored, in_doubt) = self.with_keeper(move |keeper| {
+            let restored = keeper.restore_snapshot(record.id).map_err(refused);
+            (restored, keeper.is_held())
+        })?;
+        if in_doubt && let Err(why) = restored {
+            return Err(format!(
+                "{why}; which of the two volume {name} is shows at the next start of the server: until then it is not served"
+            ));
+        }
+        if self.server.is_some() {
+            self.export(&name)?;
+        }
+        restored?;
+        done(format!("volume {name} is what {snapshot} is"))
+    }
+}
+
+impl ControlServer {
+    /// A snapshot is gone: the one after it has changed since the one before it, from now on.
+    pub(super) fn one_snapshot_less(&self, name: &str, gone: SnapshotOf) -> Result<()> {
+        let Some(server) = &self.server else {
+            return Ok(());
+        };
+        let next = self.with_keeper(move |keeper| -> Result<_> {
+            let later = |v: &&VolumeRecord| {
+                let of = v.snapshot.filter(|s| s.volume == gone.volume);
+                of.is_some_and(|s| s.sequence > gone.sequence)
+            };
+            let sequence = |v: &&VolumeRecord| v.snapshot.map(|s| s.sequence);
+            let next = keeper.volumes.values().filter(later).min_by_key(sequence);
+            let past = |v: &VolumeRecord| Ok((v.name.clone(), past_of(keeper, v)?));
+            next.map(past).transpose()
+        })??;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = &server.shared.registry;
+        // In this order: at no time is there less than has changed.
+        if let Some((next, Some(past))) = next {
+            registry.set_snapshot(&next, past);
+        }
+        registry.forget_snapshot(name);
+        Ok(())
+    }
+}
+
+/// What of a snapshot has changed since the one before it; nothing of a volume that is none.
+pub(super) fn past_of(keeper: &Keeper, record: &VolumeRecord) -> Result<Option<SnapshotExport>> {
+    let Some(own) = record.snapshot else {
+        return Ok(None);
+    };
+    let all = keeper.volumes.values();
+    let family = all.filter_map(|v| Some((v.snapshot?, v.id)));
+    let earlier = family.filter(|(s, _)| s.volume == own.volume && s.sequence < own.sequence);
+    let before = earlier.max_by_key(|(s, _)| s.sequence);
+    let changed = match before {
+        None => vec![],
+        Some((_, before)) => {
+            let changed = keeper.map.changed_between(Some(before), record.id);
+            changed.map_err(super::text)?
+        }
+    };
+    let (_, name) = record.name.rsplit_once('@').unwrap_or(("", &record.name));
+    Ok(Some(SnapshotExport {
+        of: (own.volume, own.sequence),
+        after: before.map(|(s, _)| s.sequence),
+        name: name.to_owned(),
+        extent: keeper.map.extent().0,
+        changed,
+    }))
+}
+
+fn may_be_taken(keeper: &Keeper, of: VolumeId, full: &str) -> Result<()> {
+    let record = record_of(keeper, of)?;
+    if record.health == Health::Damaged {
+        return Err(format!("volume {:?} is damaged", record.name));
+    }
+    not_importing(&record)?;
+    match keeper.volumes.values().any(|v| v.name == full) {
+        true => Err(format!("there is a snapshot {full:?} already")),
+        false => Ok(()),
+    }
+}
+
+fn take(keeper: &mut Keeper, of: VolumeId, name: String) -> Result<()> {
+    let before = record_of(keeper, of)?;
+    let all = keeper.volumes.values().filter_map(|v| v.snapshot);
+    let last = all.filter(|s| s.volume == of).map(|s| s.sequence).max();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let record = VolumeRecord {
+        id: next_volume(keeper),
+        name,
+        class: NO_CLASS.into(),
+        snapshot: Some(SnapshotOf {
+            volume: of,
+            sequence: last.map_or(0, |last| last + 1),
+            taken_s: now.map_or(0, |now| now.as_secs()),
+        }),
+        ..before
+    };
+    keeper.take_snapshot(record).map_err(refused)
+}

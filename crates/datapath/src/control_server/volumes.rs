@@ -1,0 +1,518 @@
+//! Volumes: made, shown, moved, deleted.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::mpsc::{RecvError, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use array::{Change, Health, MoveRecord, VolumeRecord};
+use model::NO_CLASS;
+use units::{Bytes, TierId, VolumeId};
+
+use super::policy::Allowed;
+use super::{
+    ControlAnswer, ControlServer, ImportInfo, Result, SECTOR_BYTES, SnapshotInfo, VolumeInfo, done,
+    home_of, refused, text, tier_name, tier_named, unknown_volume,
+};
+use crate::keeper::Keeper;
+use crate::worker::{Answer, DetachRefusal, Message, OfGuests, Question};
+
+/// What a volume that is let go of reads from the source of its import gets this long to come.
+const SOURCE_TIME: Duration = Duration::from_secs(5);
+
+impl ControlServer {
+    pub(super) fn volumes(&self, only: Option<String>) -> Result<ControlAnswer> {
+        let wanted = only.clone();
+        let found = self.with_keeper(move |keeper| -> Result<_> {
+            let moves = keeper.map.moves().map_err(text)?;
+            let mut all = vec![];
+            for volume in keeper.volumes.values() {
+                if wanted.as_ref().is_some_and(|w| *w != volume.name) {
+                    continue;
+                }
+                all.push((volume.id, info(keeper, volume, &moves)?));
+            }
+            if let (Some(wanted), true) = (&wanted, all.is_empty()) {
+                return Err(unknown_volume(keeper, wanted));
+            }
+            Ok(all)
+        })??;
+        let mut volumes = vec![];
+        for (id, mut info) in found {
+            if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status) {
+                info.exported = true;
+                if let Some(import) = &mut info.import {
+                    let waits = status.import_waits.clone();
+                    import.trouble = import.trouble.take().or(waits);
+                }
+                info.status = Some(*status);
+            }
+            volumes.push(info);
+        }
+        Ok(ControlAnswer::Volumes { volumes })
+    }
+
+    pub(super) fn create(
+        &self,
+        name: String,
+        size: Bytes,
+        tier: String,
+        class: Option<String>,
+    ) -> Result<ControlAnswer> {
+        let allowed = self.allowed();
+        let class = class.unwrap_or_else(|| NO_CLASS.into());
+        allowed.class(&class)?;
+        can_be(size)?;
+        is_no_snapshots(&name)?;
+        let called = name.clone();
+        let what = format!("create volume {name:?} of {size}");
+        let new = NewVolume {
+            name,
+            size,
+            tier,
+            class,
+        };
+        self.with_keeper(move |keeper| -> Result<()> {
+            let record = new.record(keeper, &allowed, &what)?;
+            keeper
+                .commit(&[Change::AddVolume(record.clone())])
+                .map_err(refused)?;
+            keeper.volumes.insert(record.id, record);
+            Ok(())
+        })??;
+        if self.server.is_some() {
+            self.export(&called)?;
+        }
+        done(format!("volume {called} of {size} is there"))
+    }
+
+    pub(super) fn delete(&self, name: &str, guests: OfGuests) -> Result<ControlAnswer> {
+        let family = self.volume(name)?.family();
+        let _claim = self.changing.claim(family, name)?;
+        let record = self.volume(name)?;
+        let id = record.id;
+        self.with_keeper(move |keeper| has_no_snapshots(keeper, id))??;
+        if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status) {
+            // Whoever connects at the same time is met by `detach`; most are seen here, before anything is taken away.
+            if status.moving.is_some() {
+                return Err(kept(name, DetachRefusal::Moving));
+            }
+            if guests == OfGuests::None && status.connections > 0 {
+                return Err(kept(name, DetachRefusal::Connected(status.connections)));
+            }
+        }
+        let cut = self.detach(name, id, guests)?;
+        let removed = self.with_keeper(move |keeper| keeper.remove_volume(id).map_err(refused));
+        if let Err(why) = removed.and_then(|removed| removed) {
+            // It is still there, so it is served as before.
+            let served = match self.server {
+                Some(_) => self.export(name),
+                None => Ok(()),
+            };
+            return Err(match served {
+                Ok(()) => why,
+                Err(other) => format!("{why}; it is not served any more: {other}"),
+            });
+        }
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        volumes.remove(&id);
+        drop(volumes);
+        if let Some(snapshot) = record.snapshot {
+            self.one_snapshot_less(name, snapshot)?;
+        }
+        done(match cut {
+            0 => format!("volume {name} is gone"),
+            cut => format!(
+                "volume {name} is gone, {} cut off",
+                of_guests(cut, "was", "were")
+            ),
+        })
+    }
+
+    /// Ends the service of a volume: how many connections that cut.
+    pub(super) fn detach(&self, name: &str, id: VolumeId, guests: OfGuests) -> Result<usize> {
+        let Some(server) = &self.server else {
+            return Ok(0);
+        };
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = server.shared.registry.clone();
+        let worker = server.workers[home_of(id, server.workers.len())].clone();
+        drop(server);
+        // First nobody new gets in, then those are counted who are in.
+        let entry = registry.remove(name);
+        let (answer, answered) = channel();
+        worker.send(Message::Detach(id, guests, answer));
+        let answered = match answered.recv_timeout(SOURCE_TIME) {
+            // A server that is silent would be waited for until it ends.
+            Err(RecvTimeoutError::Timeout) => {
+                self.with_keeper(move |keeper| keeper.give_up_source(id))?;
+                answered.recv()
+            }
+            in_time => in_time.map_err(|_| RecvError),
+        };
+        let detached = match answered {
+            Ok(detached) => detached.map_err(|refusal| kept(name, refusal)),
+            Err(_) => Err("its worker has ended".into()),
+        };
+        match detached {
+            Ok(_) => self.no_new_guests(name),
+            Err(_) => registry.restore(name, entry),
+        }
+        detached
+    }
+
+    /// The socket of a volume, where each has one, goes with it. Whoever connected there meanwhile was met by the worker.
+    fn no_new_guests(&self, name: &str) {
+        if let Some(server) = &self.server {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            server.withdraw(name);
+        }
+    }
+
+    pub(super) fn set_class(&self, name: &str, class: String) -> Result<ControlAnswer> {
+        let id = self.volume(name)?.id;
+        self.allowed().class(&class)?;
+        let done_line = match class.as_str() {
+            NO_CLASS => format!("volume {name} is of no class"),
+            class => format!("volume {name} is of class {class}"),
+        };
+        self.with_keeper(move |keeper| {
+            let before = record_of(keeper, id)?;
+            set(keeper, VolumeRecord { class, ..before })
+        })??;
+        done(done_line)
+    }
+}
+
+impl ControlServer {
+    /// Makes a volume larger. Its worker knows first, and guests last: nobody writes where the map has nothing yet.
+    pub(super) fn resize(&self, name: &str, size: Bytes) -> Result<ControlAnswer> {
+        can_be(size)?;
+        let family = self.volume(name)?.family();
+        let _claim = self.changing.claim(family, name)?;
+        let id = self.volume(name)?.id;
+        let allowed = self.allowed();
+        let now = self.with_keeper(move |keeper| -> Result<Bytes> {
+            let record = record_of(keeper, id)?;
+            if record.snapshot.is_some() {
+                return Err(format!(
+                    "{:?} is a snapshot: it does not change",
+                    record.name
+                ));
+            }
+            let more = size.0.checked_sub(record.size.0);
+            let more = more.ok_or_else(|| {
+                format!(
+                    "volume {:?} has {}: it can only become larger, and {size} is less",
+                    record.name, record.size
+                )
+            })?;
+            if record.health == Health::Damaged {
+                return Err(format!("volume {:?} is damaged", record.name));
+            }
+            not_importing(&record)?;
+            let moves = keeper.map.moves().map_err(text)?;
+            if moves.iter().any(|m| m.volume == id) {
+                let name = &record.name;
+                return Err(format!(
+                    "volume {name:?} is being moved: wait, or `terrace volume cancel {name}` first"
+                ));
+            }
+            let what = format!("make volume {:?} as large as {size}", record.name);
+            allowed.room(keeper, &what, Bytes(more))?;
+            Ok(record.size)
+        })??;
+        if now == size {
+            return done(format!("volume {name} has {size} already"));
+        }
+        let of = |why: String| format!("volume {name:?}: {why}");
+        if self.server.is_some() {
+            let (zeroed, answered) = channel();
+            let (from, to) = (now, size);
+            let grow = Question::Grow { from, to, zeroed };
+            self.ask_worker(id, grow).map_err(of)?;
+            let result = answered
+                .recv()
+                .map_err(|_| of("its worker has ended".into()))?;
+            result.map_err(|why| {
+                of(format!(
+                    "what is new of its last extent cannot be zeroed: {why}"
+                ))
+            })?;
+        } else if !now
+            .0
+            .is_multiple_of(self.with_keeper(|keeper| keeper.map.extent())?.0)
+        {
+            return Err(of(
+                "its last extent is not a whole one, and what is new of it has to be zeroed: make it larger while it is served"
+                    .into(),
+            ));
+        }
+        self.with_keeper(move |keeper| -> Result<()> {
+            let before = record_of(keeper, id)?;
+            if before.size != now {
+                return Err(format!(
+                    "it was made larger meanwhile: it has {}",
+                    before.size
+                ));
+            }
+            set(keeper, VolumeRecord { size, ..before })
+        })??;
+        if let Some(server) = &self.server {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            server.resized(name, size);
+        }
+        done(format!(
+            "volume {name} has {size}: guests see it when they connect again"
+        ))
+    }
+
+    /// Gives a volume another name. Connections stay; whoever connects from now on has to know the new one.
+    pub(super) fn rename(&self, name: &str, to: String) -> Result<ControlAnswer> {
+        let family = self.volume(name)?.family();
+        let _claim = self.changing.claim(family, name)?;
+        let record = self.volume(name)?;
+        if record.snapshot.is_some() {
+            return Err(format!(
+                "{name} is a snapshot: it is called as its volume is"
+            ));
+        }
+        is_no_snapshots(&to)?;
+        let id = record.id;
+        let wanted = to.clone();
+        self.with_keeper(move |keeper| -> Result<()> {
+            name_is_free(keeper, &wanted)?;
+            // Theirs begin with its own.
+            has_no_snapshots(keeper, id)?;
+            let before = record_of(keeper, id)?;
+            let name = wanted;
+            set(keeper, VolumeRecord { name, ..before })
+        })??;
+        let mut done_line = format!("volume {name} is called {to} now");
+        if let Some(server) = &self.server {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(why) = server.renamed(name, &to) {
+                done_line += &format!("; guests by vhost-user cannot connect to it: {}", text(why));
+            }
+            drop(server);
+            // For the log only.
+            let _ = self.ask_worker(id, Question::Rename(to));
+        }
+        done(done_line)
+    }
+}
+
+/// Gives a volume other properties, durably.
+fn set(keeper: &mut Keeper, record: VolumeRecord) -> Result<()> {
+    let change = Change::SetVolume(record.clone());
+    keeper.commit(&[change]).map_err(refused)?;
+    keeper.volumes.insert(record.id, record);
+    Ok(())
+}
+
+/// Names of snapshots are made of their volumes'.
+pub(super) fn is_no_snapshots(name: &str) -> Result<()> {
+    match name.contains('@') {
+        false => Ok(()),
+        true => Err(format!(
+            "{name:?} is no name for a volume: snapshots have names with `@`"
+        )),
+    }
+}
+
+pub(super) fn name_is_free(keeper: &Keeper, name: &str) -> Result<()> {
+    match keeper.volumes.values().any(|v| v.name == name) {
+        true => Err(format!("there is a volume {name:?} already")),
+        false => Ok(()),
+    }
+}
+
+/// A volume that is to be, apart from what is in it.
+pub(super) struct NewVolume {
+    pub(super) name: String,
+    pub(super) size: Bytes,
+    pub(super) tier: String,
+    pub(super) class: String,
+}
+
+impl NewVolume {
+    /// Its record, without a source, where its name is free, its tier is there and there may be one so large; `what` is asked for, in words.
+    pub(super) fn record(
+        self,
+        keeper: &Keeper,
+        allowed: &Allowed,
+        what: &str,
+    ) -> Result<VolumeRecord> {
+        name_is_free(keeper, &self.name)?;
+        let home = tier_named(keeper, &self.tier)?;
+        allowed.room(keeper, what, self.size)?;
+        Ok(VolumeRecord {
+            id: next_volume(keeper),
+            name: self.name,
+            size: self.size,
+            home,
+            class: self.class,
+            health: Health::Whole,
+            snapshot: None,
+            source: None,
+        })
+    }
+}
+
+/// The number of a new volume, or snapshot.
+pub(super) fn next_volume(keeper: &Keeper) -> VolumeId {
+    let last = keeper.volumes.keys().last();
+    VolumeId(last.map_or(0, |v| v.0 + 1))
+}
+
+/// Whether a volume can have this size.
+fn can_be(size: Bytes) -> Result<()> {
+    if size.0 == 0 || size.0 > i64::MAX as u64 {
+        return Err(format!("a volume has between 1 byte and 8 EiB, not {size}"));
+    }
+    match size.0.is_multiple_of(SECTOR_BYTES) {
+        true => Ok(()),
+        false => Err(format!(
+            "the size of a volume is a multiple of {SECTOR_BYTES} bytes, {size} is not"
+        )),
+    }
+}
+
+/// Why a volume is not deleted.
+fn kept(name: &str, refusal: DetachRefusal) -> String {
+    match refusal {
+        DetachRefusal::Connected(connections) => format!(
+            "volume {name:?} is in use: {} open; `--force` deletes it all the same, and cuts them off",
+            of_guests(connections, "is", "are")
+        ),
+        DetachRefusal::Moving => {
+            format!("volume {name:?} is being moved: `terrace volume cancel {name}` first")
+        }
+        DetachRefusal::Ending => format!("volume {name:?} is being deleted already"),
+    }
+}
+
+/// "1 connection of a guest is", "2 connections of guests are".
+fn of_guests(connections: usize, one: &str, more: &str) -> String {
+    match connections {
+        1 => format!("1 connection of a guest {one}"),
+        n => format!("{n} connections of guests {more}"),
+    }
+}
+
+/// What shares a volume's slots goes first: it would be of nothing.
+fn has_no_snapshots(keeper: &Keeper, id: VolumeId) -> Result<()> {
+    let is_of = |v: &&VolumeRecord| v.snapshot.is_some_and(|s| s.volume == id);
+    let mut of_it = keeper.volumes.values().filter(is_of);
+    match (of_it.next(), of_it.count()) {
+        (None, _) => Ok(()),
+        (Some(first), more) => Err(format!(
+            "there are snapshots of it: {}{}; delete them first",
+            first.name,
+            if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            }
+        )),
+    }
+}
+
+/// What a volume is has to be here before it can be another.
+pub(super) fn not_importing(record: &VolumeRecord) -> Result<()> {
+    match &record.source {
+        None => Ok(()),
+        Some(source) => Err(format!(
+            "volume {:?} is being imported from {}: wait until that is over",
+            record.name, source.from
+        )),
+    }
+}
+
+/// A volume as it is now: it may have changed, or gone, since it was looked up by its name.
+pub(super) fn record_of(keeper: &Keeper, id: VolumeId) -> Result<VolumeRecord> {
+    let record = keeper.volumes.get(&id).cloned();
+    record.ok_or_else(|| "the volume was deleted meanwhile".into())
+}
+
+fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<VolumeInfo> {
+    let extent = keeper.map.extent().0;
+    let mut by_tier: BTreeMap<TierId, u64> = BTreeMap::new();
+    let mut at_source = 0;
+    for place in keeper.map.extents(volume.id).map_err(text)? {
+        if let array::Extent::At(place) = place
+            && !volume.is_at_source(place)
+        {
+            let tier = keeper.records[&place.device].tier;
+            *by_tier.entry(tier).or_default() += extent;
+        } else if let array::Extent::At(_) = place {
+            at_source += 1;
+        }
+    }
+    let moving = moves.iter().find(|m| m.volume == volume.id);
+    Ok(VolumeInfo {
+        name: volume.name.clone(),
+        size: volume.size,
+        allocated: Bytes(by_tier.values().sum()),
+        tiers: by_tier
+            .iter()
+            .map(|(t, b)| (tier_name(keeper, *t), Bytes(*b)))
+            .collect(),
+        home: tier_name(keeper, volume.home),
+        class: volume.class.clone(),
+        healthy: volume.health == Health::Whole,
+        snapshot: volume.snapshot.map(|s| SnapshotInfo {
+            of: keeper
+                .volumes
+                .get(&s.volume)
+                .map_or_else(String::new, |v| v.name.clone()),
+            taken_s: s.taken_s,
+        }),
+        import: volume.source.as_ref().map(|s| ImportInfo {
+            from: s.from.clone(),
+            format: s.format.clone(),
+            left: Bytes(at_source * extent),
+            trouble: keeper.source_away(volume),
+            warning: keeper.source_warning(volume),
+        }),
+        exported: false,
+        moving_to: moving.map(|m| tier_name(keeper, keeper.records[&m.to].tier)),
+        moving_extents: moving.and_then(|m| m.extents.clone()),
+        status: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::serving::one_volume;
+
+    /// A guest that connects after the first look at a volume is met by its worker, which counts again: what is looked at
+    /// first is left out here.
+    #[test]
+    fn the_worker_itself_refuses_to_cut_a_guest_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let (serving, listen) = one_volume(dir.path());
+        let control_server = serving.control_server();
+        let id = control_server.volume("data").unwrap().id;
+        let connect = || Client::connect(&listen.uri("data").parse().unwrap());
+
+        let mut guest = connect().unwrap();
+        guest.write(0, &[3; 512]).unwrap();
+        let refused = control_server
+            .detach("data", id, OfGuests::None)
+            .unwrap_err();
+        assert!(
+            refused.contains("1 connection of a guest is open"),
+            "{refused}"
+        );
+        // It is offered and served as before.
+        let mut other = connect().unwrap();
+        assert_eq!(other.read(0, 512).unwrap(), [3; 512]);
+        guest.write(512, &[4; 512]).unwrap();
+        assert_eq!(control_server.detach("data", id, OfGuests::All), Ok(2));
+        assert!(connect().is_err() && guest.read(0, 512).is_err());
+        serving.stop();
+    }
+}
