@@ -25,7 +25,7 @@ pub use cache::{CacheConfig, CachePartConfig};
 pub use counting::{Aggregation, CountingConfig, MovementReading};
 pub use flash::FlashConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
-pub use running::{OperatorConfig, StretchConfig, TroubleConfig};
+pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, TroubleConfig};
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

@@ -37,6 +37,7 @@ use crate::session::Session;
 use crate::slots::{Slots, first_places};
 use crate::source::{Issue, NEVER, Source, sources};
 use crate::stats::Stats;
+use crate::throttling::Limited;
 
 /// A volume that is not simply on one device.
 const COMPLEX: u16 = u16::MAX;
@@ -98,6 +99,10 @@ pub(crate) enum Event {
     AgentBack,
     /// A report that was late gets to the controller.
     LateReport(u32),
+    /// A request of a volume that is limited may go.
+    Admitted { volume: u32 },
+    /// The limit of a volume ends by itself, unless there is a later one.
+    LimitOver { volume: u32 },
     /// A measurement window ends.
     Window,
 }
@@ -131,6 +136,10 @@ pub(crate) struct World {
     pub(crate) inject_ns: Vec<u64>,
     /// In front of the devices, where the scenario has one.
     pub(crate) cache: Option<Box<CacheStage>>,
+    /// By volume.
+    pub(crate) limited: Vec<Limited>,
+    /// Whether any volume is limited.
+    limits: bool,
     /// Only for strategies that place extents.
     pub(crate) heat: Option<ExtentCounters>,
     /// When the last of all requests issued so far completes, by volume.
@@ -206,6 +215,8 @@ impl World {
                 let sizes = model.volumes.iter().map(|v| v.size);
                 Box::new(CacheStage::new(cache, sizes))
             }),
+            limited: (0..n).map(|_| Limited::default()).collect(),
+            limits: false,
             heat: match granularity {
                 Granularity::Volume => None,
                 Granularity::Extent => Some(ExtentCounters::new(model)),
@@ -482,6 +493,33 @@ impl World {
         Some((done, device.0))
     }
 
+    /// When a request may go that is asked for now; none if at once.
+    #[inline]
+    fn admit(&mut self, issue: &Issue, now_ns: u64) -> Option<u64> {
+        match self.limits {
+            true => self.limited[issue.volume as usize].until(now_ns, issue),
+            false => None,
+        }
+    }
+
+    /// Keeps a request that is held back: until its time, or until the volume core lets it go.
+    #[cold]
+    fn hold(&mut self, held: Held, until_ns: Option<u64>, agenda: &mut Agenda) {
+        let volume = held.issue.volume;
+        match until_ns {
+            Some(until_ns) => {
+                self.limited[volume as usize].wait(until_ns, held);
+                agenda.at(until_ns, Event::Admitted { volume });
+            }
+            None => self.held[volume as usize].push_back(held),
+        }
+    }
+
+    /// Must follow every change of a volume's limits.
+    pub(crate) fn refresh_limits(&mut self) {
+        self.limits = self.limited.iter().any(Limited::limits_anything);
+    }
+
     /// Writes a page back that was held; whether it went.
     fn retry_destage(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> bool {
         let mut cache = self.cache.take().expect("it is the cache's");
@@ -658,31 +696,40 @@ impl<'a> Simulation<'a> {
             let source = &mut sources[source as usize];
             let next = match source.take(now, slot) {
                 Err(later) => later,
-                Ok(issue) => match world.perform(&issue, now, agenda) {
-                    Some(done) => {
-                        world.requests += 1;
-                        source.next_after(now, done)
+                Ok(issue) => {
+                    let admitted = world.admit(&issue, now);
+                    let done = match admitted {
+                        None => world.perform(&issue, now, agenda),
+                        Some(_) => None,
+                    };
+                    match done {
+                        Some(done) => {
+                            world.requests += 1;
+                            source.next_after(now, done)
+                        }
+                        None => {
+                            // `issue_late` puts the source back. A window-limited trace waits as a whole.
+                            let waits = source.waits();
+                            let who = match waits {
+                                true => Waits::Source(id),
+                                false => Waits::Nobody,
+                            };
+                            world.hold(Held { issue, who }, admitted, agenda);
+                            if waits {
+                                heap.pop();
+                                continue;
+                            }
+                            source.next_after(now, now)
+                        }
                     }
-                    None if source.waits() => {
-                        // `retry_held` puts the source back. A window-limited trace waits as a whole.
-                        let who = Waits::Source(id);
-                        world.held[issue.volume as usize].push_back(Held { issue, who });
-                        heap.pop();
-                        continue;
-                    }
-                    None => {
-                        let who = Waits::Nobody;
-                        world.held[issue.volume as usize].push_back(Held { issue, who });
-                        source.next_after(now, now)
-                    }
-                },
+                }
             };
             if next == NEVER {
                 heap.pop();
             } else {
                 heap.reschedule_first(next);
             }
-            // Only requests on volumes that are being moved add rare events.
+            // Only requests on volumes that are being moved or limited add rare events.
             until_ns = until_ns.min(agenda.first_time());
         }
     }
@@ -711,6 +758,8 @@ impl<'a> Simulation<'a> {
             Event::AgentLost => self.agent_lost(),
             Event::AgentBack => self.agent_back(now_ns),
             Event::LateReport(which) => self.late_report(now_ns, which)?,
+            Event::Admitted { volume } => self.let_go(now_ns, volume as usize, now_ns),
+            Event::LimitOver { volume } => self.limit_over(now_ns, volume as usize),
             Event::Window => {
                 self.end_window(now_ns);
                 // A trace may take longer than its own span: until everything was issued and answered.
@@ -749,27 +798,41 @@ impl<'a> Simulation<'a> {
                 }
                 continue;
             }
-            let Some(done) = self.world.perform(&held.issue, now_ns, &mut self.agenda) else {
+            if let Some(held) = self.issue_late(now_ns, held) {
                 self.world.held[volume].push_front(held);
                 return;
-            };
-            let arrival_ns = held.issue.arrival_ns;
-            self.world.stats.was_held(volume, arrival_ns, done);
-            self.world.requests += 1;
-            let Waits::Source(id) = held.who else {
-                continue;
-            };
+            }
+        }
+    }
+
+    /// Issues a request that was held back; it comes back if the volume core holds it.
+    pub(crate) fn issue_late(&mut self, now_ns: u64, held: Held) -> Option<Held> {
+        let Some(done) = self.world.perform(&held.issue, now_ns, &mut self.agenda) else {
+            return Some(held);
+        };
+        let (volume, arrival_ns) = (held.issue.volume as usize, held.issue.arrival_ns);
+        self.world.stats.was_held(volume, arrival_ns, done);
+        self.world.requests += 1;
+        if let Waits::Source(id) = held.who {
             let (source, _) = self.origins[id as usize];
             let next = self.sources[source as usize].next_after(now_ns, done);
             if next != NEVER {
                 self.heap.push(next, id);
             }
         }
+        None
     }
 
     /// Requests of a volume that were issued, or held back, and not answered at the end of the last window.
     pub(crate) fn waiting(&self, volume: usize) -> u64 {
-        self.world.stats.in_flight(volume) + self.world.held[volume].len() as u64
+        let World {
+            stats,
+            held,
+            limited,
+            ..
+        } = &self.world;
+        let held = held[volume].len() + limited[volume].waiting().len();
+        stats.in_flight(volume) + held as u64
     }
 
     pub(crate) fn tier_of_volume(&self, volume: usize) -> usize {
@@ -786,11 +849,15 @@ impl<'a> Simulation<'a> {
             slack,
             worst,
             cache,
+            limited,
             ..
         } = &mut self.world;
         let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
         let asked = |h: &&Held| !matches!(h.who, Waits::Cache);
-        let arrivals = |v: usize| held[v].iter().filter(asked).map(|h| h.issue.arrival_ns);
+        let arrivals = |v: usize| {
+            let held = held[v].iter().filter(asked);
+            held.chain(limited[v].waiting()).map(|h| h.issue.arrival_ns)
+        };
         stats.end_window(now_ns, tier_of, arrivals);
         if let Some(cache) = cache {
             cache.end_window(now_ns, stats.over_target());

@@ -268,7 +268,7 @@ impl Simulation<'_> {
             window_ns: self.model.window.0,
             tiers: topology.tiers.iter().map(|t| t.name.clone()).collect(),
             devices: self.device_windows(now_ns),
-            volumes: self.volume_windows(),
+            volumes: self.volume_windows(now_ns),
             jobs: self.job_windows(),
             calibrations: self.host.results.clone(),
             trouble: vec![],
@@ -308,7 +308,9 @@ impl Simulation<'_> {
             .collect()
     }
 
-    fn volume_windows(&mut self) -> Vec<VolumeWindow> {
+    fn volume_windows(&mut self, now_ns: u64) -> Vec<VolumeWindow> {
+        let limits = 0..self.model.volumes.len();
+        let limits: Vec<_> = limits.map(|v| self.take_limit(now_ns, v)).collect();
         let mut extents = match self.host.detail {
             Detail::Volumes => None,
             Detail::Extents => self.extent_windows(),
@@ -341,7 +343,7 @@ impl Simulation<'_> {
                         left_bytes: m.reserved.0,
                         rate_bytes_per_s: m.rate().0,
                     }),
-                    throttle: None,
+                    throttle: limits[v],
                     calibrating: self.sessions[v].is_some(),
                     load: Some(self.world.stats.take_load(v)),
                     extents: extents.as_mut().and_then(Iterator::next),
@@ -413,6 +415,9 @@ impl Simulation<'_> {
         }
         // Nothing new is begun by orders that have run out.
         let good = now_ns < sent_ns.saturating_add(orders.lease_ns);
+        if good {
+            self.limit(now_ns, &orders.throttles);
+        }
         for order in orders.moves.iter().filter(|_| good) {
             if !self.host.jobs.contains_key(&order.job) {
                 self.begin(now_ns, order);

@@ -42,6 +42,7 @@ mod solo;
 mod source;
 mod stats;
 pub mod sweep;
+mod throttling;
 mod trouble;
 mod wear;
 

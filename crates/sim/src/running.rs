@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use config::scenario::{OperatorConfig, TroubleConfig};
+use config::scenario::{OperatorConfig, ThrottleConfig, TroubleConfig};
 use config::{Hours, ModesConfig, WatchConfig, find, unix_ms_of};
 use manager::settings::{ManagerConfig, Settings, TierTraits};
+use manager::wire::Throttle;
 use model::{Mode, TierState, Topology};
 use serde_json::Value;
 
@@ -74,6 +75,12 @@ impl ScenarioFile {
             for name in &o.cancel {
                 volume(at("cancel"), name)?;
             }
+            for (name, to) in &o.throttle {
+                volume(at("throttle"), name)?;
+                if let Some(why) = throttle(to).and_then(|t| t.fault()) {
+                    return Err(self.fault(&format!("operator[{i}].throttle.{name}"), why));
+                }
+            }
         }
         let trouble = s.trouble.clone().unwrap_or_default();
         for (key, share) in [
@@ -108,6 +115,15 @@ impl ScenarioFile {
             told,
         })
     }
+}
+
+/// What an operator limits a volume to; none lets it go.
+pub(crate) fn throttle(to: &ThrottleConfig) -> Option<Throttle> {
+    (to.iops.is_some() || to.bandwidth.is_some()).then(|| Throttle {
+        iops: to.iops.map(|i| i.0.round() as u64),
+        bandwidth_bytes_per_s: to.bandwidth.map(|b| b.0),
+        lasting_ns: to.lasting.0,
+    })
 }
 
 /// What the controller of a scenario's host is set to, simulated or live.

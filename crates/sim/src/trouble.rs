@@ -15,6 +15,7 @@ use manager::question::{Actor, Answer, Choice, Question, Refusal};
 use manager::wire::WindowReport;
 
 use crate::engine::{Event, RunError, Simulation};
+use crate::running::throttle;
 
 /// Streams of random numbers.
 #[derive(Debug, Clone, Copy)]
@@ -189,6 +190,15 @@ impl Simulation<'_> {
                 }
             }));
         }
+        out.extend(
+            order
+                .throttle
+                .iter()
+                .map(|(volume, to)| Question::Throttle {
+                    volume: volume.clone(),
+                    to: throttle(to),
+                }),
+        );
         for volume in &order.cancel {
             let jobs = self.host.open_jobs(volume);
             out.extend(

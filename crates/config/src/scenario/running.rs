@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{Goal, Mode, TierState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::Nanos;
+use units::{BytesPerSec, Iops, Nanos};
 
 /// Something that an operator does while a scenario runs; one thing each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +31,28 @@ pub struct OperatorConfig {
     /// Give the moves of these volumes up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cancel: Vec<String>,
+    /// Let volumes do no more than this for a time, by volume; without limits they are let go.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub throttle: BTreeMap<String, ThrottleConfig>,
+}
+
+/// Limits of a volume for a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ThrottleConfig {
+    /// Requests per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<Iops>,
+    /// Bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<BytesPerSec>,
+    /// For so long; an hour if left out.
+    #[serde(default = "an_hour")]
+    pub lasting: Nanos,
+}
+
+fn an_hour() -> Nanos {
+    Nanos::from_secs(3600)
 }
 
 /// What goes wrong between a simulated host and its controller.

@@ -19,27 +19,29 @@ const LIMIT_MAX: u64 = 1_000_000_000_000_000;
 /// What is to last for longer belongs to the definition of the disk.
 const LASTING_MAX: Nanos = Nanos::from_secs(7 * 86_400);
 
-/// Why limits are not to be set.
-fn fault(to: &Throttle) -> Option<String> {
-    let least = |name: &str, said: Option<u64>, least: u64| {
-        let said = said.filter(|s| !(least..=LIMIT_MAX).contains(s))?;
-        Some(format!(
-            "{name} is between {least} and {LIMIT_MAX}, not {said}: guests give requests up that take too long"
-        ))
-    };
-    if to.iops.is_none() && to.bandwidth_bytes_per_s.is_none() {
-        return Some("neither iops nor bandwidth is limited".into());
+impl Throttle {
+    /// Why a volume cannot be limited to this; none if it can.
+    pub fn fault(&self) -> Option<String> {
+        let least = |name: &str, said: Option<u64>, least: u64| {
+            let said = said.filter(|s| !(least..=LIMIT_MAX).contains(s))?;
+            Some(format!(
+                "{name} is between {least} and {LIMIT_MAX}, not {said}: guests give requests up that take too long"
+            ))
+        };
+        if self.iops.is_none() && self.bandwidth_bytes_per_s.is_none() {
+            return Some("neither iops nor bandwidth is limited".into());
+        }
+        if self.lasting_ns == 0 || self.lasting_ns > LASTING_MAX.0 {
+            return Some(
+                "a limit lasts for seven days at most: what is to last belongs to the disk itself"
+                    .into(),
+            );
+        }
+        least("iops", self.iops, IOPS_MIN).or_else(|| {
+            let bandwidth = self.bandwidth_bytes_per_s;
+            least("bandwidth_bytes_per_s", bandwidth, BANDWIDTH_MIN)
+        })
     }
-    if to.lasting_ns == 0 || to.lasting_ns > LASTING_MAX.0 {
-        return Some(
-            "a limit lasts for seven days at most: what is to last belongs to the disk itself"
-                .into(),
-        );
-    }
-    least("iops", to.iops, IOPS_MIN).or_else(|| {
-        let bandwidth = to.bandwidth_bytes_per_s;
-        least("bandwidth_bytes_per_s", bandwidth, BANDWIDTH_MIN)
-    })
 }
 
 impl Controller {
@@ -65,7 +67,7 @@ impl Controller {
             );
             return Err(Refusal::Conflict(why));
         }
-        if let Some(why) = to.as_ref().and_then(fault) {
+        if let Some(why) = to.as_ref().and_then(Throttle::fault) {
             return Err(Refusal::Invalid(why));
         }
         let (host, volume) = (host.name.clone(), v.name.clone());
