@@ -332,7 +332,7 @@ pub struct PlanView {
     pub held: Vec<HeldMove>,
     /// Volumes that stay.
     pub staying: u32,
-    /// Remarks of the strategy.
+    /// Notes of the strategy.
     pub notes: Vec<String>,
 }
 

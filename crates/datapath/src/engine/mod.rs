@@ -33,12 +33,12 @@ mod copy_up;
 mod failure;
 mod flush;
 mod grace;
+mod interface;
 mod judged;
 mod mover;
 mod places;
 mod rest;
 mod retry;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -54,6 +54,10 @@ use copy_up::CopyUp;
 pub use failure::{Failure, StopReason};
 use flush::FlushState;
 use grace::{Epoch, Grace};
+pub use interface::{
+    DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, StoreReply, StoreRequest,
+    Zeroes,
+};
 use judged::JudgedLatency;
 pub use mover::{MoveEnd, MoveStatus};
 pub use places::Presence;
@@ -61,10 +65,6 @@ use places::Quarantined;
 use rest::Rest;
 use retry::{Retry, overlap};
 pub use volume::MoveOrder;
-pub use words::{
-    DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, StoreReply, StoreRequest,
-    Zeroes,
-};
 
 /// A guest without a request for so long is at rest.
 const RESTS_NS: u64 = 1_000_000_000;

@@ -29,7 +29,7 @@ pub struct PlaceView {
     pub why_not: Option<String>,
     /// Every tier, best first.
     pub tiers: Vec<PlaceTierView>,
-    /// Remarks; the first says where the load is from.
+    /// Notes; the first says where the load is from.
     pub notes: Vec<String>,
 }
 
