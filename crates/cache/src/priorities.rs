@@ -40,9 +40,10 @@ impl Priorities {
         *percent = (*percent + step).clamp(-PRIORITY_MAX_PERCENT, PRIORITY_MAX_PERCENT);
     }
 
-    /// The same for all volumes.
+    /// The same for all volumes; what is said of others than those that it is for counts nothing, as of volumes in another part of a cache.
     pub fn slice_ended(&mut self, response_over_target: &[Option<f64>]) {
-        for (volume, ratio) in response_over_target.iter().enumerate() {
+        let known = response_over_target.iter().take(self.percent.len());
+        for (volume, ratio) in known.enumerate() {
             self.end_slice(volume as u32, *ratio);
         }
     }

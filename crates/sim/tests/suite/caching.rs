@@ -260,6 +260,7 @@ fn volumes_move_behind_a_cache() {
     for writes in ["write-through", "write-around", "write-back"] {
         let more = format!(
             "[cache]\nsize = \"32 MiB\"\npolicy = \"priority-lru\"\nslice = \"2s\"\nhour = \"6s\"\nwrites = \"{writes}\"\n\
+             parts = [{{ volume = \"a\", share = 0.5 }}]\n\
              [policy]\nmonitor_epoch = \"1s\"\nmigration_epoch = \"2s\"\ncopy_bandwidth = \"400 MiB/s\"\n"
         );
         let result = run_under("static", &records, &more);

@@ -9,4 +9,5 @@ mod response;
 mod rungs;
 mod runs;
 mod support;
+mod throttles;
 mod trouble;
