@@ -106,7 +106,8 @@ impl Load {
     }
 
     /// What an objective leaves to the devices, where a cache answers a share of the requests: of a mean as much that the mean of all is met;
-    /// of a percentile none where the cache alone answers so many, and otherwise the same latency, which is enough.
+    /// of a percentile none where the cache alone answers so many, and otherwise the latency that the devices may have there if so many of their
+    /// requests are in time that the percentile of all is kept.
     pub fn objective_of_devices(&self, target: Objective) -> Option<Objective> {
         let (Some(devices), Some(cached)) = (&self.devices, self.share_cached()) else {
             return Some(target);
@@ -124,7 +125,19 @@ impl Load {
             SloStatistic::P95 => 0.95,
             SloStatistic::P99 => 0.99,
         };
-        (cached < q).then_some(target)
+        // Of the requests that wait for devices so many have to be in time; what that is worth at the percentile of the objective, their
+        // latencies say as they are spread now.
+        let of_devices = (q - cached) / (1.0 - cached);
+        if cached >= q {
+            return None;
+        }
+        let missed = self.on_devices();
+        let scale = missed
+            .quantile_ns(q)
+            .zip(missed.quantile_ns(of_devices))
+            .map_or(1.0, |(at_q, needed)| at_q as f64 / needed.max(1) as f64);
+        let latency = Nanos((target.latency.0 as f64 * scale).min(u64::MAX as f64) as u64);
+        Some(Objective { latency, ..target })
     }
 
     /// The share of requests that a cache answered, 0..=1; none without one, or without requests.
@@ -328,8 +341,34 @@ mod tests {
         // A mean of 3 ms is one of 9 ms for the one that misses.
         let mean = left(SloStatistic::Mean, 3_000_000).unwrap();
         assert_eq!(mean.latency, Nanos(9_000_000));
+        // All latencies of the devices are alike: a percentile is as good as another.
         let p99 = target(SloStatistic::P99, 5);
         assert_eq!(load.objective_of_devices(p99), Some(p99));
+        // Nine hits of ten, and of a hundred that miss the 51st is ten times as fast as the 96th: one half in time is enough for 95 % of all.
+        let spread: Vec<u64> = (0..100)
+            .map(|i| if i < 60 { 1 << 20 } else { 10 << 20 })
+            .collect();
+        let hits = vec![1; 900];
+        let mut all = of(&hits);
+        all.add(&of(&spread));
+        let load = Load {
+            reads: all,
+            devices: Some(DevicesLoad {
+                reads: of(&spread),
+                waited_ios: 100,
+                waited_ns: spread.iter().sum(),
+                ..DevicesLoad::default()
+            }),
+            ..Load::default()
+        };
+        let p95 = load
+            .objective_of_devices(target(SloStatistic::P95, 2_000_000))
+            .unwrap();
+        assert!(
+            (p95.latency.0 as f64 / 2e7 - 1.0).abs() < 0.02,
+            "{:?}",
+            p95.latency
+        );
         let all_hit = Load {
             reads: of(&[1_000_000]),
             devices: Some(DevicesLoad::default()),
