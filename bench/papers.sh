@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The published experiments in full: their outcomes as JSON, and the result pages of the book. What was run before is kept and not run again, so
-# that a command which was ended goes on where it was. An hour or two on two cores.
+# The published experiments in full: their outcomes as JSON, and the result pages of the book with their readings and claims as data beside them. What was
+# run before is kept and not run again, so that a command which was ended goes on where it was. Two to three hours on two cores. Needs jq.
 # usage: bench/papers.sh DIR [PAPER ...]     autotiering, dual-period, priority-lru, ops-isolation, dynamite; all of them without
 set -euo pipefail
 dir=$(mkdir -p "${1:?usage: bench/papers.sh DIR [PAPER ...]}" && cd "$1" && pwd)
@@ -16,11 +16,12 @@ for paper in "${@:-${papers[@]}}"; do
     mv "$dir/$paper.$form.part" "$dir/$paper.$form"
   done
   cp "$dir/$paper.markdown" "$pages/$paper.md"
+  jq -c '{schema, version, setup, readings, tally, claims}' "$dir/$paper.json" >"$pages/$paper.json"
 done
-# Of all that are there.
+# Of all that are there, also of earlier runs.
 outcomes=()
 for paper in "${papers[@]}"; do
-  [ ! -s "$dir/$paper.json" ] || outcomes+=("$dir/$paper.json")
+  [ ! -s "$pages/$paper.json" ] || outcomes+=("$pages/$paper.json")
 done
 "$program" summary "${outcomes[@]}" -o markdown >"$pages/summary.md"
 "$program" summary "${outcomes[@]}"
