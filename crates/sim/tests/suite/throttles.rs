@@ -64,12 +64,13 @@ fn a_limited_volume_has_its_limit_for_its_time_and_all_else_before_and_after() {
     let (_, mib) = rates(&result, "b");
     assert!(iops[5] > 2000.0 && mib[5] > 20.0, "{} {}", iops[5], mib[5]);
     // An order goes with the answer to a window, and lets one burst through.
-    for at in 12..29 {
-        assert!((iops[at] - 500.0).abs() < 6.0, "at {at}: {}", iops[at]);
-    }
-    for at in 12..39 {
-        assert!((mib[at] - 2.0).abs() < 0.1, "at {at}: {}", mib[at]);
-    }
+    let limited = &iops[12..29];
+    assert!(
+        limited.iter().all(|i| (i - 500.0).abs() < 6.0),
+        "{limited:?}"
+    );
+    let limited = &mib[12..39];
+    assert!(limited.iter().all(|m| (m - 2.0).abs() < 0.1), "{limited:?}");
     // One ends by itself, the other when it is said.
     assert!(iops[32] > 2000.0, "{}", iops[32]);
     assert!(mib[42] > 20.0, "{}", mib[42]);

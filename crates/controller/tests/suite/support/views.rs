@@ -625,6 +625,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             errors: 0,
             depth_ns: 5_123_456_789,
             waiting: vec![(900, 2)],
+            devices: None,
         }),
     };
     WindowReport {
