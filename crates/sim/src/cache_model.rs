@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use cache::{
-    AnyPolicy, PageCache, PageCacheConfig, PageLayout, Policy, PolicyOptions, RatesConfig,
-    WriteMode,
-};
+use cache::{AnyPolicy, PageCache, PageCacheConfig, PageLayout, PolicyOptions, RatesConfig};
 use config::find;
 use config::scenario::{CacheConfig, CachePartConfig};
 use model::SloClass;
-use units::{Bytes, Nanos, VolumeId};
+use units::{Bytes, VolumeId};
 
 use crate::{ScenarioError, ScenarioFile, VolumeModel};
 
@@ -247,27 +244,4 @@ impl ScenarioFile {
         });
         Ok(())
     }
-}
-
-impl CacheModel {
-    /// How many writes of pages may be on their way to devices before writes wait, where writes are written back: half of what may be dirty.
-    pub(crate) fn destaging_max(caches: &[PageCache<AnyPolicy>]) -> usize {
-        let dirty: u32 = caches.iter().map(PageCache::dirty_max).sum();
-        (dirty as usize / 2).max(1)
-    }
-
-    /// Whether writes are written back.
-    pub(crate) fn writes_back(&self) -> bool {
-        self.config.writes == WriteMode::WriteBack
-    }
-
-    /// When priorities are set next, and hit ratios begin anew.
-    pub(crate) fn periods(&self) -> (Nanos, Nanos) {
-        (self.config.slice, self.config.hour)
-    }
-}
-
-/// What a policy holds, for results.
-pub(crate) fn held(cache: &PageCache<AnyPolicy>) -> u64 {
-    u64::from(cache.policy().len()) + u64::from(cache.dirty())
 }

@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cache::{AnyPolicy, Effect, Origin, PageCache, PageCounts, Policy, Position};
+use cache::{AnyPolicy, Effect, Origin, PageCache, PageCounts, Policy, Position, WriteMode};
 use units::Bytes;
 
 use crate::Model;
-use crate::cache_model::{CacheModel, CachePlace, PartModel, held};
+use crate::cache_model::{CacheModel, CachePlace, PartModel};
 use crate::result::{CachePartSummary, CacheSummary, CacheVolumeSummary};
 use crate::source::Issue;
 
@@ -30,6 +30,7 @@ pub(crate) struct CacheStage {
     pub(crate) writes_back: bool,
     /// When page writes that are on their way to devices complete.
     destaging: VecDeque<u64>,
+    /// As many may be on their way before writes wait: half of what may be dirty.
     destaging_max: usize,
     destaged: u64,
     slice_ns: u64,
@@ -89,7 +90,7 @@ impl CacheStage {
     pub(crate) fn new(model: &CacheModel, sizes: impl Iterator<Item = Bytes>) -> Self {
         let caches = model.caches();
         let volumes = model.place_of.len();
-        let (slice, hour) = model.periods();
+        let dirty_max: u32 = caches.iter().map(PageCache::dirty_max).sum();
         Self {
             pages: Pages {
                 page_bytes: model.config.page.0,
@@ -102,15 +103,15 @@ impl CacheStage {
                     .map(|p| Arc::clone(&p.volume_of))
                     .collect(),
             },
-            destaging_max: CacheModel::destaging_max(&caches),
+            destaging_max: (dirty_max as usize / 2).max(1),
             caches,
             effects: Vec::new(),
             hit_ns: model.config.hit.0,
-            writes_back: model.writes_back(),
+            writes_back: model.config.writes == WriteMode::WriteBack,
             destaging: VecDeque::new(),
             destaged: 0,
-            slice_ns: slice.0,
-            hour_ns: hour.0,
+            slice_ns: model.config.slice.0,
+            hour_ns: model.config.hour.0,
             responses: vec![(0, 0.0, 0); volumes],
             counts_before: vec![PageCounts::default(); volumes],
             destaged_before: 0,
@@ -298,19 +299,25 @@ impl CacheStage {
                 })
             })
             .collect();
-        let part = |(part, cache): (&PartModel, &PageCache<AnyPolicy>)| {
-            let mut counts = PageCounts::default();
-            let of = volumes.iter().filter(|v| v.part == part.name);
-            of.for_each(|v| counts.add(&v.counts));
+        let mut of_parts = vec![PageCounts::default(); self.caches.len()];
+        for (v, place) in self.pages.place_of.iter().enumerate() {
+            if let Some(place) = place {
+                let counts = self.counts(v).since(&self.counts_before[v]);
+                of_parts[usize::from(place.part)].add(&counts);
+            }
+        }
+        let part = |((part, cache), counts): ((&PartModel, &PageCache<AnyPolicy>), PageCounts)| {
+            let pages = u64::from(cache.policy().len()) + u64::from(cache.dirty());
             CachePartSummary {
                 name: part.name.clone(),
                 size_bytes: part.size.0,
-                used_bytes: held(cache) * self.pages.page_bytes,
+                used_bytes: pages * self.pages.page_bytes,
                 read_hit_ratio: counts.read_hit_ratio(),
                 counts,
             }
         };
-        let parts = config.parts.iter().zip(&self.caches).map(part).collect();
+        let parts = config.parts.iter().zip(&self.caches).zip(of_parts);
+        let parts = parts.map(part).collect();
         let summary = CacheSummary {
             policy: config.config.policy.name().into(),
             writes: config.config.writes,

@@ -23,11 +23,12 @@ use model::{ExtentHeat, ExtentPlaces, ExtentRanges, JobStatus};
 use units::{DeviceId, Nanos};
 use volume::Selection;
 
-use crate::engine::{RunError, Simulation, World};
+use crate::engine::{RunError, Simulation};
 use crate::flash_device::FlashDevice;
 use crate::result::{MoveRecord, MoveTotals, RunEvent};
 use crate::running::RunningModel;
 use crate::trouble::Way;
+use crate::world::World;
 
 /// The host's name. There is one.
 pub(crate) const HOST: &str = "array";

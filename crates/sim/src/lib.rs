@@ -11,6 +11,7 @@
 //! simulated; nothing here opens a file, reads a clock or starts a thread (the caller loads traces and may run several
 //! simulations at once).
 
+mod agenda;
 mod build;
 mod cache_model;
 mod cache_stage;
@@ -45,6 +46,7 @@ pub mod sweep;
 mod throttling;
 mod trouble;
 mod wear;
+mod world;
 
 /// A fault in a scenario.
 pub use config::ConfigFault as ScenarioError;

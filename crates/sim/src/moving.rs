@@ -13,8 +13,10 @@ use volume::{
     BATCH_BYTES, Flushed, GuestLatency, Guests, Location, MoveLimits, MoveStep, Mover, Others,
 };
 
+use crate::agenda::Event;
 use crate::device::Io;
-use crate::engine::{Event, Simulation, World};
+use crate::engine::Simulation;
+use crate::world::World;
 
 /// A move, and the volume that it moves, in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

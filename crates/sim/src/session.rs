@@ -2,7 +2,8 @@
 
 use manager::wire::{CalibrationMeasured, CalibrationOrder};
 
-use crate::engine::{Event, Simulation};
+use crate::agenda::Event;
+use crate::engine::Simulation;
 
 /// A calibration session under way.
 pub(crate) struct Session {

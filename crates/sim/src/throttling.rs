@@ -9,8 +9,10 @@ use model::Op;
 use units::{BytesPerSec, Iops};
 use volume::Limits;
 
-use crate::engine::{Event, Held, Simulation};
+use crate::agenda::Event;
+use crate::engine::Simulation;
 use crate::source::Issue;
+use crate::world::Held;
 
 /// What one volume is limited to.
 #[derive(Default)]
@@ -70,6 +72,9 @@ impl Limited {
 impl Simulation<'_> {
     /// Limits what is to be limited, and lets go what is not named.
     pub(crate) fn limit(&mut self, now_ns: u64, orders: &[ThrottleOrder]) {
+        if orders.is_empty() && !self.world.limits {
+            return;
+        }
         for v in 0..self.model.volumes.len() {
             let name = &self.model.volumes[v].name;
             let order = orders.iter().find(|o| o.volume == *name);

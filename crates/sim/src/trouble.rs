@@ -14,7 +14,8 @@ use config::scenario::{OperatorConfig, TroubleConfig};
 use manager::question::{Actor, Answer, Choice, Question, Refusal};
 use manager::wire::WindowReport;
 
-use crate::engine::{Event, RunError, Simulation};
+use crate::agenda::Event;
+use crate::engine::{RunError, Simulation};
 use crate::running::throttle;
 
 /// Streams of random numbers.

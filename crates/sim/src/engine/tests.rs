@@ -4,6 +4,7 @@ mod extents;
 
 use super::*;
 use crate::ScenarioFile;
+use crate::slots::Slots;
 
 /// A volume of ten batches that is pinned elsewhere, under a load that a 20 ms device answers.
 const SCENARIO: &str = r#"

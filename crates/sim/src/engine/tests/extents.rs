@@ -9,6 +9,8 @@ use planner::{ConfigError, Context, Draft, ExtentWish, Strategy};
 use units::TierId;
 
 use super::*;
+use planner::Granularity;
+use units::VolumeId;
 
 const SCENARIO: &str = r#"
 duration = "300s"
