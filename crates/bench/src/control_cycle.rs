@@ -134,6 +134,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 command: None,
                 moving: None,
                 calibrating: false,
+                sample: None,
                 throttle: None,
                 load: Some(load(i, rng)),
                 extents: None,
@@ -179,6 +180,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
         jobs: vec![],
         calibrations: vec![],
         trouble: vec![],
+        appliances: vec![],
         troubles: vec![],
     }
 }

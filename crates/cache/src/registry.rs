@@ -105,6 +105,9 @@ macro_rules! policies {
             fn capacity(&self) -> u32 {
                 match self { $(Self::$kind(p) => p.capacity(),)* }
             }
+            fn resize(&mut self, capacity: u32) -> bool {
+                match self { $(Self::$kind(p) => p.resize(capacity),)* }
+            }
             fn memory_bytes(&self) -> usize {
                 match self { $(Self::$kind(p) => p.memory_bytes(),)* }
             }

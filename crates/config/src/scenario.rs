@@ -6,7 +6,9 @@ mod actual;
 mod cache;
 mod counting;
 mod flash;
+mod hosts;
 mod recorded;
+mod response;
 mod running;
 
 use std::collections::BTreeMap;
@@ -24,7 +26,9 @@ pub use actual::ActualConfig;
 pub use cache::{CacheConfig, CachePartConfig};
 pub use counting::{Aggregation, CountingConfig, MovementReading};
 pub use flash::FlashConfig;
+pub use hosts::HostConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
+pub use response::{ApplianceConfig, ApplianceFailures, ResponseConfig};
 pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, TroubleConfig};
 
 /// The whole file.
@@ -73,6 +77,12 @@ pub struct Scenario {
     /// A cache in front of the tiers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
+    /// Compute servers whose virtual machines have these volumes, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<String, HostConfig>,
+    /// What is done when an objective breaks, beside what the strategy does; nothing without this table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<ResponseConfig>,
     /// In what the devices of tiers differ from what strategies are told of them, by the tier's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub actual: BTreeMap<String, ActualConfig>,
@@ -145,6 +155,8 @@ impl Default for Scenario {
             tiers: vec![],
             flash: BTreeMap::new(),
             cache: None,
+            hosts: BTreeMap::new(),
+            response: None,
             actual: BTreeMap::new(),
             classes: vec![],
             volumes: vec![],
@@ -227,6 +239,9 @@ pub struct VolumeConfig {
     pub tier: Option<String>,
     /// Device that it starts on.
     pub device: Option<String>,
+    /// The compute server that its virtual machine runs on; the only one if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// How a trace is replayed.

@@ -124,6 +124,7 @@ fn volumes(facts: &Facts) -> Vec<VolumeConfig> {
             size: v.size,
             tier: None,
             device: Some(facts.topology.device(v.device).name.clone()),
+            host: None,
         })
         .collect()
 }

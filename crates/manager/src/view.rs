@@ -555,6 +555,8 @@ pub enum EventKind {
     Job,
     /// A calibration session began or ended.
     Calibration,
+    /// A broken objective is answered, or an answer taken back.
+    Response,
     /// An operator changed something.
     Operator,
     /// A host came, went or has a problem.

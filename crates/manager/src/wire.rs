@@ -18,11 +18,17 @@
 //! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]. A controller takes agents of those
 //! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
+mod response;
+
 use model::{
     CalibrationStep, ClassObjective, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use response::{
+    Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, VolumeSample,
+};
 
 /// Version of these messages.
 pub const PROTOCOL: u32 = 4;
@@ -181,6 +187,9 @@ pub struct WindowReport {
     /// What is wrong with the array now, as it says itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<ArrayTrouble>,
+    /// Appliances that were ordered, until the orders say that they were taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub appliances: Vec<ApplianceWindow>,
 }
 
 /// Something that is wrong with an array.
@@ -291,6 +300,9 @@ pub struct VolumeWindow {
     /// Its extents; only where the orders ask for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentWindow>,
+    /// What answers to broken objectives are judged by, where they are looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<VolumeSample>,
 }
 
 impl VolumeWindow {
@@ -498,6 +510,9 @@ pub struct Orders {
     /// Volumes to limit; one that is limited and not named is let go.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttles: Vec<ThrottleOrder>,
+    /// Other answers to broken objectives that are to be in force.
+    #[serde(default, skip_serializing_if = "Answers::is_empty")]
+    pub answers: Answers,
     /// Objectives by class.
     #[serde(with = "objectives")]
     #[schemars(with = "Vec<objectives::Word>")]

@@ -35,10 +35,11 @@ pub struct ClassObjective {
 }
 
 /// A statistic of latency.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SloStatistic {
     /// Arithmetic mean.
+    #[default]
     Mean,
     /// 95th percentile.
     P95,

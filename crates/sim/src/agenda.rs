@@ -33,6 +33,10 @@ pub(crate) enum Event {
     Admitted { volume: u32 },
     /// The limit of a volume ends by itself, unless there is a later one.
     LimitOver { volume: u32 },
+    /// Something about an appliance is due.
+    Answer,
+    /// A warm-up reads on.
+    WarmUp(u32),
     /// A measurement window ends.
     Window,
 }

@@ -10,6 +10,7 @@ use trace::{ClientSpec, LoadedTrace, Times};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
+use crate::answering::{AnswersModel, ServersModel};
 use crate::cache_model::CacheModel;
 use crate::flash_config::FlashModel;
 use crate::running::RunningModel;
@@ -53,6 +54,10 @@ pub struct Model {
     pub flash: Vec<Option<Arc<FlashModel>>>,
     /// The cache in front of them.
     pub cache: Option<CacheModel>,
+    /// Compute servers, whose volumes these are.
+    pub servers: Option<ServersModel>,
+    /// What is done when an objective breaks.
+    pub answers: Option<AnswersModel>,
     /// Service classes.
     pub classes: Vec<SloClass>,
     /// VM names.
@@ -178,6 +183,8 @@ impl ScenarioFile {
         let flash = self.flash(&topology, &volumes)?;
         let actual = self.actual(&topology, &flash)?;
         let cache = self.cache(&volumes, &classes)?;
+        let servers = self.servers(&volumes)?;
+        let answers = self.answers(&volumes, &classes)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
         let entities =
@@ -210,6 +217,8 @@ impl ScenarioFile {
             actual,
             flash,
             cache,
+            servers,
+            answers,
             classes,
             vms,
             volumes,

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use cache::{AnyPolicy, PageCache, PageCacheConfig, PageLayout, PolicyOptions, RatesConfig};
+use cache::{
+    AnyPolicy, PageCache, PageCacheConfig, PageLayout, PolicyKind, PolicyOptions, RatesConfig,
+    WriteMode,
+};
 use config::find;
 use config::scenario::{CacheConfig, CachePartConfig};
 use model::SloClass;
@@ -46,28 +49,70 @@ pub(crate) struct CachePlace {
 impl CacheModel {
     /// Parts, empty.
     pub(crate) fn caches(&self) -> Vec<PageCache<AnyPolicy>> {
-        let volumes = self.place_of.len() as u32;
-        let of = |part: &PartModel| {
-            let options = PolicyOptions {
-                layout: PageLayout::Volumes {
-                    pages_per_extent: self.config.extent_pages,
-                    volume_of: Arc::clone(&part.volume_of),
-                },
-                rates: match self.config.literal {
-                    true => RatesConfig::literal(),
-                    false => RatesConfig::corrected(),
-                },
-                ageing: self.config.ageing,
-                on_hit: self.config.on_hit,
-            };
-            let policy = |pages, universe| {
-                AnyPolicy::with_options(self.config.policy, pages, universe, &options)
-            };
-            let extents = part.volume_of.len() as u32;
-            let cache = PageCache::new(&part.config, part.universe, extents, volumes, policy);
-            cache.expect("parts are checked when the scenario is read")
+        self.parts
+            .iter()
+            .map(|p| self.cache_of(p, p.config))
+            .collect()
+    }
+
+    /// An empty cache of so many pages, with the numbers of pages of a part.
+    pub(crate) fn cache_within(&self, part: u16, pages: u32) -> PageCache<AnyPolicy> {
+        let part = &self.parts[usize::from(part)];
+        let config = PageCacheConfig {
+            pages,
+            ..part.config
         };
-        self.parts.iter().map(of).collect()
+        self.cache_of(part, config)
+    }
+
+    /// The name of the part that the scenario has for a volume.
+    pub(crate) fn part_name(&self, volume: usize) -> String {
+        let part = self.parts.get(self.pool_of(volume));
+        part.map(|p| p.name.clone()).unwrap_or_default()
+    }
+
+    /// Pages of a part.
+    pub(crate) fn pages_of(&self, part: u16) -> u32 {
+        self.parts[usize::from(part)].config.pages
+    }
+
+    /// The part that a volume's pages are kept in, as the responder counts them.
+    pub(crate) fn pool_of(&self, volume: usize) -> usize {
+        let place = self.place_of[volume];
+        place.map_or(self.parts.len(), |p| usize::from(p.part))
+    }
+
+    /// Sizes of the parts, then one of nothing for volumes that are not cached.
+    pub(crate) fn pools(&self) -> Vec<Bytes> {
+        let sizes = self.parts.iter().map(|p| p.size);
+        sizes.chain([Bytes::ZERO]).collect()
+    }
+
+    /// Whether volumes can be given parts while it runs: the policy has to change its size, and nothing may be dirty.
+    pub(crate) fn can_be_shared_out(&self) -> bool {
+        self.config.policy == PolicyKind::Lru && self.config.writes != WriteMode::WriteBack
+    }
+
+    fn cache_of(&self, part: &PartModel, config: PageCacheConfig) -> PageCache<AnyPolicy> {
+        let volumes = self.place_of.len() as u32;
+        let options = PolicyOptions {
+            layout: PageLayout::Volumes {
+                pages_per_extent: self.config.extent_pages,
+                volume_of: Arc::clone(&part.volume_of),
+            },
+            rates: match self.config.literal {
+                true => RatesConfig::literal(),
+                false => RatesConfig::corrected(),
+            },
+            ageing: self.config.ageing,
+            on_hit: self.config.on_hit,
+        };
+        let policy = |pages, universe| {
+            AnyPolicy::with_options(self.config.policy, pages, universe, &options)
+        };
+        let extents = part.volume_of.len() as u32;
+        let cache = PageCache::new(&config, part.universe, extents, volumes, policy);
+        cache.expect("parts are checked when the scenario is read")
     }
 }
 

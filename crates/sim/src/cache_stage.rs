@@ -23,8 +23,12 @@ use crate::source::Issue;
 
 /// The cache of a run.
 pub(crate) struct CacheStage {
+    model: CacheModel,
     pages: Pages,
+    /// The parts of the scenario, then those that were given to volumes.
     caches: Vec<PageCache<AnyPolicy>>,
+    /// By part that was given, in order: its volume, and its pages; 0 since it was taken back.
+    given: Vec<(u32, u32)>,
     effects: Vec<Effect>,
     pub(crate) hit_ns: u64,
     pub(crate) writes_back: bool,
@@ -92,6 +96,7 @@ impl CacheStage {
         let volumes = model.place_of.len();
         let dirty_max: u32 = caches.iter().map(PageCache::dirty_max).sum();
         Self {
+            given: Vec::new(),
             pages: Pages {
                 page_bytes: model.config.page.0,
                 extent_pages: model.config.extent_pages,
@@ -106,6 +111,7 @@ impl CacheStage {
             destaging_max: (dirty_max as usize / 2).max(1),
             caches,
             effects: Vec::new(),
+            model: model.clone(),
             hit_ns: model.config.hit.0,
             writes_back: model.config.writes == WriteMode::WriteBack,
             destaging: VecDeque::new(),
@@ -261,10 +267,72 @@ impl CacheStage {
     }
 
     fn counts(&self, volume: usize) -> PageCounts {
-        match self.pages.place_of[volume] {
-            Some(place) => self.caches[usize::from(place.part)].volumes()[volume],
-            None => PageCounts::default(),
+        let mut sum = PageCounts::default();
+        for cache in &self.caches {
+            sum.add(&cache.volumes()[volume]);
         }
+        sum
+    }
+
+    /// Gives a volume a part of its own, or makes it another size. What it has in the part that it shared comes along, as far as it fits;
+    /// in which order it was used is not known any more.
+    pub(crate) fn give_part(&mut self, volume: usize, size: Bytes) {
+        let Some(home) = self.model.place_of[volume] else {
+            return;
+        };
+        let pages = ((size.0 / self.pages.page_bytes).max(1)) as u32;
+        let known = self.given.iter().position(|g| g.0 as usize == volume);
+        let which = known.unwrap_or_else(|| {
+            self.caches.push(self.model.cache_within(home.part, pages));
+            self.given.push((volume as u32, 0));
+            self.given.len() - 1
+        });
+        let part = self.model.parts.len() + which;
+        let was = std::mem::replace(&mut self.given[which].1, pages);
+        self.caches[part].policy_mut().resize(pages);
+        if was == 0 {
+            self.change_part(volume, usize::from(home.part), part);
+        }
+        self.fit_home(home.part);
+    }
+
+    /// Takes a volume's part back: its pages are in the part that it shares again, as far as they fit.
+    pub(crate) fn take_part_back(&mut self, volume: usize) {
+        let known = self.given.iter().position(|g| g.0 as usize == volume);
+        let (Some(which), Some(home)) = (known, self.model.place_of[volume]) else {
+            return;
+        };
+        self.given[which].1 = 0;
+        self.fit_home(home.part);
+        let part = self.model.parts.len() + which;
+        self.change_part(volume, part, usize::from(home.part));
+    }
+
+    fn change_part(&mut self, volume: usize, from: usize, to: usize) {
+        let place = self.pages.place_of[volume].as_mut();
+        let place = place.expect("it is cached");
+        place.part = to as u16;
+        let first = place.first_page;
+        let count = self.pages.size_of[volume].div_ceil(self.pages.page_bytes) as u32;
+        let [from, to] = self.caches.get_disjoint_mut([from, to]).expect("two parts");
+        for page in first..first + count {
+            if from.contains(page) {
+                from.discard(page..page + 1, &mut self.effects);
+                to.policy_mut().access(page);
+            }
+        }
+        self.effects.clear();
+    }
+
+    /// What of a part nobody has for himself is everybody's.
+    fn fit_home(&mut self, home: u16) {
+        let of_home = |g: &&(u32, u32)| {
+            let place = self.model.place_of[g.0 as usize];
+            place.is_some_and(|p| p.part == home)
+        };
+        let given: u32 = self.given.iter().filter(of_home).map(|g| g.1).sum();
+        let left = self.model.pages_of(home).saturating_sub(given).max(1);
+        self.caches[usize::from(home)].policy_mut().resize(left);
     }
 
     /// The warm-up is over.
@@ -292,15 +360,16 @@ impl CacheStage {
                 Some(CacheVolumeSummary {
                     name: volume.name.clone(),
                     class: model.classes[volume.class.index()].name.clone(),
-                    part: config.parts[usize::from(place.part)].name.clone(),
+                    part: config.part_name(v),
                     read_hit_ratio: counts.read_hit_ratio(),
                     priority_percent: cache.policy().priority(v as u32),
                     counts,
                 })
             })
             .collect();
-        let mut of_parts = vec![PageCounts::default(); self.caches.len()];
-        for (v, place) in self.pages.place_of.iter().enumerate() {
+        // A volume that was given a part counts in the one that the scenario has for it.
+        let mut of_parts = vec![PageCounts::default(); config.parts.len()];
+        for (v, place) in config.place_of.iter().enumerate() {
             if let Some(place) = place {
                 let counts = self.counts(v).since(&self.counts_before[v]);
                 of_parts[usize::from(place.part)].add(&counts);

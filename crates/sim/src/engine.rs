@@ -18,9 +18,10 @@ use volume::{Slack, VolumeMap};
 
 use crate::Model;
 use crate::agenda::{Agenda, Event};
+use crate::answering::{Control, responder};
 use crate::device::SimDevice;
 use crate::flash_device::FlashDevice;
-use crate::host::Host;
+use crate::host::{HOST, Host};
 use crate::moving::Moving;
 use crate::optimum::AssignmentRecord;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
@@ -69,6 +70,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) copies: u64,
     pub(crate) used: Vec<Bytes>,
     pub(crate) reserved: Vec<Bytes>,
+    /// Appliances and other answers, where there may be some.
+    pub(crate) control: Option<Control<'a>>,
     /// By volume.
     pub(crate) moving: Vec<Option<Moving>>,
     pub(crate) sessions: Vec<Option<Session>>,
@@ -107,7 +110,16 @@ pub fn run(
 impl<'a> Simulation<'a> {
     fn new(model: &'a Model, strategy: Box<dyn AnyStrategy>, options: RunOptions) -> Self {
         let granularity = strategy.granularity();
-        let controller = Controller::in_process(host_settings(model), strategy);
+        let mut controller = Controller::in_process(host_settings(model), strategy);
+        if let Some(answers) = &model.answers {
+            let devices: Vec<&str> = model
+                .topology
+                .devices
+                .iter()
+                .map(|d| d.name.as_str())
+                .collect();
+            controller.answer_with(HOST, responder(model, answers), &devices);
+        }
         let (sources, origins, starts) = sources(model);
         let mut heap = EventHeap::new();
         for (id, start) in starts.iter().enumerate().filter(|(_, s)| **s != NEVER) {
@@ -132,6 +144,7 @@ impl<'a> Simulation<'a> {
         Self {
             model,
             world: World::new(model, granularity),
+            control: Control::new(model, &mut agenda),
             agenda,
             host: Host::new(controller, model),
             copies: 0,
@@ -234,6 +247,8 @@ impl<'a> Simulation<'a> {
             Event::LateReport(which) => self.late_report(now_ns, which)?,
             Event::Admitted { volume } => self.let_go(now_ns, volume as usize, now_ns),
             Event::LimitOver { volume } => self.limit_over(now_ns, volume as usize),
+            Event::Answer => self.answer_due(now_ns),
+            Event::WarmUp(run) => self.warm_up(now_ns, run),
             Event::Window => {
                 self.end_window(now_ns);
                 // A trace may take longer than its own span: until everything was issued and answered.
@@ -396,6 +411,7 @@ impl<'a> Simulation<'a> {
             })
             .collect();
         let wear = self.wear();
+        let response = self.response_summary();
         let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
         let unfinished = (0..self.model.volumes.len()).map(|v| self.waiting(v)).sum();
         let (groups, series) = self.world.stats.finish(self.model);
@@ -414,6 +430,7 @@ impl<'a> Simulation<'a> {
             move_log,
             wear,
             cache,
+            response,
             events: std::mem::take(&mut self.host.events),
             final_tiers,
             series: options.series.then(|| Series {

@@ -16,8 +16,8 @@ use manager::store::Change;
 use manager::view::{JobView, OutcomeView};
 use manager::wire::{
     CalibrationResult, Detail, DeviceIoCounts, DeviceWindow, ExtentWindow, JobProgress, JobWindow,
-    JobsReport, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow,
-    WindowReport,
+    JobsReport, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeSample,
+    VolumeWindow, WindowReport,
 };
 use model::{ExtentHeat, ExtentPlaces, ExtentRanges, JobStatus};
 use units::{DeviceId, Nanos};
@@ -221,7 +221,13 @@ impl Simulation<'_> {
         answered: bool,
     ) -> Result<(), RunError> {
         let now = self.host.now(now_ns);
-        let orders = self.host.controller.report(now, HOST, report);
+        let orders = match &self.world.watch {
+            Some(known) => {
+                let controller = &mut self.host.controller;
+                controller.report_knowing(now, HOST, report, &**known)
+            }
+            None => self.host.controller.report(now, HOST, report),
+        };
         if let Some(why) = self.host.controller.problem(HOST) {
             return Err(RunError::Decision(why.into()));
         }
@@ -274,6 +280,7 @@ impl Simulation<'_> {
             calibrations: self.host.results.clone(),
             trouble: vec![],
             troubles: vec![],
+            appliances: self.appliance_windows(now_ns),
         }
     }
 
@@ -316,6 +323,7 @@ impl Simulation<'_> {
             Detail::Volumes => None,
             Detail::Extents => self.extent_windows(),
         };
+        let mut samples = self.volume_samples(now_ns);
         let model = self.model;
         let device = |d: DeviceId| model.topology.device(d).name.clone();
         (0..model.volumes.len())
@@ -348,9 +356,31 @@ impl Simulation<'_> {
                     calibrating: self.sessions[v].is_some(),
                     load: Some(self.world.stats.take_load(v)),
                     extents: extents.as_mut().and_then(Iterator::next),
+                    sample: samples.as_mut().and_then(Iterator::next),
                 }
             })
             .collect()
+    }
+
+    /// What answers to broken objectives are judged by.
+    fn volume_samples(
+        &mut self,
+        now_ns: u64,
+    ) -> Option<impl Iterator<Item = VolumeSample> + use<>> {
+        let World {
+            watch,
+            held,
+            limited,
+            ..
+        } = &mut self.world;
+        let watch = watch.as_mut()?;
+        let sample = |v: usize| {
+            let held = held[v].iter().chain(limited[v].waiting());
+            watch.take(now_ns, v, held.map(|h| h.issue.arrival_ns))
+        };
+        let samples: Vec<_> = (0..held.len()).map(sample).collect();
+        watch.begin_window(now_ns);
+        Some(samples.into_iter())
     }
 
     /// Where every extent of each volume is and what was asked of it, where the strategy places extents.
@@ -418,6 +448,7 @@ impl Simulation<'_> {
         let good = now_ns < sent_ns.saturating_add(orders.lease_ns);
         if good {
             self.limit(now_ns, &orders.throttles);
+            self.answer(now_ns, &orders.answers);
         }
         for order in orders.moves.iter().filter(|_| good) {
             if !self.host.jobs.contains_key(&order.job) {

@@ -11,7 +11,9 @@
 //! simulated; nothing here opens a file, reads a clock or starts a thread (the caller loads traces and may run several
 //! simulations at once).
 
+mod access;
 mod agenda;
+mod answering;
 mod build;
 mod cache_model;
 mod cache_stage;
@@ -51,6 +53,7 @@ mod world;
 /// A fault in a scenario.
 pub use config::ConfigFault as ScenarioError;
 
+pub use answering::{AnswersModel, ServersModel};
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use cache_model::CacheModel;
 pub use engine::{RunError, RunOptions, RunProgress, run};

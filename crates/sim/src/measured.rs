@@ -50,6 +50,7 @@ impl ScenarioFile {
                 size,
                 tier: None,
                 device: None,
+                host: None,
             };
             let client = client(&config, measured, size);
             end = end.max(client.phases.iter().map(|p| p.duration).sum());

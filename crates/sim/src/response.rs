@@ -38,6 +38,7 @@ mod world;
 use units::Nanos;
 
 pub use backend::ArrayModel;
+pub(crate) use keeps::FillBudget;
 pub use keeps::{Keeps, Reducing};
 pub use load::{Arriving, Generated, Load, LoadOp, LoadPhase, RecordedRequest, Region};
 pub use model::{

@@ -4,6 +4,8 @@ use algo::Histogram;
 use cache::{PageCounts, WriteMode};
 use model::{ExtentRanges, JobStatus, Report};
 use serde::{Deserialize, Serialize};
+use slo::ladder::{RungAction, RungKind};
+use slo::{Cause, Decision, WorkloadId};
 
 use crate::optimum::AssignmentRecord;
 use crate::wear::WearSummary;
@@ -38,6 +40,9 @@ pub struct RunResult {
     /// What the cache in front did, in the time that counts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cache: Option<CacheSummary>,
+    /// What was done when objectives broke, in the whole run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub response: Option<ResponseSummary>,
     /// What the controller noted, where the scenario says how its host is run.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub events: Vec<RunEvent>,
@@ -274,6 +279,100 @@ pub struct Series {
     /// Share of reads that hit the cache, window by window, where there is one; none in windows without reads.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub cache_read_hit_ratio: Vec<Option<f64>>,
+}
+
+/// What was done when objectives broke.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResponseSummary {
+    /// Every time an answer was looked for, in order.
+    pub answers: Vec<AnswerRecord>,
+    /// Every appliance that was ordered.
+    pub appliances: Vec<ApplianceRecord>,
+}
+
+/// An answer to a broken objective, or that there was none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AnswerRecord {
+    /// When, seconds.
+    pub at_s: f64,
+    /// The volume whose objective is broken.
+    pub volume: String,
+    /// What was done; none where nothing would do.
+    pub rung: Option<RungKind>,
+    /// To whom.
+    pub to: Option<String>,
+    /// Until it helps, seconds, as expected.
+    pub effect_after_s: Option<f64>,
+    /// Requests per second that others lose, as expected.
+    pub lost_per_s: Option<f64>,
+    /// What was not done, and why.
+    pub refused: Vec<RefusedRung>,
+}
+
+/// What was not done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RefusedRung {
+    /// Which.
+    pub rung: RungKind,
+    /// Why.
+    pub why: String,
+}
+
+impl AnswerRecord {
+    /// Of a decision; `names` are those of the volumes.
+    pub(crate) fn of(decision: &Decision, names: &[&str]) -> Self {
+        let name = |w: WorkloadId| names[w.index()].to_string();
+        let affected = match decision.cause {
+            Cause::Violation { affected, .. } => affected,
+            Cause::Forecast { workload, .. } => workload,
+        };
+        let taken = slo::ladder::taken(&decision.rungs);
+        let to = taken.and_then(|r| r.action.as_ref()).map(|a| match a {
+            RungAction::Throttle { workload, .. }
+            | RungAction::GiveMemory { workload, .. }
+            | RungAction::GiveOps { workload }
+            | RungAction::Appliance { workload, .. }
+            | RungAction::Move { workload, .. } => name(*workload),
+        });
+        let refused = decision.rungs.iter().filter_map(|r| {
+            Some(RefusedRung {
+                rung: r.kind,
+                why: r.refused.clone()?,
+            })
+        });
+        Self {
+            at_s: decision.at.as_secs_f64(),
+            volume: name(affected),
+            rung: taken.map(|r| r.kind),
+            to,
+            effect_after_s: taken.map(|r| r.price.effect_after.as_secs_f64()),
+            lost_per_s: taken.map(|r| r.price.lost_per_s),
+            refused: refused.collect(),
+        }
+    }
+}
+
+/// A caching appliance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApplianceRecord {
+    /// The volume that it served.
+    pub volume: String,
+    /// The compute server that it ran on.
+    pub host: String,
+    /// Its cache, bytes.
+    pub cache_bytes: u64,
+    /// When it was ordered, seconds.
+    pub ordered_s: f64,
+    /// When requests first went through it, seconds.
+    pub serving_s: Option<f64>,
+    /// When it ended, seconds.
+    pub ended_s: Option<f64>,
+    /// How; none while it is there.
+    pub outcome: Option<String>,
+    /// Reads that it answered.
+    pub read_hits: u64,
+    /// Reads that it had to ask the array for.
+    pub read_misses: u64,
 }
 
 /// A cache in front of the devices, in the time that counts. What is counted are pages.

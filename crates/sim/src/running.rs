@@ -104,6 +104,7 @@ impl ScenarioFile {
             || s.hours.is_some()
             || s.watch.is_some()
             || s.trouble.is_some()
+            || s.response.is_some()
             || !s.operator.is_empty();
         Ok(RunningModel {
             modes: s.modes,

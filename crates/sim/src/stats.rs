@@ -13,8 +13,9 @@ use crate::depth::Depth;
 use crate::overdue::LateWaiting;
 use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
 
-/// Name of the cache among tiers.
+/// Names of the cache and of the appliances among tiers.
 pub(crate) const CACHE: &str = "cache";
+pub(crate) const APPLIANCES: &str = "appliances";
 
 const READS: usize = 0;
 const WRITES: usize = 1;
@@ -36,7 +37,8 @@ pub(crate) struct Stats {
     window_ns: u64,
     warmup_ns: u64,
     volumes: usize,
-    /// Volumes, then tiers (with the cache last), then what volumes have on devices behind a cache; reads and writes beside each other.
+    /// Volumes, then tiers (with the cache and the appliances last), then what volumes have on devices behind those; reads and writes
+    /// beside each other.
     live: WindowHistograms,
     /// Injected latency in the window, by volume and direction.
     injected_ns: Vec<u64>,
@@ -57,10 +59,11 @@ pub(crate) struct Stats {
     groups: Vec<Group>,
     class_of: Vec<usize>,
     vm_of: Vec<usize>,
-    /// With the cache, which has the last number.
+    /// With the cache and the appliances.
     tiers: usize,
-    /// Whether there is a cache.
-    cached: bool,
+    /// Their numbers among the tiers, where there are some.
+    cache: Option<usize>,
+    appliances: Option<usize>,
     classes: usize,
     targets: Vec<Option<Objective>>,
     /// What each volume used of its objective in the window that ended last.
@@ -77,8 +80,12 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn new(model: &Model) -> Self {
         let volumes = model.volumes.len();
-        let cached = model.cache.is_some();
-        let tiers = model.topology.tiers.len() + usize::from(cached);
+        let own = model.topology.tiers.len();
+        let cache = model.cache.as_ref().map(|_| own);
+        let with_cache = own + usize::from(cache.is_some());
+        let appliances = model.servers.as_ref().map(|_| with_cache);
+        let tiers = with_cache + usize::from(appliances.is_some());
+        let apart = cache.is_some() || appliances.is_some();
         let classes = model.classes.len();
         let names = std::iter::once((GroupKind::Total, "total".to_string()))
             .chain(
@@ -88,7 +95,8 @@ impl Stats {
                     .iter()
                     .map(|t| (GroupKind::Tier, t.name.clone())),
             )
-            .chain(cached.then(|| (GroupKind::Tier, CACHE.to_string())))
+            .chain(cache.map(|_| (GroupKind::Tier, CACHE.to_string())))
+            .chain(appliances.map(|_| (GroupKind::Tier, APPLIANCES.to_string())))
             .chain(
                 model
                     .classes
@@ -116,7 +124,7 @@ impl Stats {
             window_ns: model.window.0,
             warmup_ns: model.warmup.0,
             volumes,
-            live: WindowHistograms::new((volumes + tiers + if cached { volumes } else { 0 }) * 2),
+            live: WindowHistograms::new((volumes + tiers + if apart { volumes } else { 0 }) * 2),
             injected_ns: vec![0; volumes * 2],
             issued: vec![(0, 0); volumes * 2],
             deferred: Deferred::default(),
@@ -132,7 +140,8 @@ impl Stats {
             class_of: model.volumes.iter().map(|v| v.class.index()).collect(),
             vm_of: model.volumes.iter().map(|v| v.vm.index()).collect(),
             tiers,
-            cached,
+            cache,
+            appliances,
             classes,
             targets: model
                 .volumes
@@ -148,7 +157,7 @@ impl Stats {
     #[inline]
     pub(crate) fn record(&mut self, volume: usize, tier: usize, dir: usize, done: Done) {
         let latency_ns = done.at_ns - done.arrival_ns;
-        if !self.cached {
+        if !self.tells_devices() {
             self.count_issued(volume, dir, latency_ns);
         }
         let (of_volume, of_tier) = (volume * 2 + dir, (self.volumes + tier) * 2 + dir);
@@ -177,8 +186,19 @@ impl Stats {
     }
 
     /// The number of the cache among tiers.
-    pub(crate) fn cache(&self) -> usize {
-        self.tiers - 1
+    pub(crate) fn cache(&self) -> Option<usize> {
+        self.cache
+    }
+
+    /// The number of the appliances among tiers.
+    pub(crate) fn appliances(&self) -> Option<usize> {
+        self.appliances
+    }
+
+    /// Whether what devices do is told apart from what guests see.
+    #[inline]
+    pub(crate) fn tells_devices(&self) -> bool {
+        self.cache.is_some() || self.appliances.is_some()
     }
 
     /// One request to devices, issued now: of a volume behind a cache. Without latency that is injected, which
@@ -337,7 +357,7 @@ impl Stats {
                 buckets,
             };
         }
-        let devices = self.cached.then(|| self.take_on_devices(v));
+        let devices = self.tells_devices().then(|| self.take_on_devices(v));
         let (mut late, mut waited_ns) = (self.late[v].at(end_ns, self.window_ns), 0);
         for arrival_ns in held {
             let age_ns = end_ns - arrival_ns;
@@ -528,7 +548,8 @@ mod tests {
             class_of: vec![0],
             vm_of: vec![0],
             tiers: 1,
-            cached: false,
+            cache: None,
+            appliances: None,
             classes: 1,
             targets: vec![Some(target)],
             slack: vec![Slack::Unbound],

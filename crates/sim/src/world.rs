@@ -11,6 +11,7 @@ use volume::{DeviceIo, Request, SlackBoard, Submission, Ticket, VolumeMap};
 
 use crate::Model;
 use crate::agenda::{Agenda, Event};
+use crate::answering::{Served, Servers, Watch};
 use crate::cache_model::CachePlace;
 use crate::cache_stage::{CacheStage, Destage};
 use crate::deferred::Done;
@@ -56,8 +57,14 @@ pub(crate) struct World {
     /// [`VolumeMap::sole_device`] of every volume, kept in an array; [`COMPLEX`] where there is none, or one whose addresses matter.
     route: Vec<u16>,
     pub(crate) inject_ns: Vec<u64>,
+    /// Before the array, where the scenario has some.
+    pub(crate) servers: Option<Box<Servers>>,
     /// In front of the devices, where the scenario has one.
     pub(crate) cache: Option<Box<CacheStage>>,
+    /// For answers to broken objectives.
+    pub(crate) watch: Option<Box<Watch>>,
+    /// Whether there is any of these.
+    staged: bool,
     /// By volume.
     pub(crate) limited: Vec<Limited>,
     /// Whether any volume is limited.
@@ -91,6 +98,7 @@ impl World {
             Some(flash) => SimDevice::Flash(Box::new(FlashDevice::new(flash, d, &maps))),
         };
         let devices: Vec<SimDevice> = model.flash.iter().enumerate().map(device).collect();
+        let stats = Stats::new(model);
         let mut world = Self {
             devices,
             slots,
@@ -102,6 +110,12 @@ impl World {
                 let sizes = model.volumes.iter().map(|v| v.size);
                 Box::new(CacheStage::new(cache, sizes))
             }),
+            servers: model.servers.as_ref().map(|servers| {
+                let by = stats.appliances().expect("it has servers");
+                Box::new(Servers::new(servers, by))
+            }),
+            watch: Watch::new(model).map(Box::new),
+            staged: model.cache.is_some() || model.servers.is_some() || model.answers.is_some(),
             limited: (0..n).map(|_| Limited::default()).collect(),
             limits: false,
             heat: match granularity {
@@ -109,7 +123,7 @@ impl World {
                 Granularity::Extent => Some(ExtentCounters::new(model)),
             },
             last_done_ns: vec![0; n],
-            stats: Stats::new(model),
+            stats,
             slack: SlackBoard::new(2, SLACK_OLD_WINDOWS * model.window.0),
             worst: vec![usize::MAX; model.flash.len()],
             held: (0..n).map(|_| VecDeque::new()).collect(),
@@ -142,22 +156,69 @@ impl World {
         now_ns: u64,
         agenda: &mut Agenda,
     ) -> Option<u64> {
-        if self.cache.is_some() {
-            return self.perform_cached(issue, now_ns, agenda);
+        if self.staged {
+            return self.perform_staged(issue, now_ns, agenda);
         }
         let served = self.on_devices(issue, now_ns, agenda)?;
         Some(self.answered(issue, served))
     }
 
-    /// The same through the cache.
-    fn perform_cached(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<u64> {
-        let mut cache = self.cache.take().expect("there is one");
-        let done = match cache.place(issue.volume) {
-            Some(place) => self.through_cache(&mut cache, place, issue, now_ns, agenda),
-            None => self.missed(issue, issue, now_ns, agenda),
+    /// The same through whatever is before the devices.
+    fn perform_staged(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<u64> {
+        let served = match self.servers.take() {
+            None => self.in_array(issue, now_ns, agenda),
+            Some(mut servers) => {
+                let served = self.through_servers(&mut servers, issue, now_ns, agenda);
+                self.servers = Some(servers);
+                served
+            }
+        }?;
+        if let Some(watch) = &mut self.watch {
+            watch.issued(issue, served.done_ns);
+        }
+        let v = issue.volume as usize;
+        let done = done(issue, served.done_ns);
+        self.stats.record(v, served.by, direction(issue), done);
+        self.last_done_ns[v] = self.last_done_ns[v].max(served.done_ns);
+        Some(served.done_ns)
+    }
+
+    #[inline]
+    fn through_servers(
+        &mut self,
+        servers: &mut Servers,
+        issue: &Issue,
+        now_ns: u64,
+        agenda: &mut Agenda,
+    ) -> Option<Served> {
+        if servers.stands_still(issue.volume) {
+            return None;
+        }
+        let part = match servers.wants(issue) {
+            None => None,
+            Some(part) => Some((part, self.in_array(&part, now_ns, agenda)?)),
         };
-        self.cache = Some(cache);
-        done
+        Some(servers.serve(issue, now_ns, part, &mut self.watch))
+    }
+
+    /// A request that gets to the array.
+    #[inline]
+    fn in_array(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<Served> {
+        let served = match self.cache.take() {
+            None => self.behind_cache(issue, now_ns, agenda),
+            Some(mut cache) => {
+                let served = match cache.place(issue.volume) {
+                    Some(place) => self.through_cache(&mut cache, place, issue, now_ns, agenda),
+                    None => self.behind_cache(issue, now_ns, agenda),
+                };
+                self.cache = Some(cache);
+                served
+            }
+        }?;
+        if let Some(watch) = self.watch.as_mut().filter(|_| issue.op == Op::Read) {
+            watch.array_read(issue.volume, Some(served.by) == self.stats.cache());
+        }
+        Some(served)
     }
 
     #[inline]
@@ -168,12 +229,14 @@ impl World {
         issue: &Issue,
         now_ns: u64,
         agenda: &mut Agenda,
-    ) -> Option<u64> {
+    ) -> Option<Served> {
+        let by = self.stats.cache().expect("there is one");
+        let hit = |done_ns| Some(Served { done_ns, by });
         match issue.op {
             Op::Read => match cache.missing(place, issue) {
                 None => {
                     cache.read(place, issue);
-                    Some(self.hit(issue, now_ns + cache.hit_ns))
+                    hit(now_ns + cache.hit_ns)
                 }
                 Some((offset, length)) => {
                     let part = Issue {
@@ -181,9 +244,9 @@ impl World {
                         length,
                         ..*issue
                     };
-                    let done = self.missed(issue, &part, now_ns, agenda)?;
+                    let served = self.behind_cache(&part, now_ns, agenda)?;
                     cache.read(place, issue);
-                    Some(done)
+                    Some(served)
                 }
             },
             Op::Write if cache.writes_back => {
@@ -193,51 +256,69 @@ impl World {
                     self.destage(cache, issue, page, now_ns, agenda);
                 }
                 self.destages = pages;
-                let done_ns = cache.written_back(now_ns);
-                Some(self.hit(issue, done_ns))
+                hit(cache.written_back(now_ns))
             }
-            Op::Flush if cache.writes_back => Some(self.hit(issue, now_ns + cache.hit_ns)),
+            Op::Flush if cache.writes_back => hit(now_ns + cache.hit_ns),
             Op::Write => {
-                let done = self.missed(issue, issue, now_ns, agenda)?;
+                let served = self.behind_cache(issue, now_ns, agenda)?;
                 cache.write(place, issue, |_| unreachable!("nothing is dirty"));
-                Some(done)
+                Some(served)
             }
             Op::Trim => {
-                let done = self.missed(issue, issue, now_ns, agenda)?;
+                let served = self.behind_cache(issue, now_ns, agenda)?;
                 cache.trim(place, issue);
-                Some(done)
+                Some(served)
             }
-            Op::Flush => self.missed(issue, issue, now_ns, agenda),
+            Op::Flush => self.behind_cache(issue, now_ns, agenda),
         }
     }
 
-    /// A request that the cache answers.
+    /// A request, or what of it no cache has, that a guest waits for: counted as one of devices where that is not the same as what guests
+    /// see.
     #[inline]
-    fn hit(&mut self, issue: &Issue, done_ns: u64) -> u64 {
-        let served = done(issue, done_ns);
-        let v = issue.volume as usize;
-        self.stats
-            .record(v, self.stats.cache(), direction(issue), served);
-        self.last_done_ns[v] = self.last_done_ns[v].max(done_ns);
-        done_ns
+    fn behind_cache(&mut self, part: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<Served> {
+        let (done_ns, device) = self.on_devices(part, now_ns, agenda)?;
+        let (v, dir) = (part.volume as usize, direction(part));
+        let injected_ns = self.inject_ns[v];
+        if injected_ns > 0 {
+            self.stats.record_injected(v, dir, injected_ns);
+        }
+        if self.stats.tells_devices() {
+            let on_devices = done(part, done_ns);
+            self.stats
+                .record_on_devices(v, dir, on_devices, injected_ns, true);
+        }
+        Some(Served {
+            done_ns: done_ns + injected_ns,
+            by: self.tier_of_device[device as usize] as usize,
+        })
     }
 
-    /// A request behind the cache for which the devices are asked for `part`.
-    #[inline]
-    fn missed(
+    /// A read of a warm-up: when it is at its appliance; none where it is held.
+    pub(crate) fn warm_read(
         &mut self,
+        appliance: u32,
         issue: &Issue,
-        part: &Issue,
         now_ns: u64,
         agenda: &mut Agenda,
     ) -> Option<u64> {
-        let served = self.on_devices(part, now_ns, agenda)?;
+        let (done_ns, device) = self.on_devices(issue, now_ns, agenda)?;
         let v = issue.volume as usize;
-        let on_devices = done(part, served.0);
-        let injected_ns = self.inject_ns[v];
+        let on_devices = done(issue, done_ns);
         self.stats
-            .record_on_devices(v, direction(issue), on_devices, injected_ns, true);
-        Some(self.answered(issue, served))
+            .record_on_devices(v, direction(issue), on_devices, 0, false);
+        self.last_done_ns[v] = self.last_done_ns[v].max(done_ns);
+        let served = Served {
+            done_ns,
+            by: self.tier_of_device[device as usize] as usize,
+        };
+        let servers = self.servers.as_mut().expect("an appliance is on one");
+        Some(servers.warmed(appliance, issue, now_ns, served, &mut self.watch))
+    }
+
+    /// Servers, which there are where there are appliances.
+    pub(crate) fn servers_mut(&mut self) -> &mut Servers {
+        self.servers.as_mut().expect("an appliance is on one")
     }
 
     /// A page that the cache gives back, on the way to its devices beside the request that it goes for.
@@ -302,10 +383,8 @@ impl World {
             device
         };
         let served = if device != COMPLEX {
-            (
-                self.devices[device as usize].submit(now_ns, &io(issue, None)),
-                device,
-            )
+            let done_ns = self.submit(usize::from(device), now_ns, &io(issue, None));
+            (done_ns, device)
         } else {
             self.perform_complex(issue, now_ns, agenda)?
         };
@@ -313,6 +392,21 @@ impl World {
             heat.count(issue);
         }
         Some(served)
+    }
+
+    /// A request of a volume to a device: when it completes.
+    #[inline]
+    fn submit(&mut self, device: usize, now_ns: u64, io: &Io) -> u64 {
+        let Some(watch) = &mut self.watch else {
+            return self.devices[device].submit(now_ns, io);
+        };
+        let device_model = &mut self.devices[device];
+        let before_ns = device_model.counters().busy_ns;
+        let done_ns = device_model.submit(now_ns, io);
+        let took_ns = device_model.counters().busy_ns - before_ns;
+        let dir = usize::from(io.op != Op::Read);
+        watch.took(io.volume.0, device, dir, took_ns as u64);
+        done_ns
     }
 
     /// A request that a device answers at that time: when its source has it.
@@ -361,8 +455,8 @@ impl World {
         };
         let mut done = now_ns;
         for part in &parts {
-            let device = &mut self.devices[part.device.index()];
-            done = done.max(device.submit(now_ns, &io(issue, Some(part))));
+            let io = io(issue, Some(part));
+            done = done.max(self.submit(part.device.index(), now_ns, &io));
         }
         // The truth is served by the part that the map routed last: mirrored parts come before it. A flush goes to all.
         let truth = parts.last().filter(|_| issue.op != Op::Flush);

@@ -150,6 +150,7 @@ mod tests {
         let objective = Promise {
             rate_min_per_s: Some(1000.0),
             latency_max: None,
+            ..Promise::default()
         };
         Detector::new(DetectConfig::default(), objective)
     }

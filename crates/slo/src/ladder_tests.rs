@@ -39,6 +39,7 @@ fn world() -> World {
             objective: Promise {
                 rate_min_per_s: promised,
                 latency_max: None,
+                ..Promise::default()
             },
         }
     };
@@ -356,6 +357,7 @@ fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_a
     world.streams[0].objective = Promise {
         rate_min_per_s: None,
         latency_max: Some(Nanos::from_millis(5)),
+        ..Promise::default()
     };
     for (w, rate) in [(0, 450.0), (1, 50.0)] {
         (world.streams[w].reads_per_s, world.streams[w].writes_per_s) = (0.0, rate);

@@ -31,7 +31,7 @@ use crate::measured::KnownCost;
 use crate::moved::Moved;
 use crate::placed::{Appliance, LeftBehind, Rest};
 use crate::removal::RemovalConfig;
-use crate::sample::{HostId, Sample, WorkloadId};
+use crate::sample::{Busy, HostId, ResourceId, Sample, WorkloadId};
 use crate::site::{Forecast, Knowledge, ResponseOrder, Site, Workload};
 use crate::sizing::SizingConfig;
 use crate::warm::WarmConfig;
@@ -158,6 +158,27 @@ impl Responder {
     /// Whether a workload's promise is broken now.
     pub fn is_broken(&self, workload: WorkloadId) -> bool {
         self.detectors[workload.index()].is_broken()
+    }
+
+    /// The resources that a workload's requests use now. Where it has left one, what it cost there says nothing any more.
+    pub fn placed(&mut self, workload: WorkloadId, resources: Vec<ResourceId>) {
+        let w = workload.index();
+        let before = std::mem::replace(&mut self.site.workloads[w].resources, resources);
+        let after = &self.site.workloads[w].resources;
+        for left in before.iter().filter(|r| !after.contains(r)) {
+            if let Some(cost) = self.costs[w].get_mut(left.index()) {
+                *cost = KnownCost::default();
+            }
+            let busy = self.history[w].iter_mut();
+            for busy in busy.filter_map(|s| s.busy.get_mut(left.index())) {
+                *busy = Busy::default();
+            }
+        }
+    }
+
+    /// What it goes by.
+    pub fn site(&self) -> &Site {
+        &self.site
     }
 
     /// Takes one sample per workload in.

@@ -58,16 +58,19 @@ pub struct Promise {
     /// Requests per second that it gets if it asks for as many.
     #[serde(default)]
     pub rate_min_per_s: Option<f64>,
-    /// Mean latency that it does not exceed.
+    /// Latency that it does not exceed.
     #[serde(default)]
     pub latency_max: Option<Nanos>,
+    /// Of what the latency is meant.
+    #[serde(default)]
+    pub statistic: SloStatistic,
 }
 
 impl Promise {
     /// What it says of latency.
     pub fn objective(&self) -> Option<Objective> {
         self.latency_max.map(|latency| Objective {
-            statistic: SloStatistic::Mean,
+            statistic: self.statistic,
             latency,
         })
     }
@@ -100,6 +103,10 @@ pub struct Sample {
     /// The same for 99 of 100.
     #[serde(default)]
     pub p99_us: Option<f64>,
+    /// Requests completed that took longer than the promised latency; `None` where they are not counted, and then a promise of a
+    /// percentile is judged by the mean.
+    #[serde(default)]
+    pub late: Option<u64>,
     /// Bytes per second, both directions.
     pub bytes_per_s: f64,
     /// Bytes read per second.
@@ -145,6 +152,7 @@ impl Default for Sample {
             latency_us: None,
             p50_us: None,
             p99_us: None,
+            late: None,
             bytes_per_s: 0.0,
             bytes_read_per_s: 0.0,
             sequential: 0.0,
@@ -179,12 +187,21 @@ impl Sample {
         self.occupied >= OCCUPIED_MIN && (self.waiting > 0 || self.limited >= LIMITED_MIN)
     }
 
-    /// Whether an objective was missed, by the rule that there is for it. Samples know the mean, so it is one for that.
+    /// Whether an objective was missed, by the rule that there is for it.
     pub fn misses(&self, objective: Objective) -> bool {
-        let answered = self
-            .latency_us
-            .map(|us| Answered::of_mean(self.completed(), us))
-            .unwrap_or_default();
+        let statistic = match self.late {
+            Some(_) => objective.statistic,
+            None => SloStatistic::Mean,
+        };
+        let objective = Objective {
+            statistic,
+            ..objective
+        };
+        let answered = self.latency_us.map(|us| Answered {
+            late: self.late.unwrap_or(0),
+            ..Answered::of_mean(self.completed(), us)
+        });
+        let answered = answered.unwrap_or_default();
         let overdue = self
             .overdue_us
             .map(|us| Overdue::of_mean(self.overdue, us))
@@ -268,6 +285,7 @@ mod tests {
         let objective = Promise {
             rate_min_per_s: Some(1800.0),
             latency_max: None,
+            ..Promise::default()
         };
         let sample = |rate: f64, occupied: f64| Sample {
             reads_per_s: rate,
@@ -287,6 +305,7 @@ mod tests {
         let objective = Promise {
             rate_min_per_s: Some(1800.0),
             latency_max: None,
+            ..Promise::default()
         };
         let of = |rate: f64, limited: f64| {
             let sample = Sample {
@@ -310,6 +329,7 @@ mod tests {
         let objective = Promise {
             rate_min_per_s: None,
             latency_max: Some(Nanos::from_millis(5)),
+            ..Promise::default()
         };
         let of = |reads_per_s: f64, overdue: u64, overdue_us: f64| {
             let sample = Sample {
@@ -386,6 +406,7 @@ mod tests {
         let objective = Promise {
             rate_min_per_s: None,
             latency_max: Some(Nanos::from_millis(5)),
+            ..Promise::default()
         };
         let with = |latency_us: Option<f64>| Sample {
             reads_per_s: if latency_us.is_some() { 0.1 } else { 0.0 },

@@ -30,8 +30,7 @@ impl Lru {
     /// An empty cache of `capacity` pages out of `0..universe`.
     pub fn new(capacity: u32, universe: u32) -> Self {
         check_capacity(capacity);
-        let live_max = capacity.min(universe.max(1)) as usize + 1;
-        let room = (live_max * SLACK).max(ROOM_MIN);
+        let room = room_for(capacity, universe);
         let mut log = Vec::with_capacity(room);
         log.push(u32::MAX);
         Self {
@@ -93,7 +92,25 @@ impl Lru {
     }
 }
 
+/// Entries of the log for a capacity.
+fn room_for(capacity: u32, universe: u32) -> usize {
+    let live_max = capacity.min(universe.max(1)) as usize + 1;
+    (live_max * SLACK).max(ROOM_MIN)
+}
+
 impl Policy for Lru {
+    fn resize(&mut self, capacity: u32) -> bool {
+        check_capacity(capacity);
+        self.capacity = capacity;
+        while self.live > capacity {
+            self.pop();
+        }
+        // What is there already has to fit, and one more.
+        self.squeeze();
+        self.room = room_for(capacity, self.last.len() as u32);
+        true
+    }
+
     #[inline]
     fn access(&mut self, page: u32) -> Outcome {
         if self.log.len() == self.room {

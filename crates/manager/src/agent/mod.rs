@@ -208,6 +208,7 @@ impl Agent {
             jobs: self.job_windows(),
             calibrations: self.results.clone(),
             trouble: std::mem::take(&mut self.trouble),
+            appliances: vec![],
             troubles: snapshot.troubles.clone(),
         };
         self.reported_ended = self.ended().collect();
@@ -388,6 +389,7 @@ impl Agent {
                 command: v.command.clone(),
                 moving: v.moving.clone(),
                 calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
+                sample: None,
                 throttle: v.throttle,
                 // What was limited for a part of a window is unknown.
                 load: before(i, &v.name)

@@ -112,6 +112,7 @@ fn orders(agent: &Agent, moves: Vec<MoveOrder>) -> Orders {
         cancels: vec![],
         calibrations: vec![],
         calibrations_taken: vec![],
+        answers: crate::wire::Answers::default(),
         throttles: vec![],
         objectives: agent.objectives.clone(),
         policy: None,

@@ -22,6 +22,7 @@ mod jobs;
 mod outcomes;
 mod place;
 mod reasons;
+mod respond;
 mod throttles;
 mod trouble;
 mod views;
@@ -114,6 +115,8 @@ pub struct Controller {
     /// Whether a store keeps what happens; else decisions are handed over as they are made.
     stores: bool,
     made: Vec<Made>,
+    /// By host.
+    responses: BTreeMap<String, respond::Responding>,
 }
 
 /// A decision that could place data, handed over ([`Controller::take_made`]).
@@ -177,6 +180,7 @@ impl Controller {
             changes: Vec::new(),
             stores: false,
             made: Vec::new(),
+            responses: BTreeMap::new(),
             settings,
         }
     }
@@ -433,6 +437,20 @@ impl Controller {
         name: &str,
         report: WindowReport,
     ) -> Result<Orders, WireRefusal> {
+        self.report_knowing(now, name, report, &respond::SamplesOnly)
+    }
+
+    /// The same with what is known of volumes beside their windows, for answers to broken objectives.
+    ///
+    /// # Errors
+    /// [`WireRefusal`].
+    pub fn report_knowing(
+        &mut self,
+        now: Now,
+        name: &str,
+        report: WindowReport,
+        known: &dyn slo::Knowledge,
+    ) -> Result<Orders, WireRefusal> {
         self.advance(now);
         self.actor = "controller".into();
         let (session, seq) = (report.session, report.seq);
@@ -448,6 +466,7 @@ impl Controller {
         self.take_in(name, as_of, report);
         self.watch();
         if fresh {
+            self.respond(name, known);
             self.decide_when_due(name, as_of);
             self.approve_by_mode(name);
         }
@@ -515,10 +534,12 @@ impl Controller {
         let link = self.hosts[name].link;
         let protocol = link.map_or(PROTOCOL, |l| l.protocol);
         let policy = self.array_policy(protocol);
-        let throttles = match protocol >= PROTOCOL_THROTTLES {
-            true => self.throttle_orders(name),
-            false => vec![],
-        };
+        let mut throttles = vec![];
+        if protocol >= PROTOCOL_THROTTLES {
+            throttles = self.throttle_orders(name);
+            self.hold(name, &mut throttles);
+        }
+        let answers = self.answers(name);
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
         let before_all = at.saturating_sub(JOBS_KEPT);
@@ -548,6 +569,7 @@ impl Controller {
             },
             calibrations_taken: host.kept.taken.iter().copied().collect(),
             throttles,
+            answers,
             objectives,
             policy,
             detail,

@@ -263,6 +263,7 @@ impl RecordedVolume {
             objective: Promise {
                 rate_min_per_s: Some(rate),
                 latency_max: None,
+                ..Promise::default()
             },
             host: HostId(0),
             attachment: attachment(),

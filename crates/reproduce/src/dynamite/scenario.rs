@@ -194,6 +194,7 @@ fn promised(rate: f64) -> Promise {
     Promise {
         rate_min_per_s: Some(rate),
         latency_max: None,
+        ..Promise::default()
     }
 }
 

@@ -51,7 +51,7 @@ impl Keeps {
 
 /// What may still be taken in: a bucket of bytes that a second fills.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FillBudget {
+pub(crate) struct FillBudget {
     rate: Option<BytesPerSec>,
     left: f64,
     at_ns: u64,
@@ -59,7 +59,7 @@ pub(super) struct FillBudget {
 
 impl FillBudget {
     /// Full, from a time on.
-    pub(super) fn new(rate: Option<BytesPerSec>, now_ns: u64) -> Self {
+    pub(crate) fn new(rate: Option<BytesPerSec>, now_ns: u64) -> Self {
         Self {
             rate,
             left: rate.map_or(0.0, |r| r.0 as f64),
@@ -68,7 +68,7 @@ impl FillBudget {
     }
 
     /// Whether so many bytes are taken in now; if so they are charged.
-    pub(super) fn takes(&mut self, now_ns: u64, bytes: u64) -> bool {
+    pub(crate) fn takes(&mut self, now_ns: u64, bytes: u64) -> bool {
         let Some(rate) = self.rate else {
             return true;
         };
@@ -81,7 +81,7 @@ impl FillBudget {
     }
 
     /// Takes so many bytes in, whatever is left: of a warm-up, which keeps to the rate by itself and goes before what is asked for.
-    pub(super) fn charge(&mut self, now_ns: u64, bytes: u64) {
+    pub(crate) fn charge(&mut self, now_ns: u64, bytes: u64) {
         if let Some(rate) = self.rate {
             self.refill(rate, now_ns);
             self.left -= bytes as f64;

@@ -1,42 +1,19 @@
 //! What is measured of one workload: samples every ten seconds, reuse times, heavy zones.
 
-use std::collections::VecDeque;
-
-use algo::mrc::{Confidence, Distances, Exact, ReuseTimes};
+use algo::Histogram;
+use algo::mrc::Exact;
 use algo::objective::Overdue;
-use algo::{Histogram, LossyCounter, mix};
 use slo::curve::Curve;
-use slo::zones::{Zone, heavy};
+use slo::zones::Zone;
 use slo::{Busy, Sample};
 use units::{Bytes, Nanos};
 
 use super::backend::Taken;
 use super::load::LoadOp;
-
-/// Length of a window of zones and of reuse times, in samples: five minutes.
-const WINDOW_SAMPLES: u32 = 30;
-/// Windows of reuse times, the current one included: what is older is not what the load is like now.
-const WINDOWS: usize = 2;
-/// And windows of zones, the current one included.
-const ZONE_WINDOWS: usize = 4;
-/// Above so many objects every eighth is looked at for reuse and working sets, and every eighth request for zones.
-const ALL_UP_TO: u32 = 1 << 20;
-const SAMPLED: u32 = 8;
+use crate::access::Accesses;
 
 pub(super) struct Monitor {
-    object_bytes: u32,
-    zone_objects: u32,
-    sampled: u32,
-    /// By object: 1 + number of the sample in which it was touched last.
-    last_sample: Vec<u32>,
-    reads: u64,
-    issues: u32,
-    samples: u32,
-    /// Of a cache of reads that writes go around: what is written is forgotten.
-    reuse: ReuseTimes,
-    /// Reuse times, and ages of what writes dropped, of windows that have ended, the latest first.
-    windows: VecDeque<(Distances, Distances)>,
-    zones: VecDeque<LossyCounter>,
+    accesses: Accesses,
     /// Latencies of the sample that is going on.
     latencies: Histogram,
     sums: Sums,
@@ -53,8 +30,6 @@ struct Sums {
     writes: u64,
     read_bytes: u64,
     write_bytes: u64,
-    sequential: u64,
-    touched: u64,
     backend_reads: u64,
     memory_hits: u64,
     by_reads: Taken,
@@ -80,16 +55,7 @@ pub(super) struct Completed {
 impl Monitor {
     pub(super) fn new(objects: u32, object_bytes: u32, zone: Bytes) -> Self {
         Self {
-            object_bytes,
-            zone_objects: (zone.0 / u64::from(object_bytes)).max(1) as u32,
-            sampled: if objects > ALL_UP_TO { SAMPLED } else { 1 },
-            last_sample: vec![0; objects as usize],
-            reads: 0,
-            issues: 0,
-            samples: 0,
-            reuse: ReuseTimes::new(),
-            windows: VecDeque::new(),
-            zones: VecDeque::from([LossyCounter::hot_zones()]),
+            accesses: Accesses::new(objects, object_bytes, zone),
             latencies: Histogram::default(),
             sums: Sums::default(),
             log: None,
@@ -98,42 +64,21 @@ impl Monitor {
 
     /// Objects of a zone.
     pub(super) fn zone_objects(&self) -> u32 {
-        self.zone_objects
+        self.accesses.zone_objects()
     }
 
     /// One of how many objects is looked at for reuse.
     pub(super) fn sampled(&self) -> u32 {
-        self.sampled
+        self.accesses.sampled()
     }
 
     /// A request is issued.
     #[inline]
     pub(super) fn issued(&mut self, object: u32, op: LoadOp, follows: bool) {
-        self.sums.sequential += u64::from(follows);
         let read = op == LoadOp::Read;
-        self.reads += u64::from(read);
-        self.issues = self.issues.wrapping_add(1);
-        if self.issues.is_multiple_of(self.sampled) {
-            self.zones[0].add(u64::from(object / self.zone_objects));
-        }
-        if self.sampled > 1
-            && !mix(0x5A3, u64::from(object)).is_multiple_of(u64::from(self.sampled))
-        {
-            return;
-        }
-        let at = object as usize;
-        if self.last_sample[at] != self.samples + 1 {
-            self.last_sample[at] = self.samples + 1;
-            self.sums.touched += 1;
-        }
-        if let Some(log) = &mut self.log {
+        let looked_at = self.accesses.issued(object, read, follows);
+        if let Some(log) = self.log.as_mut().filter(|_| looked_at) {
             log.push(if read { object } else { object | WROTE });
-        }
-        let weight = f64::from(self.sampled);
-        if read {
-            self.reuse.reference(object, self.reads - 1, weight);
-        } else {
-            self.reuse.invalidate(object, self.reads, weight);
         }
     }
 
@@ -180,23 +125,25 @@ impl Monitor {
             writes: share(writes, of),
         };
         let disks = f64::from(disks);
-        let sample = Sample {
+        let touched = self.accesses.end_sample();
+        Sample {
             lasting,
             reads_per_s: s.reads as f64 / seconds,
             writes_per_s: s.writes as f64 / seconds,
             latency_us: latencies.map(|l| l.mean_us),
             p50_us: latencies.map(|l| l.p50_us),
             p99_us: latencies.map(|l| l.p99_us),
+            late: None,
             bytes_per_s: (s.read_bytes + s.write_bytes) as f64 / seconds,
             bytes_read_per_s: s.read_bytes as f64 / seconds,
-            sequential: s.sequential as f64 / requests.max(1) as f64,
+            sequential: touched.sequential as f64 / requests.max(1) as f64,
             occupied: queue.occupied,
             limited: queue.limited,
             waiting: queue.waiting,
             overdue: queue.overdue.count,
             overdue_us: (queue.overdue.count > 0)
                 .then(|| queue.overdue.age_ns as f64 / 1e3 / queue.overdue.count as f64),
-            working_set: Bytes(s.touched * u64::from(self.sampled) * u64::from(self.object_bytes)),
+            working_set: touched.working_set,
             backend_reads_per_s: s.backend_reads as f64 / seconds,
             memory_hits: (s.backend_reads > 0)
                 .then(|| s.memory_hits as f64 / s.backend_reads as f64),
@@ -204,45 +151,17 @@ impl Monitor {
                 busy(s.by_reads.disk_ns, s.by_writes.disk_ns, disks),
                 busy(s.by_reads.link_ns, s.by_writes.link_ns, 1.0),
             ],
-        };
-        self.samples += 1;
-        if self.samples.is_multiple_of(WINDOW_SAMPLES) {
-            self.windows.push_front(self.reuse.take_window());
-            self.windows.truncate(WINDOWS - 1);
-            self.zones.push_front(LossyCounter::hot_zones());
-            self.zones.truncate(ZONE_WINDOWS);
         }
-        sample
     }
 
-    /// Miss ratios of the reads of the last five to ten minutes, from reuse times; `None` with too few reads.
+    /// See [`Accesses::curve`].
     pub(super) fn curve(&self) -> Option<Curve> {
-        let (mut times, mut dropped) = (self.reuse.times().clone(), self.reuse.dropped().clone());
-        for window in &self.windows {
-            times.merge(&window.0);
-            dropped.merge(&window.1);
-        }
-        // Of those that are looked at.
-        const ENOUGH: f64 = 5_000.0;
-        if times.total() < ENOUGH * f64::from(self.sampled) {
-            return None;
-        }
-        let curve = ReuseTimes::curve_of(&times, &dropped, Confidence::default());
-        Some(Curve::of_blocks(
-            &curve,
-            Bytes(u64::from(self.object_bytes)),
-        ))
+        self.accesses.curve()
     }
 
-    /// Heavy zones of the window `ago` windows before the latest one that has enough in it, or of the oldest that there is; none
-    /// where that is the latest itself.
+    /// See [`Accesses::zones`].
     pub(super) fn zones(&self, ago: usize) -> Vec<Zone> {
-        let latest = usize::from(self.samples % WINDOW_SAMPLES < WINDOW_SAMPLES / 2);
-        let window = (latest + ago).min(self.zones.len() - 1);
-        if ago > 0 && window <= latest {
-            return Vec::new();
-        }
-        heavy(&self.zones[window])
+        self.accesses.zones(ago)
     }
 }
 

@@ -149,6 +149,7 @@ fn what_waits_counts_for_a_latency_that_was_promised() {
     burst.objective = Promise {
         rate_min_per_s: None,
         latency_max: Some(s(8)),
+        ..Promise::default()
     };
     model.workloads = vec![burst];
     model.responder = None;

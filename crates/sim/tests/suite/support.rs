@@ -87,6 +87,7 @@ pub fn workload(name: &str, load: Load, promised: f64) -> ResponseWorkload {
         objective: Promise {
             rate_min_per_s: Some(promised),
             latency_max: None,
+            ..Promise::default()
         },
         host: HostId(0),
         attachment: Attachment {

@@ -57,6 +57,7 @@ pub fn site() -> Site {
         objective: Promise {
             rate_min_per_s: promised,
             latency_max: None,
+            ..Promise::default()
         },
         host: HostId(0),
         attachment: Attachment {

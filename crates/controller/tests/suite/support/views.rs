@@ -570,6 +570,7 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
             steps: vec![step()],
         }],
         calibrations_taken: vec![6],
+        answers: manager::wire::Answers::default(),
         throttles: vec![ThrottleOrder {
             volume: "web-2".into(),
             throttle: Throttle {
@@ -618,6 +619,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         moving: None,
         throttle: None,
         calibrating: false,
+        sample: None,
         extents: None,
         load: Some(Load {
             reads: load(n),
@@ -658,6 +660,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         }],
         calibrations: vec![],
         trouble: vec![],
+        appliances: vec![],
         troubles: vec![],
     }
 }

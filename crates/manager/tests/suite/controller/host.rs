@@ -232,6 +232,7 @@ impl Host {
             jobs: self.jobs.clone(),
             calibrations: self.calibrations.clone(),
             trouble: vec![],
+            appliances: vec![],
             troubles: self.troubles.clone(),
         }
     }
@@ -420,6 +421,7 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             extents: None,
         }),
         calibrating: false,
+        sample: None,
         throttle: v.throttle,
         load: Some(Load {
             depth_ns: reads.sum_ns,

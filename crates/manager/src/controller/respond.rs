@@ -1,0 +1,393 @@
+//! Broken objectives, answered within a window: what agents report becomes samples of the responder (`slo`), and what it orders is in
+//! force until it takes it back.
+//!
+//! ```text
+//!  window ─▶ samples ─▶ slo::Responder ─▶ throttles, parts of the cache, spare flash, appliances ─▶ orders: all that is in force
+//!                            ▲                                                                          │
+//!                            └──────────────── what became of appliances ◀── agent ◀────────────────────┘
+//! ```
+//!
+//! Placement goes on beside it, on its own epochs: what is throttled shows no load of its own, and stays where it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use algo::merged_buckets;
+use algo::objective::{Answered, Overdue};
+use slo::ladder::RungAction;
+use slo::{
+    ApplianceEvent, Busy, Decision, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
+    Sample, WorkloadId,
+};
+use units::{Bytes, Nanos};
+
+use super::{Controller, LEASE_WINDOWS};
+use crate::view::EventKind;
+use crate::wire::{
+    Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, Throttle, ThrottleOrder,
+    VolumeWindow,
+};
+
+/// Nothing is held to less: guests' drivers give requests up that take longer than they expect.
+const IOPS_MIN: u64 = 20;
+
+/// A responder for one host, with what it has in force.
+pub(super) struct Responding {
+    responder: Responder,
+    /// The resources that are devices, by name; the others are links, which stay.
+    devices: BTreeMap<String, ResourceId>,
+    /// Those that are not devices, by name.
+    links: BTreeMap<String, ResourceId>,
+    /// By workload: links that it uses.
+    links_of: Vec<Vec<ResourceId>>,
+    /// By workload: requests per second that it is held to.
+    held: BTreeMap<usize, f64>,
+    /// By workload: its part of the cache.
+    parts: BTreeMap<usize, Bytes>,
+    /// Workloads that have the spare flash.
+    over_provisioned: BTreeSet<usize>,
+    /// Appliances that are to be there.
+    appliances: Vec<ApplianceOrder>,
+    next_appliance: u64,
+    /// By appliance: its workload, and what of it the responder knows.
+    told: BTreeMap<u64, (usize, Option<ApplianceEvent>)>,
+    /// Appliances that have ended, until the agent does not tell of them any more.
+    taken: BTreeSet<u64>,
+}
+
+/// Something to be written down: of which workload, and what.
+type Said = (usize, String);
+
+impl Responding {
+    fn name(&self, w: usize) -> &str {
+        &self.responder.site().workloads[w].name
+    }
+
+    fn resource(&self, name: &str) -> Option<ResourceId> {
+        let device = self.devices.get(name);
+        device.or_else(|| self.links.get(name)).copied()
+    }
+
+    /// A volume's window as the responder is told it.
+    fn sample(&self, promise: &Promise, v: Option<&VolumeWindow>, window_ns: u64) -> Sample {
+        let resources = self.devices.len() + self.links.len();
+        let mut sample = Sample {
+            lasting: Nanos(window_ns),
+            busy: vec![Busy::default(); resources],
+            ..Sample::default()
+        };
+        let Some((load, v)) = v.and_then(|v| Some((v.load.as_ref()?, v))) else {
+            return sample;
+        };
+        let seconds = sample.lasting.as_secs_f64();
+        let per_s = |n: u64| n as f64 / seconds;
+        let us = |q: f64| load.quantile_ns(q).map(|ns| ns as f64 / 1e3);
+        let wide = |buckets: &[(u16, u64)]| -> Vec<(usize, u64)> {
+            buckets.iter().map(|b| (usize::from(b.0), b.1)).collect()
+        };
+        sample.reads_per_s = per_s(load.reads.ios);
+        sample.writes_per_s = per_s(load.writes.ios);
+        sample.latency_us = load.guest_mean_us();
+        (sample.p50_us, sample.p99_us) = (us(0.5), us(0.99));
+        sample.bytes_per_s = per_s(load.reads.bytes + load.writes.bytes);
+        sample.bytes_read_per_s = per_s(load.reads.bytes);
+        if let Some(objective) = promise.objective() {
+            let all = merged_buckets(&load.reads.buckets, &load.writes.buckets);
+            let answered = Answered::of_buckets(objective, wide(&all), 0);
+            // Of some hosts only the sum is known.
+            sample.late = (answered.count == load.ios()).then_some(answered.late);
+            let overdue = Overdue::of_buckets(objective, wide(&load.waiting));
+            sample.overdue = overdue.count;
+            let mean_us = overdue.age_ns as f64 / 1e3 / overdue.count as f64;
+            sample.overdue_us = (overdue.count > 0).then_some(mean_us);
+        }
+        let Some(more) = &v.sample else {
+            sample.backend_reads_per_s = sample.reads_per_s;
+            return sample;
+        };
+        sample.sequential = more.sequential as f64 / more.issued.max(1) as f64;
+        sample.occupied = (more.occupied_ns as f64 / window_ns as f64).min(1.0);
+        sample.waiting = more.waiting;
+        sample.working_set = Bytes(more.working_set_bytes);
+        sample.backend_reads_per_s = per_s(more.array_reads);
+        sample.memory_hits =
+            (more.array_reads > 0).then(|| more.cache_hits as f64 / more.array_reads as f64);
+        for busy in &more.busy {
+            if let Some(resource) = self.resource(&busy.resource) {
+                let share = |ns: u64| ns as f64 / window_ns as f64;
+                sample.busy[resource.index()] = Busy {
+                    reads: share(busy.reads_ns),
+                    writes: share(busy.writes_ns),
+                };
+            }
+        }
+        sample
+    }
+
+    /// Where volumes are now.
+    fn place(&mut self, volumes: &[Option<&VolumeWindow>]) {
+        for (w, v) in volumes.iter().enumerate() {
+            let placed = v.iter().flat_map(|v| &v.placed);
+            let on = placed.filter_map(|p| self.devices.get(&p.device).copied());
+            let resources = on.chain(self.links_of[w].iter().copied()).collect();
+            self.responder.placed(WorkloadId(w as u16), resources);
+        }
+    }
+
+    /// Takes in what became of appliances.
+    fn take_in(&mut self, now: Nanos, appliances: &[ApplianceWindow], said: &mut Vec<Said>) {
+        self.taken
+            .retain(|id| appliances.iter().any(|a| a.id == *id));
+        for window in appliances {
+            let Some((w, told)) = self.told.get_mut(&window.id) else {
+                // From before a restart of the controller, or taken in already.
+                self.taken.insert(window.id);
+                continue;
+            };
+            if window.event.is_none() || *told == window.event {
+                continue;
+            }
+            told.clone_from(&window.event);
+            let (w, event) = (*w, window.event.as_ref().expect("it is some"));
+            self.responder.appliance(now, WorkloadId(w as u16), event);
+            let name = self.name(w);
+            let text = match event {
+                ApplianceEvent::Serving => Some(format!("{name} goes through its appliance")),
+                ApplianceEvent::Returning => None,
+                ApplianceEvent::Stranded => Some(format!("the appliance of {name} is stranded")),
+                ApplianceEvent::Failed { why } => {
+                    Some(format!("the appliance of {name} has failed: {why}"))
+                }
+                ApplianceEvent::LeftBehind { why } => {
+                    Some(format!("the appliance of {name} is left behind: {why}"))
+                }
+                ApplianceEvent::Removed => Some(format!("the appliance of {name} is gone")),
+            };
+            said.extend(text.map(|text| (w, text)));
+            let ended = matches!(
+                event,
+                ApplianceEvent::Failed { .. }
+                    | ApplianceEvent::Removed
+                    | ApplianceEvent::LeftBehind { .. }
+            );
+            if ended {
+                self.appliances.retain(|a| a.id != window.id);
+                self.told.remove(&window.id);
+                self.taken.insert(window.id);
+            }
+        }
+    }
+
+    /// Puts orders in force, or takes them back.
+    fn put(&mut self, orders: Vec<ResponseOrder>, said: &mut Vec<Said>) {
+        for order in orders {
+            let (w, text) = match order {
+                ResponseOrder::Carry { action } => match action {
+                    RungAction::Throttle {
+                        workload,
+                        rate_per_s,
+                    } => {
+                        self.held.insert(workload.index(), rate_per_s);
+                        let text = format!("held to {rate_per_s:.0} requests/s");
+                        (workload, text)
+                    }
+                    RungAction::GiveMemory { workload, size } => {
+                        self.parts.insert(workload.index(), size);
+                        (workload, format!("given {size} of the cache"))
+                    }
+                    RungAction::GiveOps { workload } => {
+                        self.over_provisioned.insert(workload.index());
+                        (workload, "given the spare flash".into())
+                    }
+                    RungAction::Move { .. } | RungAction::Appliance { .. } => {
+                        unreachable!("moves are not allowed, and appliances have their own order")
+                    }
+                },
+                ResponseOrder::Unthrottle { workload } => {
+                    self.held.remove(&workload.index());
+                    (workload, "held no more".into())
+                }
+                ResponseOrder::TakeBack { action } => match action {
+                    RungAction::GiveMemory { workload, size } => {
+                        self.parts.remove(&workload.index());
+                        (workload, format!("{size} of the cache taken back"))
+                    }
+                    RungAction::GiveOps { workload } => {
+                        self.over_provisioned.remove(&workload.index());
+                        (workload, "the spare flash taken back".into())
+                    }
+                    _ => unreachable!("nothing else is taken back"),
+                },
+                ResponseOrder::CreateAppliance {
+                    workload,
+                    host,
+                    cpus,
+                    memory,
+                    cache,
+                    way,
+                    warm,
+                } => {
+                    let site = self.responder.site();
+                    let server = site.hosts.iter().find(|h| h.id == host);
+                    let order = ApplianceOrder {
+                        id: self.next_appliance,
+                        volume: self.name(workload.index()).into(),
+                        server: server.map(|h| h.name.clone()).unwrap_or_default(),
+                        cpus,
+                        memory_bytes: memory.0,
+                        cache_bytes: cache.0,
+                        way,
+                        warm,
+                    };
+                    self.next_appliance += 1;
+                    self.told.insert(order.id, (workload.index(), None));
+                    let text = format!(
+                        "appliance ordered on {}: cache {cache} of {memory}, {}, {}",
+                        order.server,
+                        order.way,
+                        order.warm_in_words()
+                    );
+                    self.appliances.push(order);
+                    (workload, text)
+                }
+                ResponseOrder::RemoveAppliance { workload, why } => {
+                    let name = self.name(workload.index()).to_string();
+                    self.appliances.retain(|a| a.volume != name);
+                    (workload, format!("appliance to go: {why}"))
+                }
+            };
+            let text = format!("{}: {text}", self.name(w.index()));
+            said.push((w.index(), text));
+        }
+    }
+}
+
+impl Controller {
+    /// Has broken objectives of a host's volumes answered from its next report on. The workloads of the responder's site are volumes
+    /// by name, its resources devices and links by name, and moves must not be among what it may do: placement is the strategy's.
+    pub fn answer_with(&mut self, host: &str, responder: Responder, devices: &[&str]) {
+        let site = responder.site();
+        let resources = site.backend.resources.iter().enumerate();
+        let numbered = resources.map(|(r, resource)| (&resource.name, ResourceId(r as u16)));
+        let (devices, links): (BTreeMap<_, _>, BTreeMap<_, _>) = numbered
+            .map(|(name, r)| (name.clone(), r))
+            .partition(|(name, _)| devices.contains(&name.as_str()));
+        let is_link = |r: &&ResourceId| links.values().any(|l| l == *r);
+        let links_of = site.workloads.iter();
+        let links_of = links_of.map(|w| w.resources.iter().filter(is_link).copied().collect());
+        let responding = Responding {
+            links_of: links_of.collect(),
+            devices,
+            links,
+            held: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            over_provisioned: BTreeSet::new(),
+            appliances: vec![],
+            next_appliance: 1,
+            told: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            responder,
+        };
+        self.responses.insert(host.into(), responding);
+    }
+
+    /// What was decided about broken objectives of a host, oldest first.
+    pub fn responses(&self, host: &str) -> &[Decision] {
+        let of_host = self.responses.get(host);
+        of_host.map_or(&[], |r| r.responder.decisions())
+    }
+
+    /// Answers what is broken in the window that was just taken in.
+    pub(super) fn respond(&mut self, name: &str, known: &dyn Knowledge) {
+        let Some(mut responding) = self.responses.remove(name) else {
+            return;
+        };
+        let mut said = Vec::new();
+        if let Some((at, report)) = &self.hosts[name].last {
+            let at = *at;
+            let workloads = &responding.responder.site().workloads;
+            let volume = |w: &slo::Workload| report.volumes.iter().find(|v| v.name == w.name);
+            let volumes: Vec<Option<&VolumeWindow>> = workloads.iter().map(volume).collect();
+            let samples: Vec<Sample> = workloads
+                .iter()
+                .zip(&volumes)
+                .map(|(w, v)| responding.sample(&w.objective, *v, report.window_ns))
+                .collect();
+            responding.take_in(at, &report.appliances, &mut said);
+            responding.place(&volumes);
+            let orders = responding.responder.tell(at, &samples, known);
+            responding.put(orders, &mut said);
+        }
+        for (w, text) in said {
+            let volume = responding.name(w).to_string();
+            self.event(EventKind::Response, Some(name), Some(&volume), text);
+        }
+        self.responses.insert(name.into(), responding);
+    }
+
+    /// Answers that are to be in force on a host, but for throttles.
+    pub(super) fn answers(&self, host: &str) -> Answers {
+        let Some(r) = self.responses.get(host) else {
+            return Answers::default();
+        };
+        Answers {
+            cache_shares: r
+                .parts
+                .iter()
+                .map(|(w, size)| CacheShareOrder {
+                    volume: r.name(*w).into(),
+                    bytes: size.0,
+                })
+                .collect(),
+            over_provisioned: r
+                .over_provisioned
+                .iter()
+                .map(|w| r.name(*w).into())
+                .collect(),
+            appliances: r.appliances.clone(),
+            appliances_taken: r.taken.iter().copied().collect(),
+        }
+    }
+
+    /// Adds what the responder holds volumes to; an operator's lower limit goes before it.
+    pub(super) fn hold(&self, host: &str, orders: &mut Vec<ThrottleOrder>) {
+        let Some(r) = self.responses.get(host) else {
+            return;
+        };
+        let lasting_ns = LEASE_WINDOWS * self.settings.words.window.0;
+        for (w, rate) in &r.held {
+            let iops = (rate.ceil() as u64).max(IOPS_MIN);
+            let volume = r.name(*w);
+            match orders.iter_mut().find(|o| o.volume == volume) {
+                Some(order) => {
+                    let lower = order.throttle.iops.map_or(iops, |o| o.min(iops));
+                    order.throttle.iops = Some(lower);
+                }
+                None => orders.push(ThrottleOrder {
+                    volume: volume.into(),
+                    throttle: Throttle {
+                        iops: Some(iops),
+                        bandwidth_bytes_per_s: None,
+                        lasting_ns,
+                    },
+                }),
+            }
+        }
+    }
+}
+
+/// Nothing is known of any volume but its samples.
+pub(super) struct SamplesOnly;
+
+impl Knowledge for SamplesOnly {
+    fn curve(&self, _: WorkloadId) -> Option<slo::curve::Curve> {
+        None
+    }
+
+    fn zones(&self, _: WorkloadId) -> Vec<slo::zones::Zone> {
+        vec![]
+    }
+
+    fn zones_before(&self, _: WorkloadId) -> Vec<slo::zones::Zone> {
+        vec![]
+    }
+}

@@ -1,0 +1,133 @@
+//! What agents and the controller say of answers to broken objectives.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slo::ApplianceEvent;
+use slo::warm::Warm;
+use units::Bytes;
+
+/// What answers are judged by: a volume's window beside its load.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeSample {
+    /// Requests that began where the one before ended.
+    pub sequential: u64,
+    /// Requests that were issued.
+    pub issued: u64,
+    /// Distinct bytes that were touched.
+    pub working_set_bytes: u64,
+    /// Time with at least one request outstanding.
+    pub occupied_ns: u64,
+    /// Requests that have arrived and wait to be issued, at the window's end.
+    pub waiting: u64,
+    /// Reads that got to the array.
+    pub array_reads: u64,
+    /// Of those, the ones that the array's cache answered.
+    pub cache_hits: u64,
+    /// Time that its requests took of devices and links, those with any.
+    pub busy: Vec<BusyWindow>,
+}
+
+/// Time that a volume's requests took of a device or a link in a window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BusyWindow {
+    /// The device or link.
+    pub resource: String,
+    /// By reads.
+    pub reads_ns: u64,
+    /// By writes.
+    pub writes_ns: u64,
+}
+
+/// A part of the array's cache for one volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CacheShareOrder {
+    /// The volume.
+    pub volume: String,
+    /// Its part.
+    pub bytes: u64,
+}
+
+/// A caching appliance that is to be there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApplianceOrder {
+    /// Its number; rises.
+    pub id: u64,
+    /// The volume that it serves.
+    pub volume: String,
+    /// The compute server that it runs on.
+    pub server: String,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Memory, its own included.
+    pub memory_bytes: u64,
+    /// The part that caches.
+    pub cache_bytes: u64,
+    /// How requests get there.
+    pub way: String,
+    /// What it reads first.
+    #[schemars(with = "serde_json::Value")]
+    pub warm: Warm,
+}
+
+/// An appliance at the agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApplianceWindow {
+    /// Its number.
+    pub id: u64,
+    /// What became of it last; none while it is being created.
+    #[schemars(with = "Option<serde_json::Value>")]
+    pub event: Option<ApplianceEvent>,
+}
+
+/// Answers that are to be in force. What is and is not named is taken back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Answers {
+    /// Parts of the array's cache.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cache_shares: Vec<CacheShareOrder>,
+    /// Volumes with all the spare flash below them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over_provisioned: Vec<String>,
+    /// Appliances.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub appliances: Vec<ApplianceOrder>,
+    /// Appliances that have ended, as the agent has told: it may forget them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub appliances_taken: Vec<u64>,
+}
+
+impl Answers {
+    /// Whether nothing is to be in force.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl ApplianceOrder {
+    /// What it reads first, in words.
+    pub fn warm_in_words(&self) -> String {
+        match &self.warm {
+            Warm::Cold { why } => format!("cold: {why}"),
+            Warm::Zones {
+                zones, rate_per_s, ..
+            } => {
+                let n = zones.len();
+                match rate_per_s {
+                    Some(rate) => format!("warm-up of {n} zones at {rate:.0}/s"),
+                    None => format!("warm-up of {n} zones at once"),
+                }
+            }
+        }
+    }
+
+    /// Its cache.
+    pub fn cache(&self) -> Bytes {
+        Bytes(self.cache_bytes)
+    }
+}

@@ -1,0 +1,151 @@
+//! What is known of a workload's accesses: working set, sequences, reuse times and heavy zones, in numbers of objects.
+
+use std::collections::VecDeque;
+
+use algo::mrc::{Confidence, Distances, ReuseTimes};
+use algo::{LossyCounter, mix};
+use slo::curve::Curve;
+use slo::zones::{Zone, heavy};
+use units::Bytes;
+
+/// Length of a window of zones and of reuse times, in samples: five minutes.
+const WINDOW_SAMPLES: u32 = 30;
+/// Windows of reuse times, the current one included: what is older is not what the load is like now.
+const WINDOWS: usize = 2;
+/// And windows of zones, the current one included.
+const ZONE_WINDOWS: usize = 4;
+/// Above so many objects every eighth is looked at for reuse and working sets, and every eighth request for zones.
+const ALL_UP_TO: u32 = 1 << 20;
+const SAMPLED: u32 = 8;
+
+/// Accesses of one workload.
+pub(crate) struct Accesses {
+    object_bytes: u32,
+    zone_objects: u32,
+    sampled: u32,
+    /// By object: 1 + number of the sample in which it was touched last.
+    last_sample: Vec<u32>,
+    reads: u64,
+    issues: u32,
+    samples: u32,
+    touched: u64,
+    sequential: u64,
+    /// Of a cache of reads that writes go around: what is written is forgotten.
+    reuse: ReuseTimes,
+    /// Reuse times, and ages of what writes dropped, of windows that have ended, the latest first.
+    windows: VecDeque<(Distances, Distances)>,
+    zones: VecDeque<LossyCounter>,
+}
+
+/// What a sample of accesses was like.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Touched {
+    /// Distinct bytes.
+    pub(crate) working_set: Bytes,
+    /// Requests that began where the one before ended.
+    pub(crate) sequential: u64,
+}
+
+impl Accesses {
+    pub(crate) fn new(objects: u32, object_bytes: u32, zone: Bytes) -> Self {
+        Self {
+            object_bytes,
+            zone_objects: (zone.0 / u64::from(object_bytes)).max(1) as u32,
+            sampled: if objects > ALL_UP_TO { SAMPLED } else { 1 },
+            last_sample: vec![0; objects as usize],
+            reads: 0,
+            issues: 0,
+            samples: 0,
+            touched: 0,
+            sequential: 0,
+            reuse: ReuseTimes::new(),
+            windows: VecDeque::new(),
+            zones: VecDeque::from([LossyCounter::hot_zones()]),
+        }
+    }
+
+    /// Objects of a zone.
+    pub(crate) fn zone_objects(&self) -> u32 {
+        self.zone_objects
+    }
+
+    /// One of how many objects is looked at for reuse.
+    pub(crate) fn sampled(&self) -> u32 {
+        self.sampled
+    }
+
+    /// An object is read or written; whether that is looked at for reuse.
+    #[inline]
+    pub(crate) fn issued(&mut self, object: u32, read: bool, follows: bool) -> bool {
+        self.sequential += u64::from(follows);
+        self.reads += u64::from(read);
+        self.issues = self.issues.wrapping_add(1);
+        if self.issues.is_multiple_of(self.sampled) {
+            self.zones[0].add(u64::from(object / self.zone_objects));
+        }
+        if self.sampled > 1
+            && !mix(0x5A3, u64::from(object)).is_multiple_of(u64::from(self.sampled))
+        {
+            return false;
+        }
+        let at = object as usize;
+        if self.last_sample[at] != self.samples + 1 {
+            self.last_sample[at] = self.samples + 1;
+            self.touched += 1;
+        }
+        let weight = f64::from(self.sampled);
+        if read {
+            self.reuse.reference(object, self.reads - 1, weight);
+        } else {
+            self.reuse.invalidate(object, self.reads, weight);
+        }
+        true
+    }
+
+    /// Ends a sample.
+    pub(crate) fn end_sample(&mut self) -> Touched {
+        let touched = std::mem::take(&mut self.touched);
+        let bytes = touched * u64::from(self.sampled) * u64::from(self.object_bytes);
+        self.samples += 1;
+        if self.samples.is_multiple_of(WINDOW_SAMPLES) {
+            self.windows.push_front(self.reuse.take_window());
+            self.windows.truncate(WINDOWS - 1);
+            self.zones.push_front(LossyCounter::hot_zones());
+            self.zones.truncate(ZONE_WINDOWS);
+        }
+        Touched {
+            working_set: Bytes(bytes),
+            sequential: std::mem::take(&mut self.sequential),
+        }
+    }
+
+    /// Miss ratios of the reads of the last five to ten minutes, from reuse times; `None` with too few reads.
+    pub(crate) fn curve(&self) -> Option<Curve> {
+        let (mut times, mut dropped) = (self.reuse.times().clone(), self.reuse.dropped().clone());
+        for window in &self.windows {
+            times.merge(&window.0);
+            dropped.merge(&window.1);
+        }
+        // Of those that are looked at.
+        const ENOUGH: f64 = 5_000.0;
+        if times.total() < ENOUGH * f64::from(self.sampled) {
+            return None;
+        }
+        let curve = ReuseTimes::curve_of(&times, &dropped, Confidence::default());
+        Some(Curve::of_blocks(
+            &curve,
+            Bytes(u64::from(self.object_bytes)),
+        ))
+    }
+
+    /// Heavy zones of the window `ago` windows before the latest one that has enough in it, or of the oldest that there is; none
+    /// where that is the latest itself.
+    pub(crate) fn zones(&self, ago: usize) -> Vec<Zone> {
+        let latest = usize::from(self.samples % WINDOW_SAMPLES < WINDOW_SAMPLES / 2);
+        let window = (latest + ago).min(self.zones.len() - 1);
+        if ago > 0 && window <= latest {
+            return Vec::new();
+        }
+        heavy(&self.zones[window])
+    }
+}

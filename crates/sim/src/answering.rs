@@ -1,0 +1,283 @@
+//! Compute servers in front of the array, and what is done when an objective breaks: `[hosts]` and `[response]`.
+//!
+//! ```text
+//!  server                                array
+//!  ┌──────────────────────┐              ┌──────────────────────┐
+//!  │ volume ─▶ appliance ─┼── link ──────▶ cache ─▶ tiers        │   windows, with samples ─▶ manager::Controller: slo::Responder
+//!  │ volume ──────────────┼── link ──────▶                       │ ◀── answers in force ◀──┘
+//!  └──────────────────────┘              └──────────────────────┘
+//! ```
+//!
+//! Devices see a request when it is issued, and its way there is added to the answer's time: so a completion is known when a request is
+//! issued, here too. What a link sends when is a calendar ([`link`]).
+
+mod control;
+mod link;
+mod servers;
+mod watch;
+
+use std::sync::Arc;
+
+use cache::{CAPACITY_PAGES_MAX, PAGE_BYTES_MAX, PAGE_BYTES_MIN, WriteMode};
+use config::find;
+use config::scenario::{HostConfig, ResponseConfig};
+use model::SloClass;
+use slo::ladder::RungKind;
+use slo::load::{Backend, Place, Resource};
+use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
+use slo::{HostId, Promise, ResourceId, Responder, ResponderConfig, Site, Workload};
+use units::{Bytes, Nanos};
+
+use crate::build::VolumeModel;
+use crate::stats::APPLIANCES;
+use crate::{Model, ScenarioError, ScenarioFile};
+
+pub(crate) use control::Control;
+pub(crate) use servers::{Served, Servers};
+pub(crate) use watch::Watch;
+
+/// Use of a device or a link up to which it is taken to be quick.
+const USE_MAX: f64 = 0.8;
+/// Objects that are told apart of a volume, at most: larger ones of larger volumes.
+const OBJECTS_MAX: u64 = 1 << 22;
+
+/// Compute servers, checked.
+#[derive(Debug, Clone)]
+pub struct ServersModel {
+    pub(crate) names: Vec<String>,
+    pub(crate) servers: Vec<HostConfig>,
+    /// By volume.
+    pub(crate) of_volume: Vec<u16>,
+}
+
+/// What is done when an objective breaks, checked.
+#[derive(Debug, Clone)]
+pub struct AnswersModel {
+    pub(crate) config: Arc<ResponseConfig>,
+}
+
+impl ScenarioFile {
+    /// The table `hosts`; none without it.
+    pub(crate) fn servers(
+        &self,
+        volumes: &[VolumeModel],
+    ) -> Result<Option<ServersModel>, ScenarioError> {
+        let hosts = &self.scenario.hosts;
+        let mut tiers = self.scenario.tiers.iter();
+        if !hosts.is_empty() && tiers.any(|t| t.name == APPLIANCES) {
+            let why = "with hosts, \"appliances\" names what those answer in the results: no tier may have this name";
+            return Err(self.fault("tiers", why));
+        }
+        let names: Vec<String> = hosts.keys().cloned().collect();
+        let mut of_volume = Vec::new();
+        for (i, v) in self.scenario.volumes.iter().enumerate() {
+            let at = format!("volumes[{i}].host");
+            let number = match (&v.host, names.len()) {
+                (None, 0 | 1) => 0,
+                (None, _) => {
+                    let why = format!(
+                        "which of the {} hosts does volume \"{}\" belong to?",
+                        names.len(),
+                        v.name
+                    );
+                    return Err(self.fault(&at, why));
+                }
+                (Some(_), 0) => return Err(self.fault(&at, "there is no table [hosts]")),
+                (Some(name), _) => find(name, names.iter().map(String::as_str))
+                    .map_err(|why| self.fault(&at, why))?,
+            };
+            of_volume.push(number as u16);
+        }
+        for (name, host) in hosts {
+            if host.link.is_some_and(|l| l.0 < 1 << 20) {
+                let why = "a link has at least 1 MiB/s";
+                return Err(self.fault(&format!("hosts.{name}.link"), why));
+            }
+            if host.latency > Nanos::from_secs(1) {
+                let why = format!("{} one way is more than a second", host.latency);
+                return Err(self.fault(&format!("hosts.{name}.latency"), why));
+            }
+        }
+        debug_assert_eq!(of_volume.len(), volumes.len());
+        Ok((!hosts.is_empty()).then(|| ServersModel {
+            names,
+            servers: hosts.values().cloned().collect(),
+            of_volume,
+        }))
+    }
+
+    /// The table `response`; none without it.
+    pub(crate) fn answers(
+        &self,
+        volumes: &[VolumeModel],
+        classes: &[SloClass],
+    ) -> Result<Option<AnswersModel>, ScenarioError> {
+        let Some(config) = &self.scenario.response else {
+            return Ok(None);
+        };
+        let fault = |key: &str, why: String| Err(self.fault(&format!("response.{key}"), why));
+        if config.rungs.contains(&RungKind::Move) {
+            let why = "moves are the strategy's: leave \"move\" out";
+            return fault("rungs", why.into());
+        }
+        if config.workflow.allowed != ResponderConfig::default().allowed {
+            let why = "what may be done is said in response.rungs";
+            return fault("workflow.allowed", why.into());
+        }
+        let wants = |kind| config.rungs.contains(&kind);
+        if wants(RungKind::Appliance) && self.scenario.hosts.is_empty() {
+            // Left out of the default where there is nothing to run one on.
+            if self.says_rungs() {
+                let why = "an appliance needs a host to run on: add [hosts]";
+                return fault("rungs", why.into());
+            }
+        }
+        let page = config.appliance.page.0;
+        if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
+            let why = format!("{} is no power of two from 4 KiB to 256 KiB", Bytes(page));
+            return fault("appliance.page", why);
+        }
+        if config.appliance.writes == WriteMode::WriteBack {
+            let why = "an appliance may be lost at any time: it writes around or through";
+            return fault("appliance.writes", why.into());
+        }
+        if config.appliance.warm_outstanding == 0 {
+            return fault("appliance.warm_outstanding", "at least 1".into());
+        }
+        let largest = config.workflow.sizing.largest();
+        if largest.0 / page > u64::from(CAPACITY_PAGES_MAX) {
+            let why = format!("a cache of {largest} has more pages than a policy: use larger ones");
+            return fault("appliance.page", why);
+        }
+        if volumes
+            .iter()
+            .all(|v| classes[v.class.index()].target.is_none())
+        {
+            let why = "no volume has an objective that could break: give a class a latency";
+            return Err(self.fault("response", why));
+        }
+        if self.scenario.window > Nanos::from_secs(60) {
+            let why = "answers are looked for window by window, which are 60 s at most then";
+            return Err(self.fault("window", why));
+        }
+        Ok(Some(AnswersModel {
+            config: Arc::new(config.clone()),
+        }))
+    }
+
+    /// Whether the file says itself what may be done.
+    fn says_rungs(&self) -> bool {
+        let said = self.scenario.response.as_ref().map(|r| &r.rungs);
+        said != Some(&ResponseConfig::default_rungs())
+    }
+}
+
+/// Bytes that are told apart of a volume: pages, or more of them.
+fn object_bytes(size: Bytes, page: Bytes) -> u32 {
+    let mut bytes = page.0;
+    while size.0.div_ceil(bytes) > OBJECTS_MAX {
+        bytes *= 2;
+    }
+    u32::try_from(bytes).unwrap_or(1 << 31)
+}
+
+/// Names of a server's link, by direction: from the array, and to it.
+fn link_names(server: &str) -> [String; 2] {
+    [
+        format!("link of {server}, from the array"),
+        format!("link of {server}, to the array"),
+    ]
+}
+
+/// The responder of a scenario, with what it may know of it.
+pub(crate) fn responder(model: &Model, answers: &AnswersModel) -> Responder {
+    let config = &answers.config;
+    let devices = &model.topology.devices;
+    let mut resources: Vec<Resource> = devices
+        .iter()
+        .map(|d| Resource {
+            name: d.name.clone(),
+            place: Place::BehindMemory,
+        })
+        .collect();
+    let servers = model.servers.as_ref();
+    // By server: its links among the resources.
+    let mut links = Vec::new();
+    for (name, server) in servers.iter().flat_map(|s| s.names.iter().zip(&s.servers)) {
+        let mut of_server = Vec::new();
+        for name in link_names(name)
+            .into_iter()
+            .filter(|_| server.link.is_some())
+        {
+            of_server.push(ResourceId(resources.len() as u16));
+            let place = Place::InFront;
+            resources.push(Resource { name, place });
+        }
+        links.push(of_server);
+    }
+    let cache = model.cache.as_ref();
+    let attachment = Attachment {
+        protocol: Protocol::Nbd,
+        own_addresses: 0,
+        hypervisor: Hypervisor::Plain,
+        proxy: Proxy::Between,
+    };
+    let workload = |(v, volume): (usize, &VolumeModel)| {
+        let target = model.classes[volume.class.index()].target;
+        let server = servers.map_or(0, |s| s.of_volume[v]);
+        let mut used = vec![ResourceId(volume.device.0)];
+        used.extend(links.get(usize::from(server)).into_iter().flatten());
+        Workload {
+            name: volume.name.clone(),
+            objective: target.map_or(Promise::default(), |t| Promise {
+                rate_min_per_s: None,
+                latency_max: Some(t.latency),
+                statistic: t.statistic,
+            }),
+            host: HostId(server),
+            attachment,
+            stored: volume.size,
+            resources: used,
+            pool: cache.map_or(0, |c| c.pool_of(v)),
+        }
+    };
+    let host = |(h, (name, server)): (usize, (&String, &HostConfig))| slo::host::Host {
+        id: HostId(h as u16),
+        name: name.clone(),
+        rack: rack_of(servers, &server.rack),
+        cpus_free: server.cpus,
+        memory_free: server.memory,
+    };
+    let hosts = servers.iter().flat_map(|s| s.names.iter().zip(&s.servers));
+    let site = Site {
+        workloads: model.volumes.iter().enumerate().map(workload).collect(),
+        hosts: hosts.enumerate().map(host).collect(),
+        backend: Backend {
+            resources,
+            memory: cache.map_or(vec![Bytes::ZERO], |c| c.pools()),
+            use_max: USE_MAX,
+        },
+        ops: None,
+        elsewhere: None,
+    };
+    let may = |kind: &RungKind| match kind {
+        RungKind::MemoryShare => cache.is_some_and(|c| c.can_be_shared_out()),
+        RungKind::Appliance => servers.is_some(),
+        _ => true,
+    };
+    let config = ResponderConfig {
+        allowed: config.rungs.iter().copied().filter(may).collect(),
+        boot: config.appliance.create + config.appliance.reroute,
+        ..config.workflow.clone()
+    };
+    Responder::new(config, site)
+}
+
+/// Racks by number, in the order of their first servers.
+fn rack_of(servers: Option<&ServersModel>, rack: &str) -> u16 {
+    let all = servers.iter().flat_map(|s| &s.servers);
+    let mut names: Vec<&str> = all.map(|s| s.rack.as_str()).collect();
+    names.dedup();
+    let first = names.iter().position(|n| *n == rack);
+    first.unwrap_or(0) as u16
+}

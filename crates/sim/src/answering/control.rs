@@ -1,0 +1,581 @@
+//! Appliances as the controller orders them: created, routed, warmed up and taken away by the state machines of `executor`, which an
+//! agent drives; and parts of the cache.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cache::WriteMode;
+use config::scenario::ResponseConfig;
+use executor::{
+    ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
+    ApplianceKind, ApplianceOutcome, ApplianceState, ApplianceStep, Appliances, WarmUp,
+};
+use manager::wire::{Answers, ApplianceOrder, ApplianceWindow};
+use model::Op;
+use slo::ApplianceEvent;
+use slo::warm::Warm;
+use units::{Bytes, Nanos, VolumeId};
+
+use crate::Model;
+use crate::agenda::{Agenda, Event};
+use crate::engine::Simulation;
+use crate::host::HOST;
+use crate::result::{AnswerRecord, ApplianceRecord, ResponseSummary};
+use crate::source::Issue;
+use crate::world::World;
+
+/// How often requests under way in an appliance are looked for while it drains.
+const DRAIN_LOOK_NS: u64 = 100_000_000;
+
+/// What is carried out at a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Due {
+    Created(ApplianceStep),
+    Rerouted(ApplianceStep),
+    /// It took place, and is said to have failed: the worst kind.
+    ReroutingFails(ApplianceStep),
+    Returned(ApplianceStep),
+    Drained(ApplianceStep),
+    Destroyed(ApplianceStep),
+    Refused(ApplianceStep),
+    HostsLost,
+}
+
+/// An appliance that was ordered.
+struct Ordered {
+    order: ApplianceOrder,
+    id: ApplianceId,
+    volume: usize,
+    server: u16,
+    /// Its number on its server, while it is up.
+    up: Option<u32>,
+    /// The attempt at warming it up, once there is one.
+    warming: Option<ApplianceStep>,
+    destroyed: bool,
+    /// What became of it last.
+    event: Option<ApplianceEvent>,
+    /// Whether the controller has said that it knows of the end.
+    forgotten: bool,
+    record: ApplianceRecord,
+}
+
+/// A warm-up under way.
+struct WarmRun {
+    appliance: u32,
+    volume: u32,
+    /// Pages that are still to be read, the last first.
+    pages: Vec<std::ops::Range<u32>>,
+    gap_ns: u64,
+    /// When reads that are outstanding are done.
+    done_ns: VecDeque<u64>,
+    step: ApplianceStep,
+}
+
+/// What the array's agent has of answers.
+pub(crate) struct Control<'a> {
+    model: &'a Model,
+    config: &'a ResponseConfig,
+    machines: Appliances,
+    ordered: Vec<Ordered>,
+    due: BTreeMap<(u64, u64), Due>,
+    numbered: u64,
+    creations: u32,
+    reroutings: u32,
+    warming: Vec<Option<WarmRun>>,
+    /// By volume: its part of the cache.
+    parts: BTreeMap<usize, u64>,
+    /// Volumes whose requests go another way now: those that waited go on.
+    freed: Vec<usize>,
+}
+
+impl<'a> Control<'a> {
+    pub(crate) fn new(model: &'a Model, agenda: &mut Agenda) -> Option<Self> {
+        let config = &*model.answers.as_ref()?.config;
+        let mut control = Self {
+            model,
+            config,
+            machines: Appliances::new(ApplianceDeadlines::default()),
+            ordered: Vec::new(),
+            due: BTreeMap::new(),
+            numbered: 0,
+            creations: 0,
+            reroutings: 0,
+            warming: Vec::new(),
+            parts: BTreeMap::new(),
+            freed: Vec::new(),
+        };
+        for at in &config.failures.hosts_lost {
+            control.later(agenda, at.0, Due::HostsLost);
+        }
+        Some(control)
+    }
+
+    fn later(&mut self, agenda: &mut Agenda, at_ns: u64, due: Due) {
+        self.due.insert((at_ns, self.numbered), due);
+        self.numbered += 1;
+        agenda.at(at_ns, Event::Answer);
+    }
+
+    /// Puts in force what is to be, and takes back what is not named.
+    fn obey(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, answers: &Answers) {
+        self.share_cache(world, answers);
+        let now = Nanos(now_ns);
+        for i in 0..self.ordered.len() {
+            let id = self.ordered[i].order.id;
+            if answers.appliances_taken.contains(&id) {
+                self.ordered[i].forgotten = true;
+            } else if answers.appliances.iter().all(|a| a.id != id) {
+                let why = "it is not wanted any more".into();
+                self.machines
+                    .handle(now, self.ordered[i].id, ApplianceInput::Remove { why });
+            }
+        }
+        for order in &answers.appliances {
+            if self.ordered.iter().all(|o| o.order.id != order.id) {
+                self.create(now_ns, order);
+            }
+        }
+        self.settle(agenda, now_ns);
+    }
+
+    fn share_cache(&mut self, world: &mut World, answers: &Answers) {
+        let Some(cache) = &mut world.cache else {
+            return;
+        };
+        let volume = |name: &str| self.model.volumes.iter().position(|v| v.name == name);
+        let wanted: BTreeMap<usize, u64> = answers
+            .cache_shares
+            .iter()
+            .filter_map(|s| Some((volume(&s.volume)?, s.bytes)))
+            .collect();
+        for v in self.parts.keys().filter(|v| !wanted.contains_key(v)) {
+            cache.take_part_back(*v);
+        }
+        for (v, bytes) in wanted.iter().filter(|(v, b)| self.parts.get(v) != Some(b)) {
+            cache.give_part(*v, Bytes(*bytes));
+        }
+        self.parts = wanted;
+    }
+
+    fn create(&mut self, now_ns: u64, order: &ApplianceOrder) {
+        let volumes = &self.model.volumes;
+        let volume = volumes.iter().position(|v| v.name == order.volume);
+        let servers = self.model.servers.as_ref().map_or(&[][..], |s| &s.names);
+        let server = servers.iter().position(|s| *s == order.server);
+        let (Some(volume), Some(server)) = (volume, server) else {
+            unreachable!("the controller knows what it was told of");
+        };
+        let words = executor::ApplianceOrder {
+            volume: VolumeId::from_index(volume),
+            host: server as u16,
+            kind: match self.config.appliance.writes {
+                WriteMode::WriteThrough => ApplianceKind::CacheWriteThrough,
+                _ => ApplianceKind::CacheWriteAround,
+            },
+            cpus: order.cpus,
+            memory: Bytes(order.memory_bytes),
+            warm: match order.warm {
+                Warm::Zones { .. } => WarmUp::Planned,
+                Warm::Cold { .. } => WarmUp::None,
+            },
+        };
+        // Taken: the one before is still there. It is tried again with the next orders.
+        let Ok(id) = self.machines.create(Nanos(now_ns), words) else {
+            return;
+        };
+        self.ordered.push(Ordered {
+            order: order.clone(),
+            id,
+            volume,
+            server: server as u16,
+            up: None,
+            warming: None,
+            destroyed: false,
+            event: None,
+            forgotten: false,
+            record: ApplianceRecord {
+                volume: order.volume.clone(),
+                host: order.server.clone(),
+                cache_bytes: order.cache_bytes,
+                ordered_s: Nanos(now_ns).as_secs_f64(),
+                serving_s: None,
+                ended_s: None,
+                outcome: None,
+                read_hits: 0,
+                read_misses: 0,
+            },
+        });
+    }
+
+    fn of(&mut self, id: ApplianceId) -> &mut Ordered {
+        let of = self.ordered.iter_mut().find(|o| o.id == id);
+        of.expect("it was ordered")
+    }
+
+    /// Carries out what is due.
+    fn wake(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64) {
+        while let Some((&key, due)) = self.due.first_key_value().filter(|(k, _)| k.0 <= now_ns) {
+            let due = *due;
+            self.due.remove(&key);
+            self.carry_out(world, agenda, now_ns, due);
+            self.settle(agenda, now_ns);
+        }
+    }
+
+    fn under_way(&self, step: ApplianceStep) -> bool {
+        self.machines.get(step.id).map(|a| a.step()) == Some(step)
+    }
+
+    fn carry_out(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, due: Due) {
+        let failed = |why: &str| ApplianceAnswer::Failed { why: why.into() };
+        let (step, answer) = match due {
+            Due::Created(step) => {
+                if self.under_way(step) {
+                    self.start(world, now_ns, step.id);
+                }
+                (step, ApplianceAnswer::Created)
+            }
+            Due::Rerouted(step) => {
+                if self.under_way(step) {
+                    self.route(world, step.id);
+                }
+                (step, ApplianceAnswer::Rerouted)
+            }
+            Due::ReroutingFails(step) => {
+                self.route(world, step.id);
+                (step, failed("no answer"))
+            }
+            Due::Returned(step) => {
+                let volume = self.of(step.id).volume;
+                world.servers_mut().route(volume, None);
+                self.freed.push(volume);
+                (step, ApplianceAnswer::Returned)
+            }
+            Due::Drained(step) => {
+                let up = self.of(step.id).up;
+                let appliance = up.and_then(|n| world.servers_mut().appliance(n));
+                let until = appliance.map_or(0, |a| a.busy_until_ns);
+                if until > now_ns {
+                    let at_ns = until.min(now_ns + DRAIN_LOOK_NS).max(now_ns + 1);
+                    return self.later(agenda, at_ns, Due::Drained(step));
+                }
+                (step, ApplianceAnswer::Drained)
+            }
+            Due::Destroyed(step) => {
+                self.of(step.id).destroyed = true;
+                self.stop(world, step.id);
+                (step, ApplianceAnswer::Destroyed)
+            }
+            Due::Refused(step) => (step, failed("the hypervisor refused")),
+            Due::HostsLost => {
+                for i in 0..self.ordered.len() {
+                    let id = self.ordered[i].id;
+                    if self.ordered[i].up.is_some() {
+                        self.stop(world, id);
+                        let why = "no power".into();
+                        self.machines
+                            .handle(Nanos(now_ns), id, ApplianceInput::Lost { why });
+                    }
+                }
+                return;
+            }
+        };
+        // An answer that comes when something else was begun is not heard, and nothing more is to be done about it.
+        let _ = self.machines.answer(Nanos(now_ns), step, answer);
+    }
+
+    fn start(&mut self, world: &mut World, now_ns: u64, id: ApplianceId) {
+        let (model, config) = (self.model, &self.config.appliance);
+        let ordered = self.of(id);
+        let place = (ordered.volume as u32, ordered.server);
+        let cache = ordered.order.cache();
+        let up = world
+            .servers_mut()
+            .start(model, config, place, cache, now_ns);
+        ordered.up = Some(up);
+    }
+
+    fn route(&mut self, world: &mut World, id: ApplianceId) {
+        let ordered = self.of(id);
+        if ordered.up.is_some() {
+            world.servers_mut().route(ordered.volume, ordered.up);
+            let volume = ordered.volume;
+            self.freed.push(volume);
+        }
+    }
+
+    fn stop(&mut self, world: &mut World, id: ApplianceId) {
+        let ordered = self.of(id);
+        let Some(up) = ordered.up.take() else {
+            return;
+        };
+        ordered.record.take_counts(world, up);
+        world.servers_mut().stop(up);
+    }
+
+    /// Begins what the state machines ask for, and notes what became of appliances.
+    fn settle(&mut self, agenda: &mut Agenda, now_ns: u64) {
+        let times = self.config.appliance;
+        let failures = &self.config.failures;
+        let mut actions = Vec::new();
+        while let Some(action) = self.machines.poll_action() {
+            actions.push(action);
+        }
+        for action in actions {
+            let (after, due) = match action {
+                ApplianceAction::Create(step) => {
+                    self.creations += 1;
+                    let fails = failures.creations.contains(&(self.creations - 1));
+                    let due = [Due::Created, Due::Refused][usize::from(fails)](step);
+                    (times.create, due)
+                }
+                ApplianceAction::Reroute(step) => {
+                    self.reroutings += 1;
+                    let fails = failures.reroutings.contains(&(self.reroutings - 1));
+                    let due = [Due::Rerouted, Due::ReroutingFails][usize::from(fails)](step);
+                    (times.reroute, due)
+                }
+                ApplianceAction::Return(step) => (times.reroute, Due::Returned(step)),
+                ApplianceAction::Drain(step) => (Nanos(DRAIN_LOOK_NS), Due::Drained(step)),
+                ApplianceAction::Destroy(step) => {
+                    let by = Nanos(now_ns) + times.destroy;
+                    let fails = failures.destroying_until.is_some_and(|until| by < until);
+                    let due = [Due::Destroyed, Due::Refused][usize::from(fails)](step);
+                    (times.destroy, due)
+                }
+                ApplianceAction::Warm(step) => {
+                    self.warm(agenda, now_ns, step);
+                    continue;
+                }
+                ApplianceAction::StopWarming(step) => {
+                    let of = |run: &&mut Option<WarmRun>| {
+                        run.as_ref().is_some_and(|r| r.step.id == step.id)
+                    };
+                    self.warming
+                        .iter_mut()
+                        .filter(of)
+                        .for_each(|run| *run = None);
+                    continue;
+                }
+            };
+            self.later(agenda, now_ns + after.0, due);
+        }
+        self.note(now_ns);
+    }
+
+    fn note(&mut self, now_ns: u64) {
+        let at_s = Nanos(now_ns).as_secs_f64();
+        for ordered in &mut self.ordered {
+            if matches!(ordered.event, Some(ApplianceEvent::LeftBehind { .. })) {
+                continue;
+            }
+            let Some(appliance) = self.machines.get(ordered.id) else {
+                continue;
+            };
+            let event = match &appliance.state {
+                ApplianceState::Warming | ApplianceState::Serving => ApplianceEvent::Serving,
+                ApplianceState::Ended { outcome, .. } => match outcome {
+                    ApplianceOutcome::Failed { why } if !ordered.destroyed => {
+                        ApplianceEvent::LeftBehind { why: why.clone() }
+                    }
+                    ApplianceOutcome::Failed { why } => ApplianceEvent::Failed { why: why.clone() },
+                    ApplianceOutcome::Removed { .. } => ApplianceEvent::Removed,
+                },
+                ApplianceState::Returning | ApplianceState::Draining | ApplianceState::Removing => {
+                    ApplianceEvent::Returning
+                }
+                ApplianceState::Stranded => ApplianceEvent::Stranded,
+                ApplianceState::Creating | ApplianceState::Rerouting => continue,
+            };
+            if ordered.event.as_ref() == Some(&event) {
+                continue;
+            }
+            let record = &mut ordered.record;
+            let outcome = match &event {
+                ApplianceEvent::Serving => {
+                    record.serving_s.get_or_insert(at_s);
+                    None
+                }
+                ApplianceEvent::Failed { why } => Some(format!("failed: {why}")),
+                ApplianceEvent::LeftBehind { why } => Some(format!("left behind: {why}")),
+                ApplianceEvent::Removed => Some("removed".into()),
+                ApplianceEvent::Returning | ApplianceEvent::Stranded => None,
+            };
+            if outcome.is_some() {
+                (record.ended_s, record.outcome) = (Some(at_s), outcome);
+            }
+            ordered.event = Some(event);
+        }
+    }
+
+    fn warm(&mut self, agenda: &mut Agenda, now_ns: u64, step: ApplianceStep) {
+        let page = self.config.appliance.page.0;
+        let fill = self.config.appliance.fill_max;
+        let ordered = self.of(step.id);
+        let (Some(up), volume) = (ordered.up, ordered.volume) else {
+            return;
+        };
+        ordered.warming = Some(step);
+        let Warm::Zones {
+            zones,
+            zone,
+            rate_per_s,
+        } = ordered.order.warm.clone()
+        else {
+            return;
+        };
+        let size = self.model.volumes[volume].size.0;
+        let pages = |z: &u64| {
+            let first = z.saturating_mul(zone.0).min(size);
+            let end = first.saturating_add(zone.0).min(size);
+            (first / page) as u32..end.div_ceil(page) as u32
+        };
+        let mut pages: Vec<_> = zones.iter().map(pages).filter(|p| !p.is_empty()).collect();
+        pages.reverse();
+        let gap = |rate: f64| (1e9 / rate.max(0.001)) as u64;
+        // It reads no faster than the appliance takes in. Without a rate one read follows another.
+        let filled = fill.map(|r| r.0 as f64 / page as f64);
+        let gap_ns = rate_per_s.map_or(0, gap).max(filled.map_or(0, gap));
+        self.warming.push(Some(WarmRun {
+            appliance: up,
+            volume: volume as u32,
+            pages,
+            gap_ns,
+            done_ns: VecDeque::new(),
+            step,
+        }));
+        let run = self.warming.len() as u32 - 1;
+        agenda.at(now_ns, Event::WarmUp(run));
+    }
+
+    /// The next read of a warm-up.
+    fn warm_up(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, number: u32) {
+        let outstanding = self.config.appliance.warm_outstanding as usize;
+        let Some(run) = &mut self.warming[number as usize] else {
+            return;
+        };
+        while run.done_ns.front().is_some_and(|d| *d <= now_ns) {
+            run.done_ns.pop_front();
+        }
+        let mut next_ns = now_ns + run.gap_ns.max(1);
+        match (run.done_ns.len() < outstanding, run.next_page(world)) {
+            (true, Some((offset, length))) => {
+                let issue = Issue {
+                    volume: run.volume,
+                    op: Op::Read,
+                    offset,
+                    length,
+                    arrival_ns: now_ns,
+                    bits: algo::mix(u64::from(number) ^ 0xAA_0000, offset),
+                };
+                let done_ns = world.warm_read(run.appliance, &issue, now_ns, agenda);
+                run.done_ns.extend(done_ns);
+            }
+            (true, None) => {
+                let last_ns = run.done_ns.back().copied().unwrap_or(now_ns);
+                if last_ns <= now_ns {
+                    let step = run.step;
+                    self.warming[number as usize] = None;
+                    let warmed = ApplianceAnswer::Warmed;
+                    let _ = self.machines.answer(Nanos(now_ns), step, warmed);
+                    return self.settle(agenda, now_ns);
+                }
+                next_ns = last_ns;
+            }
+            (false, _) => next_ns = next_ns.max(run.done_ns[0]),
+        }
+        agenda.at(next_ns, Event::WarmUp(number));
+    }
+
+    /// What the controller is told.
+    fn windows(&self) -> Vec<ApplianceWindow> {
+        let known = self.ordered.iter().filter(|o| !o.forgotten);
+        known
+            .map(|o| ApplianceWindow {
+                id: o.order.id,
+                event: o.event.clone(),
+            })
+            .collect()
+    }
+
+    fn records(mut self, world: &World) -> Vec<ApplianceRecord> {
+        for ordered in &mut self.ordered {
+            if let Some(up) = ordered.up {
+                ordered.record.take_counts(world, up);
+            }
+        }
+        self.ordered.into_iter().map(|o| o.record).collect()
+    }
+}
+
+impl WarmRun {
+    /// The next page that is not there yet, as bytes; taken out.
+    fn next_page(&mut self, world: &World) -> Option<(u64, u64)> {
+        let servers = world.servers.as_ref()?;
+        while let Some(pages) = self.pages.last_mut() {
+            for page in pages.by_ref() {
+                if let Some(bytes) = servers.lacks(self.appliance, page) {
+                    return Some(bytes);
+                }
+            }
+            self.pages.pop();
+        }
+        None
+    }
+}
+
+impl ApplianceRecord {
+    fn take_counts(&mut self, world: &World, up: u32) {
+        let servers = world.servers.as_ref();
+        if let Some(appliance) = servers.and_then(|s| s.appliance(up)) {
+            (self.read_hits, self.read_misses) = (appliance.hits, appliance.misses);
+        }
+    }
+}
+
+impl Simulation<'_> {
+    fn with_control(&mut self, does: impl FnOnce(&mut Control<'_>, &mut World, &mut Agenda)) {
+        if let Some(control) = &mut self.control {
+            does(control, &mut self.world, &mut self.agenda);
+        }
+    }
+
+    /// Puts answers in force that are to be, and takes back the others.
+    pub(crate) fn answer(&mut self, now_ns: u64, answers: &Answers) {
+        self.with_control(|control, world, agenda| control.obey(world, agenda, now_ns, answers));
+    }
+
+    /// Something about an appliance is due.
+    pub(crate) fn answer_due(&mut self, now_ns: u64) {
+        self.with_control(|control, world, agenda| control.wake(world, agenda, now_ns));
+        let control = self.control.as_mut();
+        let freed = control.map(|c| std::mem::take(&mut c.freed));
+        for v in freed.into_iter().flatten() {
+            self.retry_held(now_ns, v);
+        }
+    }
+
+    /// The next read of a warm-up is due.
+    pub(crate) fn warm_up(&mut self, now_ns: u64, run: u32) {
+        self.with_control(|control, world, agenda| control.warm_up(world, agenda, now_ns, run));
+    }
+
+    /// What the controller is told of appliances; deadlines are looked at.
+    pub(crate) fn appliance_windows(&mut self, now_ns: u64) -> Vec<ApplianceWindow> {
+        self.with_control(|control, world, agenda| {
+            control.machines.tick(Nanos(now_ns));
+            control.settle(agenda, now_ns);
+        });
+        self.control.as_ref().map_or(vec![], Control::windows)
+    }
+
+    /// What was done when objectives broke; once, at the end.
+    pub(crate) fn response_summary(&mut self) -> Option<ResponseSummary> {
+        let control = self.control.take()?;
+        let names: Vec<&str> = self.model.volumes.iter().map(|v| v.name.as_str()).collect();
+        let decisions = self.host.controller.responses(HOST).iter();
+        Some(ResponseSummary {
+            answers: decisions.map(|d| AnswerRecord::of(d, &names)).collect(),
+            appliances: control.records(&self.world),
+        })
+    }
+}

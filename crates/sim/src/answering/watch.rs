@@ -1,0 +1,180 @@
+//! What is measured of volumes for answers to broken objectives, window by window, beside their loads.
+
+use manager::wire::{BusyWindow, VolumeSample};
+use model::Op;
+use slo::curve::Curve;
+use slo::zones::Zone;
+use slo::{Knowledge, WorkloadId};
+
+use super::{link_names, object_bytes};
+use crate::Model;
+use crate::access::Accesses;
+use crate::source::Issue;
+
+/// One volume.
+struct Watched {
+    accesses: Accesses,
+    object_bytes: u64,
+    /// Where the last request ended.
+    follows: u64,
+    issued: u64,
+    /// When the last of its requests so far is answered.
+    busy_until_ns: u64,
+    occupied_ns: u64,
+    array_reads: u64,
+    cache_hits: u64,
+}
+
+/// All volumes.
+pub(crate) struct Watch {
+    volumes: Vec<Watched>,
+    /// Names of devices, then of links, two for each server.
+    resources: Vec<String>,
+    devices: usize,
+    /// By volume and resource, reads and writes.
+    busy: Vec<[u64; 2]>,
+    /// When the window began.
+    since_ns: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(model: &Model) -> Option<Self> {
+        let answers = model.answers.as_ref()?;
+        let page = answers.config.appliance.page;
+        let zone = answers.config.workflow.warm.zone;
+        let volumes = model.volumes.iter().map(|v| {
+            let bytes = object_bytes(v.size, page);
+            let objects = v.size.0.div_ceil(u64::from(bytes)) as u32;
+            Watched {
+                accesses: Accesses::new(objects, bytes, zone),
+                object_bytes: u64::from(bytes),
+                follows: u64::MAX,
+                issued: 0,
+                busy_until_ns: 0,
+                occupied_ns: 0,
+                array_reads: 0,
+                cache_hits: 0,
+            }
+        });
+        let devices = model.topology.devices.iter().map(|d| d.name.clone());
+        let servers = model.servers.iter().flat_map(|s| &s.names);
+        let resources: Vec<String> = devices.chain(servers.flat_map(|s| link_names(s))).collect();
+        Some(Self {
+            volumes: volumes.collect(),
+            busy: vec![[0; 2]; model.volumes.len() * resources.len()],
+            resources,
+            devices: model.topology.devices.len(),
+            since_ns: 0,
+        })
+    }
+
+    /// A request that is issued now and answered at `done_ns`.
+    #[inline]
+    pub(crate) fn issued(&mut self, issue: &Issue, done_ns: u64) {
+        let v = &mut self.volumes[issue.volume as usize];
+        let begins = issue.arrival_ns.max(self.since_ns).max(v.busy_until_ns);
+        v.occupied_ns += done_ns.saturating_sub(begins);
+        v.busy_until_ns = v.busy_until_ns.max(done_ns);
+        v.issued += 1;
+        if !matches!(issue.op, Op::Read | Op::Write) {
+            return;
+        }
+        let mut follows = issue.offset == v.follows;
+        v.follows = issue.offset + issue.length;
+        let first = issue.offset / v.object_bytes;
+        let last = (issue.offset + issue.length.max(1) - 1) / v.object_bytes;
+        for object in first..=last {
+            v.accesses
+                .issued(object as u32, issue.op == Op::Read, follows);
+            follows = false;
+        }
+    }
+
+    /// A read that got to the array; whether its cache had all of it.
+    #[inline]
+    pub(crate) fn array_read(&mut self, volume: u32, hit: bool) {
+        let v = &mut self.volumes[volume as usize];
+        v.array_reads += 1;
+        v.cache_hits += u64::from(hit);
+    }
+
+    /// Time of a device that a volume's request took.
+    #[inline]
+    pub(crate) fn took(&mut self, volume: u32, device: usize, dir: usize, ns: u64) {
+        self.busy[volume as usize * self.resources.len() + device][dir] += ns;
+    }
+
+    /// Time of a direction of a server's link that a volume's requests took.
+    #[inline]
+    pub(crate) fn took_link(&mut self, volume: u32, server: u16, dir: usize, ns: u64) {
+        self.took(
+            volume,
+            self.devices + 2 * usize::from(server) + dir,
+            dir,
+            ns,
+        );
+    }
+
+    /// What a volume's window was like; `waiting` are the arrivals of requests that are held back.
+    pub(crate) fn take(
+        &mut self,
+        now_ns: u64,
+        volume: usize,
+        waiting: impl Iterator<Item = u64>,
+    ) -> VolumeSample {
+        let v = &mut self.volumes[volume];
+        let (mut oldest_ns, mut count) = (u64::MAX, 0);
+        for arrival_ns in waiting {
+            oldest_ns = oldest_ns.min(arrival_ns);
+            count += 1;
+        }
+        // What waits is outstanding as its guest sees it.
+        let begins = oldest_ns.max(self.since_ns).max(v.busy_until_ns);
+        v.occupied_ns += now_ns.saturating_sub(begins);
+        if count > 0 {
+            v.busy_until_ns = v.busy_until_ns.max(now_ns);
+        }
+        let later_ns = v.busy_until_ns.saturating_sub(now_ns);
+        let touched = v.accesses.end_sample();
+        let busy = self.busy.chunks_mut(self.resources.len()).nth(volume);
+        let busy = busy.into_iter().flatten().zip(&self.resources);
+        let busy = busy.filter_map(|(busy, resource)| {
+            let [reads_ns, writes_ns] = std::mem::take(busy);
+            (reads_ns + writes_ns > 0).then(|| BusyWindow {
+                resource: resource.clone(),
+                reads_ns,
+                writes_ns,
+            })
+        });
+        VolumeSample {
+            sequential: touched.sequential,
+            issued: std::mem::take(&mut v.issued),
+            working_set_bytes: touched.working_set.0,
+            // What is answered in a later window is outstanding in that one.
+            occupied_ns: std::mem::replace(&mut v.occupied_ns, later_ns).saturating_sub(later_ns),
+            waiting: count,
+            array_reads: std::mem::take(&mut v.array_reads),
+            cache_hits: std::mem::take(&mut v.cache_hits),
+            busy: busy.collect(),
+        }
+    }
+
+    /// A window has begun.
+    pub(crate) fn begin_window(&mut self, now_ns: u64) {
+        self.since_ns = now_ns;
+    }
+}
+
+impl Knowledge for Watch {
+    fn curve(&self, workload: WorkloadId) -> Option<Curve> {
+        self.volumes[workload.index()].accesses.curve()
+    }
+
+    fn zones(&self, workload: WorkloadId) -> Vec<Zone> {
+        self.volumes[workload.index()].accesses.zones(0)
+    }
+
+    fn zones_before(&self, workload: WorkloadId) -> Vec<Zone> {
+        self.volumes[workload.index()].accesses.zones(2)
+    }
+}
