@@ -29,6 +29,7 @@ use slo::{HostId, Promise, ResourceId, Responder, ResponderConfig, Site, Workloa
 use units::{Bytes, Nanos};
 
 use crate::build::VolumeModel;
+use crate::cache_model::PAGES_MAX;
 use crate::stats::APPLIANCES;
 use crate::{Model, ScenarioError, ScenarioFile};
 
@@ -143,6 +144,11 @@ impl ScenarioFile {
         }
         if config.appliance.warm_outstanding == 0 {
             return fault("appliance.warm_outstanding", "at least 1".into());
+        }
+        let most = volumes.iter().map(|v| v.size.0.div_ceil(page)).max();
+        if wants(RungKind::Appliance) && most.is_some_and(|m| m > PAGES_MAX) {
+            let why = format!("a volume has more than {PAGES_MAX} pages of it: use larger pages");
+            return fault("appliance.page", why);
         }
         let largest = config.workflow.sizing.largest();
         if largest.0 / page > u64::from(CAPACITY_PAGES_MAX) {
@@ -265,10 +271,12 @@ pub(crate) fn responder(model: &Model, answers: &AnswersModel) -> Responder {
         RungKind::Appliance => servers.is_some(),
         _ => true,
     };
+    let mut workflow = config.workflow.clone();
+    workflow.sizing.page = config.appliance.page;
     let config = ResponderConfig {
         allowed: config.rungs.iter().copied().filter(may).collect(),
         boot: config.appliance.create + config.appliance.reroute,
-        ..config.workflow.clone()
+        ..workflow
     };
     Responder::new(config, site)
 }

@@ -14,7 +14,7 @@ use units::{Bytes, VolumeId};
 use crate::{ScenarioError, ScenarioFile, VolumeModel};
 
 /// Pages of all volumes of a part together: a policy needs some ten bytes for each.
-const PAGES_MAX: u64 = 1 << 27;
+pub(crate) const PAGES_MAX: u64 = 1 << 27;
 
 /// A cache in front of the devices.
 #[derive(Debug, Clone)]

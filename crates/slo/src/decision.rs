@@ -1,5 +1,7 @@
 //! A decision with its evidence, and how the responder comes to it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
@@ -12,7 +14,7 @@ use crate::ladder::{Rung, RungAction, Situation, hold, rungs, taken, unneeded};
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
 use crate::responder::Responder;
-use crate::sample::{HostId, WorkloadId};
+use crate::sample::{HostId, ResourceId, WorkloadId};
 use crate::site::{Forecast, Knowledge, WarmForecast};
 use crate::solutions::{Solution, Temper, solutions};
 use crate::warm::{Warm, plan};
@@ -44,6 +46,15 @@ pub struct Cacheability {
     pub findings: Vec<Finding>,
 }
 
+/// A workload that takes much of a resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Taker {
+    pub workload: WorkloadId,
+    pub resource: ResourceId,
+    /// Share of the resource's time in the last sample.
+    pub taken: f64,
+}
+
 /// Everything that a decision rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
@@ -52,6 +63,9 @@ pub struct Decision {
     pub cause: Cause,
     /// Who disturbs whom; `None` for a forecast, which asks about one workload.
     pub interference: Option<Interference>,
+    /// Who takes much of a full resource that the affected one uses.
+    #[serde(default)]
+    pub takers: Vec<Taker>,
     /// The workloads that were looked at.
     pub set: Vec<WorkloadId>,
     /// Which of them a cache is good for.
@@ -89,25 +103,60 @@ impl Responder {
             a.resources.iter().any(|r| b.resources.contains(r))
         };
         let found = interference(&self.config.interference, &self.series(), share);
-        let set: Vec<WorkloadId> = found
+        let takers = self.takers(affected);
+        let by_taking = takers.iter().map(|t| t.workload.index());
+        let all: BTreeSet<usize> = found
             .set_of(affected.index())
             .into_iter()
-            .map(|w| WorkloadId(w as u16))
+            .chain(by_taking)
             .collect();
-        let with_affected = |p: &&(usize, usize)| [p.0, p.1].contains(&affected.index());
+        let set: Vec<WorkloadId> = all.iter().map(|w| WorkloadId(*w as u16)).collect();
+        let a = affected.index();
+        let unknown = |w: usize| !all.contains(&w);
+        let with_affected =
+            |p: &&(usize, usize)| (p.0 == a && unknown(p.1)) || (p.1 == a && unknown(p.0));
         let untested = found.untested.iter().filter(with_affected).count();
         let curve = |w: WorkloadId| known.curve(w);
         let mut streams = self.streams(curve);
         hold(&mut streams, &self.held());
         let cause = Cause::Violation { affected, evidence };
         let mut decision = self.weigh(now, cause, affected, set, untested, streams);
-        decision.interference = Some(found);
+        (decision.interference, decision.takers) = (Some(found), takers);
         if let Some(workload) = for_whom(&decision.rungs) {
             let (hot, before) = (known.zones(workload), known.zones_before(workload));
             let present = decision.streams.clone();
             self.prepare(&mut decision, workload, &present, (&hot, &before));
         }
         decision
+    }
+
+    /// Those who take much of what is full, of the resources that a workload uses.
+    fn takers(&self, affected: WorkloadId) -> Vec<Taker> {
+        let Some(least) = self.config.interference.taken_min else {
+            return vec![];
+        };
+        let taken = |w: usize, r: ResourceId| {
+            let busy = self.history[w].back().and_then(|s| s.busy.get(r.index()));
+            busy.map_or(0.0, |b| b.reads + b.writes)
+        };
+        let workloads = 0..self.history.len();
+        let own = self.site.workloads[affected.index()].resources.iter();
+        let full = own.filter(|r| {
+            let all: f64 = workloads.clone().map(|w| taken(w, **r)).sum();
+            all > self.site.backend.use_max
+        });
+        let of = |r: &ResourceId| {
+            let r = *r;
+            let takers = workloads.clone().map(move |w| Taker {
+                workload: WorkloadId(w as u16),
+                resource: r,
+                taken: taken(w, r),
+            });
+            takers
+                .filter(|t| t.workload != affected && t.taken >= least)
+                .collect::<Vec<_>>()
+        };
+        full.flat_map(of).collect()
     }
 
     /// A promise would be broken: the workflow from the sizes on, with recorded knowledge.
@@ -212,6 +261,7 @@ impl Responder {
             at: now,
             cause,
             interference: None,
+            takers: vec![],
             cacheable,
             curves: curves.collect(),
             set,

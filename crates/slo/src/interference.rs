@@ -26,6 +26,9 @@ pub struct InterferenceConfig {
     pub false_discovery: f64,
     /// An edge weaker than this is not worth acting on, however significant.
     pub strength_min: f64,
+    /// Who takes this share of a resource that is full, and that the affected workload uses too, disturbs it, whatever correlations say:
+    /// that is measured. None goes by correlations alone, as Dynamite does, whose array does not say who takes how much of it.
+    pub taken_min: Option<f64>,
 }
 
 impl Default for InterferenceConfig {
@@ -36,6 +39,7 @@ impl Default for InterferenceConfig {
             lag_max: 2,
             false_discovery: 0.05,
             strength_min: 0.3,
+            taken_min: Some(0.1),
         }
     }
 }

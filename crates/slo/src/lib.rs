@@ -44,7 +44,7 @@ pub mod solutions;
 pub mod warm;
 pub mod zones;
 
-pub use decision::{Cacheability, Cause, Decision};
+pub use decision::{Cacheability, Cause, Decision, Taker};
 pub use in_force::ReleaseConfig;
 pub use measured::Habit;
 pub use responder::{DECISIONS_MAX, Responder, ResponderConfig};

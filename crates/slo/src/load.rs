@@ -72,6 +72,10 @@ pub struct Stream {
     pub objective: Promise,
 }
 
+fn as_asked() -> f64 {
+    1.0
+}
+
 fn all_pass() -> f64 {
     1.0
 }
@@ -96,6 +100,9 @@ pub enum Change {
         workload: WorkloadId,
         /// How large.
         size: Bytes,
+        /// By so much a read that misses it is larger than the read that was asked for: it reads whole pages. At least 1.
+        #[serde(default = "as_asked")]
+        grows: f64,
     },
     /// Held to a rate.
     Throttled {
@@ -144,6 +151,12 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
             Change::WritesCost { workload, times } if *workload == stream.workload => *times,
             _ => 1.0,
         };
+        let read_times = match change {
+            Change::Cached {
+                workload, grows, ..
+            } if *workload == stream.workload => *grows,
+            _ => 1.0,
+        };
         let resources = backend.resources.iter().zip(&stream.costs);
         resources
             .map(|(resource, cost)| {
@@ -151,7 +164,8 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
                     Place::BehindMemory => misses[s],
                     Place::InFront => after.passes,
                 };
-                after.reads * share * cost.read_s + after.writes * write_times * cost.write_s
+                after.reads * share * read_times * cost.read_s
+                    + after.writes * write_times * cost.write_s
             })
             .collect()
     };
@@ -191,7 +205,7 @@ fn after(streams: &[Stream], change: &Change) -> Vec<After> {
     let one = |s: &Stream| {
         let rate = s.reads_per_s + s.writes_per_s;
         let (scale, passes) = match change {
-            Change::Cached { workload, size } if *workload == s.workload => {
+            Change::Cached { workload, size, .. } if *workload == s.workload => {
                 (1.0, s.curve.as_ref().map_or(s.passes, |c| c.at(*size)))
             }
             Change::Throttled {

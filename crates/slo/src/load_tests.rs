@@ -79,6 +79,7 @@ fn a_cache_takes_load_from_link_disks_and_memory() {
     let cached = Change::Cached {
         workload: WorkloadId(0),
         size: Bytes(900),
+        grows: 1.0,
     };
     let found = predict(&backend(), &two, &cached);
     assert_eq!(found.fails, None, "{found:?}");

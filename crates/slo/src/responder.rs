@@ -85,6 +85,15 @@ impl Default for ResponderConfig {
     }
 }
 
+impl ResponderConfig {
+    /// What the paper knows of: interference is told by correlations alone.
+    pub fn as_published() -> Self {
+        let mut config = Self::default();
+        config.interference.taken_min = None;
+        config
+    }
+}
+
 /// When a broken workload was looked at last, and until when it is not looked at again as there was no answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Turn {

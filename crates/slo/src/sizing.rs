@@ -14,6 +14,8 @@ pub struct SizingConfig {
     pub sizes: Vec<Bytes>,
     /// Memory that an appliance needs for itself, on top (the paper gives a cache of 3 GB an appliance of 4 GB).
     pub own_memory: Bytes,
+    /// Size of a page: reads that miss are of whole pages. 0 is as large as what is read.
+    pub page: Bytes,
 }
 
 impl Default for SizingConfig {
@@ -21,6 +23,7 @@ impl Default for SizingConfig {
         Self {
             sizes: [1, 2, 3, 4, 6, 8, 12, 16].map(Bytes::gib).into(),
             own_memory: Bytes::gib(1),
+            page: Bytes::ZERO,
         }
     }
 }

@@ -48,9 +48,11 @@ pub fn solutions(
             continue;
         };
         for (size, miss_ratio) in sizing.candidates(curve) {
+            let read_bytes = stream.map_or(0.0, |s| s.read_bytes).max(1.0);
             let change = Change::Cached {
                 workload: *workload,
                 size,
+                grows: (sizing.page.as_f64() / read_bytes).max(1.0),
             };
             all.push(Solution {
                 workload: *workload,

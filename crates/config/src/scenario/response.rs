@@ -51,7 +51,7 @@ pub struct ApplianceConfig {
 }
 
 impl Default for ApplianceConfig {
-    /// Times of the reproduction of Dynamite but for the processor, which is of today.
+    /// Times of the reproduction of Dynamite but for processor and memory, which are of today.
     fn default() -> Self {
         Self {
             create: Nanos::from_secs(59),
@@ -59,7 +59,7 @@ impl Default for ApplianceConfig {
             destroy: Nanos::from_secs(10),
             per_request: Nanos::from_micros(10),
             hit: Nanos::from_micros(20),
-            page: Bytes(64 << 10),
+            page: Bytes(8 << 10),
             writes: WriteMode::WriteAround,
             fill_max: None,
             warm_outstanding: 8,

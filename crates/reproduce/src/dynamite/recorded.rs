@@ -203,7 +203,7 @@ impl RecordedVolume {
     pub fn run(&self, seed: u64) -> RecordedRun {
         let mut model = self.model(self.peak().1, seed);
         let watched = respond(&model);
-        model.responder = Some(ResponderConfig::default());
+        model.responder = Some(ResponderConfig::as_published());
         let answered = respond(&model);
         let minutes = |r: &ResponseResult| [0, 1].map(|w| r.series[w].violation_minutes());
         RecordedRun {

@@ -270,7 +270,7 @@ impl Setup {
                 model.responder = Some(appliance_only());
                 model.appliance.keeps = Keeps::Reduced(REDUCING);
             }
-            _ => model.responder = Some(ResponderConfig::default()),
+            _ => model.responder = Some(ResponderConfig::as_published()),
         }
         of(run, respond(&model))
     }
@@ -387,7 +387,7 @@ impl Setup {
 fn appliance_only() -> ResponderConfig {
     ResponderConfig {
         allowed: vec![RungKind::Appliance],
-        ..ResponderConfig::default()
+        ..ResponderConfig::as_published()
     }
 }
 

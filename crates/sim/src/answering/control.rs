@@ -561,7 +561,7 @@ impl Simulation<'_> {
 
     /// What the controller is told of appliances; deadlines are looked at.
     pub(crate) fn appliance_windows(&mut self, now_ns: u64) -> Vec<ApplianceWindow> {
-        self.with_control(|control, world, agenda| {
+        self.with_control(|control, _, agenda| {
             control.machines.tick(Nanos(now_ns));
             control.settle(agenda, now_ns);
         });

@@ -1,5 +1,6 @@
 //! The tests of this crate, in one program.
 
+mod answering;
 mod caching;
 mod extents;
 mod flash;

@@ -120,6 +120,7 @@ pub fn scenario() -> ResponseModel {
         },
         interference: InterferenceConfig {
             samples_min: 40,
+            taken_min: None,
             ..InterferenceConfig::default()
         },
         allowed: vec![RungKind::Appliance],

@@ -9,7 +9,7 @@ use crate::support::{DB, SCAN, Script, appliance_only, forecast, site};
 fn generous() -> Script {
     let mut generous = site();
     generous.workloads[1].objective = Promise::default();
-    Script::new(ResponderConfig::default(), generous)
+    Script::new(ResponderConfig::as_published(), generous)
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_throttle_that_does_not_do_what_was_predicted_is_tightened_before_anything_d
     let mut generous = site();
     generous.workloads[0].objective.rate_min_per_s = Some(700.0);
     generous.workloads[1].objective = Promise::default();
-    let mut script = Script::new(ResponderConfig::default(), generous);
+    let mut script = Script::new(ResponderConfig::as_published(), generous);
     script.run(100, 300.0, 0.5);
     script.run(44, 500.0, 1.0);
     // 700 and 500 are 80 % of 1,500, and the memory has a little.
@@ -53,7 +53,7 @@ fn a_neighbour_who_gets_a_little_more_than_he_is_held_to_is_held_tighter_at_once
     let mut generous = site();
     generous.workloads[0].objective.rate_min_per_s = Some(700.0);
     generous.workloads[1].objective = Promise::default();
-    let mut script = Script::new(ResponderConfig::default(), generous);
+    let mut script = Script::new(ResponderConfig::as_published(), generous);
     script.overshoot = 1.05;
     script.run(100, 300.0, 0.5);
     script.run(44, 500.0, 1.0);
@@ -139,7 +139,7 @@ fn a_forecast_creates_before_anything_is_broken_and_waits_for_its_peak() {
 
 #[test]
 fn a_forecast_that_breaks_nothing_is_not_answered() {
-    let mut script = Script::new(ResponderConfig::default(), site());
+    let mut script = Script::new(ResponderConfig::as_published(), site());
     script.run(100, 300.0, 0.5);
     // 500 and the scan's 600 are less than 80 % of 1,500.
     script.foresee(&forecast(DB, 150, 500.0));

@@ -259,7 +259,7 @@ impl Script {
 pub fn appliance_only() -> ResponderConfig {
     ResponderConfig {
         allowed: vec![RungKind::Appliance],
-        ..ResponderConfig::default()
+        ..ResponderConfig::as_published()
     }
 }
 
