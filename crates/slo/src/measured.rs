@@ -15,7 +15,7 @@ use crate::sample::{Sample, WorkloadId};
 use crate::site::Knowledge;
 use crate::solutions::Temper;
 
-/// Samples that a present rate is the mean of: two minutes.
+/// Samples that a present rate is the mean of, at most: two minutes.
 pub(crate) const PRESENT: usize = 12;
 /// Requests that got to a resource within the present, below which their mean cost there is noise.
 const COSTED_MIN: f64 = 30.0;
@@ -82,15 +82,15 @@ impl Habit {
 struct Present<'a>(Vec<&'a Sample>);
 
 impl<'a> Present<'a> {
-    fn of(history: &'a VecDeque<Sample>) -> Self {
-        Self(history.iter().rev().take(PRESENT).collect())
+    fn of(history: &'a VecDeque<Sample>, samples: usize) -> Self {
+        Self(history.iter().rev().take(samples).collect())
     }
 
     /// The last ones up to the latest in which something completed: what requests were like before all of them stood still.
-    fn before_stall(history: &'a VecDeque<Sample>) -> Self {
+    fn before_stall(history: &'a VecDeque<Sample>, samples: usize) -> Self {
         let stalled = |s: &&Sample| s.rate_per_s() <= 0.0;
         let known = history.iter().rev().skip_while(stalled);
-        Self(known.take(PRESENT).collect())
+        Self(known.take(samples).collect())
     }
 
     fn mean(&self, of: impl Fn(&Sample) -> f64) -> f64 {
@@ -139,7 +139,7 @@ fn seconds(samples: &[&Sample]) -> f64 {
 impl Responder {
     /// Remembers what requests cost, where enough of them were seen: an appliance that hits always leaves nothing to measure.
     pub(crate) fn remember_costs(&mut self, w: usize) {
-        let present = Present::of(&self.history[w]);
+        let present = Present::of(&self.history[w], self.present());
         for (r, resource) in self.site.backend.resources.iter().enumerate() {
             let [read, write] = present.costs(r, resource.place);
             let known = &mut self.costs[w][r];
@@ -153,17 +153,22 @@ impl Responder {
         }
     }
 
+    /// Samples that a present rate is the mean of: no more than those in which a violation is seen, or what was before it would count.
+    fn present(&self) -> usize {
+        PRESENT.min(self.config.detect.samples).max(1)
+    }
+
     /// What each workload asks of the backend, from the samples of the last two minutes. One whose requests wait would ask for
     /// more: at least for what it was promised.
     pub(crate) fn streams(&self, curve: impl Fn(WorkloadId) -> Option<Curve>) -> Vec<Stream> {
         let one = |(w, history): (usize, &VecDeque<Sample>)| {
             let objective = self.site.workloads[w].objective;
-            let mut present = Present::of(history);
+            let mut present = Present::of(history, self.present());
             let waiting = present.0.iter().filter(|s| s.backlogged()).count();
             let waits = 2 * waiting > present.0.len();
             if waits && present.mean(Sample::rate_per_s) <= 1e-9 {
                 // Who gets nothing at all still asks for what it asked for.
-                present = Present::before_stall(history);
+                present = Present::before_stall(history, self.present());
             }
             let mut reads = present.mean(|s| s.reads_per_s);
             let mut writes = present.mean(|s| s.writes_per_s);
@@ -209,7 +214,7 @@ impl Responder {
 
     /// What a workload asks for, requests per second, and how many wait: what it gets, and by how much what waits behind it grows.
     pub(crate) fn demand(&self, w: usize) -> (f64, u64) {
-        let present = Present::of(&self.history[w]);
+        let present = Present::of(&self.history[w], self.present());
         let rate = present.mean(Sample::rate_per_s);
         // The latest comes first.
         let (Some(last), Some(first)) = (present.0.first(), present.0.last()) else {
@@ -233,7 +238,7 @@ impl Responder {
 
     pub(crate) fn traits(&self, w: WorkloadId, stream: &Stream) -> Traits {
         let history = &self.history[w.index()];
-        let last: Vec<&Sample> = history.iter().rev().take(PRESENT).collect();
+        let last: Vec<&Sample> = history.iter().rev().take(self.present()).collect();
         let n = last.len().max(1) as f64;
         let peak = history.iter().map(|s| s.working_set).max();
         let rate = stream.reads_per_s + stream.writes_per_s;
@@ -250,7 +255,7 @@ impl Responder {
         let n = history.len().max(1) as f64;
         let rate = |s: &Sample| s.rate_per_s();
         let mean = history.iter().map(rate).sum::<f64>() / n;
-        let last = history.iter().rev().take(PRESENT);
+        let last = history.iter().rev().take(self.present());
         let present = last.clone().map(rate).sum::<f64>() / last.count().max(1) as f64;
         let set = |s: &Sample| s.working_set.as_f64();
         let mean_set = history.iter().map(set).sum::<f64>() / n;
