@@ -399,3 +399,90 @@ impl CacheStage {
         (summary, self.read_hit_ratio)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ScenarioFile;
+
+    const PAGE: u64 = 64 << 10;
+
+    /// A cache of 100 pages before two volumes of 200.
+    fn stage() -> CacheStage {
+        let text = r#"
+duration = "10s"
+[[tiers]]
+name = "one"
+preset = "pm863"
+[[volumes]]
+name = "a"
+size = "12800 KiB"
+[[volumes]]
+name = "b"
+size = "12800 KiB"
+[[clients]]
+volume = "a"
+[cache]
+size = "6400 KiB"
+page = "64 KiB"
+"#;
+        let model = ScenarioFile::parse("parts.toml", text).and_then(|f| f.build(vec![]));
+        let model = model.unwrap_or_else(|e| panic!("{e}"));
+        let sizes = model.volumes.iter().map(|v| v.size);
+        CacheStage::new(model.cache.as_ref().unwrap(), sizes)
+    }
+
+    fn read(stage: &mut CacheStage, volume: u32, page: u64) -> bool {
+        let issue = Issue {
+            volume,
+            op: model::Op::Read,
+            offset: page * PAGE,
+            length: PAGE,
+            arrival_ns: 0,
+            bits: 0,
+        };
+        let place = stage.place(volume).unwrap();
+        let hit = stage.missing(place, &issue).is_none();
+        stage.read(place, &issue);
+        hit
+    }
+
+    fn hits(stage: &mut CacheStage, volume: u32, pages: std::ops::Range<u64>) -> usize {
+        pages.filter(|p| read(stage, volume, *p)).count()
+    }
+
+    #[test]
+    fn a_part_holds_its_share_whatever_others_read_and_leaves_the_rest() {
+        let mut stage = stage();
+        hits(&mut stage, 0, 0..60);
+        stage.give_part(0, Bytes(60 * PAGE));
+        // Nothing that fits is lost, and the other volume pushes nothing of it out.
+        hits(&mut stage, 1, 0..200);
+        assert_eq!(hits(&mut stage, 0, 0..60), 60);
+        assert_eq!(hits(&mut stage, 1, 160..200), 40, "what is left is its");
+        assert_eq!(hits(&mut stage, 1, 0..160), 0);
+        // Larger: the other has less.
+        stage.give_part(0, Bytes(80 * PAGE));
+        assert_eq!(hits(&mut stage, 0, 0..80), 60);
+        assert_eq!(hits(&mut stage, 0, 0..80), 80);
+        hits(&mut stage, 1, 0..50);
+        assert_eq!(hits(&mut stage, 1, 30..50), 20);
+        assert_eq!(hits(&mut stage, 1, 0..30), 0);
+        // Taken back it is everybody's, with what is in it.
+        stage.take_part_back(0);
+        assert_eq!(hits(&mut stage, 0, 0..80), 80);
+        hits(&mut stage, 1, 0..100);
+        assert_eq!(hits(&mut stage, 0, 0..80), 0);
+        // What was counted in either part is the volume's.
+        let counts = stage.counts(0);
+        assert_eq!(
+            counts.read_hits + counts.read_misses,
+            60 + 60 + 80 + 80 + 80 + 80
+        );
+        // Given again, it is the same part.
+        stage.give_part(0, Bytes(10 * PAGE));
+        assert_eq!(stage.caches.len(), 2);
+        hits(&mut stage, 1, 0..200);
+        assert_eq!(hits(&mut stage, 1, 110..200), 90);
+    }
+}

@@ -85,8 +85,10 @@ impl Link {
             return;
         }
         let passed = (to - self.base).min(SLOTS as u64);
-        for slot in self.base..self.base + passed {
-            self.used[slot as usize % SLOTS] = 0;
+        // A slot that has passed is the one of its place that comes next, of which time may be taken already.
+        for slot in to + SLOTS as u64 - passed..to + SLOTS as u64 {
+            let taken = self.beyond_ns.saturating_sub(slot * SLOT_NS).min(SLOT_NS);
+            self.used[slot as usize % SLOTS] = taken as u32;
             self.skip[slot as usize % SLOTS] = 0;
         }
         self.base = to;
