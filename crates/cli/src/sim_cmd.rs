@@ -357,6 +357,10 @@ fn print_tables(
         writeln!(out, "cache")?;
         writeln!(out, "{cache}")?;
     }
+    if let Some(response) = report::response(results) {
+        writeln!(out, "answers to broken objectives")?;
+        writeln!(out, "{response}")?;
+    }
     if let Some(wear) = report::wear(results) {
         writeln!(out, "wear, devices with flash inside")?;
         writeln!(out, "{wear}")?;

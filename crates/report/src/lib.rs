@@ -29,6 +29,7 @@ mod html;
 pub mod live;
 mod optimality;
 mod parts;
+mod response;
 mod run;
 mod series;
 mod sweep;
@@ -52,6 +53,7 @@ pub use figures::{ReadmeFigures, decisions_markdown};
 pub use format::utc;
 pub use html::page;
 pub use optimality::optimality;
+pub use response::response;
 pub use run::labels;
 pub use sweep::{sweep, sweep_csv};
 pub use tables::{

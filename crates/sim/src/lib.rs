@@ -61,9 +61,9 @@ pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use result::{
-    CachePartSummary, CacheSummary, CacheVolumeSummary, DeviceSeries, DirectionSeries,
+    AnswerRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary, DeviceSeries, DirectionSeries,
     DirectionSummary, GroupKind, GroupSeries, GroupSummary, Manifest, MoveRecord, MoveTotals,
-    RUN_SCHEMA, RunEvent, RunResult, Series, TraceHash,
+    RUN_SCHEMA, RefusedRung, ResponseSummary, RunEvent, RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};
 pub use sensitivity::{

@@ -36,6 +36,19 @@ impl RungKind {
     ];
 }
 
+impl RungKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            RungKind::Throttle => "throttle",
+            RungKind::MemoryShare => "memory-share",
+            RungKind::OpsShare => "ops-share",
+            RungKind::Appliance => "appliance",
+            RungKind::Move => "move",
+        }
+    }
+}
+
 /// What a rung takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Price {

@@ -107,6 +107,23 @@ pub(super) fn cache(compared: &Compared<'_>) -> Markup {
     }
 }
 
+/// What was done when objectives broke; nothing where no answers were looked for.
+pub(super) fn response(compared: &Compared<'_>) -> Markup {
+    let Some(tables) = crate::response::rows(compared.results) else {
+        return html! {};
+    };
+    html! {
+        section id="answers" {
+            h2 { "Answers to broken objectives" }
+            p class="note" {
+                "Beside what the strategy moves: each time an objective was broken for long enough, and what was done about it, or why nothing was.                  Reads that appliances answer are in the tier \"appliances\" below."
+            }
+            @for rows in tables.iter().filter(|t| !t.1.is_empty()) { (narrow("Answers", rows)) }
+            @if tables.iter().all(|t| t.1.is_empty()) { p { "No objective broke for long enough to be answered." } }
+        }
+    }
+}
+
 /// A table of a row per strategy and something.
 fn narrow(label: &str, (columns, rows): &Rows) -> Markup {
     html! {

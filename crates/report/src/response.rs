@@ -1,0 +1,90 @@
+//! What was done when objectives broke: answers by volume and kind, and appliances.
+
+use std::collections::BTreeMap;
+
+use sim::{AnswerRecord, RunResult};
+
+use crate::format::{fixed, gib, maybe};
+use crate::run::labels;
+use crate::tables::{Column, number, table, words};
+use crate::wear::Rows;
+
+/// What a refusal says of a kind of answer that a scenario leaves out.
+const LEFT_OUT: &str = "not allowed here";
+
+/// Tables of answers and of appliances; none where no answers were looked for. The second is empty without appliances.
+pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
+    results.iter().find(|r| r.response.is_some())?;
+    let (mut answers, mut appliances) = (Vec::new(), Vec::new());
+    for (result, label) in results.iter().zip(&labels(results)) {
+        let Some(response) = &result.response else {
+            continue;
+        };
+        let mut alike: BTreeMap<_, Vec<&AnswerRecord>> = BTreeMap::new();
+        for answer in &response.answers {
+            let key = (&answer.volume, answer.rung, &answer.to);
+            alike.entry(key).or_default().push(answer);
+        }
+        for ((volume, rung, to), all) in alike {
+            let last = all[all.len() - 1];
+            let refused = last.refused.iter().filter(|r| r.why != LEFT_OUT);
+            let why = refused.map(|r| format!("{}: {}", r.rung.name(), r.why));
+            let why = why.collect::<Vec<_>>().join("; ");
+            answers.push(vec![
+                label.clone(),
+                volume.clone(),
+                rung.map_or("none".into(), |r| r.name().into()),
+                to.clone().unwrap_or("-".into()),
+                all.len().to_string(),
+                fixed(all[0].at_s, 0),
+                maybe(last.lost_per_s, 0),
+                why,
+            ]);
+        }
+        for a in &response.appliances {
+            let reads = a.read_hits + a.read_misses;
+            let hits = (reads > 0).then(|| 100.0 * a.read_hits as f64 / reads as f64);
+            appliances.push(vec![
+                label.clone(),
+                a.volume.clone(),
+                a.host.clone(),
+                fixed(gib(a.cache_bytes), 2),
+                fixed(a.ordered_s, 0),
+                maybe(a.serving_s, 0),
+                maybe(a.ended_s, 0),
+                maybe(hits, 1),
+                reads.to_string(),
+                a.outcome.clone().unwrap_or("-".into()),
+            ]);
+        }
+    }
+    let mut of_answers: Vec<Column> = ["strategy", "objective of", "answer", "to"].map(words).into();
+    of_answers.extend([
+        number("times", ""),
+        number("first at", "s"),
+        number("others lose", "requests/s"),
+        words("not, and why"),
+    ]);
+    let mut of_appliances: Vec<Column> = ["strategy", "appliance of", "host"].map(words).into();
+    of_appliances.extend([
+        number("cache", "GiB"),
+        number("ordered at", "s"),
+        number("serving from", "s"),
+        number("ended at", "s"),
+        number("reads that hit", "%"),
+        number("reads", ""),
+        words("end"),
+    ]);
+    Some([(of_answers, answers), (of_appliances, appliances)])
+}
+
+/// The same as text; none where no answers were looked for.
+pub fn response(results: &[RunResult]) -> Option<String> {
+    let tables = rows(results)?;
+    let full = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
+    let texts: Vec<String> = full.map(|(columns, rows)| table(&columns, rows)).collect();
+    Some(match texts.is_empty() {
+        true => "no objective broke for long enough to be answered\n".into(),
+        false => texts.join("\n"),
+    })
+}
