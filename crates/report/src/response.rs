@@ -58,7 +58,9 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
             ]);
         }
     }
-    let mut of_answers: Vec<Column> = ["strategy", "objective of", "answer", "to"].map(words).into();
+    let mut of_answers: Vec<Column> = ["strategy", "objective of", "answer", "to"]
+        .map(words)
+        .into();
     of_answers.extend([
         number("times", ""),
         number("first at", "s"),

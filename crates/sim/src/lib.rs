@@ -61,9 +61,10 @@ pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use result::{
-    AnswerRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary, DeviceSeries, DirectionSeries,
-    DirectionSummary, GroupKind, GroupSeries, GroupSummary, Manifest, MoveRecord, MoveTotals,
-    RUN_SCHEMA, RefusedRung, ResponseSummary, RunEvent, RunResult, Series, TraceHash,
+    AnswerRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary,
+    DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
+    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RefusedRung, ResponseSummary, RunEvent,
+    RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};
 pub use sensitivity::{

@@ -2,6 +2,7 @@
 
 mod answering;
 mod caching;
+mod everything;
 mod extents;
 mod flash;
 mod goals;
