@@ -9,5 +9,6 @@ mod response;
 mod rungs;
 mod runs;
 mod support;
+mod tenants;
 mod throttles;
 mod trouble;
