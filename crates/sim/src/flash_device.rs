@@ -40,9 +40,7 @@ impl Written {
 struct Programmed {
     /// Those that it wrote.
     pages: u64,
-    /// Of these, those in the maps of a drive of which only a sample is.
-    sampled: u64,
-    /// Moved by collections that it set off, in the sample: its own, and those of others.
+    /// Moved by collections that it set off: its own, and those of others. Of a drive that is sampled, the sample's times the scale.
     own: u64,
     foreign: u64,
     /// Its own, moved by collections that others set off.
@@ -53,20 +51,10 @@ impl Programmed {
     fn since(self, before: Self) -> Self {
         Self {
             pages: self.pages - before.pages,
-            sampled: self.sampled - before.sampled,
             own: self.own - before.own,
             foreign: self.foreign - before.foreign,
             by_others: self.by_others - before.by_others,
         }
-    }
-
-    /// Pages moved as if all of a drive, which is `scale` times its sample, had been as that.
-    fn moved(self, pages: u64, scale: u32) -> f64 {
-        let all = match self.sampled {
-            0 => f64::from(scale),
-            sampled => self.pages as f64 / sampled as f64,
-        };
-        pages as f64 * all
     }
 }
 
@@ -311,25 +299,23 @@ impl FlashDevice {
     fn programmed(&self) -> Vec<Programmed> {
         let ids = self.ids.iter().filter(|_| self.tenants.is_some());
         let ids = ids.map(|tenant| {
-            let moves = self.drive.ftl().moves(*tenant);
+            let report = self.drive.tenant_report(*tenant);
             Programmed {
-                pages: self.drive.tenant_report(*tenant).counts.host_writes,
-                sampled: self.drive.ftl().counts(*tenant).host_writes,
-                own: moves.own,
-                foreign: moves.foreign,
-                by_others: moves.by_others,
+                pages: report.counts.host_writes,
+                own: report.moves.own,
+                foreign: report.moves.foreign,
+                by_others: report.moves.by_others,
             }
         });
         ids.collect()
     }
 
     fn tenants_between(&self, before: &Mark, now: &Mark) -> Vec<TenantSince> {
-        let config = self.drive.config();
+        let page = self.drive.config().page.0;
         let owned = ops_owned(&self.drive, &self.ids);
         let tenants = now.programmed.iter().enumerate().map(|(t, programmed)| {
             let before = before.programmed.get(t).copied().unwrap_or_default();
             let done = programmed.since(before);
-            let moved = |pages: u64| done.moved(pages, config.scale) as u64 * config.page.0;
             let sum = self.ops[t];
             let mean = |now: &OpsOwned| match sum.windows {
                 0 => *now,
@@ -339,9 +325,9 @@ impl FlashDevice {
                 },
             };
             TenantSince {
-                flash_bytes: done.pages * config.page.0 + moved(done.own + done.foreign),
-                foreign_bytes: moved(done.foreign),
-                by_others_bytes: moved(done.by_others),
+                flash_bytes: (done.pages + done.own + done.foreign) * page,
+                foreign_bytes: done.foreign * page,
+                by_others_bytes: done.by_others * page,
                 ops: owned.get(t).map(mean),
             }
         });

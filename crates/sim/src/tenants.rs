@@ -148,7 +148,7 @@ impl ScenarioFile {
             out.shares.push(share);
         }
         out.names.push(OTHER_TENANTS.into());
-        let left = out.of_volume.iter().any(|t| *t == u16::MAX);
+        let left = out.of_volume.contains(&u16::MAX);
         // Nobody's data has nobody's share, unless drives are not told what is data.
         out.shares.push(match others {
             OpsShare::ByData if !left && config.discard => OpsShare::Given(0.0),
@@ -210,7 +210,7 @@ impl ScenarioFile {
     ) -> Result<(), ScenarioError> {
         let mut order: Vec<usize> = (0..operators.len()).collect();
         order.sort_by_key(|i| operators[*i].at);
-        for (tier, _) in &self.scenario.flash {
+        for tier in self.scenario.flash.keys() {
             let mut now = tenants(tier).cloned();
             for i in &order {
                 let Some(shares) = operators[*i].over_provisioning.get(tier) else {
