@@ -161,6 +161,8 @@ fn prepare(
         false => capacity,
     };
     drive.trim(ids[0], empty.0, bytes.0.saturating_sub(empty.0));
+    // What ageing had in frames that are free now is everybody's before the run, not given up in it.
+    drive.settle();
     drive.clear_counts();
     Ok(FlashModel {
         drive,

@@ -91,7 +91,8 @@ pub struct TenantWear {
     pub guest_bytes: u64,
     /// Bytes that moves of its volumes wrote.
     pub copied_bytes: u64,
-    /// Bytes programmed for both and by the garbage collection that it set off, others' pages with them where it moved any.
+    /// Bytes programmed for both, by the garbage collection that it set off (others' pages with them where it moved any), and by that which freed
+    /// blocks of its own for others.
     pub flash_bytes: u64,
     /// Bytes of other tenants in these: what its writes had moved of theirs.
     pub moved_foreign_bytes: u64,

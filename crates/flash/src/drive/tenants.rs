@@ -119,6 +119,11 @@ impl Drive {
         self.clear_counts();
     }
 
+    /// Has tenants of one address space own at once, and in no time, what they are to own: before anything counts.
+    pub fn settle(&mut self) {
+        self.ftl.settle(&mut ());
+    }
+
     /// Gives `blocks` erase blocks of each lane from one tenant to another; the donor's collection takes the units' time.
     ///
     /// # Errors

@@ -270,6 +270,30 @@ impl Ftl {
         }
     }
 
+    /// Has all tenants own at once what they are to own, instead of with what is written. For drives that are being prepared.
+    pub fn settle<W: FlashWork>(&mut self, work: &mut W) {
+        if !self.follows_shares() {
+            return;
+        }
+        let tenants: Vec<TenantId> = self.tenants().collect();
+        for lane in 0..self.config.lanes as usize {
+            let pool_of = |ftl: &Self, t: TenantId| ftl.tenants[usize::from(t.0)].pool as usize;
+            // What is to be owned follows from data alone, so that collection does not change it.
+            self.aim(lane);
+            for tenant in &tenants {
+                let pool = pool_of(self, *tenant) + lane;
+                while self.pools[pool].members.len() as u32 > self.aims[usize::from(tenant.0)] {
+                    self.free_one(pool, *tenant, work);
+                    self.pass_on(pool, lane, 1);
+                }
+            }
+            for tenant in &tenants {
+                let pool = pool_of(self, *tenant) + lane;
+                while self.take_block(pool, *tenant, work) {}
+            }
+        }
+    }
+
     /// One more block for a tenant that owns fewer than it is to own; whether it got one.
     fn take_block<W: FlashWork>(&mut self, pool: usize, tenant: TenantId, work: &mut W) -> bool {
         let lane = pool % self.config.lanes as usize;

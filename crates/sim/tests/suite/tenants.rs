@@ -132,7 +132,7 @@ fn handles_are_a_way_between() {
         moved(&handles),
         moved(&pool)
     );
-    // Its data stays where it is, but it sets off collection of the others'.
+    // It sets off collection of the others' all the same.
     assert!(tenant(&handles, "log").moved_foreign_bytes > 0);
 }
 
