@@ -25,7 +25,7 @@ use crate::{
 pub use actual::ActualConfig;
 pub use cache::{CacheConfig, CachePartConfig};
 pub use counting::{Aggregation, CountingConfig, MovementReading};
-pub use flash::FlashConfig;
+pub use flash::{FlashConfig, FlashTenantConfig, OTHER_TENANTS};
 pub use hosts::HostConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
 pub use response::{ApplianceConfig, ApplianceFailures, ResponseConfig};

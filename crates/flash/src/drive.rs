@@ -99,8 +99,24 @@ impl Drive {
     pub fn new(config: DriveConfig, bytes: Bytes) -> Result<Self, FlashError> {
         config.check()?;
         let ftl = Ftl::new(config.ftl_for(bytes)?)?;
+        Ok(Self::around(ftl, config, bytes))
+    }
+
+    /// The same with one address space of all `bytes`, which every tenant addresses: see [`Drive::add_tenant_by_share`].
+    ///
+    /// # Errors
+    /// As [`Drive::new`].
+    pub fn with_one_address_space(config: DriveConfig, bytes: Bytes) -> Result<Self, FlashError> {
+        config.check()?;
+        let pages = sampled_pages(bytes.0.div_ceil(config.page.0), config.scale);
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        let ftl = Ftl::with_one_address_space(config.ftl_for(bytes)?, pages)?;
+        Ok(Self::around(ftl, config, bytes))
+    }
+
+    fn around(ftl: Ftl, config: DriveConfig, bytes: Bytes) -> Self {
         let units = Units::new(&config, &ftl);
-        Ok(Self {
+        Self {
             tags: Tags::new(config.tags),
             slots: Slots::new(config.buffer_pages, config.units()),
             page_bytes: config.page.0,
@@ -117,7 +133,7 @@ impl Drive {
             ftl,
             units,
             config,
-        })
+        }
     }
 
     /// A request of a tenant; `offset` is within the tenant. What is beyond its end is left out.
@@ -283,6 +299,18 @@ impl Drive {
             .is_multiple_of(scale)
             .then_some((chunk / scale * SAMPLE_PAGES + within) as u32)
     }
+}
+
+/// How many of the first `pages` pages are sampled.
+fn sampled_pages(pages: u64, scale: u32) -> u64 {
+    let scale = u64::from(scale);
+    let (chunks, rest) = (pages / SAMPLE_PAGES, pages % SAMPLE_PAGES);
+    let last = if chunks.is_multiple_of(scale) {
+        rest
+    } else {
+        0
+    };
+    chunks.div_ceil(scale) * SAMPLE_PAGES + last
 }
 
 #[cfg(test)]

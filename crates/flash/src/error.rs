@@ -112,4 +112,28 @@ pub enum FlashError {
     /// Something that only tenants with blocks of their own can do.
     #[error("tenants share one pool of erase blocks: there is nothing to hand over")]
     NotIsolated,
+    /// Handing over blocks that follow data and shares, or asking for shares where they do not.
+    #[error(
+        "either all tenants have one address space and a share of what is spare, or each has pages and spare blocks of its own"
+    )]
+    ByShare,
+    /// Shares of the spare blocks that are more than all of them.
+    #[error("the shares of over-provisioned space add up to {sum}, which is more than 1")]
+    Shares {
+        /// Their sum.
+        sum: f64,
+    },
+    /// Too few spare blocks for so many tenants with blocks of their own.
+    #[error(
+        "{tenants} tenants with erase blocks of their own need {needed} spare ones on each unit with a log of its own, there are {spare}: \
+         more spare space, fewer tenants, or a smaller scale"
+    )]
+    SpareForTenants {
+        /// Tenants.
+        tenants: u32,
+        /// Spare blocks of a lane that are needed.
+        needed: u64,
+        /// Spare blocks of a lane that there are.
+        spare: u64,
+    },
 }

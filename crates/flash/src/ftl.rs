@@ -13,6 +13,7 @@
 
 mod account;
 mod blocks;
+mod by_share;
 mod collect;
 mod config;
 mod pool;
@@ -21,6 +22,7 @@ mod share;
 mod verify;
 
 pub use account::{Moves, TenantCounts, Wear};
+pub use by_share::OpsShare;
 pub use config::{FtlConfig, LANES_MAX, PAGES_MAX, Sharing, Streams, TENANTS_MAX, Victim};
 pub use share::{TenantId, TenantSpec};
 
@@ -78,6 +80,10 @@ pub struct Ftl {
     chunk_shift: u32,
     /// Tenants that there are, so that the work of counting by owner can be left out for one.
     live_tenants: u32,
+    /// Pages of the one address space that all tenants have, if it is one.
+    common: Option<u32>,
+    /// Blocks that each tenant is to own in a lane, where that follows data and shares.
+    aims: Vec<u32>,
     account: Account,
     /// Host writes until now: the clock of ages.
     clock: u64,
@@ -104,6 +110,11 @@ impl Ftl {
     /// # Errors
     /// When the description is not one of a drive that works; see [`FtlConfig::check`].
     pub fn new(config: FtlConfig) -> Result<Self, FlashError> {
+        Self::with_addresses(config, None)
+    }
+
+    /// With an address space for each tenant, or one of so many pages for all.
+    fn with_addresses(config: FtlConfig, common: Option<u32>) -> Result<Self, FlashError> {
         config.check()?;
         let lanes = config.lanes;
         let stride = config.pages_per_block.next_power_of_two();
@@ -112,7 +123,10 @@ impl Ftl {
             pool::check_room(&config, config.blocks / lanes, pages.div_ceil(lanes.into()))?;
         }
         // Fine enough that tenants lose little to rounding, coarse enough that the owners stay in a cache.
-        let chunk = (pages >> 12).next_power_of_two().clamp(1, 64);
+        let chunk = match common {
+            None => (pages >> 12).next_power_of_two().clamp(1, 64),
+            Some(_) => 1,
+        };
         let slots = (pages.next_multiple_of(chunk) + chunk * u64::from(TENANTS_MAX)) as usize;
         let mut pools: Vec<Pool> = (0..lanes).map(|_| Pool::new(&config)).collect();
         let mut blocks: Vec<Block> = Vec::with_capacity(config.blocks as usize);
@@ -134,6 +148,8 @@ impl Ftl {
             owners: vec![share::NOBODY; slots / chunk as usize].into(),
             chunk_shift: chunk.trailing_zeros(),
             live_tenants: 0,
+            common,
+            aims: Vec::new(),
             account: Account::default(),
             clock: 0,
             short_life: f64::INFINITY,
@@ -173,6 +189,9 @@ impl Ftl {
     #[inline]
     pub fn write<W: FlashWork>(&mut self, tenant: TenantId, page: u32, work: &mut W) {
         let (logical, place) = self.locate(tenant, page);
+        if self.common.is_some() {
+            self.claim(logical, tenant, place.pool);
+        }
         let stream = self.host_stream(place.handle, logical);
         if !self.pools[place.pool].has_open(stream) {
             self.open_for_host(place.pool, stream, tenant, work);
@@ -225,11 +244,19 @@ impl Ftl {
     pub fn trim(&mut self, tenant: TenantId, page: u32) {
         let (logical, _) = self.locate(tenant, page);
         if self.l2p[logical as usize] != NIL {
-            self.void(logical, tenant);
-            self.l2p[logical as usize] = NIL;
-            self.account.mapped(tenant, -1);
+            match self.common {
+                None => self.unmap(logical, tenant),
+                Some(_) => self.disown(logical),
+            }
         }
         self.account.trim(tenant);
+    }
+
+    /// A page that has data has none any more.
+    fn unmap(&mut self, logical: u32, tenant: TenantId) {
+        self.void(logical, tenant);
+        self.l2p[logical as usize] = NIL;
+        self.account.mapped(tenant, -1);
     }
 
     /// Lane of a physical page's block.

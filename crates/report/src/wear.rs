@@ -9,10 +9,11 @@ use crate::tables::{Column, number, table, words};
 /// Columns and rows of one table.
 pub(crate) type Rows = (Vec<Column>, Vec<Vec<String>>);
 
-/// Tables of devices and of VMs, a row per strategy and device or VM; none without such devices.
-pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
+/// Tables of devices, of VMs and, where they are told apart, of tenants, a row per strategy and device, VM or tenant of a device; none without
+/// such devices.
+pub(crate) fn rows(results: &[RunResult]) -> Option<Vec<Rows>> {
     results.iter().find(|r| r.wear.is_some())?;
-    let (mut devices, mut vms) = (Vec::new(), Vec::new());
+    let (mut devices, mut vms, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
     for (result, label) in results.iter().zip(&labels(results)) {
         let Some(wear) = &result.wear else { continue };
         for d in &wear.devices {
@@ -38,6 +39,21 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
                 fixed(v.drive_writes_per_day, 2),
             ]);
         }
+        for t in &wear.tenants {
+            tenants.push(vec![
+                label.clone(),
+                t.device.clone(),
+                t.tenant.clone(),
+                maybe(t.waf, 2),
+                fixed(gib(t.guest_bytes), 2),
+                fixed(gib(t.copied_bytes), 2),
+                fixed(gib(t.flash_bytes), 2),
+                fixed(gib(t.moved_foreign_bytes), 2),
+                fixed(gib(t.moved_by_others_bytes), 2),
+                maybe(t.over_provisioned_bytes.map(gib), 2),
+                maybe(t.over_provisioned_share.map(|s| 100.0 * s), 1),
+            ]);
+        }
     }
     let written = || {
         [
@@ -53,12 +69,25 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
     of_devices.push(number("lasts", "years"));
     let mut of_vms = vec![words("strategy"), words("vm")];
     of_vms.extend(written());
-    Some([(of_devices, devices), (of_vms, vms)])
+    let mut out = vec![(of_devices, devices), (of_vms, vms)];
+    if !tenants.is_empty() {
+        let mut of_tenants = vec![words("strategy"), words("device"), words("tenant")];
+        of_tenants.push(number("WAF", ""));
+        of_tenants.extend(written().into_iter().take(3));
+        of_tenants.push(number("moved foreign", "GiB"));
+        of_tenants.push(number("moved by others", "GiB"));
+        of_tenants.push(number("over-provisioned", "GiB"));
+        of_tenants.push(number("of it all", "%"));
+        out.push((of_tenants, tenants));
+    }
+    Some(out)
 }
 
 /// The same as text; none without such devices.
 pub fn wear(results: &[RunResult]) -> Option<String> {
-    let [(device_columns, devices), (vm_columns, vms)] = rows(results)?;
-    let (devices, vms) = (table(&device_columns, devices), table(&vm_columns, vms));
-    Some(format!("{devices}\n{vms}"))
+    let tables = rows(results)?.into_iter();
+    let tables: Vec<String> = tables
+        .map(|(columns, rows)| table(&columns, rows))
+        .collect();
+    Some(tables.join("\n"))
 }

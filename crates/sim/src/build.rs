@@ -180,7 +180,7 @@ impl ScenarioFile {
             return Err(self.fault("", why));
         }
         self.check_sizes(&volumes)?;
-        let flash = self.flash(&topology, &volumes)?;
+        let flash = self.flash(&topology, &volumes, &classes)?;
         let actual = self.actual(&topology, &flash)?;
         let cache = self.cache(&volumes, &classes)?;
         let servers = self.servers(&volumes)?;
@@ -203,7 +203,7 @@ impl ScenarioFile {
         } else {
             open_ended.max(duration)
         };
-        let running = self.running(&topology, &volumes)?;
+        let running = self.running(&topology, &volumes, &flash)?;
         Ok(Model {
             name: s.name.clone(),
             seed: s.seed,

@@ -20,7 +20,6 @@ use crate::Model;
 use crate::agenda::{Agenda, Event};
 use crate::answering::{Control, responder};
 use crate::device::SimDevice;
-use crate::flash_device::FlashDevice;
 use crate::host::{HOST, Host};
 use crate::moving::Moving;
 use crate::optimum::AssignmentRecord;
@@ -380,9 +379,11 @@ impl<'a> Simulation<'a> {
                 .push((share.min(1.0) * 1e4).round() / 1e4);
             series.used_bytes.push(self.used[d].0 + self.reserved[d].0);
         }
-        if now_ns == self.model.warmup.0 {
-            let flash = devices.iter_mut().filter_map(SimDevice::flash);
-            flash.for_each(FlashDevice::count_from_now);
+        for flash in devices.iter_mut().filter_map(SimDevice::flash) {
+            flash.end_window();
+            if now_ns == self.model.warmup.0 {
+                flash.count_from_now();
+            }
         }
     }
 

@@ -7,12 +7,13 @@ use config::{find, suggestion};
 use flash::drive::{DriveConfig, PRESETS, preset};
 use flash::ftl::{Sharing, TenantId};
 use flash::{Drive, FlashError};
-use model::Topology;
+use model::{SloClass, Topology};
 use units::Bytes;
 
 use crate::build::VolumeModel;
 use crate::frames::FrameSize;
 use crate::slots::first_places;
+use crate::tenants::FlashTenants;
 use crate::{ScenarioError, ScenarioFile};
 
 /// Pages that the maps of one drive hold unless a scale is given: some tens of megabytes, and a moment to age them.
@@ -24,7 +25,10 @@ const AGE_MAX: f64 = 10.0;
 #[derive(Debug, Clone)]
 pub struct FlashModel {
     pub(crate) drive: Drive,
-    pub(crate) tenant: TenantId,
+    /// Who shares it, if the scenario tells them apart.
+    pub(crate) tenants: Option<Arc<FlashTenants>>,
+    /// Their numbers on the drive, in the same order; one of all where nobody is told apart.
+    pub(crate) ids: Vec<TenantId>,
     pub(crate) discard: bool,
     pub(crate) frames: FrameSize,
 }
@@ -35,6 +39,7 @@ impl ScenarioFile {
         &self,
         topology: &Topology,
         volumes: &[VolumeModel],
+        classes: &[SloClass],
     ) -> Result<Vec<Option<Arc<FlashModel>>>, ScenarioError> {
         let mut out = vec![None; topology.devices.len()];
         if self.scenario.flash.is_empty() {
@@ -43,13 +48,15 @@ impl ScenarioFile {
         let extent = self.scenario.extent;
         let (_, maps) = first_places(volumes, extent, out.len());
         let frames = FrameSize::of(extent);
-        let mut taken = vec![0; out.len()];
-        for map in &maps {
+        // The volume in each frame that is taken, in the order in which they are given.
+        let mut taken: Vec<Vec<u32>> = vec![Vec::new(); out.len()];
+        for (v, map) in maps.iter().enumerate() {
             for e in 0..map.extents() {
-                let device = map.location(e).map(|l| l.device.index());
-                device
-                    .into_iter()
-                    .for_each(|d| taken[d] += frames.of_bytes(map.bytes_of(e)));
+                if let Some(place) = map.location(e) {
+                    let n = frames.of_bytes(map.bytes_of(e)) as usize;
+                    let taken = &mut taken[place.device.index()];
+                    taken.resize(taken.len() + n, v as u32);
+                }
             }
         }
         // The last frame of a volume is not always full.
@@ -59,11 +66,16 @@ impl ScenarioFile {
             let tier = find(name, names)
                 .map_err(|why| self.fault(&format!("flash.{name}"), format!("in tiers: {why}")))?;
             let base = self.drive_config(name, config)?;
+            let tenants = self.tenants(name, config, volumes, classes)?.map(Arc::new);
             for device in &topology.tiers[tier].devices {
                 let capacity = topology.device(*device).spec.capacity;
-                let room = frames.room(capacity) + odd;
-                let taken = taken[device.index()];
-                let prepared = prepare(base.clone(), config, capacity, frames, room, taken);
+                let room = Room {
+                    capacity,
+                    frames,
+                    count: frames.room(capacity) + odd,
+                    taken: &taken[device.index()],
+                };
+                let prepared = prepare(base.clone(), config, &room, tenants.clone());
                 let model = prepared.map_err(|e| {
                     let device = &topology.device(*device).name;
                     self.fault(
@@ -94,7 +106,7 @@ impl ScenarioFile {
             }
         };
         if drive.ftl.sharing != Sharing::OnePool {
-            let why = "volumes move between drives, so they share one pool of erase blocks; `terrace sim ssd` compares ways to share";
+            let why = format!("how erase blocks are shared is said in flash.{tier}.isolation");
             return Err(self.fault(&key("drive"), why));
         }
         if !(0.0..=AGE_MAX).contains(&config.age) {
@@ -109,37 +121,83 @@ impl ScenarioFile {
     }
 }
 
-/// A full and aged drive, of whose `room` frames the first `taken` are in use. Its flash is that of `capacity`, whatever is made
-/// addressable for frames that are not full.
+/// What is addressable on a drive: its flash is that of `capacity`, whatever is addressable for frames that are not full.
+struct Room<'a> {
+    capacity: Bytes,
+    frames: FrameSize,
+    /// Frames that there are.
+    count: u64,
+    /// The volumes of those in use, the first ones.
+    taken: &'a [u32],
+}
+
+/// A full and aged drive.
 fn prepare(
     mut drive: DriveConfig,
     config: &FlashConfig,
-    capacity: Bytes,
-    frames: FrameSize,
-    room: u64,
-    taken: u64,
+    room: &Room<'_>,
+    tenants: Option<Arc<FlashTenants>>,
 ) -> Result<FlashModel, FlashError> {
-    let bytes = Bytes(room * frames.bytes);
+    let (capacity, frames) = (room.capacity, room.frames);
+    let bytes = Bytes(room.count * frames.bytes);
     if config.scale.is_none() {
         let pages = bytes.0 / drive.page.0.max(1);
         drive.scale = pages.div_ceil(SAMPLED_PAGES).clamp(1, 65_536) as u32;
     }
     let flash = capacity.as_f64() / (1.0 - drive.ftl.spare_share);
     drive.ftl.spare_share = 1.0 - bytes.as_f64() / flash;
-    let mut drive = Drive::new(drive, bytes)?;
-    let tenant = drive.add_tenant(bytes, 0.0)?;
-    drive.age(config.age);
+    let (mut drive, ids) = match &tenants {
+        None => {
+            let mut drive = Drive::new(drive, bytes)?;
+            let tenant = drive.add_tenant(bytes, 0.0)?;
+            drive.age(config.age);
+            (drive, vec![tenant])
+        }
+        Some(tenants) => aged_by_tenants(drive, config.age, room, tenants)?,
+    };
     // What is beyond the capacity has never been there.
     let empty = match config.discard {
-        true => Bytes(taken * frames.bytes),
+        true => Bytes(room.taken.len() as u64 * frames.bytes),
         false => capacity,
     };
-    drive.trim(tenant, empty.0, bytes.0.saturating_sub(empty.0));
+    drive.trim(ids[0], empty.0, bytes.0.saturating_sub(empty.0));
+    // What ageing had in frames that are free now is everybody's before the run, not given up in it.
+    drive.settle();
     drive.clear_counts();
     Ok(FlashModel {
         drive,
-        tenant,
+        tenants,
+        ids,
         discard: config.discard,
         frames,
     })
+}
+
+/// The same drive, each frame written by the tenant of the volume in it, and those without one by the tenant of all others.
+fn aged_by_tenants(
+    mut drive: DriveConfig,
+    age: f64,
+    room: &Room<'_>,
+    tenants: &FlashTenants,
+) -> Result<(Drive, Vec<TenantId>), FlashError> {
+    drive.ftl.sharing = tenants.sharing;
+    drive.ftl.handles = tenants.names.len() as u32;
+    let by_handle = matches!(
+        tenants.sharing,
+        Sharing::HandlesInitially | Sharing::HandlesPersistently
+    );
+    if by_handle {
+        drive.ftl = drive.ftl.with_reserve_for_streams();
+    }
+    let bytes = Bytes(room.count * room.frames.bytes);
+    let mut drive = Drive::with_one_address_space(drive, bytes)?;
+    let ids = tenants.shares.iter();
+    let ids = ids.map(|share| drive.add_tenant_by_share(*share));
+    let ids = ids.collect::<Result<Vec<TenantId>, FlashError>>()?;
+    drive.age_by_owner(age, |at| {
+        let volume = room.taken.get((at / room.frames.bytes) as usize);
+        let tenant = volume.map_or(tenants.others(), |v| tenants.of_volume[*v as usize]);
+        ids[usize::from(tenant)]
+    });
+    Ok((drive, ids))
 }

@@ -3,16 +3,20 @@
 //! Utilization is the time that requests, and the collection that they set off, take of the drive's units, over all of them. A flush ends when the drive has taken the command: its write buffer is taken to be protected against a loss of power. A trim voids
 //! whole pages.
 
+use std::sync::Arc;
+
 use algo::DeviceCounters;
-use flash::Drive;
 use flash::drive::Op as FlashOp;
-use flash::ftl::TenantId;
+use flash::ftl::{OpsShare, TenantId};
+use flash::{Drive, FlashError};
 use model::Op;
+use units::VolumeId;
 use volume::VolumeMap;
 
 use crate::device::Io;
 use crate::flash_config::FlashModel;
 use crate::frames::Frames;
+use crate::tenants::FlashTenants;
 
 /// Bytes that were written for one volume.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,12 +35,67 @@ impl Written {
     }
 }
 
+/// Pages that a tenant had written and had collection move, at a time or since one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Programmed {
+    /// Those that it wrote.
+    pages: u64,
+    /// Moved by collections that it set off: its own, and those of others. Of a drive that is sampled, the sample's times the scale.
+    own: u64,
+    foreign: u64,
+    /// Its own, moved by collections that others set off.
+    by_others: u64,
+}
+
+impl Programmed {
+    fn since(self, before: Self) -> Self {
+        Self {
+            pages: self.pages - before.pages,
+            own: self.own - before.own,
+            foreign: self.foreign - before.foreign,
+            by_others: self.by_others - before.by_others,
+        }
+    }
+}
+
+/// Over-provisioned space of a tenant, summed over windows.
+#[derive(Debug, Clone, Copy, Default)]
+struct OpsSum {
+    windows: u64,
+    bytes: u64,
+    /// Of all of the drive.
+    share: f64,
+}
+
 /// What a drive had done at a time.
 #[derive(Debug, Clone, Default)]
 struct Mark {
     flash_bytes: u64,
     erases: u64,
     written: Vec<Written>,
+    /// By tenant.
+    programmed: Vec<Programmed>,
+}
+
+/// Over-provisioned space that a tenant owned, on average.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpsOwned {
+    pub bytes: u64,
+    /// Of all of the drive, 0..=1.
+    pub share: f64,
+}
+
+/// What a tenant did since a time.
+#[derive(Debug, Clone)]
+pub(crate) struct TenantSince {
+    /// Bytes programmed for what it wrote, and by collections that it set off.
+    pub flash_bytes: u64,
+    /// Bytes of others in these.
+    pub foreign_bytes: u64,
+    /// Its own in collections that others set off.
+    pub by_others_bytes: u64,
+    /// None where tenants own no blocks.
+    pub ops: Option<OpsOwned>,
 }
 
 /// What it did since a time.
@@ -46,6 +105,8 @@ pub(crate) struct Since {
     /// Years that its blocks last at this rate; none if nothing was erased.
     pub years: Option<f64>,
     pub written: Vec<Written>,
+    /// By tenant; none where nobody is told apart.
+    pub tenants: Vec<TenantSince>,
 }
 
 impl Since {
@@ -62,7 +123,11 @@ pub(crate) fn waf(programmed: u64, written: u64) -> Option<f64> {
 
 pub(crate) struct FlashDevice {
     drive: Drive,
-    tenant: TenantId,
+    tenants: Option<Arc<FlashTenants>>,
+    /// Numbers of tenants on the drive.
+    ids: Vec<TenantId>,
+    /// By tenant, in the time that counts.
+    ops: Vec<OpsSum>,
     discard: bool,
     frames: Frames,
     counters: DeviceCounters,
@@ -92,7 +157,9 @@ impl FlashDevice {
         }
         Self {
             drive: model.drive.clone(),
-            tenant: model.tenant,
+            tenants: model.tenants.clone(),
+            ids: model.ids.clone(),
+            ops: vec![OpsSum::default(); model.ids.len()],
             discard: model.discard,
             frames,
             counters: DeviceCounters::default(),
@@ -108,19 +175,21 @@ impl FlashDevice {
             Op::Write => FlashOp::Write,
             Op::Trim => FlashOp::Trim,
             Op::Flush => {
+                let tenant = self.tenant_of(io.volume);
                 return self
                     .drive
-                    .submit(now_ns, self.tenant, FlashOp::Write, 0, 0)
+                    .submit(now_ns, tenant, FlashOp::Write, 0, 0)
                     .done_ns;
             }
         };
+        let tenant = self.tenant_of(io.volume);
         let (mut done, mut at, end) = (now_ns, io.at, io.at + io.length);
         let page = self.drive.config().page.0;
         let mut pages = 0;
         while at < end {
             let (offset, there) = self.frames.locate(at);
             let bytes = there.min(end - at);
-            let served = self.drive.submit(now_ns, self.tenant, op, offset, bytes);
+            let served = self.drive.submit(now_ns, tenant, op, offset, bytes);
             self.counters.busy_ns +=
                 served.device_ns as f64 / f64::from(self.drive.config().units());
             pages += (offset + bytes).div_ceil(page) - offset / page;
@@ -155,14 +224,52 @@ impl FlashDevice {
     pub(crate) fn vacated(&mut self, slot: u32) {
         for first in self.frames.give_back(slot) {
             if self.discard {
-                self.drive.trim(self.tenant, first, self.frames.bytes());
+                // Whosever it was: the drive knows.
+                self.drive.trim(self.ids[0], first, self.frames.bytes());
             }
+        }
+    }
+
+    /// The tenant of a volume.
+    #[inline]
+    fn tenant_of(&self, volume: VolumeId) -> TenantId {
+        match &self.tenants {
+            None => self.ids[0],
+            Some(tenants) => self.ids[usize::from(tenants.of_volume[volume.index()])],
+        }
+    }
+
+    /// Shares of the drive's over-provisioned space that tenants, by their numbers in the scenario, have from now on. Blocks follow as collection
+    /// works through them.
+    pub(crate) fn set_ops_shares(&mut self, shares: &[(usize, f64)]) -> Result<(), FlashError> {
+        let shares = shares.iter();
+        let shares = shares.map(|(tenant, share)| (self.ids[*tenant], OpsShare::Given(*share)));
+        let shares: Vec<(TenantId, OpsShare)> = shares.collect();
+        self.drive.ftl_mut().set_ops_shares(&shares)
+    }
+
+    /// The drive, and frames in use.
+    #[cfg(test)]
+    pub(crate) fn inside(&self) -> (&Drive, usize) {
+        (&self.drive, self.frames.taken())
+    }
+
+    /// A window ends: who owns how much of what is spare.
+    pub(crate) fn end_window(&mut self) {
+        if self.tenants.is_none() {
+            return;
+        }
+        for (sum, now) in self.ops.iter_mut().zip(ops_owned(&self.drive, &self.ids)) {
+            sum.windows += 1;
+            sum.bytes += now.bytes;
+            sum.share += now.share;
         }
     }
 
     /// What is done from now on counts.
     pub(crate) fn count_from_now(&mut self) {
         self.counted = self.mark();
+        self.ops.fill(OpsSum::default());
     }
 
     /// What was done since that, `seconds` long.
@@ -184,7 +291,47 @@ impl FlashDevice {
             flash_bytes: report.flash_bytes.0,
             erases: report.erases,
             written: self.written.clone(),
+            programmed: self.programmed(),
         }
+    }
+
+    /// By tenant; nothing where nobody is told apart.
+    fn programmed(&self) -> Vec<Programmed> {
+        let ids = self.ids.iter().filter(|_| self.tenants.is_some());
+        let ids = ids.map(|tenant| {
+            let report = self.drive.tenant_report(*tenant);
+            Programmed {
+                pages: report.counts.host_writes,
+                own: report.moves.own,
+                foreign: report.moves.foreign,
+                by_others: report.moves.by_others,
+            }
+        });
+        ids.collect()
+    }
+
+    fn tenants_between(&self, before: &Mark, now: &Mark) -> Vec<TenantSince> {
+        let page = self.drive.config().page.0;
+        let owned = ops_owned(&self.drive, &self.ids);
+        let tenants = now.programmed.iter().enumerate().map(|(t, programmed)| {
+            let before = before.programmed.get(t).copied().unwrap_or_default();
+            let done = programmed.since(before);
+            let sum = self.ops[t];
+            let mean = |now: &OpsOwned| match sum.windows {
+                0 => *now,
+                windows => OpsOwned {
+                    bytes: sum.bytes / windows,
+                    share: sum.share / windows as f64,
+                },
+            };
+            TenantSince {
+                flash_bytes: (done.pages + done.own + done.foreign) * page,
+                foreign_bytes: done.foreign * page,
+                by_others_bytes: done.by_others * page,
+                ops: owned.get(t).map(mean),
+            }
+        });
+        tenants.collect()
     }
 
     fn between(&self, before: &Mark, now: &Mark, seconds: f64) -> Since {
@@ -205,6 +352,25 @@ impl FlashDevice {
                 .max(pages * self.drive.config().page.0),
             years: self.drive.years(now.erases - before.erases, seconds),
             written,
+            tenants: self.tenants_between(before, now),
         }
     }
+}
+
+/// Over-provisioned space of tenants now; nothing where they own no blocks.
+fn ops_owned(drive: &Drive, ids: &[TenantId]) -> Vec<OpsOwned> {
+    let ftl = drive.ftl();
+    let spare: Result<Vec<u32>, FlashError> = ids.iter().map(|t| ftl.spare_blocks(*t)).collect();
+    let Ok(spare) = spare else {
+        return Vec::new();
+    };
+    let all = spare.iter().sum::<u32>() + ftl.unowned_blocks();
+    let config = ftl.config();
+    let lanes = u64::from(config.lanes) * u64::from(drive.config().scale);
+    let block = u64::from(config.data_pages()) * drive.config().page.0;
+    let owned = spare.iter().map(|blocks| OpsOwned {
+        bytes: u64::from(*blocks) * lanes * block,
+        share: f64::from(*blocks) / f64::from(all.max(1)),
+    });
+    owned.collect()
 }

@@ -100,6 +100,12 @@ impl Frames {
         out
     }
 
+    /// How many are in use.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> usize {
+        self.free.taken()
+    }
+
     /// Bytes of one.
     pub(crate) fn bytes(&self) -> u64 {
         self.size.bytes

@@ -167,13 +167,18 @@ impl<'a> Host<'a> {
 
     /// Something that the agent has to say.
     pub(crate) fn remark(&mut self, at_ns: u64, text: String) {
+        self.tell("agent", at_ns, text);
+    }
+
+    /// Something that was done past the controller.
+    pub(crate) fn tell(&mut self, actor: &str, at_ns: u64, text: String) {
         self.note();
         if !self.running.told {
             return;
         }
         self.events.push(RunEvent {
             at_ns,
-            actor: "agent".into(),
+            actor: actor.into(),
             volume: None,
             text,
         });

@@ -45,6 +45,7 @@ mod solo;
 mod source;
 mod stats;
 pub mod sweep;
+mod tenants;
 mod throttling;
 mod trouble;
 mod wear;
@@ -72,4 +73,4 @@ pub use sensitivity::{
     sensitivity_row,
 };
 pub use solo::solo_loads;
-pub use wear::{DeviceWear, VmWear, WearSummary};
+pub use wear::{DeviceWear, TenantWear, VmWear, WearSummary};

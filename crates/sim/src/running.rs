@@ -1,6 +1,7 @@
 //! How a simulated host is run: what its controller is set to, what operators do, what goes wrong.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use config::scenario::{OperatorConfig, ThrottleConfig, TroubleConfig};
 use config::{Hours, ModesConfig, WatchConfig, find, unix_ms_of};
@@ -9,6 +10,7 @@ use manager::wire::Throttle;
 use model::{Mode, TierState, Topology};
 use serde_json::Value;
 
+use crate::flash_config::FlashModel;
 use crate::{Model, ScenarioError, ScenarioFile, VolumeModel};
 
 /// How a scenario's host is run, checked.
@@ -43,6 +45,7 @@ impl ScenarioFile {
         &self,
         topology: &Topology,
         volumes: &[VolumeModel],
+        flash: &[Option<Arc<FlashModel>>],
     ) -> Result<RunningModel, ScenarioError> {
         let s = &self.scenario;
         let words = s.hours.clone().unwrap_or_default();
@@ -82,6 +85,10 @@ impl ScenarioFile {
                 }
             }
         }
+        self.check_over_provisioning(&s.operator, |name| {
+            let tier = topology.tiers.iter().find(|t| t.name == name)?;
+            flash[tier.devices[0].index()].as_ref()?.tenants.as_deref()
+        })?;
         let trouble = s.trouble.clone().unwrap_or_default();
         for (key, share) in [
             ("lost_reports", trouble.lost_reports),

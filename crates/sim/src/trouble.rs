@@ -10,6 +10,8 @@
 //!
 //! What is random is a function of the seed and the message's number, so that a scenario goes wrong the same way every time.
 
+use std::collections::BTreeMap;
+
 use config::scenario::{OperatorConfig, TroubleConfig};
 use manager::question::{Actor, Answer, Choice, Question, Refusal};
 use manager::wire::WindowReport;
@@ -156,6 +158,33 @@ impl Simulation<'_> {
                 self.host
                     .remark(now_ns, format!("refused to the operator: {refusal}"));
             }
+        }
+        for (tier, shares) in &order.over_provisioning {
+            self.over_provision(now_ns, tier, shares);
+        }
+    }
+
+    /// Tenants of a tier's SSDs have other shares of the over-provisioned space from now on. The controller has no part in that: it is the devices'.
+    fn over_provision(&mut self, now_ns: u64, tier: &str, shares: &BTreeMap<String, f64>) {
+        let topology = &self.model.topology;
+        let tier_of = |d: usize| topology.tier(topology.devices[d].tier).name.as_str();
+        for d in (0..topology.devices.len()).filter(|d| tier_of(*d) == tier) {
+            let flash = self.model.flash[d].as_ref();
+            let tenants = flash.and_then(|f| f.tenants.as_ref());
+            let names = &tenants.expect("operators were checked").names;
+            let named = names.iter().enumerate();
+            let named = named.filter_map(|(t, name)| Some((t, *shares.get(name)?)));
+            let named: Vec<(usize, f64)> = named.collect();
+            let device = self.world.devices[d].flash();
+            let set = device.map(|flash| flash.set_ops_shares(&named));
+            set.expect("it has flash").expect("shares were checked");
+        }
+        for (tenant, share) in shares {
+            let percent = share * 100.0;
+            let text = format!(
+                "{percent:.1} % of the over-provisioned space of tier \"{tier}\" is for tenant \"{tenant}\""
+            );
+            self.host.tell("operator", now_ns, text);
         }
     }
 

@@ -14,8 +14,11 @@ const DAY_S: f64 = 86_400.0;
 pub struct WearSummary {
     /// Devices with flash inside, in the array's order.
     pub devices: Vec<DeviceWear>,
-    /// Tenants: VMs that wrote, or were moved, to such devices.
+    /// VMs that wrote, or were moved, to such devices.
     pub vms: Vec<VmWear>,
+    /// Tenants of such devices, by device, where the scenario tells them apart.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tenants: Vec<TenantWear>,
 }
 
 impl WearSummary {
@@ -28,6 +31,22 @@ impl WearSummary {
     pub fn waf(&self) -> Option<f64> {
         let written = self.devices.iter().map(|d| d.guest_bytes + d.copied_bytes);
         waf(self.programmed_bytes(), written.sum())
+    }
+
+    /// Bytes programmed for a tenant on all devices.
+    pub fn programmed_bytes_of(&self, tenant: &str) -> u64 {
+        self.of_tenant(tenant).map(|t| t.flash_bytes).sum()
+    }
+
+    /// Write amplification of a tenant on all devices; none if nothing was written for it.
+    pub fn waf_of(&self, tenant: &str) -> Option<f64> {
+        let written = self.of_tenant(tenant);
+        let written = written.map(|t| t.guest_bytes + t.copied_bytes);
+        waf(self.programmed_bytes_of(tenant), written.sum())
+    }
+
+    fn of_tenant(&self, tenant: &str) -> impl Iterator<Item = &TenantWear> {
+        self.tenants.iter().filter(move |t| t.tenant == tenant)
     }
 
     /// Years that the first device to wear out lasts; none if nothing was erased.
@@ -59,8 +78,36 @@ pub struct DeviceWear {
     pub years: Option<f64>,
 }
 
-/// One VM, over all these devices. What is programmed is borne in proportion to the pages that are written: in one pool of erase blocks
-/// garbage collection has no other owner.
+/// One tenant on one device. It has its place there also while it has no data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TenantWear {
+    /// The device.
+    pub device: String,
+    /// Its name.
+    pub tenant: String,
+    /// Write amplification: bytes programmed for each byte that was written for it; none if nothing was.
+    pub waf: Option<f64>,
+    /// Bytes that guests of its volumes wrote.
+    pub guest_bytes: u64,
+    /// Bytes that moves of its volumes wrote.
+    pub copied_bytes: u64,
+    /// Bytes programmed for both, by the garbage collection that it set off (others' pages with them where it moved any), and by that which freed
+    /// blocks of its own for others.
+    pub flash_bytes: u64,
+    /// Bytes of other tenants in these: what its writes had moved of theirs.
+    pub moved_foreign_bytes: u64,
+    /// Bytes of its own that were moved by collection that others set off.
+    pub moved_by_others_bytes: u64,
+    /// Flash beyond its data that it owned, on average over windows; none where tenants own no erase blocks.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub over_provisioned_bytes: Option<u64>,
+    /// The same as a share of all that is spare on the device, unused capacity with it, 0..=1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub over_provisioned_share: Option<f64>,
+}
+
+/// One VM, over all these devices. What is programmed is borne in proportion to the pages that are written, on each device and within each of
+/// its tenants: in one pool of erase blocks garbage collection has no other owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmWear {
     /// Its name.
@@ -112,6 +159,10 @@ impl Simulation<'_> {
         let together = found.iter();
         let together = together.map(|(d, _)| topology.devices[*d].spec.capacity.0);
         let capacity: u64 = together.sum();
+        let tenants = found
+            .iter()
+            .flat_map(|(d, since)| self.tenant_wear(*d, since));
+        let tenants = tenants.collect();
         let names = self.model.vms.iter().enumerate();
         let vms = names.filter_map(|(vm, name)| {
             let mut wear = VmWear {
@@ -122,14 +173,16 @@ impl Simulation<'_> {
                 drive_writes_per_day: 0.0,
             };
             let mut flash = 0.0;
-            for (_, since) in &found {
-                let all: u64 = since.written.iter().map(|w| w.pages).sum();
-                for (volume, written) in self.model.volumes.iter().zip(&since.written) {
+            for (d, since) in &found {
+                let borne = self.borne_by_tenants(*d, since);
+                let volumes = self.model.volumes.iter().zip(&since.written);
+                for (v, (volume, written)) in volumes.enumerate() {
                     if volume.vm.index() == vm {
                         wear.guest_bytes += written.guest;
                         wear.copied_bytes += written.copied;
-                        let share = written.pages as f64 / all.max(1) as f64;
-                        flash += share * since.flash_bytes as f64;
+                        let (pages, bytes) = borne[self.tenant_on(*d, v)];
+                        let share = written.pages as f64 / pages.max(1) as f64;
+                        flash += share * bytes as f64;
                     }
                 }
             }
@@ -141,6 +194,58 @@ impl Simulation<'_> {
         Some(WearSummary {
             devices: devices.collect(),
             vms: vms.collect(),
+            tenants,
         })
+    }
+
+    /// Number of a volume's tenant on a device; all are one where nobody is told apart.
+    fn tenant_on(&self, device: usize, volume: usize) -> usize {
+        let flash = self.model.flash[device].as_ref();
+        let tenants = flash.and_then(|f| f.tenants.as_ref());
+        tenants.map_or(0, |t| usize::from(t.of_volume[volume]))
+    }
+
+    /// Of each tenant of a device, pages that were written for it and bytes that were programmed.
+    fn borne_by_tenants(&self, device: usize, since: &Since) -> Vec<(u64, u64)> {
+        let mut out = vec![(0, since.flash_bytes)];
+        if !since.tenants.is_empty() {
+            out = since.tenants.iter().map(|t| (0, t.flash_bytes)).collect();
+        }
+        for (v, written) in since.written.iter().enumerate() {
+            out[self.tenant_on(device, v)].0 += written.pages;
+        }
+        out
+    }
+
+    /// Those of a device that have volumes, or had anything to do.
+    fn tenant_wear(&self, device: usize, since: &Since) -> Vec<TenantWear> {
+        let flash = self.model.flash[device].as_ref();
+        let Some(tenants) = flash.and_then(|f| f.tenants.as_ref()) else {
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for (t, (name, done)) in tenants.names.iter().zip(&since.tenants).enumerate() {
+            let own = since.written.iter().enumerate();
+            let own = own.filter(|(v, _)| usize::from(tenants.of_volume[*v]) == t);
+            let own: Vec<&Written> = own.map(|(_, w)| w).collect();
+            let owned = done.ops.filter(|o| o.bytes > 0);
+            if own.is_empty() && owned.is_none() {
+                continue;
+            }
+            let sum = |of: fn(&Written) -> u64| own.iter().map(|w| of(w)).sum::<u64>();
+            out.push(TenantWear {
+                device: self.model.topology.devices[device].name.clone(),
+                tenant: name.clone(),
+                waf: waf(done.flash_bytes, sum(Written::bytes)),
+                guest_bytes: sum(|w| w.guest),
+                copied_bytes: sum(|w| w.copied),
+                flash_bytes: done.flash_bytes,
+                moved_foreign_bytes: done.foreign_bytes,
+                moved_by_others_bytes: done.by_others_bytes,
+                over_provisioned_bytes: done.ops.map(|o| o.bytes),
+                over_provisioned_share: done.ops.map(|o| o.share),
+            });
+        }
+        out
     }
 }

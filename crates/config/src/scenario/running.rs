@@ -34,6 +34,9 @@ pub struct OperatorConfig {
     /// Let volumes do no more than this for a time, by volume; without limits they are let go.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub throttle: BTreeMap<String, ThrottleConfig>,
+    /// Shares of the over-provisioned space of a tier's SSDs from then on, 0..=1, by tier and tenant.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub over_provisioning: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 /// Limits of a volume for a time.

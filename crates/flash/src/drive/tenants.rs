@@ -2,9 +2,9 @@
 
 use ::units::Bytes;
 
-use super::{Drive, SAMPLE_PAGES, Unsampled};
+use super::{Drive, SAMPLE_PAGES, Unsampled, sampled_pages};
 use crate::FlashError;
-use crate::ftl::{TenantId, TenantSpec};
+use crate::ftl::{OpsShare, TenantId, TenantSpec};
 
 impl Drive {
     /// A tenant with `bytes` of the drive and, where tenants own their blocks, a share of all its flash as spare space beyond that.
@@ -13,14 +13,29 @@ impl Drive {
     /// As [`Ftl::add_tenant`].
     pub fn add_tenant(&mut self, bytes: Bytes, spare_share: f64) -> Result<TenantId, FlashError> {
         let tenant = self.ftl.add_tenant(self.spec(bytes, spare_share)?)?;
+        self.enter(tenant, bytes.0);
+        Ok(tenant)
+    }
+
+    /// A tenant of a drive with one address space. It has no range of its own: what it writes is its until another tenant writes there or it
+    /// is trimmed, whoever trims it. Where tenants own their blocks, it is to own those that its data needs and `ops` of all others.
+    ///
+    /// # Errors
+    /// As [`Ftl::add_tenant_by_share`].
+    pub fn add_tenant_by_share(&mut self, ops: OpsShare) -> Result<TenantId, FlashError> {
+        let tenant = self.ftl.add_tenant_by_share(ops)?;
+        self.enter(tenant, self.bytes);
+        Ok(tenant)
+    }
+
+    fn enter(&mut self, tenant: TenantId, bytes: u64) {
         let at = usize::from(tenant.0);
         if self.host_pages.len() <= at {
             self.host_pages.resize(at + 1, 0);
             self.unsampled.resize(at + 1, Unsampled::default());
         }
-        self.host_pages[at] = bytes.0.div_ceil(self.page_bytes);
+        self.host_pages[at] = bytes.div_ceil(self.page_bytes);
         self.unsampled_gone += std::mem::take(&mut self.unsampled[at]).writes;
-        Ok(tenant)
     }
 
     /// Whether a tenant with blocks of its own could collect with this spare space, were there as many blocks.
@@ -49,7 +64,7 @@ impl Drive {
                 range: "0..1",
             });
         }
-        let kept = self.sampled_pages(bytes.0.div_ceil(self.page_bytes));
+        let kept = sampled_pages(bytes.0.div_ceil(self.page_bytes), self.config.scale);
         let config = self.ftl.config();
         let per_lane = f64::from(config.blocks / config.lanes);
         Ok(TenantSpec {
@@ -62,7 +77,7 @@ impl Drive {
     pub fn blocks_needed(&self, bytes: Bytes, spare_share: f64) -> u32 {
         let config = self.ftl.config();
         let lanes = u64::from(config.lanes);
-        let pages = self.sampled_pages(bytes.0.div_ceil(self.page_bytes));
+        let pages = sampled_pages(bytes.0.div_ceil(self.page_bytes), self.config.scale);
         let data = pages.div_ceil(lanes).div_ceil(config.data_pages().into());
         let spare = libm::round(spare_share * f64::from(config.blocks / config.lanes));
         data.min(u64::from(u32::MAX)) as u32 + spare as u32
@@ -86,6 +101,27 @@ impl Drive {
         self.ftl.overwrite(times);
         self.units.learn_cost(&self.ftl);
         self.clear_counts();
+    }
+
+    /// The same for a drive with one address space: `owner` says whose the byte at an offset is. The order of writes is that of a drive with one
+    /// tenant.
+    pub fn age_by_owner(&mut self, times: f64, owner: impl Fn(u64) -> TenantId) {
+        self.aged = Some(times);
+        let (scale, bytes) = (u64::from(self.config.scale), self.page_bytes);
+        self.ftl.overwrite_by_owner(times, |page| {
+            let (chunk, within) = (
+                u64::from(page) / SAMPLE_PAGES,
+                u64::from(page) % SAMPLE_PAGES,
+            );
+            owner((chunk * scale * SAMPLE_PAGES + within) * bytes)
+        });
+        self.units.learn_cost(&self.ftl);
+        self.clear_counts();
+    }
+
+    /// Has tenants of one address space own at once, and in no time, what they are to own: before anything counts.
+    pub fn settle(&mut self) {
+        self.ftl.settle(&mut ());
     }
 
     /// Gives `blocks` erase blocks of each lane from one tenant to another; the donor's collection takes the units' time.
@@ -112,17 +148,5 @@ impl Drive {
         let others = sampled * u64::from(self.config.scale - 1);
         self.units.spread(others);
         sampled + others
-    }
-
-    /// How many of a tenant's first `pages` pages are sampled.
-    fn sampled_pages(&self, pages: u64) -> u64 {
-        let scale = u64::from(self.config.scale);
-        let (chunks, rest) = (pages / SAMPLE_PAGES, pages % SAMPLE_PAGES);
-        let last = if chunks.is_multiple_of(scale) {
-            rest
-        } else {
-            0
-        };
-        chunks.div_ceil(scale) * SAMPLE_PAGES + last
     }
 }

@@ -19,6 +19,9 @@ impl Ftl {
         tenant: TenantId,
         work: &mut W,
     ) {
+        if self.follows_shares() {
+            return self.open_by_share(pool, stream, tenant, work);
+        }
         // Once more if collection, where it shares the block, filled it to the last page.
         while !self.pools[pool].has_open(stream) {
             self.open(pool, stream);
@@ -35,7 +38,7 @@ impl Ftl {
             .reserve_of(self.pools[pool].members.len() as u32) as usize
     }
 
-    fn open(&mut self, pool: usize, stream: usize) {
+    pub(super) fn open(&mut self, pool: usize, stream: usize) {
         let block = self.pools[pool].open(stream, &mut self.blocks);
         let life = &mut self.lives[block as usize];
         life.opened = self.clock;

@@ -25,7 +25,7 @@ pub(super) struct Pool {
     pub buckets: Buckets,
     /// All blocks, in no order.
     pub members: Vec<u32>,
-    /// Logical pages that may come to lie here.
+    /// Logical pages that may come to lie here; where a tenant's blocks follow its data, those that do.
     pub pages: u64,
 }
 
@@ -52,20 +52,30 @@ impl Pool {
 
     /// Adds a free block that belongs to nobody else.
     pub(super) fn take_in(&mut self, block: u32, lives: &mut [Life]) {
-        lives[block as usize].member = self.members.len() as u32;
-        self.members.push(block);
+        self.enlist(block, lives);
         self.free.push_back(block);
     }
 
     /// Gives a free block away.
     pub(super) fn give_up(&mut self, lives: &mut [Life]) -> Option<u32> {
         let block = self.free.pop_front()?;
+        self.strike(block, lives);
+        Some(block)
+    }
+
+    /// A block is one of this pool's from now on.
+    pub(super) fn enlist(&mut self, block: u32, lives: &mut [Life]) {
+        lives[block as usize].member = self.members.len() as u32;
+        self.members.push(block);
+    }
+
+    /// A block is none of this pool's any more.
+    pub(super) fn strike(&mut self, block: u32, lives: &mut [Life]) {
         let at = lives[block as usize].member as usize;
         self.members.swap_remove(at);
         if let Some(moved) = self.members.get(at) {
             lives[*moved as usize].member = at as u32;
         }
-        Some(block)
     }
 
     /// Opens a free block for a stream.

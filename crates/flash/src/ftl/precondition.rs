@@ -84,6 +84,30 @@ impl Ftl {
         }
     }
 
+    /// The same for a drive with one address space, whose pages are first written by `owner`. With any owners the order of pages is that of one
+    /// tenant.
+    pub(crate) fn overwrite_by_owner(&mut self, times: f64, owner: impl Fn(u32) -> TenantId) {
+        let size = self.common.unwrap_or(0);
+        for page in 0..size {
+            self.write(owner(page), page, &mut ());
+        }
+        let mut left = (times * f64::from(size)) as u64;
+        let (half, mut settled) = (left / 2, false);
+        let mut random = self.ageing_random(0);
+        while left > 0 {
+            if !settled && left <= half {
+                self.clear_counts();
+                settled = true;
+            }
+            let n = left.min(BATCH as u64);
+            for _ in 0..n {
+                let page = random.below(size.into()) as u32;
+                self.write(owner(page), page, &mut ());
+            }
+            left -= n;
+        }
+    }
+
     /// Numbers for ageing alone: victims that are drawn at random must not follow from the pages that were.
     fn ageing_random(&self, stream: u64) -> algo::Rng {
         algo::Rng::new(self.config.seed, 0xA6E ^ stream << 16)

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::by_share::OpsShare;
 use super::config::TENANTS_MAX;
 use super::pool::{Pool, check_room};
 use super::{FlashWork, Ftl, Sharing};
@@ -40,6 +41,8 @@ pub(super) struct Tenant {
     /// Pool of its first lane.
     pub pool: u32,
     pub handle: u16,
+    /// What it has of the spare blocks, where blocks follow data and shares.
+    pub ops: OpsShare,
     pub live: bool,
 }
 
@@ -52,6 +55,9 @@ impl Ftl {
     pub fn add_tenant(&mut self, spec: TenantSpec) -> Result<TenantId, FlashError> {
         let (config, lanes) = (&self.config, self.config.lanes);
         let pages = spec.pages;
+        if self.common.is_some() {
+            return Err(FlashError::ByShare);
+        }
         if pages == 0 {
             return Err(FlashError::Range {
                 key: "pages of a tenant",
@@ -59,15 +65,7 @@ impl Ftl {
                 range: "1 and more",
             });
         }
-        let id = self.tenants.iter().position(|t| !t.live);
-        let id = id.unwrap_or(self.tenants.len());
-        let max = match config.sharing {
-            Sharing::OnePool | Sharing::Isolated => TENANTS_MAX,
-            Sharing::HandlesInitially | Sharing::HandlesPersistently => config.handles,
-        };
-        if id >= max as usize {
-            return Err(FlashError::TooManyTenants { max });
-        }
+        let id = self.next_tenant()?;
         let first = self.free_range(pages)?;
         let in_lane = u64::from(pages).div_ceil(lanes.into());
         let isolated = config.sharing == Sharing::Isolated;
@@ -102,19 +100,39 @@ impl Ftl {
                 1 => 0,
                 _ => id as u16,
             },
+            ops: OpsShare::ByData,
             live: true,
         };
         for lane in 0..lanes {
             self.pools[(tenant.pool + lane) as usize].pages += in_lane;
         }
         self.own(tenant, id as u8);
+        Ok(self.enter(id, tenant))
+    }
+
+    /// The number that the next tenant gets.
+    pub(super) fn next_tenant(&self) -> Result<usize, FlashError> {
+        let id = self.tenants.iter().position(|t| !t.live);
+        let id = id.unwrap_or(self.tenants.len());
+        let max = match self.config.sharing {
+            Sharing::OnePool | Sharing::Isolated => TENANTS_MAX,
+            Sharing::HandlesInitially | Sharing::HandlesPersistently => self.config.handles,
+        };
+        match id < max as usize {
+            true => Ok(id),
+            false => Err(FlashError::TooManyTenants { max }),
+        }
+    }
+
+    /// A tenant is there.
+    pub(super) fn enter(&mut self, id: usize, tenant: Tenant) -> TenantId {
         match self.tenants.get_mut(id) {
             Some(place) => *place = tenant,
             None => self.tenants.push(tenant),
         }
         self.live_tenants += 1;
         self.account.forget(TenantId(id as u16));
-        Ok(TenantId(id as u16))
+        TenantId(id as u16)
     }
 
     /// Blocks of each lane that a tenant with blocks of its own would own, if its collection could work with them.
@@ -136,6 +154,10 @@ impl Ftl {
         work: &mut W,
     ) -> Result<(), FlashError> {
         let place = self.live(tenant)?;
+        if self.common.is_some() {
+            self.leave_common(tenant);
+            return Ok(());
+        }
         for page in 0..place.pages {
             self.trim(tenant, page);
         }
@@ -193,9 +215,7 @@ impl Ftl {
         work: &mut W,
     ) -> Result<(), FlashError> {
         let from = self.live(donor)?;
-        if self.config.sharing != Sharing::Isolated {
-            return Err(FlashError::NotIsolated);
-        }
+        self.check_owned()?;
         let to = match recipient {
             Some(tenant) => self.live(tenant)?.pool as usize,
             None => 0,
@@ -224,9 +244,7 @@ impl Ftl {
     /// When tenants have no blocks of their own, or there are fewer unowned ones.
     pub fn grant(&mut self, tenant: TenantId, blocks: u32) -> Result<(), FlashError> {
         let place = self.live(tenant)?;
-        if self.config.sharing != Sharing::Isolated {
-            return Err(FlashError::NotIsolated);
-        }
+        self.check_owned()?;
         let free = self.unowned_blocks();
         if blocks > free {
             let lanes = u64::from(self.config.lanes);
@@ -247,7 +265,16 @@ impl Ftl {
             return 0;
         }
         let lanes = self.pools.iter().take(self.config.lanes as usize);
-        lanes.map(|p| p.free.len() as u32).min().unwrap_or(0)
+        lanes.map(|p| p.members.len() as u32).min().unwrap_or(0)
+    }
+
+    /// Whether tenants own blocks that stay theirs until they are handed over.
+    fn check_owned(&self) -> Result<(), FlashError> {
+        match self.config.sharing {
+            Sharing::Isolated if self.common.is_some() => Err(FlashError::ByShare),
+            Sharing::Isolated => Ok(()),
+            _ => Err(FlashError::NotIsolated),
+        }
     }
 
     /// The tenants there are.
@@ -264,7 +291,7 @@ impl Ftl {
         Ok(self.live(tenant)?.pages)
     }
 
-    fn live(&self, tenant: TenantId) -> Result<Tenant, FlashError> {
+    pub(super) fn live(&self, tenant: TenantId) -> Result<Tenant, FlashError> {
         let place = self.tenants.get(usize::from(tenant.0));
         place
             .filter(|t| t.live)
@@ -273,7 +300,7 @@ impl Ftl {
     }
 
     /// Free blocks change their owner.
-    fn pass_on(&mut self, from: usize, to: usize, blocks: u32) {
+    pub(super) fn pass_on(&mut self, from: usize, to: usize, blocks: u32) {
         for _ in 0..blocks {
             let block = self.pools[from].give_up(&mut self.lives);
             let block = block.expect("as many blocks are free as were counted");

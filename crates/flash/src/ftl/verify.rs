@@ -14,12 +14,28 @@ impl Ftl {
         self.verify_pools()?;
         for (t, tenant) in self.tenants.iter().enumerate().filter(|(_, t)| t.live) {
             let range = tenant.first as usize..(tenant.first + tenant.pages) as usize;
-            let mapped = self.l2p[range].iter().filter(|p| **p != NIL).count() as u64;
+            let own = |logical: &usize| usize::from(self.owners[*logical >> self.chunk_shift]) == t;
+            let mapped = range.filter(|l| self.l2p[*l] != NIL).filter(own);
+            let mapped = mapped.count() as u64;
             let counted = self.counts(super::TenantId(t as u16)).mapped;
             if mapped != counted {
                 return Err(format!(
                     "tenant {t} has {mapped} pages, counted were {counted}"
                 ));
+            }
+            if self.follows_shares() {
+                let pools = &self.pools[tenant.pool as usize..];
+                let pools = &pools[..self.config.lanes as usize];
+                let known: u64 = pools.iter().map(|p| p.pages).sum();
+                if mapped != known {
+                    return Err(format!(
+                        "tenant {t} has {mapped} pages, its pools know of {known}"
+                    ));
+                }
+                if let Some(pool) = pools.iter().find(|p| p.pages == 0 && !p.members.is_empty()) {
+                    let blocks = pool.members.len();
+                    return Err(format!("tenant {t} has no data and {blocks} blocks"));
+                }
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The tests of this crate, in one program.
 
 mod agreement;
+mod by_share;
 mod coming;
 mod control;
 mod limits;

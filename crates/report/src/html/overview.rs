@@ -84,6 +84,10 @@ pub(super) fn wear(compared: &Compared<'_>) -> Markup {
             p class="note" {
                 "Devices with flash inside. Programmed is what guests and moves wrote times the write amplification (WAF) of garbage \
                  collection; years are those of perfectly levelled blocks at this rate."
+                @if tables.len() > 2 {
+                    " Each tenant bears the collection that it set off; its over-provisioned space is the flash beyond its data that it owned on \
+                     average."
+                }
             }
             @for rows in tables { (narrow("Wear", &rows)) }
         }

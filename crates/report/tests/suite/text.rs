@@ -42,6 +42,30 @@ fn wear_is_a_table_where_devices_have_flash_inside() {
 }
 
 #[test]
+fn tenants_of_ssds_have_a_table_of_their_own() {
+    let flash = ARRAY.replacen(
+        "[[tiers]]",
+        "[flash.slow]\npreset = \"tlc-nvme\"\nspare = 0.2\nisolation = \"isolated\"\n\
+         [[flash.slow.tenants]]\nname = \"loud\"\nvolumes = [\"busy\"]\n\n[[tiers]]",
+        1,
+    );
+    let results = run_all(&flash, &["noop"]);
+    let text = report::wear(&results).unwrap();
+    let third = text.split("\n\n").nth(2).unwrap();
+    for word in [
+        "tenant",
+        "moved foreign",
+        "over-provisioned",
+        "loud",
+        "others",
+    ] {
+        assert!(third.contains(word), "{word} in\n{third}");
+    }
+    let page = report::page(&results, "wear");
+    assert!(page.contains("Each tenant bears the collection"));
+}
+
+#[test]
 fn moves_say_what_was_predicted_and_what_came() {
     insta::assert_snapshot!("moves_autotiering", moves(auto()));
     insta::assert_snapshot!("moves_idt", moves(&RESULTS[1]));

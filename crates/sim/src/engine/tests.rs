@@ -1,6 +1,7 @@
 //! Moves that are given up half-way: no public run does that, since only an operator or a broken device would.
 
 mod extents;
+mod tenants;
 
 use super::*;
 use crate::ScenarioFile;

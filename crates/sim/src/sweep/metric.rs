@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::known;
-use crate::{DirectionSummary, GroupKind, GroupSummary, Model, RunResult};
+use crate::{DirectionSummary, GroupKind, GroupSummary, Model, RunResult, WearSummary};
 
 /// Shown unless told otherwise.
 pub const DEFAULT_METRICS: [&str; 8] = [
@@ -23,17 +23,30 @@ pub const DEFAULT_METRICS: [&str; 8] = [
 #[derive(Debug, Clone)]
 pub struct Metric {
     name: String,
-    group: Option<(GroupKind, String)>,
+    group: Option<(Of, String)>,
     kind: &'static Kind,
+}
+
+/// What a metric may be of, but for everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Group(GroupKind),
+    /// A tenant of SSDs, on all devices that have it.
+    Tenant,
 }
 
 /// What is read from a run.
 #[derive(Debug)]
-enum Of {
+enum Reads {
     /// Of a group.
     Group(fn(&GroupSummary) -> Option<f64>),
     /// Of a run; there is none of a group.
     Run(fn(&RunResult) -> Option<f64>),
+    /// Of the wear of all devices, or of a tenant on them.
+    Wear(
+        fn(&WearSummary) -> Option<f64>,
+        fn(&WearSummary, &str) -> Option<f64>,
+    ),
 }
 
 #[derive(Debug)]
@@ -45,14 +58,14 @@ struct Kind {
     scale: f64,
     /// After the decimal point, in the table.
     digits: usize,
-    of: Of,
+    of: Reads,
 }
 
 const fn kind(
     name: &'static str,
     title: (&'static str, &'static str),
     digits: usize,
-    of: Of,
+    of: Reads,
 ) -> Kind {
     Kind {
         name,
@@ -69,7 +82,7 @@ const fn latency(
     title: &'static str,
     of: fn(&GroupSummary) -> Option<f64>,
 ) -> Kind {
-    kind(name, (title, "µs"), 1, Of::Group(of))
+    kind(name, (title, "µs"), 1, Reads::Group(of))
 }
 
 fn of(d: &DirectionSummary, value: f64) -> Option<f64> {
@@ -112,60 +125,60 @@ const KINDS: &[Kind] = &[
     latency("latency_write_p999_us", "w_p99.9", |g| {
         of(&g.writes, g.writes.p999_us)
     }),
-    kind("iops", ("IOPS", ""), 1, Of::Group(|g| Some(g.all.iops))),
+    kind("iops", ("IOPS", ""), 1, Reads::Group(|g| Some(g.all.iops))),
     kind(
         "iops_read",
         ("r/s", ""),
         1,
-        Of::Group(|g| Some(g.reads.iops)),
+        Reads::Group(|g| Some(g.reads.iops)),
     ),
     kind(
         "iops_write",
         ("w/s", ""),
         1,
-        Of::Group(|g| Some(g.writes.iops)),
+        Reads::Group(|g| Some(g.writes.iops)),
     ),
     kind(
         "mib_per_s",
         ("MiB/s", ""),
         2,
-        Of::Group(|g| Some(g.all.mib_per_s)),
+        Reads::Group(|g| Some(g.all.mib_per_s)),
     ),
     kind(
         "mib_per_s_read",
         ("rMiB/s", ""),
         2,
-        Of::Group(|g| Some(g.reads.mib_per_s)),
+        Reads::Group(|g| Some(g.reads.mib_per_s)),
     ),
     kind(
         "mib_per_s_write",
         ("wMiB/s", ""),
         2,
-        Of::Group(|g| Some(g.writes.mib_per_s)),
+        Reads::Group(|g| Some(g.writes.mib_per_s)),
     ),
     kind(
         "slo_violation_s",
         ("SLO miss", "vol·s"),
         1,
-        Of::Group(|g| g.slo_violation_s),
+        Reads::Group(|g| g.slo_violation_s),
     ),
     kind(
         "moves_done",
         ("moves", "done"),
         0,
-        Of::Run(|r| Some(r.moves.done as f64)),
+        Reads::Run(|r| Some(r.moves.done as f64)),
     ),
     kind(
         "moves_not_done",
         ("moves", "not done"),
         0,
-        Of::Run(|r| Some(r.moves.not_done as f64)),
+        Reads::Run(|r| Some(r.moves.not_done as f64)),
     ),
     kind(
         "moved_volumes",
         ("moved", "volumes"),
         0,
-        Of::Run(|r| Some(r.moves.volumes as f64)),
+        Reads::Run(|r| Some(r.moves.volumes as f64)),
     ),
     Kind {
         scale: (1u64 << 30) as f64,
@@ -173,24 +186,32 @@ const KINDS: &[Kind] = &[
             "moved_bytes",
             ("copied", "GiB"),
             2,
-            Of::Run(|r| Some(r.moves.bytes as f64)),
+            Reads::Run(|r| Some(r.moves.bytes as f64)),
         )
     },
-    kind("waf", ("WAF", ""), 2, Of::Run(|r| r.wear.as_ref()?.waf())),
+    kind(
+        "waf",
+        ("WAF", ""),
+        2,
+        Reads::Wear(WearSummary::waf, WearSummary::waf_of),
+    ),
     Kind {
         scale: (1u64 << 30) as f64,
         ..kind(
             "programmed_bytes",
             ("programmed", "GiB"),
             2,
-            Of::Run(|r| Some(r.wear.as_ref()?.programmed_bytes() as f64)),
+            Reads::Wear(
+                |wear| Some(wear.programmed_bytes() as f64),
+                |wear, tenant| Some(wear.programmed_bytes_of(tenant) as f64),
+            ),
         )
     },
     kind(
         "life_years",
         ("lasts", "years"),
         2,
-        Of::Run(|r| r.wear.as_ref()?.life_years()),
+        Reads::Run(|r| r.wear.as_ref()?.life_years()),
     ),
 ];
 
@@ -200,7 +221,7 @@ pub fn metric_names() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 impl Metric {
-    /// A metric by its name, or `tier[NAME].`, `class[NAME].`, `vm[NAME].` or `volume[NAME].` before it.
+    /// A metric by its name, or `tier[NAME].`, `class[NAME].`, `vm[NAME].` or `volume[NAME].` before it, or `tenant[NAME].` of SSDs.
     ///
     /// # Errors
     /// A name that there is not, and a metric that there is not of groups; in words.
@@ -213,10 +234,11 @@ impl Metric {
                     format!("metric \"{name}\" is not of the form class[gold].iops")
                 })?;
                 let kinds = [
-                    ("tier", GroupKind::Tier),
-                    ("class", GroupKind::Class),
-                    ("vm", GroupKind::Vm),
-                    ("volume", GroupKind::Volume),
+                    ("tier", Of::Group(GroupKind::Tier)),
+                    ("class", Of::Group(GroupKind::Class)),
+                    ("vm", Of::Group(GroupKind::Vm)),
+                    ("volume", Of::Group(GroupKind::Volume)),
+                    ("tenant", Of::Tenant),
                 ];
                 let what = format!("group of metric \"{name}\"");
                 let i = known(&what, kind, kinds.iter().map(|k| k.0))?;
@@ -224,10 +246,18 @@ impl Metric {
             }
         };
         let kind = &KINDS[known("metric", of, metric_names())?];
-        if group.is_some() && matches!(kind.of, Of::Run(_)) {
-            return Err(format!(
-                "metric \"{name}\": {of} is of whole runs, not of groups"
-            ));
+        let why = match (group.as_ref().map(|g| g.0), &kind.of) {
+            (None, _)
+            | (Some(Of::Group(_)), Reads::Group(_))
+            | (Some(Of::Tenant), Reads::Wear(..)) => None,
+            (Some(Of::Tenant), _) => Some("is not of tenants"),
+            (Some(Of::Group(_)), Reads::Run(_)) => Some("is of whole runs, not of groups"),
+            (Some(Of::Group(_)), Reads::Wear(..)) => {
+                Some("is of whole runs and of tenants, not of groups")
+            }
+        };
+        if let Some(why) = why {
+            return Err(format!("metric \"{name}\": {of} {why}"));
         }
         Ok(Self {
             name: name.into(),
@@ -243,6 +273,13 @@ impl Metric {
     pub fn check(&self, model: &Model) -> Result<(), String> {
         let Some((kind, group)) = &self.group else {
             return Ok(());
+        };
+        let kind = match kind {
+            Of::Group(kind) => kind,
+            Of::Tenant => {
+                let what = format!("metric \"{}\"", self.name);
+                return known(&what, group, model.tenants().into_iter()).map(|_| ());
+            }
         };
         let names: Vec<&str> = match kind {
             GroupKind::Total => vec![],
@@ -266,12 +303,14 @@ impl Metric {
 
     /// Its value; `None` where there is none, such as a latency over no requests.
     pub(super) fn of_run(&self, result: &RunResult) -> Option<f64> {
-        match self.kind.of {
-            Of::Run(value) => value(result),
-            Of::Group(value) => value(match &self.group {
-                None => result.total(),
-                Some((kind, name)) => result.of_kind(*kind).find(|g| g.name == *name)?,
-            }),
+        match (&self.kind.of, &self.group) {
+            (Reads::Run(value), _) => value(result),
+            (Reads::Wear(value, _), None) => value(result.wear.as_ref()?),
+            (Reads::Wear(_, value), Some((_, name))) => value(result.wear.as_ref()?, name),
+            (Reads::Group(value), Some((Of::Group(kind), name))) => {
+                value(result.of_kind(*kind).find(|g| g.name == *name)?)
+            }
+            (Reads::Group(value), _) => value(result.total()),
         }
     }
 

@@ -206,7 +206,7 @@ fn faults_name_the_key() {
         ),
         (
             "[flash.fast]\ndrive = { ftl = { sharing = \"isolated\" } }\n",
-            "share one pool",
+            "how erase blocks are shared is said in flash.fast.isolation",
         ),
         (
             "[flash.fast]\npreset = \"tlc-nvme\"\nsparee = 0.1\n",

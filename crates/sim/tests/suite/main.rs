@@ -11,5 +11,6 @@ mod response;
 mod rungs;
 mod runs;
 mod support;
+mod tenants;
 mod throttles;
 mod trouble;

@@ -1,0 +1,345 @@
+//! Tenants of a tier's SSDs, in whole runs: what isolation gives and costs, volumes that come and go, shares that change.
+
+use planner::build;
+use sim::{Manifest, Model, RunOptions, RunResult, ScenarioFile, TenantWear};
+
+/// A volume that is written in order, one that is overwritten at random and one that is read, on one tier of flash beside a slower one.
+fn scenario(flash: &str, rest: &str) -> String {
+    format!(
+        r#"
+seed = 5
+duration = "60s"
+warmup = "20s"
+window = "1s"
+copy_chunk = "1 MiB"
+[[tiers]]
+name = "ssd"
+preset = "nvme-tlc"
+capacity = "4 GiB"
+[[tiers]]
+name = "disk"
+preset = "sata-ssd"
+capacity = "8 GiB"
+[flash.ssd]
+preset = "tlc-nvme"
+spare = 0.15
+{flash}
+[[classes]]
+name = "cold"
+[[volumes]]
+name = "log"
+class = "cold"
+size = "1536 MiB"
+tier = "ssd"
+[[volumes]]
+name = "db"
+size = "1536 MiB"
+tier = "ssd"
+[[volumes]]
+name = "web"
+size = "960 MiB"
+tier = "ssd"
+[[clients]]
+volume = "log"
+habits = {{ outstanding = 4, read_share = 0.0, random_share = 0.0, rate = "1200 IOPS", sizes = [{{ size = "128 KiB", share = 1.0 }}] }}
+[[clients]]
+volume = "db"
+habits = {{ outstanding = 16, read_share = 0.2, random_share = 1.0, rate = "30000 IOPS", sizes = [{{ size = "4 KiB", share = 1.0 }}] }}
+[[clients]]
+volume = "web"
+habits = {{ outstanding = 4, read_share = 1.0, rate = "2000 IOPS" }}
+[policy]
+monitor_epoch = "1s"
+migration_epoch = "5s"
+copy_bandwidth = "800 MiB/s"
+copy_share = 1.0
+{rest}
+"#
+    )
+}
+
+const TENANTS: &str = "[[flash.ssd.tenants]]\nname = \"log\"\nclass = \"cold\"\n\
+                       [[flash.ssd.tenants]]\nname = \"db\"\nvolumes = [\"db\"]\n";
+
+fn with(isolation: &str) -> String {
+    format!("isolation = \"{isolation}\"\n{TENANTS}")
+}
+
+fn model(text: &str) -> Model {
+    let model = ScenarioFile::parse("tenants.toml", text).and_then(|f| f.build(vec![]));
+    model.unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn run(text: &str) -> RunResult {
+    let strategy = build("noop", Default::default()).unwrap();
+    let options = RunOptions {
+        series: true,
+        decisions: false,
+        optimum: None,
+    };
+    let manifest = Manifest::default();
+    sim::run(&model(text), strategy, manifest, options, &mut |_| {}).unwrap()
+}
+
+fn tenant<'a>(result: &'a RunResult, name: &str) -> &'a TenantWear {
+    let tenants = &result.wear.as_ref().unwrap().tenants;
+    tenants.iter().find(|t| t.tenant == name).unwrap()
+}
+
+#[test]
+fn isolation_spares_who_writes_in_order_what_others_cause() {
+    let pool = run(&scenario(&with("one-pool"), ""));
+    let isolated = run(&scenario(&with("isolated"), ""));
+    let waf = |result: &RunResult, name: &str| tenant(result, name).waf.unwrap();
+    assert!(waf(&pool, "log") > 1.3, "{}", waf(&pool, "log"));
+    assert!(waf(&isolated, "log") < 1.05, "{}", waf(&isolated, "log"));
+    assert_eq!(tenant(&pool, "log").over_provisioned_share, None);
+    let wear = isolated.wear.as_ref().unwrap();
+    let foreign = |t: &TenantWear| t.moved_foreign_bytes + t.moved_by_others_bytes;
+    assert_eq!(wear.tenants.iter().map(foreign).sum::<u64>(), 0);
+    assert_eq!(
+        wear.tenants
+            .iter()
+            .map(|t| t.tenant.as_str())
+            .collect::<Vec<_>>(),
+        ["log", "db", "others"]
+    );
+    // By size of data where nobody is given anything.
+    let share = |name: &str| tenant(&isolated, name).over_provisioned_share.unwrap();
+    assert!((share("log") - 0.38).abs() < 0.04, "{}", share("log"));
+    assert!((share("others") - 0.24).abs() < 0.04, "{}", share("others"));
+    for result in [&pool, &isolated] {
+        let wear = result.wear.as_ref().unwrap();
+        let device = &wear.devices[0];
+        let sum = |of: fn(&TenantWear) -> u64| wear.tenants.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|t| t.guest_bytes), device.guest_bytes);
+        assert_eq!(sum(|t| t.copied_bytes), device.copied_bytes);
+        let programmed = sum(|t| t.flash_bytes) as f64 / device.flash_bytes as f64;
+        assert!((programmed - 1.0).abs() < 1e-3, "{programmed}");
+        let vms: u64 = wear.vms.iter().map(|v| v.flash_bytes).sum();
+        assert!((vms as f64 / device.flash_bytes as f64 - 1.0).abs() < 1e-3);
+    }
+}
+
+#[test]
+fn handles_are_a_way_between() {
+    let pool = run(&scenario(&with("one-pool"), ""));
+    let handles = run(&scenario(&with("handles-persistently"), ""));
+    let moved = |result: &RunResult| tenant(result, "log").moved_by_others_bytes;
+    assert!(
+        moved(&handles) < moved(&pool),
+        "{} {}",
+        moved(&handles),
+        moved(&pool)
+    );
+    // It sets off collection of the others' all the same.
+    assert!(tenant(&handles, "log").moved_foreign_bytes > 0);
+}
+
+#[test]
+fn in_one_pool_tenants_are_counted_apart_and_change_nothing() {
+    let mut told = run(&scenario(&with("one-pool"), ""));
+    let mut untold = run(&scenario("", ""));
+    assert_eq!(untold.wear.as_ref().unwrap().tenants, []);
+    let explicit = run(&scenario("isolation = \"one-pool\"\n", ""));
+    assert_eq!(untold, explicit);
+    let device = |r: &RunResult| r.wear.as_ref().unwrap().devices.clone();
+    assert_eq!(device(&told), device(&untold));
+    // All else to the byte.
+    (told.wear, untold.wear) = (None, None);
+    assert_eq!(told, untold);
+}
+
+/// A move away and back, while both of the others write.
+const AWAY_AND_BACK: &str = "[[operator]]\nat = \"22s\"\npins = { log = \"disk\" }\n\
+                             [[operator]]\nat = \"40s\"\npins = { log = \"ssd\" }\n";
+
+#[test]
+fn who_moves_away_owns_nothing_there_and_has_its_part_again_when_it_is_back() {
+    let away = "[[operator]]\nat = \"5s\"\npins = { log = \"disk\" }\n";
+    let gone = run(&scenario(&with("isolated"), away));
+    assert_eq!(gone.moves.done, 1);
+    // The copy is done before what counts, and so its blocks were given back.
+    let log = tenant(&gone, "log");
+    assert_eq!((log.guest_bytes, log.copied_bytes), (0, 0));
+    let there = |r: &RunResult, name: &str| tenant(r, name).over_provisioned_bytes.unwrap();
+    assert_eq!(there(&gone, "log"), 0);
+    let stays = run(&scenario(&with("isolated"), ""));
+    // Its data's place is everybody's spare space now.
+    assert!(there(&gone, "db") > 2 * there(&stays, "db"));
+    let waf = |r: &RunResult, name: &str| tenant(r, name).waf.unwrap();
+    assert!(waf(&gone, "db") < 0.8 * waf(&stays, "db"));
+
+    let back = run(&scenario(&with("isolated"), AWAY_AND_BACK));
+    assert_eq!(back.moves.done, 2);
+    let log = tenant(&back, "log");
+    assert!(log.copied_bytes >= 1536 << 20, "{}", log.copied_bytes);
+    assert!(log.guest_bytes > 0 && log.over_provisioned_bytes.unwrap() > 0);
+    // What it pays beside: as a donor, while it leaves.
+    assert!(waf(&back, "log") < 1.1, "{}", waf(&back, "log"));
+}
+
+#[test]
+fn a_share_is_had_and_a_changed_one_works() {
+    let shares = |log: f64, db: f64| {
+        let flash = with("isolated").replacen(
+            "class = \"cold\"",
+            &format!("class = \"cold\"\nops_share = {log}"),
+            1,
+        );
+        flash.replacen(
+            "volumes = [\"db\"]",
+            &format!("volumes = [\"db\"]\nops_share = {db}"),
+            1,
+        )
+    };
+    let few = run(&scenario(&shares(0.6, 0.2), ""));
+    let share = |r: &RunResult, name: &str| tenant(r, name).over_provisioned_share.unwrap();
+    assert!((share(&few, "log") - 0.6).abs() < 0.04);
+    assert!((share(&few, "db") - 0.2).abs() < 0.04);
+    let order =
+        "[[operator]]\nat = \"2s\"\nover_provisioning = { ssd = { log = 0.2, db = 0.6 } }\n";
+    let many = run(&scenario(&shares(0.6, 0.2), order));
+    assert!(
+        (share(&many, "db") - 0.6).abs() < 0.06,
+        "{}",
+        share(&many, "db")
+    );
+    let waf = |r: &RunResult| tenant(r, "db").waf.unwrap();
+    assert!(waf(&many) < 0.8 * waf(&few), "{} {}", waf(&many), waf(&few));
+    let told: Vec<&str> = many.events.iter().map(|e| e.text.as_str()).collect();
+    assert!(
+        told.contains(&"60.0 % of the over-provisioned space of tier \"ssd\" is for tenant \"db\""),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn the_same_scenario_gives_the_same_bytes() {
+    let order = format!(
+        "{AWAY_AND_BACK}[[operator]]\nat = \"30s\"\nover_provisioning = {{ ssd = {{ db = 0.7 }} }}\n"
+    );
+    let text = scenario(&with("isolated"), &order);
+    let [first, second] = [(); 2].map(|()| serde_json::to_string(&run(&text)).unwrap());
+    assert_eq!(first, second);
+}
+
+fn refused(flash: &str, rest: &str) -> String {
+    let text = scenario(flash, rest);
+    match ScenarioFile::parse("tenants.toml", &text).and_then(|f| f.build(vec![])) {
+        Ok(_) => panic!("taken: {flash}"),
+        Err(e) => e.to_string(),
+    }
+}
+
+#[test]
+fn faults_name_the_key() {
+    let one = |words: &str| {
+        format!("isolation = \"isolated\"\n[[flash.ssd.tenants]]\nname = \"a\"\n{words}\n")
+    };
+    let second = |words: &str| {
+        let first = one("volumes = [\"db\"]\nops_share = 0.6");
+        format!("{first}[[flash.ssd.tenants]]\n{words}\n")
+    };
+    for (flash, want) in [
+        (
+            TENANTS.into(),
+            "flash.ssd.tenants: how tenants share erase blocks is to be said",
+        ),
+        (
+            "isolation = \"isolated\"\n".into(),
+            "flash.ssd.isolation: there is nobody to tell apart",
+        ),
+        (
+            "isolation = \"alone\"\n".into(),
+            "unknown variant `alone`, expected one of `one-pool`",
+        ),
+        (
+            one("volumes = [\"dbb\"]"),
+            "flash.ssd.tenants[0].volumes: unknown name \"dbb\", did you mean \"db\"",
+        ),
+        (
+            one("class = \"old\""),
+            "flash.ssd.tenants[0].class: unknown name \"old\"",
+        ),
+        (
+            one(""),
+            "flash.ssd.tenants[0].volumes: tenant \"a\" has neither",
+        ),
+        (
+            one("volumes = [\"db\"]\nclass = \"cold\""),
+            "flash.ssd.tenants[0].class: give either",
+        ),
+        (
+            one("volumes = [\"db\", \"db\"]"),
+            "volume \"db\" is listed twice",
+        ),
+        (
+            one("volumes = [\"db\"]\nops_share = 1.5"),
+            "flash.ssd.tenants[0].ops_share: 1.5 is not a share, 0 to 1",
+        ),
+        (
+            one("volumes = [\"db\"]\nops_share = 0.5").replace("\"isolated\"", "\"one-pool\""),
+            "flash.ssd.tenants[0].ops_share: is over-provisioned space of a tenant's own",
+        ),
+        (one("volumes = [\"db\"]\nsharee = 0.5"), "sharee"),
+        (
+            second("name = \"b\"\nvolumes = [\"log\", \"db\"]"),
+            "flash.ssd.tenants[1].volumes: volume \"db\" is of tenant \"a\" already",
+        ),
+        (
+            second("name = \"a\"\nvolumes = [\"log\"]"),
+            "flash.ssd.tenants[1].name: tenant \"a\" is listed twice",
+        ),
+        (
+            second("name = \"b\"\nvolumes = [\"log\"]\nops_share = 0.5"),
+            "flash.ssd.tenants: the ops_share of all add up to 1.1",
+        ),
+        (
+            second("name = \"others\"\nvolumes = [\"log\"]"),
+            "flash.ssd.tenants[1].name: \"others\" are the volumes that no tenant names",
+        ),
+        (
+            format!("scale = 64\n{}", with("isolated")),
+            "flash.ssd: device \"ssd\": ",
+        ),
+    ] {
+        let why = refused(&flash, "");
+        assert!(
+            why.starts_with("tenants.toml:") && why.contains(want),
+            "{why}"
+        );
+    }
+    let isolated = with("isolated");
+    for (flash, orders, want) in [
+        (
+            &isolated,
+            "{ ssd = { dbb = 0.5 } }",
+            "operator[0].over_provisioning.ssd: unknown name \"dbb\"",
+        ),
+        (
+            &isolated,
+            "{ sdd = { db = 0.5 } }",
+            "operator[0].over_provisioning: in flash: unknown name \"sdd\"",
+        ),
+        (
+            &isolated,
+            "{ ssd = { db = 2 } }",
+            "operator[0].over_provisioning.ssd.db: 2 is not a share",
+        ),
+        (
+            &isolated,
+            "{ ssd = { db = 0.7, log = 0.6 } }",
+            "operator[0].over_provisioning.ssd: all shares then add up to 1.2",
+        ),
+        (
+            &with("one-pool"),
+            "{ ssd = { db = 0.5 } }",
+            "operator[0].over_provisioning.ssd: its SSDs have no over-provisioned space of tenants",
+        ),
+    ] {
+        let orders = format!("[[operator]]\nat = \"1s\"\nover_provisioning = {orders}\n");
+        let why = refused(flash, &orders);
+        assert!(why.contains(want), "{why}");
+    }
+}
