@@ -178,6 +178,7 @@ fn kind_name(kind: EventKind) -> &'static str {
         EventKind::Approval => "approval",
         EventKind::Job => "job",
         EventKind::Calibration => "calibration",
+        EventKind::Response => "response",
         EventKind::Operator => "operator",
         EventKind::Host => "host",
         EventKind::Trust => "trust",

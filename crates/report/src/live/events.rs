@@ -12,6 +12,7 @@ pub fn event_line(event: &EventView) -> String {
         EventKind::Approval => "approval",
         EventKind::Job => "job",
         EventKind::Calibration => "calibration",
+        EventKind::Response => "response",
         EventKind::Operator => "operator",
         EventKind::Host => "host",
         EventKind::Trust => "trust",

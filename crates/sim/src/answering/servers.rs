@@ -228,7 +228,7 @@ impl Servers {
         let own = self.of_volume[issue.volume as usize];
         let Some(n) = number else {
             let (_, served) = part.expect("without an appliance all of it is wanted");
-            let done_ns = self.to_server(own, issue, issue.length, (now_ns, 0), served, watch);
+            let done_ns = self.over_link(own, issue, issue.length, (now_ns, 0), served, watch);
             return Served { done_ns, ..served };
         };
         let appliance = self.appliances[n as usize].as_mut();
@@ -249,7 +249,7 @@ impl Servers {
             Some((part, served)) => {
                 let late_ns = at_ns - now_ns;
                 let done_ns =
-                    self.to_server(server, issue, part.length, (now_ns, late_ns), served, watch);
+                    self.over_link(server, issue, part.length, (now_ns, late_ns), served, watch);
                 let appliance = self.appliances[n as usize].as_mut();
                 let appliance = appliance.expect("it is there, or requests stand still");
                 match read {
@@ -278,7 +278,7 @@ impl Servers {
     }
 
     /// Over the link of a server and back, with so many bytes of data, for a request that sets out `late_ns` after now.
-    fn to_server(
+    fn over_link(
         &mut self,
         server: u16,
         issue: &Issue,
@@ -345,7 +345,7 @@ impl Servers {
         let Some(server) = self.appliance(number).map(|a| a.server) else {
             return served.done_ns;
         };
-        let done_ns = self.to_server(server, issue, issue.length, (now_ns, 0), served, watch);
+        let done_ns = self.over_link(server, issue, issue.length, (now_ns, 0), served, watch);
         let appliance = self.appliances[number as usize].as_mut();
         if let Some(appliance) = appliance {
             appliance.budget.charge(now_ns, issue.length);
