@@ -151,7 +151,7 @@ enum Packet {
         host: usize,
         life: u64,
         sent_ns: u64,
-        orders: Orders,
+        orders: Box<Orders>,
     },
     Refused {
         host: usize,
@@ -442,7 +442,7 @@ impl World {
                 // An answer to the agent before this one is nothing to it.
                 let own = orders.session == session(host, self.hosts[host].life);
                 if let Some(agent) = self.hosts[host].agent_of(life) {
-                    agent.ordered(now_ns, sent_ns, orders);
+                    agent.ordered(now_ns, sent_ns, *orders);
                     if own && seq > self.hosts[host].newest.0 {
                         self.hosts[host].newest = (seq, jobs.clone());
                     }
@@ -487,7 +487,7 @@ impl World {
                     host,
                     life,
                     sent_ns,
-                    orders,
+                    orders: Box::new(orders),
                 })
             }
             Err(e) => refused(e),
