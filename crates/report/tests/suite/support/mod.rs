@@ -209,6 +209,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
         move_log,
         wear: None,
         cache: None,
+        response: None,
         events: vec![],
         final_tiers: (0..shape.volumes)
             .map(|i| (format!("volume-{i}"), tier(i)))
