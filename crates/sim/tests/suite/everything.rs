@@ -66,7 +66,7 @@ tier = "slow"
 name = "files"
 class = "gold"
 size = "1 GiB"
-tier = "slow"
+tier = "fast"
 {two}
 [[clients]]
 volume = "orders"
