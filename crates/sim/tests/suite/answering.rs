@@ -159,7 +159,10 @@ fn appliances_that_fail_are_no_error_of_the_guest() {
     assert_eq!(appliances[1].host, "two");
     // Re-routed within a second, drained, and taken away.
     assert_eq!(appliances[1].ended_s, Some(1211.1));
-    assert_eq!(appliances[1].outcome.as_deref(), Some("failed: no power"));
+    assert_eq!(
+        appliances[1].outcome.as_deref(),
+        Some("failed: its host was lost: no power")
+    );
     assert!(appliances[1].read_hits > 1000);
     // Nobody waits at the end but for what is in flight.
     assert!(result.unfinished < 200, "{}", result.unfinished);
