@@ -187,7 +187,7 @@ fn a_latency_that_the_model_cannot_explain_is_left_alone_with_its_reason() {
         late.workloads[0].objective.rate_min_per_s = None;
         late.workloads[0].objective.latency_max = Some(units::Nanos::from_millis(5));
         late.workloads[1].objective.rate_min_per_s = scan;
-        let mut script = Script::new(slo::ResponderConfig::default(), late);
+        let mut script = Script::new(slo::ResponderConfig::as_published(), late);
         script.writes = 0.6;
         script.run(100, 150.0, 0.5);
         assert_eq!(!script.log.is_empty(), answered, "{:?}", script.log);
@@ -217,7 +217,7 @@ fn who_stands_still_asks_for_what_was_promised() {
 
 #[test]
 fn who_could_not_be_tested_for_interference_is_said() {
-    let mut script = Script::new(slo::ResponderConfig::default(), site());
+    let mut script = Script::new(slo::ResponderConfig::as_published(), site());
     // The first answer comes after 44 samples; 60 changes are needed for a test.
     script.run(44, 800.0, 1.0);
     let decision = &script.responder.decisions()[0];
