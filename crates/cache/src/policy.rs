@@ -63,13 +63,6 @@ pub trait Policy {
     /// Pages that fit.
     fn capacity(&self) -> u32;
 
-    /// Changes how many pages fit, at least one; those beyond leave as they would to make room. Whether the policy can: only
-    /// LRU does, the others are of one size.
-    fn resize(&mut self, capacity: u32) -> bool {
-        let _ = capacity;
-        false
-    }
-
     /// Bytes of all tables, as allocated: those by page number, those by place in a queue, and what is remembered of
     /// pages that were evicted.
     fn memory_bytes(&self) -> usize;

@@ -105,9 +105,6 @@ macro_rules! policies {
             fn capacity(&self) -> u32 {
                 match self { $(Self::$kind(p) => p.capacity(),)* }
             }
-            fn resize(&mut self, capacity: u32) -> bool {
-                match self { $(Self::$kind(p) => p.resize(capacity),)* }
-            }
             fn memory_bytes(&self) -> usize {
                 match self { $(Self::$kind(p) => p.memory_bytes(),)* }
             }
@@ -185,6 +182,16 @@ impl AnyPolicy {
         }
     }
 
+    /// Changes how many pages fit, at least one; those beyond leave as they would to make room. Whether the policy can
+    /// ([`PolicyKind::can_resize`]).
+    pub fn resize(&mut self, capacity: u32) -> bool {
+        match self {
+            Self::Lru(p) => p.resize(capacity),
+            _ => return false,
+        }
+        true
+    }
+
     /// The same with what the options have by default.
     pub fn new(kind: PolicyKind, capacity: u32, universe: u32) -> Self {
         Self::with_options(kind, capacity, universe, &PolicyOptions::default())
@@ -201,6 +208,11 @@ impl PolicyKind {
     pub fn entry(self) -> &'static PolicyEntry {
         let entry = REGISTRY.iter().find(|e| e.kind == self);
         entry.expect("every kind has a line")
+    }
+
+    /// Whether it can change its size while it runs ([`AnyPolicy::resize`]).
+    pub fn can_resize(self) -> bool {
+        self == Self::Lru
     }
 
     /// Whether a larger cache always has all that a smaller one has, so that one pass counts all sizes.

@@ -34,7 +34,7 @@ pub(crate) enum Event {
     /// The limit of a volume ends by itself, unless there is a later one.
     LimitOver { volume: u32 },
     /// Something about an appliance is due.
-    Answer,
+    Answer(u32),
     /// A warm-up reads on.
     WarmUp(u32),
     /// A measurement window ends.

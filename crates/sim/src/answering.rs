@@ -18,9 +18,9 @@ mod watch;
 
 use std::sync::Arc;
 
-use cache::{CAPACITY_PAGES_MAX, PAGE_BYTES_MAX, PAGE_BYTES_MIN, WriteMode};
+use cache::{CAPACITY_PAGES_MAX, PageCacheConfig, PageCacheError, WriteMode};
 use config::find;
-use config::scenario::{HostConfig, ResponseConfig};
+use config::scenario::{ApplianceConfig, HostConfig, ResponseConfig};
 use model::SloClass;
 use slo::ladder::RungKind;
 use slo::load::{Backend, Place, Resource};
@@ -33,7 +33,7 @@ use crate::cache_model::PAGES_MAX;
 use crate::stats::APPLIANCES;
 use crate::{Model, ScenarioError, ScenarioFile};
 
-pub(crate) use control::Control;
+pub(crate) use control::{Control, event_of};
 pub(crate) use servers::{Served, Servers};
 pub(crate) use watch::Watch;
 
@@ -51,18 +51,9 @@ pub struct ServersModel {
     pub(crate) of_volume: Vec<u16>,
 }
 
-/// What is done when an objective breaks, checked.
-#[derive(Debug, Clone)]
-pub struct AnswersModel {
-    pub(crate) config: Arc<ResponseConfig>,
-}
-
 impl ScenarioFile {
     /// The table `hosts`; none without it.
-    pub(crate) fn servers(
-        &self,
-        volumes: &[VolumeModel],
-    ) -> Result<Option<ServersModel>, ScenarioError> {
+    pub(crate) fn servers(&self) -> Result<Option<ServersModel>, ScenarioError> {
         let hosts = &self.scenario.hosts;
         let mut tiers = self.scenario.tiers.iter();
         if !hosts.is_empty() && tiers.any(|t| t.name == APPLIANCES) {
@@ -99,7 +90,6 @@ impl ScenarioFile {
                 return Err(self.fault(&format!("hosts.{name}.latency"), why));
             }
         }
-        debug_assert_eq!(of_volume.len(), volumes.len());
         Ok((!hosts.is_empty()).then(|| ServersModel {
             names,
             servers: hosts.values().cloned().collect(),
@@ -112,7 +102,7 @@ impl ScenarioFile {
         &self,
         volumes: &[VolumeModel],
         classes: &[SloClass],
-    ) -> Result<Option<AnswersModel>, ScenarioError> {
+    ) -> Result<Option<Arc<ResponseConfig>>, ScenarioError> {
         let Some(config) = &self.scenario.response else {
             return Ok(None);
         };
@@ -126,17 +116,11 @@ impl ScenarioFile {
             return fault("workflow.allowed", why.into());
         }
         let wants = |kind| config.rungs.contains(&kind);
-        if wants(RungKind::Appliance) && self.scenario.hosts.is_empty() {
-            // Left out of the default where there is nothing to run one on.
-            if self.says_rungs() {
-                let why = "an appliance needs a host to run on: add [hosts]";
-                return fault("rungs", why.into());
-            }
-        }
-        let page = config.appliance.page.0;
-        if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
-            let why = format!("{} is no power of two from 4 KiB to 256 KiB", Bytes(page));
-            return fault("appliance.page", why);
+        // The default leaves out what there is nothing to run on.
+        let said = config.rungs != ResponseConfig::default_rungs();
+        if said && wants(RungKind::Appliance) && self.scenario.hosts.is_empty() {
+            let why = "an appliance needs a host to run on: add [hosts]";
+            return fault("rungs", why.into());
         }
         if config.appliance.writes == WriteMode::WriteBack {
             let why = "an appliance may be lost at any time: it writes around or through";
@@ -145,12 +129,18 @@ impl ScenarioFile {
         if config.appliance.warm_outstanding == 0 {
             return fault("appliance.warm_outstanding", "at least 1".into());
         }
+        let page = config.appliance.page.0;
+        let largest = config.workflow.sizing.largest();
+        if let Err(e @ PageCacheError::PageBytes(_)) =
+            page_cache(&config.appliance, largest).parts()
+        {
+            return fault("appliance.page", e.to_string());
+        }
         let most = volumes.iter().map(|v| v.size.0.div_ceil(page)).max();
         if wants(RungKind::Appliance) && most.is_some_and(|m| m > PAGES_MAX) {
             let why = format!("a volume has more than {PAGES_MAX} pages of it: use larger pages");
             return fault("appliance.page", why);
         }
-        let largest = config.workflow.sizing.largest();
         if largest.0 / page > u64::from(CAPACITY_PAGES_MAX) {
             let why = format!("a cache of {largest} has more pages than a policy: use larger ones");
             return fault("appliance.page", why);
@@ -166,15 +156,19 @@ impl ScenarioFile {
             let why = "answers are looked for window by window, which are 60 s at most then";
             return Err(self.fault("window", why));
         }
-        Ok(Some(AnswersModel {
-            config: Arc::new(config.clone()),
-        }))
+        Ok(Some(Arc::new(config.clone())))
     }
+}
 
-    /// Whether the file says itself what may be done.
-    fn says_rungs(&self) -> bool {
-        let said = self.scenario.response.as_ref().map(|r| &r.rungs);
-        said != Some(&ResponseConfig::default_rungs())
+/// An appliance's cache of this size.
+fn page_cache(config: &ApplianceConfig, size: Bytes) -> PageCacheConfig {
+    let page_bytes = config.page.0;
+    let pages = (size.0 / page_bytes.max(1)).clamp(1, u32::MAX.into());
+    PageCacheConfig {
+        pages: pages as u32,
+        page_bytes,
+        write_share: 0.0,
+        write_mode: config.writes,
     }
 }
 
@@ -196,8 +190,7 @@ fn link_names(server: &str) -> [String; 2] {
 }
 
 /// The responder of a scenario, with what it may know of it.
-pub(crate) fn responder(model: &Model, answers: &AnswersModel) -> Responder {
-    let config = &answers.config;
+pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
     let devices = &model.topology.devices;
     let mut resources: Vec<Resource> = devices
         .iter()
@@ -281,11 +274,8 @@ pub(crate) fn responder(model: &Model, answers: &AnswersModel) -> Responder {
     Responder::new(config, site)
 }
 
-/// Racks by number, in the order of their first servers.
+/// Racks by number: that of their first server.
 fn rack_of(servers: Option<&ServersModel>, rack: &str) -> u16 {
-    let all = servers.iter().flat_map(|s| &s.servers);
-    let mut names: Vec<&str> = all.map(|s| s.rack.as_str()).collect();
-    names.dedup();
-    let first = names.iter().position(|n| *n == rack);
-    first.unwrap_or(0) as u16
+    let mut all = servers.iter().flat_map(|s| &s.servers);
+    all.position(|s| s.rack == rack).unwrap_or(0) as u16
 }

@@ -10,12 +10,12 @@ use trace::{ClientSpec, LoadedTrace, Times};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
-use crate::answering::{AnswersModel, ServersModel};
+use crate::answering::ServersModel;
 use crate::cache_model::CacheModel;
 use crate::flash_config::FlashModel;
 use crate::running::RunningModel;
 use crate::{GeneratorModel, ScenarioError, ScenarioFile};
-use config::scenario::{InitialPlacement, Replay, VolumeConfig};
+use config::scenario::{InitialPlacement, Replay, ResponseConfig, VolumeConfig};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
 const SERIES_ROWS_MAX: u64 = 4_000_000;
@@ -57,7 +57,7 @@ pub struct Model {
     /// Compute servers, whose volumes these are.
     pub servers: Option<ServersModel>,
     /// What is done when an objective breaks.
-    pub answers: Option<AnswersModel>,
+    pub answers: Option<Arc<ResponseConfig>>,
     /// Service classes.
     pub classes: Vec<SloClass>,
     /// VM names.
@@ -183,7 +183,7 @@ impl ScenarioFile {
         let flash = self.flash(&topology, &volumes, &classes)?;
         let actual = self.actual(&topology, &flash)?;
         let cache = self.cache(&volumes, &classes)?;
-        let servers = self.servers(&volumes)?;
+        let servers = self.servers()?;
         let answers = self.answers(&volumes, &classes)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;

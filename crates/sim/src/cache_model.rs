@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use cache::{
-    AnyPolicy, PageCache, PageCacheConfig, PageLayout, PolicyKind, PolicyOptions, RatesConfig,
-    WriteMode,
+    AnyPolicy, PageCache, PageCacheConfig, PageLayout, PolicyOptions, RatesConfig, WriteMode,
 };
 use config::find;
 use config::scenario::{CacheConfig, CachePartConfig};
@@ -90,7 +89,7 @@ impl CacheModel {
 
     /// Whether volumes can be given parts while it runs: the policy has to change its size, and nothing may be dirty.
     pub(crate) fn can_be_shared_out(&self) -> bool {
-        self.config.policy == PolicyKind::Lru && self.config.writes != WriteMode::WriteBack
+        self.config.policy.can_resize() && self.config.writes != WriteMode::WriteBack
     }
 
     fn cache_of(&self, part: &PartModel, config: PageCacheConfig) -> PageCache<AnyPolicy> {

@@ -10,14 +10,13 @@
 //! in the write part (which keeps track of sectors), and is not kept where it is not there before otherwise; the copying itself.
 
 use std::collections::VecDeque;
-use std::ops::Range;
-use std::sync::Arc;
 
 use cache::{AnyPolicy, Effect, Origin, PageCache, PageCounts, Policy, Position, WriteMode};
 use units::Bytes;
 
 use crate::Model;
 use crate::cache_model::{CacheModel, CachePlace, PartModel};
+use crate::pages::VolumePages;
 use crate::result::{CachePartSummary, CacheSummary, CacheVolumeSummary};
 use crate::source::Issue;
 
@@ -37,8 +36,6 @@ pub(crate) struct CacheStage {
     /// As many may be on their way before writes wait: half of what may be dirty.
     destaging_max: usize,
     destaged: u64,
-    slice_ns: u64,
-    hour_ns: u64,
     /// By volume, since the hour began: requests, and their response times over the objective, weighted with them; then requests of the slice.
     responses: Vec<(u64, f64, u64)>,
     /// By volume, at the end of the warm-up.
@@ -55,16 +52,16 @@ struct Pages {
     extent_pages: u32,
     place_of: Vec<Option<CachePlace>>,
     size_of: Vec<u64>,
-    /// By part and extent.
-    volume_of: Vec<Arc<[u32]>>,
 }
 
 impl Pages {
-    /// Pages that a request touches, in the numbers of the volume's part.
-    fn of(&self, place: CachePlace, offset: u64, length: u64) -> Range<u32> {
-        let first = offset / self.page_bytes;
-        let end = (offset + length.max(1)).div_ceil(self.page_bytes);
-        place.first_page + first as u32..place.first_page + end as u32
+    /// The pages of a volume, in the numbers of its part.
+    fn of(&self, volume: u32, place: CachePlace) -> VolumePages {
+        VolumePages {
+            page_bytes: self.page_bytes,
+            volume_bytes: self.size_of[volume as usize],
+            first: place.first_page,
+        }
     }
 
     fn origin(&self, volume: u32, page: u32) -> Origin {
@@ -72,13 +69,6 @@ impl Pages {
             volume,
             extent: page / self.extent_pages,
         }
-    }
-
-    /// The bytes of pages, up to the volume's end.
-    fn bytes(&self, volume: u32, place: CachePlace, pages: Range<u32>) -> (u64, u64) {
-        let offset = u64::from(pages.start - place.first_page) * self.page_bytes;
-        let end = u64::from(pages.end - place.first_page) * self.page_bytes;
-        (offset, end.min(self.size_of[volume as usize]) - offset)
     }
 }
 
@@ -102,11 +92,6 @@ impl CacheStage {
                 extent_pages: model.config.extent_pages,
                 place_of: model.place_of.clone(),
                 size_of: sizes.map(|s| s.0).collect(),
-                volume_of: model
-                    .parts
-                    .iter()
-                    .map(|p| Arc::clone(&p.volume_of))
-                    .collect(),
             },
             destaging_max: (dirty_max as usize / 2).max(1),
             caches,
@@ -116,8 +101,6 @@ impl CacheStage {
             writes_back: model.config.writes == WriteMode::WriteBack,
             destaging: VecDeque::new(),
             destaged: 0,
-            slice_ns: model.config.slice.0,
-            hour_ns: model.config.hour.0,
             responses: vec![(0, 0.0, 0); volumes],
             counts_before: vec![PageCounts::default(); volumes],
             destaged_before: 0,
@@ -136,17 +119,16 @@ impl CacheStage {
     #[inline]
     pub(crate) fn missing(&self, place: CachePlace, issue: &Issue) -> Option<(u64, u64)> {
         let cache = &self.caches[usize::from(place.part)];
-        let mut pages = self.pages.of(place, issue.offset, issue.length);
-        let first = pages.clone().find(|p| !cache.contains(*p))?;
-        let last = pages.rfind(|p| !cache.contains(*p)).unwrap_or(first);
-        Some(self.pages.bytes(issue.volume, place, first..last + 1))
+        let pages = self.pages.of(issue.volume, place);
+        pages.missing(cache, issue.offset, issue.length)
     }
 
     /// A read that is answered: its pages are there now.
     #[inline]
     pub(crate) fn read(&mut self, place: CachePlace, issue: &Issue) {
         let cache = &mut self.caches[usize::from(place.part)];
-        for page in self.pages.of(place, issue.offset, issue.length) {
+        let pages = self.pages.of(issue.volume, place);
+        for page in pages.of(issue.offset, issue.length) {
             let origin = self.pages.origin(issue.volume, page);
             cache.read(page..page + 1, origin, Position::TOP, &mut self.effects);
         }
@@ -162,26 +144,17 @@ impl CacheStage {
         mut destage: impl FnMut(Destage),
     ) {
         let cache = &mut self.caches[usize::from(place.part)];
-        let (from, to) = (issue.offset, issue.offset + issue.length);
-        for page in self.pages.of(place, issue.offset, issue.length) {
-            let origin = self.pages.origin(issue.volume, page);
-            let (offset, length) = self.pages.bytes(issue.volume, place, page..page + 1);
-            let top = Position::TOP;
-            match from <= offset && offset + length <= to {
-                true => {
-                    cache.write(page..page + 1, origin, top, &mut self.effects);
-                }
-                false => {
-                    cache.write_partial(page, origin, top, &mut self.effects);
-                }
-            }
-        }
+        let pages = self.pages.of(issue.volume, place);
+        let origin = |page| self.pages.origin(issue.volume, page);
+        let bytes = (issue.offset, issue.length);
+        pages.write(cache, bytes, origin, &mut self.effects);
         for effect in self.effects.drain(..) {
             if let Effect::Destage { page } = effect {
                 let extent = page / self.pages.extent_pages;
-                let volume = self.pages.volume_of[usize::from(place.part)][extent as usize];
+                let part = &self.model.parts[usize::from(place.part)];
+                let volume = part.volume_of[extent as usize];
                 let place = self.pages.place_of[volume as usize].expect("it has pages here");
-                let (offset, length) = self.pages.bytes(volume, place, page..page + 1);
+                let (offset, length) = self.pages.of(volume, place).bytes(page..page + 1);
                 self.destaged += 1;
                 destage(Destage {
                     volume,
@@ -242,13 +215,13 @@ impl CacheStage {
         self.reads_before = (hits, misses);
         let ratio = (h + m > 0).then(|| (h as f64 / (h + m) as f64 * 1e4).round() / 1e4);
         self.read_hit_ratio.push(ratio);
-        if !now_ns.is_multiple_of(self.slice_ns) {
+        if !now_ns.is_multiple_of(self.model.config.slice.0) {
             return;
         }
         let over = |r: &(u64, f64, u64)| (r.2 > 0).then(|| r.1 / r.0 as f64);
         let over: Vec<Option<f64>> = self.responses.iter().map(over).collect();
         self.responses.iter_mut().for_each(|r| r.2 = 0);
-        let ends_hour = now_ns.is_multiple_of(self.hour_ns);
+        let ends_hour = now_ns.is_multiple_of(self.model.config.hour.0);
         for cache in &mut self.caches {
             cache.policy_mut().prioritize(&over);
             cache.policy_mut().slice_ended();
@@ -289,7 +262,7 @@ impl CacheStage {
         });
         let part = self.model.parts.len() + which;
         let was = std::mem::replace(&mut self.given[which].1, pages);
-        self.caches[part].policy_mut().resize(pages);
+        self.resize(part, pages);
         if was == 0 {
             self.change_part(volume, usize::from(home.part), part);
         }
@@ -332,7 +305,12 @@ impl CacheStage {
         };
         let given: u32 = self.given.iter().filter(of_home).map(|g| g.1).sum();
         let left = self.model.pages_of(home).saturating_sub(given).max(1);
-        self.caches[usize::from(home)].policy_mut().resize(left);
+        self.resize(usize::from(home), left);
+    }
+
+    fn resize(&mut self, part: usize, pages: u32) {
+        let could = self.caches[part].policy_mut().resize(pages);
+        assert!(could, "parts are given only where they can be");
     }
 
     /// The warm-up is over.
@@ -344,11 +322,8 @@ impl CacheStage {
     }
 
     /// What it did, in the time that counts, and its share of reads that hit, window by window.
-    pub(crate) fn finish(
-        self,
-        model: &Model,
-        config: &CacheModel,
-    ) -> (CacheSummary, Vec<Option<f64>>) {
+    pub(crate) fn finish(self, model: &Model) -> (CacheSummary, Vec<Option<f64>>) {
+        let config = &self.model;
         let volumes: Vec<CacheVolumeSummary> = model
             .volumes
             .iter()

@@ -111,13 +111,7 @@ impl<'a> Simulation<'a> {
         let granularity = strategy.granularity();
         let mut controller = Controller::in_process(host_settings(model), strategy);
         if let Some(answers) = &model.answers {
-            let devices: Vec<&str> = model
-                .topology
-                .devices
-                .iter()
-                .map(|d| d.name.as_str())
-                .collect();
-            controller.answer_with(HOST, responder(model, answers), &devices);
+            controller.answer_with(HOST, responder(model, answers));
         }
         let (sources, origins, starts) = sources(model);
         let mut heap = EventHeap::new();
@@ -246,7 +240,7 @@ impl<'a> Simulation<'a> {
             Event::LateReport(which) => self.late_report(now_ns, which)?,
             Event::Admitted { volume } => self.let_go(now_ns, volume as usize, now_ns),
             Event::LimitOver { volume } => self.limit_over(now_ns, volume as usize),
-            Event::Answer => self.answer_due(now_ns),
+            Event::Answer(number) => self.answer_due(now_ns, number),
             Event::WarmUp(run) => self.warm_up(now_ns, run),
             Event::Window => {
                 self.end_window(now_ns);
@@ -416,8 +410,8 @@ impl<'a> Simulation<'a> {
         let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
         let unfinished = (0..self.model.volumes.len()).map(|v| self.waiting(v)).sum();
         let (groups, series) = self.world.stats.finish(self.model);
-        let cache = self.world.cache.take().zip(self.model.cache.as_ref());
-        let cache = cache.map(|(cache, of)| cache.finish(self.model, of));
+        let cache = self.world.cache.take();
+        let cache = cache.map(|cache| cache.finish(self.model));
         let (cache, cache_read_hit_ratio) = cache.unzip();
         RunResult {
             schema: RUN_SCHEMA.into(),

@@ -33,6 +33,7 @@ mod measured;
 mod moving;
 pub mod optimum;
 mod overdue;
+mod pages;
 mod parse;
 mod recorded;
 pub mod response;
@@ -54,7 +55,7 @@ mod world;
 /// A fault in a scenario.
 pub use config::ConfigFault as ScenarioError;
 
-pub use answering::{AnswersModel, ServersModel};
+pub use answering::ServersModel;
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use cache_model::CacheModel;
 pub use engine::{RunError, RunOptions, RunProgress, run};

@@ -4,7 +4,7 @@ use algo::Histogram;
 use cache::{PageCounts, WriteMode};
 use model::{ExtentRanges, JobStatus, Report};
 use serde::{Deserialize, Serialize};
-use slo::ladder::{RungAction, RungKind};
+use slo::ladder::RungKind;
 use slo::{Cause, Decision, WorkloadId};
 
 use crate::optimum::AssignmentRecord;
@@ -327,13 +327,7 @@ impl AnswerRecord {
             Cause::Forecast { workload, .. } => workload,
         };
         let taken = slo::ladder::taken(&decision.rungs);
-        let to = taken.and_then(|r| r.action.as_ref()).map(|a| match a {
-            RungAction::Throttle { workload, .. }
-            | RungAction::GiveMemory { workload, .. }
-            | RungAction::GiveOps { workload }
-            | RungAction::Appliance { workload, .. }
-            | RungAction::Move { workload, .. } => name(*workload),
-        });
+        let to = taken.and_then(|r| Some(name(r.action.as_ref()?.workload())));
         let refused = decision.rungs.iter().filter_map(|r| {
             Some(RefusedRung {
                 rung: r.kind,

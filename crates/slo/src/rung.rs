@@ -93,6 +93,19 @@ pub enum RungAction {
     Move { workload: WorkloadId, to: String },
 }
 
+impl RungAction {
+    /// To whom it is done.
+    pub fn workload(&self) -> WorkloadId {
+        match self {
+            RungAction::Throttle { workload, .. }
+            | RungAction::GiveMemory { workload, .. }
+            | RungAction::GiveOps { workload }
+            | RungAction::Appliance { workload, .. }
+            | RungAction::Move { workload, .. } => *workload,
+        }
+    }
+}
+
 /// A workload that is held to a rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {

@@ -145,3 +145,19 @@ pub enum ApplianceEvent {
     /// It is gone; requests go to the backend.
     Removed,
 }
+
+impl ApplianceEvent {
+    /// In words, of the workload of that name; none for what an order before it has said.
+    pub fn in_words(&self, name: &str) -> Option<String> {
+        Some(match self {
+            ApplianceEvent::Serving => format!("{name} goes through its appliance"),
+            ApplianceEvent::Returning => return None,
+            ApplianceEvent::Stranded => format!("appliance of {name} is stranded"),
+            ApplianceEvent::Failed { why } => format!("appliance of {name} failed: {why}"),
+            ApplianceEvent::LeftBehind { why } => {
+                format!("appliance of {name} is left behind: {why}")
+            }
+            ApplianceEvent::Removed => format!("appliance of {name} is gone"),
+        })
+    }
+}

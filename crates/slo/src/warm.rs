@@ -54,6 +54,24 @@ pub enum Warm {
     },
 }
 
+impl Warm {
+    /// In words.
+    pub fn in_words(&self) -> String {
+        match self {
+            Warm::Cold { why } => format!("cold: {why}"),
+            Warm::Zones {
+                zones, rate_per_s, ..
+            } => {
+                let n = zones.len();
+                match rate_per_s {
+                    Some(rate) => format!("warm-up of {n} zones at {rate:.0}/s"),
+                    None => format!("warm-up of {n} zones at once"),
+                }
+            }
+        }
+    }
+}
+
 /// Plans a warm-up of a cache of `cache` bytes: `now` are the heavy zones of the last minutes, `before` those of the
 /// minutes before them, `spare_per_s` what the backend could serve on top.
 pub fn plan(

@@ -73,6 +73,18 @@ impl Lru {
         Some(self.log[self.tail])
     }
 
+    /// Changes how many pages fit; those beyond leave, the oldest first.
+    pub fn resize(&mut self, capacity: u32) {
+        check_capacity(capacity);
+        self.capacity = capacity;
+        while self.live > capacity {
+            self.pop();
+        }
+        // What is there already has to fit, and one more.
+        self.squeeze();
+        self.room = room_for(capacity, self.last.len() as u32);
+    }
+
     /// Squeezes stale entries out of the log.
     #[cold]
     #[inline(never)]
@@ -99,18 +111,6 @@ fn room_for(capacity: u32, universe: u32) -> usize {
 }
 
 impl Policy for Lru {
-    fn resize(&mut self, capacity: u32) -> bool {
-        check_capacity(capacity);
-        self.capacity = capacity;
-        while self.live > capacity {
-            self.pop();
-        }
-        // What is there already has to fit, and one more.
-        self.squeeze();
-        self.room = room_for(capacity, self.last.len() as u32);
-        true
-    }
-
     #[inline]
     fn access(&mut self, page: u32) -> Outcome {
         if self.log.len() == self.room {

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use flash::FlashError;
-use flash::ftl::{FlashWork, Ftl, FtlConfig, OpsShare, Sharing, Streams, TenantId, Victim};
+use flash::ftl::{FlashWork, Ftl, FtlConfig, OpsShare, Sharing, TenantId};
 use proptest::prelude::*;
+
+use crate::properties::{sharings, streams, victims};
 
 /// Physical pages as they are: what was programmed last, until the block is erased.
 #[derive(Default)]
@@ -64,28 +66,12 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 fn config() -> impl Strategy<Value = FtlConfig> {
-    let victim = prop_oneof![
-        Just(Victim::Greedy),
-        Just(Victim::CostBenefit),
-        (1u8..6).prop_map(Victim::Choices)
-    ];
-    let streams = prop_oneof![
-        Just(Streams::One),
-        Just(Streams::HostAndCollected),
-        Just(Streams::HotAndCold)
-    ];
-    let sharing = prop_oneof![
-        1 => Just(Sharing::OnePool),
-        4 => Just(Sharing::Isolated),
-        1 => Just(Sharing::HandlesInitially),
-        1 => Just(Sharing::HandlesPersistently)
-    ];
     let pages = prop_oneof![Just(4u32), Just(7), Just(16)];
     let spare = prop_oneof![Just(0.2), Just(0.5)];
     (
-        victim,
-        streams,
-        sharing,
+        victims(),
+        streams(),
+        sharings(4),
         pages,
         (any::<bool>(), spare),
         1u32..3,

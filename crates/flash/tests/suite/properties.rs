@@ -32,39 +32,57 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-fn config() -> impl Strategy<Value = FtlConfig> {
-    let victims = prop_oneof![
+pub(crate) fn victims() -> impl Strategy<Value = Victim> {
+    prop_oneof![
         Just(Victim::Greedy),
         Just(Victim::CostBenefit),
         (1u8..6).prop_map(Victim::Choices)
-    ];
-    let streams = prop_oneof![
+    ]
+}
+
+pub(crate) fn streams() -> impl Strategy<Value = Streams> {
+    prop_oneof![
         Just(Streams::One),
         Just(Streams::HostAndCollected),
         Just(Streams::HotAndCold)
-    ];
-    let sharing = prop_oneof![
+    ]
+}
+
+/// All ways to share, blocks of one's own so many times as often as each other one.
+pub(crate) fn sharings(isolated: u32) -> impl Strategy<Value = Sharing> {
+    prop_oneof![
         1 => Just(Sharing::OnePool),
-        3 => Just(Sharing::Isolated),
+        isolated => Just(Sharing::Isolated),
         1 => Just(Sharing::HandlesInitially),
         1 => Just(Sharing::HandlesPersistently)
-    ];
+    ]
+}
+
+fn config() -> impl Strategy<Value = FtlConfig> {
     let pages = prop_oneof![Just(4u32), Just(7), Just(16)];
-    (victims, streams, sharing, pages, any::<bool>(), 1u32..3).prop_map(
-        |(victim, streams, sharing, pages_per_block, summary_page, lanes)| FtlConfig {
-            blocks: 192,
-            pages_per_block,
-            spare_share: 0.45,
-            reserve_blocks: 9,
-            victim,
-            streams,
-            sharing,
-            summary_page,
-            lanes,
-            handles: 4,
-            seed: 3,
-        },
+    (
+        victims(),
+        streams(),
+        sharings(3),
+        pages,
+        any::<bool>(),
+        1u32..3,
     )
+        .prop_map(
+            |(victim, streams, sharing, pages_per_block, summary_page, lanes)| FtlConfig {
+                blocks: 192,
+                pages_per_block,
+                spare_share: 0.45,
+                reserve_blocks: 9,
+                victim,
+                streams,
+                sharing,
+                summary_page,
+                lanes,
+                handles: 4,
+                seed: 3,
+            },
+        )
 }
 
 /// Keeps real contents: physical pages hold what was put there, until their block is erased.

@@ -14,12 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use algo::merged_buckets;
 use algo::objective::{Answered, Overdue};
 use slo::ladder::RungAction;
+use slo::load::Place;
 use slo::{
     ApplianceEvent, Busy, Decision, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
     Sample, WorkloadId,
 };
 use units::{Bytes, Nanos};
 
+use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
 use crate::view::EventKind;
 use crate::wire::{
@@ -27,18 +29,11 @@ use crate::wire::{
     VolumeWindow,
 };
 
-/// Nothing is held to less: guests' drivers give requests up that take longer than they expect.
-const IOPS_MIN: u64 = 20;
-
 /// A responder for one host, with what it has in force.
 pub(super) struct Responding {
     responder: Responder,
-    /// The resources that are devices, by name; the others are links, which stay.
-    devices: BTreeMap<String, ResourceId>,
-    /// Those that are not devices, by name.
-    links: BTreeMap<String, ResourceId>,
-    /// By workload: links that it uses.
-    links_of: Vec<Vec<ResourceId>>,
+    /// Devices and links, by name.
+    resources: BTreeMap<String, ResourceId>,
     /// By workload: requests per second that it is held to.
     held: BTreeMap<usize, f64>,
     /// By workload: its part of the cache.
@@ -62,17 +57,11 @@ impl Responding {
         &self.responder.site().workloads[w].name
     }
 
-    fn resource(&self, name: &str) -> Option<ResourceId> {
-        let device = self.devices.get(name);
-        device.or_else(|| self.links.get(name)).copied()
-    }
-
     /// A volume's window as the responder is told it.
     fn sample(&self, promise: &Promise, v: Option<&VolumeWindow>, window_ns: u64) -> Sample {
-        let resources = self.devices.len() + self.links.len();
         let mut sample = Sample {
             lasting: Nanos(window_ns),
-            busy: vec![Busy::default(); resources],
+            busy: vec![Busy::default(); self.resources.len()],
             ..Sample::default()
         };
         let Some((load, v)) = v.and_then(|v| Some((v.load.as_ref()?, v))) else {
@@ -112,7 +101,7 @@ impl Responding {
         sample.memory_hits =
             (more.array_reads > 0).then(|| more.cache_hits as f64 / more.array_reads as f64);
         for busy in &more.busy {
-            if let Some(resource) = self.resource(&busy.resource) {
+            if let Some(resource) = self.resources.get(&busy.resource) {
                 let share = |ns: u64| ns as f64 / window_ns as f64;
                 sample.busy[resource.index()] = Busy {
                     reads: share(busy.reads_ns),
@@ -123,12 +112,16 @@ impl Responding {
         sample
     }
 
-    /// Where volumes are now.
+    /// Where volumes are now. The links that they use stay.
     fn place(&mut self, volumes: &[Option<&VolumeWindow>]) {
         for (w, v) in volumes.iter().enumerate() {
             let placed = v.iter().flat_map(|v| &v.placed);
-            let on = placed.filter_map(|p| self.devices.get(&p.device).copied());
-            let resources = on.chain(self.links_of[w].iter().copied()).collect();
+            let on = placed.filter_map(|p| self.resources.get(&p.device).copied());
+            let site = self.responder.site();
+            let is_link =
+                |r: &ResourceId| site.backend.resources[r.index()].place == Place::InFront;
+            let used = site.workloads[w].resources.iter().copied();
+            let resources = on.chain(used.filter(is_link)).collect();
             self.responder.placed(WorkloadId(w as u16), resources);
         }
     }
@@ -149,19 +142,7 @@ impl Responding {
             told.clone_from(&window.event);
             let (w, event) = (*w, window.event.as_ref().expect("it is some"));
             self.responder.appliance(now, WorkloadId(w as u16), event);
-            let name = self.name(w);
-            let text = match event {
-                ApplianceEvent::Serving => Some(format!("{name} goes through its appliance")),
-                ApplianceEvent::Returning => None,
-                ApplianceEvent::Stranded => Some(format!("the appliance of {name} is stranded")),
-                ApplianceEvent::Failed { why } => {
-                    Some(format!("the appliance of {name} has failed: {why}"))
-                }
-                ApplianceEvent::LeftBehind { why } => {
-                    Some(format!("the appliance of {name} is left behind: {why}"))
-                }
-                ApplianceEvent::Removed => Some(format!("the appliance of {name} is gone")),
-            };
+            let text = event.in_words(self.name(w));
             said.extend(text.map(|text| (w, text)));
             let ended = matches!(
                 event,
@@ -244,7 +225,7 @@ impl Responding {
                         "appliance ordered on {}: cache {cache} of {memory}, {}, {}",
                         order.server,
                         order.way,
-                        order.warm_in_words()
+                        order.warm.in_words()
                     );
                     self.appliances.push(order);
                     (workload, text)
@@ -263,21 +244,13 @@ impl Responding {
 
 impl Controller {
     /// Has broken objectives of a host's volumes answered from its next report on. The workloads of the responder's site are volumes
-    /// by name, its resources devices and links by name, and moves must not be among what it may do: placement is the strategy's.
-    pub fn answer_with(&mut self, host: &str, responder: Responder, devices: &[&str]) {
-        let site = responder.site();
-        let resources = site.backend.resources.iter().enumerate();
-        let numbered = resources.map(|(r, resource)| (&resource.name, ResourceId(r as u16)));
-        let (devices, links): (BTreeMap<_, _>, BTreeMap<_, _>) = numbered
-            .map(|(name, r)| (name.clone(), r))
-            .partition(|(name, _)| devices.contains(&name.as_str()));
-        let is_link = |r: &&ResourceId| links.values().any(|l| l == *r);
-        let links_of = site.workloads.iter();
-        let links_of = links_of.map(|w| w.resources.iter().filter(is_link).copied().collect());
+    /// by name, its resources devices (behind the memory) and links (in front of it) by name, and moves must not be among what it may do:
+    /// placement is the strategy's.
+    pub fn answer_with(&mut self, host: &str, responder: Responder) {
+        let resources = responder.site().backend.resources.iter().enumerate();
+        let resources = resources.map(|(r, of)| (of.name.clone(), ResourceId(r as u16)));
         let responding = Responding {
-            links_of: links_of.collect(),
-            devices,
-            links,
+            resources: resources.collect(),
             held: BTreeMap::new(),
             parts: BTreeMap::new(),
             over_provisioned: BTreeSet::new(),

@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slo::ApplianceEvent;
 use slo::warm::Warm;
-use units::Bytes;
 
 /// What answers are judged by: a volume's window beside its load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -106,28 +105,5 @@ impl Answers {
     /// Whether nothing is to be in force.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-impl ApplianceOrder {
-    /// What it reads first, in words.
-    pub fn warm_in_words(&self) -> String {
-        match &self.warm {
-            Warm::Cold { why } => format!("cold: {why}"),
-            Warm::Zones {
-                zones, rate_per_s, ..
-            } => {
-                let n = zones.len();
-                match rate_per_s {
-                    Some(rate) => format!("warm-up of {n} zones at {rate:.0}/s"),
-                    None => format!("warm-up of {n} zones at once"),
-                }
-            }
-        }
-    }
-
-    /// Its cache.
-    pub fn cache(&self) -> Bytes {
-        Bytes(self.cache_bytes)
     }
 }

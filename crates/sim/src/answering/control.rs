@@ -48,8 +48,6 @@ struct Ordered {
     server: u16,
     /// Its number on its server, while it is up.
     up: Option<u32>,
-    /// The attempt at warming it up, once there is one.
-    warming: Option<ApplianceStep>,
     destroyed: bool,
     /// What became of it last.
     event: Option<ApplianceEvent>,
@@ -76,8 +74,8 @@ pub(crate) struct Control<'a> {
     config: &'a ResponseConfig,
     machines: Appliances,
     ordered: Vec<Ordered>,
-    due: BTreeMap<(u64, u64), Due>,
-    numbered: u64,
+    /// What is and was to be carried out, by the number of its event.
+    due: Vec<Due>,
     creations: u32,
     reroutings: u32,
     warming: Vec<Option<WarmRun>>,
@@ -89,14 +87,13 @@ pub(crate) struct Control<'a> {
 
 impl<'a> Control<'a> {
     pub(crate) fn new(model: &'a Model, agenda: &mut Agenda) -> Option<Self> {
-        let config = &*model.answers.as_ref()?.config;
+        let config = &**model.answers.as_ref()?;
         let mut control = Self {
             model,
             config,
             machines: Appliances::new(ApplianceDeadlines::default()),
             ordered: Vec::new(),
-            due: BTreeMap::new(),
-            numbered: 0,
+            due: Vec::new(),
             creations: 0,
             reroutings: 0,
             warming: Vec::new(),
@@ -110,9 +107,8 @@ impl<'a> Control<'a> {
     }
 
     fn later(&mut self, agenda: &mut Agenda, at_ns: u64, due: Due) {
-        self.due.insert((at_ns, self.numbered), due);
-        self.numbered += 1;
-        agenda.at(at_ns, Event::Answer);
+        agenda.at(at_ns, Event::Answer(self.due.len() as u32));
+        self.due.push(due);
     }
 
     /// Puts in force what is to be, and takes back what is not named.
@@ -188,7 +184,6 @@ impl<'a> Control<'a> {
             volume,
             server: server as u16,
             up: None,
-            warming: None,
             destroyed: false,
             event: None,
             forgotten: false,
@@ -211,18 +206,15 @@ impl<'a> Control<'a> {
         of.expect("it was ordered")
     }
 
-    /// Carries out what is due.
-    fn wake(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64) {
-        while let Some((&key, due)) = self.due.first_key_value().filter(|(k, _)| k.0 <= now_ns) {
-            let due = *due;
-            self.due.remove(&key);
-            self.carry_out(world, agenda, now_ns, due);
-            self.settle(agenda, now_ns);
-        }
-    }
-
     fn under_way(&self, step: ApplianceStep) -> bool {
         self.machines.get(step.id).map(|a| a.step()) == Some(step)
+    }
+
+    /// Carries out what is due, and begins what follows from it.
+    fn wake(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, number: u32) {
+        let due = self.due[number as usize];
+        self.carry_out(world, agenda, now_ns, due);
+        self.settle(agenda, now_ns);
     }
 
     fn carry_out(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, due: Due) {
@@ -287,7 +279,7 @@ impl<'a> Control<'a> {
         let (model, config) = (self.model, &self.config.appliance);
         let ordered = self.of(id);
         let place = (ordered.volume as u32, ordered.server);
-        let cache = ordered.order.cache();
+        let cache = Bytes(ordered.order.cache_bytes);
         let up = world
             .servers_mut()
             .start(model, config, place, cache, now_ns);
@@ -371,20 +363,8 @@ impl<'a> Control<'a> {
             let Some(appliance) = self.machines.get(ordered.id) else {
                 continue;
             };
-            let event = match &appliance.state {
-                ApplianceState::Warming | ApplianceState::Serving => ApplianceEvent::Serving,
-                ApplianceState::Ended { outcome, .. } => match outcome {
-                    ApplianceOutcome::Failed { why } if !ordered.destroyed => {
-                        ApplianceEvent::LeftBehind { why: why.clone() }
-                    }
-                    ApplianceOutcome::Failed { why } => ApplianceEvent::Failed { why: why.clone() },
-                    ApplianceOutcome::Removed { .. } => ApplianceEvent::Removed,
-                },
-                ApplianceState::Returning | ApplianceState::Draining | ApplianceState::Removing => {
-                    ApplianceEvent::Returning
-                }
-                ApplianceState::Stranded => ApplianceEvent::Stranded,
-                ApplianceState::Creating | ApplianceState::Rerouting => continue,
+            let Some(event) = event_of(&appliance.state, ordered.destroyed) else {
+                continue;
             };
             if ordered.event.as_ref() == Some(&event) {
                 continue;
@@ -414,7 +394,6 @@ impl<'a> Control<'a> {
         let (Some(up), volume) = (ordered.up, ordered.volume) else {
             return;
         };
-        ordered.warming = Some(step);
         let Warm::Zones {
             zones,
             zone,
@@ -507,6 +486,25 @@ impl<'a> Control<'a> {
     }
 }
 
+/// What the responder is told of an appliance in a state; nothing while it is being created. `destroyed` is whether it is known to be gone.
+pub(crate) fn event_of(state: &ApplianceState, destroyed: bool) -> Option<ApplianceEvent> {
+    Some(match state {
+        ApplianceState::Creating | ApplianceState::Rerouting => return None,
+        ApplianceState::Warming | ApplianceState::Serving => ApplianceEvent::Serving,
+        ApplianceState::Returning | ApplianceState::Draining | ApplianceState::Removing => {
+            ApplianceEvent::Returning
+        }
+        ApplianceState::Stranded => ApplianceEvent::Stranded,
+        ApplianceState::Ended { outcome, .. } => match outcome {
+            ApplianceOutcome::Failed { why } if !destroyed => {
+                ApplianceEvent::LeftBehind { why: why.clone() }
+            }
+            ApplianceOutcome::Failed { why } => ApplianceEvent::Failed { why: why.clone() },
+            ApplianceOutcome::Removed { .. } => ApplianceEvent::Removed,
+        },
+    })
+}
+
 impl WarmRun {
     /// The next page that is not there yet, as bytes; taken out.
     fn next_page(&mut self, world: &World) -> Option<(u64, u64)> {
@@ -545,8 +543,8 @@ impl Simulation<'_> {
     }
 
     /// Something about an appliance is due.
-    pub(crate) fn answer_due(&mut self, now_ns: u64) {
-        self.with_control(|control, world, agenda| control.wake(world, agenda, now_ns));
+    pub(crate) fn answer_due(&mut self, now_ns: u64, number: u32) {
+        self.with_control(|control, world, agenda| control.wake(world, agenda, now_ns, number));
         let control = self.control.as_mut();
         let freed = control.map(|c| std::mem::take(&mut c.freed));
         for v in freed.into_iter().flatten() {

@@ -7,17 +7,16 @@
 //!
 //! Known to be left out: a read of a page that is on its way already is a hit at once; requests to the array take no time of the link.
 
-use std::ops::Range;
-
-use cache::{Effect, Lru, Origin, PageCache, PageCacheConfig, Policy, Position};
+use cache::{Effect, Lru, Origin, PageCache, Policy, Position};
 use config::scenario::ApplianceConfig;
 use model::Op;
 use units::Bytes;
 
-use super::ServersModel;
 use super::link::Link;
 use super::watch::Watch;
+use super::{ServersModel, page_cache};
 use crate::Model;
+use crate::pages::VolumePages;
 use crate::response::FillBudget;
 use crate::source::Issue;
 
@@ -36,10 +35,9 @@ pub(crate) struct Served {
 /// Pages of one volume, kept on a server.
 pub(crate) struct Appliance {
     server: u16,
-    pages: PageCache<Lru>,
+    cache: PageCache<Lru>,
+    pages: VolumePages,
     effects: Vec<Effect>,
-    page_bytes: u64,
-    volume_bytes: u64,
     /// When its processor is free.
     free_ns: u64,
     budget: FillBudget,
@@ -57,50 +55,23 @@ const ORIGIN: Origin = Origin {
 };
 
 impl Appliance {
-    fn pages(&self, offset: u64, length: u64) -> Range<u32> {
-        let end = (offset + length.max(1)).div_ceil(self.page_bytes);
-        (offset / self.page_bytes) as u32..end as u32
-    }
-
-    /// What a read has to have from the array, in whole pages; none where all of it is there.
-    fn missing(&self, issue: &Issue) -> Option<(u64, u64)> {
-        let mut pages = self.pages(issue.offset, issue.length);
-        let first = pages.clone().find(|p| !self.pages.contains(*p))?;
-        let last = pages.rfind(|p| !self.pages.contains(*p)).unwrap_or(first);
-        let offset = u64::from(first) * self.page_bytes;
-        let end = (u64::from(last) + 1) * self.page_bytes;
-        Some((offset, end.min(self.volume_bytes) - offset))
-    }
-
     fn read(&mut self, issue: &Issue) {
-        let pages = self.pages(issue.offset, issue.length);
-        self.pages
+        let pages = self.pages.of(issue.offset, issue.length);
+        self.cache
             .read(pages, ORIGIN, Position::TOP, &mut self.effects);
         self.effects.clear();
     }
 
-    /// A write, or a trim, that the array has done.
-    fn written(&mut self, issue: &Issue) {
-        if issue.op == Op::Flush {
-            return;
-        }
-        let (from, to) = (issue.offset, issue.offset + issue.length);
-        for page in self.pages(issue.offset, issue.length) {
-            let offset = u64::from(page) * self.page_bytes;
-            let end = (offset + self.page_bytes).min(self.volume_bytes);
-            let whole = from <= offset && end <= to;
-            match issue.op {
-                Op::Write if whole => {
-                    let top = Position::TOP;
-                    self.pages
-                        .write(page..page + 1, ORIGIN, top, &mut self.effects);
-                }
-                Op::Write => {
-                    self.pages
-                        .write_partial(page, ORIGIN, Position::TOP, &mut self.effects);
-                }
-                _ => self.pages.discard(page..page + 1, &mut self.effects),
-            }
+    /// What changes data, and the array has done.
+    fn changed(&mut self, issue: &Issue) {
+        let (offset, length) = (issue.offset, issue.length);
+        let (cache, effects) = (&mut self.cache, &mut self.effects);
+        match issue.op {
+            Op::Read | Op::Flush => {}
+            Op::Write => self
+                .pages
+                .write(cache, (offset, length), |_| ORIGIN, effects),
+            Op::Trim => cache.discard(self.pages.of(offset, length), effects),
         }
         self.effects.clear();
     }
@@ -112,13 +83,62 @@ impl Appliance {
     }
 }
 
-/// All servers.
-pub(crate) struct Servers {
-    of_volume: Vec<u16>,
+/// The ways of servers to the array.
+struct Ways {
     /// By server, from the array and to it; none is never waited for.
     links: Vec<Option<[Link; 2]>>,
     /// By server: time to the array, one way.
     latency_ns: Vec<u64>,
+}
+
+impl Ways {
+    /// Over the link of a server and back, with so many bytes of data, for a request that sets out `late_ns` after now.
+    fn there_and_back(
+        &mut self,
+        server: u16,
+        issue: &Issue,
+        (now_ns, late_ns): (u64, u64),
+        served: Served,
+        watch: &mut Option<Box<Watch>>,
+    ) -> u64 {
+        let way_ns = self.latency_ns[usize::from(server)];
+        match issue.op {
+            Op::Read => {
+                let at_ns = served.done_ns + late_ns + way_ns;
+                self.send(server, FROM_ARRAY, issue, (now_ns, at_ns), watch) + way_ns
+            }
+            Op::Write => {
+                let at_ns = now_ns + late_ns;
+                let there_ns = self.send(server, TO_ARRAY, issue, (now_ns, at_ns), watch);
+                served.done_ns + (there_ns - now_ns) + 2 * way_ns
+            }
+            Op::Trim | Op::Flush => served.done_ns + late_ns + 2 * way_ns,
+        }
+    }
+
+    fn send(
+        &mut self,
+        server: u16,
+        dir: usize,
+        issue: &Issue,
+        (now_ns, at_ns): (u64, u64),
+        watch: &mut Option<Box<Watch>>,
+    ) -> u64 {
+        let Some(links) = &mut self.links[usize::from(server)] else {
+            return at_ns;
+        };
+        let link = &mut links[dir];
+        if let Some(watch) = watch {
+            watch.took_link(issue.volume, server, dir, link.takes_ns(issue.length));
+        }
+        link.send(now_ns, at_ns, issue.length)
+    }
+}
+
+/// All servers.
+pub(crate) struct Servers {
+    of_volume: Vec<u16>,
+    ways: Ways,
     /// Appliances that are up, by number.
     appliances: Vec<Option<Appliance>>,
     /// By volume: the number of the one that its requests go through.
@@ -132,10 +152,12 @@ impl Servers {
         let servers = model.servers.iter();
         let links = servers.clone().map(|s| s.link);
         Self {
-            links: links
-                .map(|l| l.map(|rate| [Link::new(rate.0), Link::new(rate.0)]))
-                .collect(),
-            latency_ns: servers.map(|s| s.latency.0).collect(),
+            ways: Ways {
+                links: links
+                    .map(|l| l.map(|rate| [Link::new(rate.0), Link::new(rate.0)]))
+                    .collect(),
+                latency_ns: servers.map(|s| s.latency.0).collect(),
+            },
             appliances: Vec::new(),
             through: vec![None; model.of_volume.len()],
             of_volume: model.of_volume.clone(),
@@ -152,23 +174,18 @@ impl Servers {
         cache: Bytes,
         now_ns: u64,
     ) -> u32 {
-        let size = model.volumes[volume as usize].size.0;
-        let page_bytes = config.page.0;
-        let pages = (cache.0 / page_bytes).max(1) as u32;
-        let words = PageCacheConfig {
-            pages,
-            page_bytes,
-            write_share: 0.0,
-            write_mode: config.writes,
+        let pages = VolumePages {
+            page_bytes: config.page.0,
+            volume_bytes: model.volumes[volume as usize].size.0,
+            first: 0,
         };
-        let universe = size.div_ceil(page_bytes) as u32;
-        let pages = PageCache::new(&words, universe, 1, 1, Lru::new);
+        let universe = pages.of(0, pages.volume_bytes).end;
+        let cache = PageCache::new(&page_cache(config, cache), universe, 1, 1, Lru::new);
         self.appliances.push(Some(Appliance {
             server,
-            pages: pages.expect("checked with the scenario"),
+            cache: cache.expect("checked with the scenario"),
+            pages,
             effects: Vec::new(),
-            page_bytes,
-            volume_bytes: size,
             free_ns: now_ns,
             budget: FillBudget::new(config.fill_max, now_ns),
             busy_until_ns: now_ns,
@@ -207,11 +224,14 @@ impl Servers {
         let appliance = number.and_then(|n| self.appliance(n));
         match appliance.filter(|_| issue.op == Op::Read) {
             None => Some(*issue),
-            Some(appliance) => appliance.missing(issue).map(|(offset, length)| Issue {
-                offset,
-                length,
-                ..*issue
-            }),
+            Some(Appliance { pages, cache, .. }) => {
+                let missing = pages.missing(cache, issue.offset, issue.length);
+                missing.map(|(offset, length)| Issue {
+                    offset,
+                    length,
+                    ..*issue
+                })
+            }
         }
     }
 
@@ -226,111 +246,54 @@ impl Servers {
     ) -> Served {
         let number = self.through[issue.volume as usize];
         let own = self.of_volume[issue.volume as usize];
+        let ways = &mut self.ways;
         let Some(n) = number else {
             let (_, served) = part.expect("without an appliance all of it is wanted");
-            let done_ns = self.over_link(own, issue, issue.length, (now_ns, 0), served, watch);
+            let done_ns = ways.there_and_back(own, issue, (now_ns, 0), served, watch);
             return Served { done_ns, ..served };
         };
         let appliance = self.appliances[n as usize].as_mut();
         let appliance = appliance.expect("it is there, or requests stand still");
-        let server = appliance.server;
-        let is_away = server != own;
         let at_ns = appliance.through(now_ns);
-        let (hit_ns, read) = (appliance.config.hit.0, issue.op == Op::Read);
+        let read = issue.op == Op::Read;
         let mut served = match part {
             None => {
                 appliance.read(issue);
                 appliance.hits += 1;
                 Served {
-                    done_ns: at_ns + hit_ns,
+                    done_ns: at_ns + appliance.config.hit.0,
                     by: self.by,
                 }
             }
             Some((part, served)) => {
-                let late_ns = at_ns - now_ns;
-                let done_ns =
-                    self.over_link(server, issue, part.length, (now_ns, late_ns), served, watch);
-                let appliance = self.appliances[n as usize].as_mut();
-                let appliance = appliance.expect("it is there, or requests stand still");
-                match read {
-                    true => {
-                        appliance.misses += 1;
-                        if appliance.budget.takes(now_ns, part.length) {
-                            appliance.read(issue);
-                        }
+                let times = (now_ns, at_ns - now_ns);
+                let done_ns = ways.there_and_back(appliance.server, &part, times, served, watch);
+                if !read {
+                    appliance.changed(issue);
+                } else {
+                    appliance.misses += 1;
+                    if appliance.budget.takes(now_ns, part.length) {
+                        appliance.read(issue);
                     }
-                    false => appliance.written(issue),
                 }
                 Served { done_ns, ..served }
             }
         };
-        if is_away {
+        if appliance.server != own {
             // From the server where it is to that of its volume, and there.
-            let hop_ns = self.latency_ns[usize::from(own)] + self.latency_ns[usize::from(server)];
-            served.done_ns += 2 * hop_ns;
+            let way_ns = |server: u16| ways.latency_ns[usize::from(server)];
+            let at_ns = served.done_ns + 2 * (way_ns(own) + way_ns(appliance.server));
             let dir = if read { FROM_ARRAY } else { TO_ARRAY };
-            served.done_ns = self.send(own, dir, issue, (now_ns, served.done_ns), watch);
+            served.done_ns = ways.send(own, dir, issue, (now_ns, at_ns), watch);
         }
-        let appliance = self.appliances[n as usize].as_mut();
-        let busy = appliance.map(|a| &mut a.busy_until_ns);
-        busy.into_iter().for_each(|b| *b = (*b).max(served.done_ns));
+        appliance.busy_until_ns = appliance.busy_until_ns.max(served.done_ns);
         served
-    }
-
-    /// Over the link of a server and back, with so many bytes of data, for a request that sets out `late_ns` after now.
-    fn over_link(
-        &mut self,
-        server: u16,
-        issue: &Issue,
-        bytes: u64,
-        (now_ns, late_ns): (u64, u64),
-        served: Served,
-        watch: &mut Option<Box<Watch>>,
-    ) -> u64 {
-        let way_ns = self.latency_ns[usize::from(server)];
-        let sized = Issue {
-            length: bytes,
-            ..*issue
-        };
-        match issue.op {
-            Op::Read => {
-                let at_ns = served.done_ns + late_ns + way_ns;
-                self.send(server, FROM_ARRAY, &sized, (now_ns, at_ns), watch) + way_ns
-            }
-            Op::Write => {
-                let at_ns = now_ns + late_ns;
-                let there_ns = self.send(server, TO_ARRAY, &sized, (now_ns, at_ns), watch);
-                served.done_ns + (there_ns - now_ns) + 2 * way_ns
-            }
-            Op::Trim | Op::Flush => served.done_ns + late_ns + 2 * way_ns,
-        }
-    }
-
-    fn send(
-        &mut self,
-        server: u16,
-        dir: usize,
-        issue: &Issue,
-        (now_ns, at_ns): (u64, u64),
-        watch: &mut Option<Box<Watch>>,
-    ) -> u64 {
-        let Some(links) = &mut self.links[usize::from(server)] else {
-            return at_ns;
-        };
-        let link = &mut links[dir];
-        if let Some(watch) = watch {
-            watch.took_link(issue.volume, server, dir, link.takes_ns(issue.length));
-        }
-        link.send(now_ns, at_ns, issue.length)
     }
 
     /// A page that a warm-up is to read, if it is not there yet.
     pub(crate) fn lacks(&self, number: u32, page: u32) -> Option<(u64, u64)> {
-        let appliance = self.appliance(number)?;
-        let there = appliance.pages.contains(page);
-        let offset = u64::from(page) * appliance.page_bytes;
-        let length = appliance.page_bytes.min(appliance.volume_bytes - offset);
-        (!there).then_some((offset, length))
+        let Appliance { pages, cache, .. } = self.appliance(number)?;
+        (!cache.contains(page)).then(|| pages.bytes(page..page + 1))
     }
 
     /// A page that a warm-up has read from the array, on its way to the appliance: when it is there.
@@ -342,19 +305,16 @@ impl Servers {
         served: Served,
         watch: &mut Option<Box<Watch>>,
     ) -> u64 {
-        let Some(server) = self.appliance(number).map(|a| a.server) else {
+        let Some(appliance) = &mut self.appliances[number as usize] else {
             return served.done_ns;
         };
-        let done_ns = self.over_link(server, issue, issue.length, (now_ns, 0), served, watch);
-        let appliance = self.appliances[number as usize].as_mut();
-        if let Some(appliance) = appliance {
-            appliance.budget.charge(now_ns, issue.length);
-            let pages = appliance.pages(issue.offset, issue.length);
-            // It is no hit and no miss of its guest.
-            for page in pages {
-                appliance.pages.policy_mut().access(page);
-            }
+        appliance.budget.charge(now_ns, issue.length);
+        // It is no hit and no miss of its guest.
+        for page in appliance.pages.of(issue.offset, issue.length) {
+            appliance.cache.policy_mut().access(page);
         }
-        done_ns
+        let server = appliance.server;
+        self.ways
+            .there_and_back(server, issue, (now_ns, 0), served, watch)
     }
 }

@@ -40,8 +40,8 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new(model: &Model) -> Option<Self> {
         let answers = model.answers.as_ref()?;
-        let page = answers.config.appliance.page;
-        let zone = answers.config.workflow.warm.zone;
+        let page = answers.appliance.page;
+        let zone = answers.workflow.warm.zone;
         let volumes = model.volumes.iter().map(|v| {
             let bytes = object_bytes(v.size, page);
             let objects = v.size.0.div_ceil(u64::from(bytes)) as u32;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use executor::{
     ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
-    ApplianceOutcome, ApplianceState, ApplianceStep, Appliances,
+    ApplianceState, ApplianceStep, Appliances,
 };
 use slo::warm::Warm;
 use slo::{ApplianceEvent, Responder, WorkloadId};
@@ -13,6 +13,7 @@ use units::{Bytes, Nanos};
 use super::model::{ResponseEvent, ResponseFault, ResponseModel};
 use super::run::Known;
 use super::world::{Path, World};
+use crate::answering::event_of;
 
 mod carry;
 
@@ -314,39 +315,14 @@ impl<'a> Control<'a> {
             let Some(state) = self.state(ApplianceId(i as u32)) else {
                 continue;
             };
-            let event = match state {
-                ApplianceState::Warming | ApplianceState::Serving => ApplianceEvent::Serving,
-                ApplianceState::Ended { outcome, .. } => match outcome {
-                    ApplianceOutcome::Failed { why } if !self.wanted[i].destroyed => {
-                        ApplianceEvent::LeftBehind { why }
-                    }
-                    ApplianceOutcome::Failed { why } => ApplianceEvent::Failed { why },
-                    ApplianceOutcome::Removed { .. } => ApplianceEvent::Removed,
-                },
-                ApplianceState::Returning | ApplianceState::Draining | ApplianceState::Removing => {
-                    ApplianceEvent::Returning
-                }
-                ApplianceState::Stranded => ApplianceEvent::Stranded,
-                ApplianceState::Creating | ApplianceState::Rerouting => continue,
+            let Some(event) = event_of(&state, self.wanted[i].destroyed) else {
+                continue;
             };
             if self.wanted[i].told.as_ref() == Some(&event) {
                 continue;
             }
             let w = self.wanted[i].workload;
-            let name = self.name(w);
-            let what = match &event {
-                ApplianceEvent::Serving => Some(format!("{name} goes through its appliance")),
-                // What began it was noted.
-                ApplianceEvent::Returning => None,
-                ApplianceEvent::Stranded => Some(format!("appliance of {name} is stranded")),
-                ApplianceEvent::Failed { why } => {
-                    Some(format!("appliance of {name} failed: {why}"))
-                }
-                ApplianceEvent::LeftBehind { why } => {
-                    Some(format!("appliance of {name} is left behind: {why}"))
-                }
-                ApplianceEvent::Removed => Some(format!("appliance of {name} is gone")),
-            };
+            let what = event.in_words(self.name(w));
             if let Some(what) = what {
                 self.note(world, what);
             }

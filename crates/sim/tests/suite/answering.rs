@@ -1,7 +1,9 @@
 //! Answers to broken objectives in ordinary scenarios: throttles, parts of the cache, appliances; servers and their links.
 
-use sim::{GroupKind, Manifest, RunOptions, RunResult, ScenarioFile};
+use sim::{GroupKind, RunResult};
 use slo::ladder::RungKind;
+
+use crate::support::{group, refusal, run_text};
 
 /// What the neighbour does from the eighth minute on: to the device, or to the link.
 const FILLS_DEVICE: &str = "read_share = 0.3, rate = \"40000 IOPS\", outstanding = 64";
@@ -60,23 +62,13 @@ migration_epoch = "10m"
 }
 
 fn run(loud: &str, more: &str) -> RunResult {
-    let text = scenario(loud, more);
-    let model = ScenarioFile::parse("answers.toml", &text).and_then(|f| f.build(vec![]));
-    let model = model.unwrap_or_else(|e| panic!("{e}"));
-    let strategy = planner::build("noop", Default::default()).unwrap();
-    let options = RunOptions {
-        series: true,
-        decisions: false,
-        optimum: None,
-    };
-    sim::run(&model, strategy, Manifest::default(), options, &mut |_| {}).unwrap()
+    run_text(&scenario(loud, more), "noop")
 }
 
 const QUICK: &str = "workflow = { detect = { samples = 6, violating_min = 5, clear_below = 0.2 }, interference = { samples = 90, samples_min = 24, lag_max = 2, false_discovery = 0.05, strength_min = 0.3, taken_min = 0.1 } }";
 
 fn violation_s(result: &RunResult, volume: &str) -> f64 {
-    let of_volume = |g: &&sim::GroupSummary| g.kind == GroupKind::Volume && g.name == volume;
-    let group = result.groups.iter().find(of_volume).unwrap();
+    let group = group(result, GroupKind::Volume, volume);
     group.slo_violation_s.unwrap_or(0.0)
 }
 
@@ -128,13 +120,8 @@ fn an_appliance_takes_reads_off_a_full_link() {
     assert_eq!(serving_s, first.ordered_s + 60.0, "created, then re-routed");
     assert!(first.read_hits > 3 * first.read_misses, "{first:?}");
     // What it answers is told apart of tiers.
-    let group = |name: &str| {
-        let of = |g: &&sim::GroupSummary| g.kind == GroupKind::Tier && g.name == name;
-        result.groups.iter().find(of).unwrap()
-    };
-    let ios = |name: &str| group(name).reads.ios;
     assert_eq!(
-        ios("appliances"),
+        group(&result, GroupKind::Tier, "appliances").reads.ios,
         response.appliances.iter().map(|a| a.read_hits).sum::<u64>()
     );
     // The same inputs give the same bytes.
@@ -170,11 +157,6 @@ fn appliances_that_fail_are_no_error_of_the_guest() {
 
 #[test]
 fn tables_that_cannot_be_are_refused_with_their_key() {
-    let refusal = |more: &str| {
-        let text = scenario(FILLS_DEVICE, more);
-        let built = ScenarioFile::parse("answers.toml", &text).and_then(|f| f.build(vec![]));
-        built.err().unwrap_or_else(|| panic!("{more}")).to_string()
-    };
     for (more, key, why) in [
         (
             "[response]\nrungs = [\"move\"]",
@@ -212,15 +194,14 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
             "more than a second",
         ),
     ] {
-        let refusal = refusal(more);
+        let refusal = refusal("answers.toml", &scenario(FILLS_DEVICE, more));
         assert!(
             refusal.contains(key) && refusal.contains(why),
             "{more}: {refusal}"
         );
     }
     let text = scenario(FILLS_DEVICE, "[hosts.one]\n[hosts.two]\n").replace("host = \"one\"", "");
-    let built = ScenarioFile::parse("answers.toml", &text).and_then(|f| f.build(vec![]));
-    let why = built.err().unwrap().to_string();
+    let why = refusal("answers.toml", &text);
     assert!(
         why.contains("volumes[0].host") && why.contains("belong to"),
         "{why}"
@@ -232,11 +213,7 @@ fn a_server_s_way_is_added_to_what_devices_take() {
     const QUIET: &str = "rate = \"100 IOPS\"";
     let near = run(QUIET, "");
     let far = run(QUIET, "[hosts.one]\nlatency = \"300us\"\n");
-    let mean = |r: &RunResult, kind, name: &str| {
-        let of = |g: &&sim::GroupSummary| g.kind == kind && g.name == name;
-        r.groups.iter().find(of).unwrap().reads.mean_us
-    };
-    let orders = |r| mean(r, GroupKind::Volume, "orders");
+    let orders = |r| group(r, GroupKind::Volume, "orders").reads.mean_us;
     // The device is as busy as before but for what closed loops ask for a little later.
     let more_us = orders(&far) - orders(&near);
     assert!((598.0..=602.0).contains(&more_us), "{more_us}");

@@ -1,7 +1,9 @@
 //! One array with all that a scenario can have: flash inside, a cache, servers, answers, operators, trouble. The same inputs give the same
 //! bytes, and every part can be left out.
 
-use sim::{Manifest, RunOptions, RunResult, ScenarioFile};
+use sim::RunResult;
+
+use crate::support::run_text;
 
 /// The parts that can be left out, by name.
 const PARTS: [(&str, &str); 6] = [
@@ -90,16 +92,7 @@ migration_epoch = "2m"
 }
 
 fn run(without: Option<&str>) -> RunResult {
-    let text = scenario(without);
-    let model = ScenarioFile::parse("all.toml", &text).and_then(|f| f.build(vec![]));
-    let model = model.unwrap_or_else(|e| panic!("without {without:?}: {e}"));
-    let strategy = planner::build("terrace", Default::default()).unwrap();
-    let options = RunOptions {
-        series: true,
-        decisions: true,
-        optimum: None,
-    };
-    sim::run(&model, strategy, Manifest::default(), options, &mut |_| {}).unwrap()
+    run_text(&scenario(without), "terrace")
 }
 
 #[test]

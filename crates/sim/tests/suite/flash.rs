@@ -1,7 +1,8 @@
 //! Devices with flash inside, in whole runs: write amplification, wear, tails, and what scenarios get wrong.
 
-use planner::build;
-use sim::{GroupKind, Manifest, RunOptions, RunResult, ScenarioFile};
+use sim::{GroupKind, RunResult};
+
+use crate::support::{refusal, run_text};
 
 /// Two small tiers, one volume that is overwritten at random on each; the first is pinned to where `pin` says.
 fn scenario(flash: &str, pin: &str) -> String {
@@ -49,23 +50,11 @@ pins = {{ {pin} }}
 const FLASH: &str = "[flash.fast]\npreset = \"tlc-nvme\"\n";
 
 fn run(text: &str) -> RunResult {
-    let model = ScenarioFile::parse("flash.toml", text).unwrap();
-    let model = model.build(vec![]).unwrap_or_else(|e| panic!("{e}"));
-    let strategy = build("noop", Default::default()).unwrap();
-    let options = RunOptions {
-        series: true,
-        decisions: false,
-        optimum: None,
-    };
-    sim::run(&model, strategy, Manifest::default(), options, &mut |_| {}).unwrap()
+    run_text(text, "noop")
 }
 
 fn refused(flash: &str) -> String {
-    let text = scenario(flash, "");
-    match ScenarioFile::parse("flash.toml", &text).and_then(|f| f.build(vec![])) {
-        Ok(_) => panic!("taken: {flash}"),
-        Err(e) => e.to_string(),
-    }
+    refusal("flash.toml", &scenario(flash, ""))
 }
 
 #[test]

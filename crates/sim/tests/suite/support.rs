@@ -1,8 +1,10 @@
-//! Scenarios of broken objectives.
+//! Runs of scenarios that are texts, and scenarios of broken objectives.
+
 use sim::response::{
     ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadPhase, MemoryBefore, Region,
     ResponseModel, ResponseWorkload, Uses, ZonesTold, respond,
 };
+use sim::{GroupKind, GroupSummary, Manifest, RunOptions, RunResult, ScenarioFile};
 use slo::detect::DetectConfig;
 use slo::host::Host;
 use slo::interference::InterferenceConfig;
@@ -11,6 +13,33 @@ use slo::removal::RemovalConfig;
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::{HostId, Promise, ResponderConfig};
 use units::{Bytes, Nanos};
+
+/// A run of a scenario without traces, with results over time.
+pub fn run_text(text: &str, strategy: &str) -> RunResult {
+    let model = ScenarioFile::parse("test.toml", text).and_then(|f| f.build(vec![]));
+    let model = model.unwrap_or_else(|e| panic!("{e}"));
+    let strategy = planner::build(strategy, Default::default()).unwrap();
+    let options = RunOptions {
+        series: true,
+        decisions: false,
+        optimum: None,
+    };
+    sim::run(&model, strategy, Manifest::default(), options, &mut |_| {}).unwrap()
+}
+
+/// Why a scenario of a file of that name is refused.
+pub fn refusal(file: &str, text: &str) -> String {
+    let built = ScenarioFile::parse(file, text).and_then(|f| f.build(vec![]));
+    let refusal = built.err();
+    refusal.expect("the scenario is refused").to_string()
+}
+
+/// The results of a group.
+pub fn group<'a>(result: &'a RunResult, kind: GroupKind, name: &str) -> &'a GroupSummary {
+    let mut groups = result.groups.iter();
+    let of = groups.find(|g| g.kind == kind && g.name == name);
+    of.unwrap_or_else(|| panic!("no group {name}"))
+}
 
 pub fn s(n: u64) -> Nanos {
     Nanos::from_secs(n)

@@ -1,7 +1,8 @@
 //! Tenants of a tier's SSDs, in whole runs: what isolation gives and costs, volumes that come and go, shares that change.
 
-use planner::build;
-use sim::{Manifest, Model, RunOptions, RunResult, ScenarioFile, TenantWear};
+use sim::{RunResult, TenantWear};
+
+use crate::support::{refusal, run_text};
 
 /// A volume that is written in order, one that is overwritten at random and one that is read, on one tier of flash beside a slower one.
 fn scenario(flash: &str, rest: &str) -> String {
@@ -65,20 +66,8 @@ fn with(isolation: &str) -> String {
     format!("isolation = \"{isolation}\"\n{TENANTS}")
 }
 
-fn model(text: &str) -> Model {
-    let model = ScenarioFile::parse("tenants.toml", text).and_then(|f| f.build(vec![]));
-    model.unwrap_or_else(|e| panic!("{e}"))
-}
-
 fn run(text: &str) -> RunResult {
-    let strategy = build("noop", Default::default()).unwrap();
-    let options = RunOptions {
-        series: true,
-        decisions: false,
-        optimum: None,
-    };
-    let manifest = Manifest::default();
-    sim::run(&model(text), strategy, manifest, options, &mut |_| {}).unwrap()
+    run_text(text, "noop")
 }
 
 fn tenant<'a>(result: &'a RunResult, name: &str) -> &'a TenantWear {
@@ -225,11 +214,7 @@ fn the_same_scenario_gives_the_same_bytes() {
 }
 
 fn refused(flash: &str, rest: &str) -> String {
-    let text = scenario(flash, rest);
-    match ScenarioFile::parse("tenants.toml", &text).and_then(|f| f.build(vec![])) {
-        Ok(_) => panic!("taken: {flash}"),
-        Err(e) => e.to_string(),
-    }
+    refusal("tenants.toml", &scenario(flash, rest))
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Limits that operators order, in whole runs.
 
-use sim::{GroupKind, Manifest, RunOptions, RunResult, ScenarioFile};
+use sim::{GroupKind, RunResult};
+
+use crate::support::run_text;
 
 /// A volume that can have some thousands of requests per second beside another, with what operators do.
 fn run(operators: &str) -> RunResult {
@@ -31,15 +33,7 @@ migration_epoch = "60s"
 {operators}
 "#
     );
-    let model = ScenarioFile::parse("limits.toml", &text).and_then(|f| f.build(vec![]));
-    let model = model.unwrap_or_else(|e| panic!("{e}"));
-    let strategy = planner::build("noop", Default::default()).unwrap();
-    let options = RunOptions {
-        series: true,
-        decisions: false,
-        optimum: None,
-    };
-    sim::run(&model, strategy, Manifest::default(), options, &mut |_| {}).unwrap()
+    run_text(&text, "noop")
 }
 
 /// Requests and MiB per second of a volume, window by window.

@@ -31,17 +31,7 @@ impl Control<'_> {
                         Writes::Around => ApplianceKind::CacheWriteAround,
                         Writes::Through => ApplianceKind::CacheWriteThrough,
                     };
-                    let text = match &warm {
-                        Warm::Cold { why } => format!("cold: {why}"),
-                        Warm::Zones {
-                            zones, rate_per_s, ..
-                        } => match rate_per_s {
-                            Some(rate) => {
-                                format!("warm-up of {} zones at {rate:.0}/s", zones.len())
-                            }
-                            None => format!("warm-up of {} zones at once", zones.len()),
-                        },
-                    };
+                    let text = warm.in_words();
                     let planned = match warm {
                         Warm::Zones { .. } => WarmUp::Planned,
                         Warm::Cold { .. } => WarmUp::None,
