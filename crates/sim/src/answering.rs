@@ -35,7 +35,7 @@ use crate::{Model, ScenarioError, ScenarioFile};
 
 pub(crate) use control::{Control, event_of};
 pub(crate) use servers::{Served, Servers};
-pub(crate) use watch::Watch;
+pub(crate) use watch::{Known, Watch};
 
 /// Use of a device or a link up to which it is taken to be quick.
 const USE_MAX: f64 = 0.8;
@@ -256,7 +256,6 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
             memory: cache.map_or(vec![Bytes::ZERO], |c| c.pools()),
             use_max: USE_MAX,
         },
-        ops: None,
         elsewhere: None,
     };
     let may = |kind: &RungKind| match kind {

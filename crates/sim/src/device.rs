@@ -53,6 +53,13 @@ impl SimDevice {
         }
     }
 
+    pub(crate) fn as_flash(&self) -> Option<&FlashDevice> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Flash(device) => Some(device),
+        }
+    }
+
     pub(crate) fn is_flash(&self) -> bool {
         matches!(self, Self::Flash(_))
     }

@@ -3,11 +3,13 @@
 //! Utilization is the time that requests, and the collection that they set off, take of the drive's units, over all of them. A flush ends when the drive has taken the command: its write buffer is taken to be protected against a loss of power. A trim voids
 //! whole pages.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use algo::DeviceCounters;
 use flash::drive::Op as FlashOp;
-use flash::ftl::{OpsShare, TenantId};
+use flash::ftl::{OpsShare, Sharing, TenantId};
+use flash::model::cleaning::amplification_greedy;
 use flash::{Drive, FlashError};
 use model::Op;
 use units::VolumeId;
@@ -66,6 +68,18 @@ struct OpsSum {
     /// Of all of the drive.
     share: f64,
 }
+
+/// What spare over-provisioned space would do for a tenant's writes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SpareSpace {
+    /// Write amplification of the last windows.
+    pub waf: f64,
+    /// And with all that is spare.
+    pub waf_with_spare: f64,
+}
+
+/// Windows over which write amplification is taken, for answers to broken objectives.
+const WAF_WINDOWS: usize = 6;
 
 /// What a drive had done at a time.
 #[derive(Debug, Clone, Default)]
@@ -128,6 +142,11 @@ pub(crate) struct FlashDevice {
     ids: Vec<TenantId>,
     /// By tenant, in the time that counts.
     ops: Vec<OpsSum>,
+    /// By tenant: its share of over-provisioned space as the scenario or an operator says, and whether it has what nobody has on top.
+    shares: Vec<OpsShare>,
+    has_spare: Vec<bool>,
+    /// What was programmed by the ends of the last windows, where tenants have shares.
+    windows: VecDeque<Vec<Programmed>>,
     discard: bool,
     frames: Frames,
     counters: DeviceCounters,
@@ -160,6 +179,9 @@ impl FlashDevice {
             tenants: model.tenants.clone(),
             ids: model.ids.clone(),
             ops: vec![OpsSum::default(); model.ids.len()],
+            shares: model.tenants.as_ref().map_or(vec![], |t| t.shares.clone()),
+            has_spare: vec![false; model.ids.len()],
+            windows: VecDeque::new(),
             discard: model.discard,
             frames,
             counters: DeviceCounters::default(),
@@ -242,10 +264,91 @@ impl FlashDevice {
     /// Shares of the drive's over-provisioned space that tenants, by their numbers in the scenario, have from now on. Blocks follow as collection
     /// works through them.
     pub(crate) fn set_ops_shares(&mut self, shares: &[(usize, f64)]) -> Result<(), FlashError> {
-        let shares = shares.iter();
-        let shares = shares.map(|(tenant, share)| (self.ids[*tenant], OpsShare::Given(*share)));
+        for (tenant, share) in shares {
+            self.shares[*tenant] = OpsShare::Given(*share);
+        }
+        self.share_out()
+    }
+
+    /// What nobody has of the over-provisioned space is shared by these tenants from now on, and by no others.
+    pub(crate) fn give_spare(&mut self, has: &[bool]) -> Result<(), FlashError> {
+        if self.has_spare == has {
+            return Ok(());
+        }
+        self.has_spare.copy_from_slice(has);
+        self.share_out()
+    }
+
+    /// Share of the over-provisioned space that nobody has: none where somebody has what others leave.
+    fn spare_share(&self) -> f64 {
+        let mut left = 1.0;
+        for share in &self.shares {
+            match share {
+                OpsShare::Given(share) => left -= share,
+                OpsShare::ByData => return 0.0,
+            }
+        }
+        left.max(0.0)
+    }
+
+    fn share_out(&mut self) -> Result<(), FlashError> {
+        let having = self.has_spare.iter().filter(|has| **has).count();
+        let each = self.spare_share() / having.max(1) as f64;
+        let tenants = self.ids.iter().zip(&self.shares).zip(&self.has_spare);
+        let shares = tenants.map(|((id, share), has)| match (share, has) {
+            (OpsShare::Given(share), true) => (*id, OpsShare::Given(share + each)),
+            _ => (*id, *share),
+        });
         let shares: Vec<(TenantId, OpsShare)> = shares.collect();
         self.drive.ftl_mut().set_ops_shares(&shares)
+    }
+
+    /// Whether tenants own blocks.
+    pub(crate) fn is_isolated(&self) -> bool {
+        let tenants = self.tenants.as_ref();
+        tenants.is_some_and(|t| t.sharing == Sharing::Isolated)
+    }
+
+    /// How many tenants there are, that of all others among them.
+    pub(crate) fn tenants(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The number of a volume's tenant in the scenario; none where nobody is told apart.
+    pub(crate) fn tenant_number(&self, volume: usize) -> Option<usize> {
+        let tenants = self.tenants.as_ref()?;
+        Some(usize::from(tenants.of_volume[volume]))
+    }
+
+    /// What over-provisioned space that nobody has would do for a tenant; none where there is nothing to give, or nothing was written lately.
+    ///
+    /// Write amplification by greedy collection of uniform writes ([`amplification_greedy`]) says how its part beyond one changes with the
+    /// space: how large it is was measured. So it is right for traffic as uniform as that in the formula, and too hopeful for
+    /// traffic that is already separated well.
+    pub(crate) fn spare_space(&self, tenant: usize) -> Option<SpareSpace> {
+        let spare = self.spare_share();
+        if !self.is_isolated() || spare <= 0.0 {
+            return None;
+        }
+        let before = self.windows.front()?.get(tenant)?;
+        let now = self.windows.back()?.get(tenant)?;
+        let done = now.since(*before);
+        let waf = waf(done.pages + done.own + done.foreign, done.pages)?;
+        let ftl = self.drive.ftl();
+        let owned = |t: &TenantId| ftl.spare_blocks(*t).unwrap_or(0);
+        let all = self.ids.iter().map(owned).sum::<u32>() + ftl.unowned_blocks();
+        let (data, own) = (ftl.data_blocks(self.ids[tenant]), owned(&self.ids[tenant]));
+        let with = f64::from(own) + spare * f64::from(all);
+        let pages = ftl.config().data_pages();
+        let beyond_one = |blocks: f64| {
+            let share = (blocks / (blocks + f64::from(data))).clamp(1e-3, 0.99);
+            amplification_greedy(share, pages) - 1.0
+        };
+        let less = (beyond_one(with) / beyond_one(f64::from(own))).min(1.0);
+        Some(SpareSpace {
+            waf,
+            waf_with_spare: 1.0 + (waf - 1.0) * less,
+        })
     }
 
     /// The drive, and frames in use.
@@ -259,6 +362,10 @@ impl FlashDevice {
         if self.tenants.is_none() {
             return;
         }
+        if self.windows.len() > WAF_WINDOWS {
+            self.windows.pop_front();
+        }
+        self.windows.push_back(self.programmed());
         for (sum, now) in self.ops.iter_mut().zip(ops_owned(&self.drive, &self.ids)) {
             sum.windows += 1;
             sum.bytes += now.bytes;

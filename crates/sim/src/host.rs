@@ -23,6 +23,7 @@ use model::{ExtentHeat, ExtentPlaces, ExtentRanges, JobStatus};
 use units::{DeviceId, Nanos};
 use volume::Selection;
 
+use crate::answering::Known;
 use crate::engine::{RunError, Simulation};
 use crate::flash_device::FlashDevice;
 use crate::result::{MoveRecord, MoveTotals, RunEvent};
@@ -227,9 +228,15 @@ impl Simulation<'_> {
     ) -> Result<(), RunError> {
         let now = self.host.now(now_ns);
         let orders = match &self.world.watch {
-            Some(known) => {
+            Some(watch) => {
+                let (devices, maps) = (&self.world.devices[..], &self.world.maps[..]);
+                let known = Known {
+                    watch,
+                    devices,
+                    maps,
+                };
                 let controller = &mut self.host.controller;
-                controller.report_knowing(now, HOST, report, &**known)
+                controller.report_knowing(now, HOST, report, &known)
             }
             None => self.host.controller.report(now, HOST, report),
         };

@@ -10,7 +10,7 @@ use crate::curve::Curve;
 use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
-use crate::ladder::{Rung, RungAction, Situation, hold, rungs, taken, unneeded};
+use crate::ladder::{Rung, RungAction, Situation, SpareOps, hold, rungs, taken, unneeded};
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
 use crate::responder::Responder;
@@ -120,7 +120,8 @@ impl Responder {
         let mut streams = self.streams(curve);
         hold(&mut streams, &self.held());
         let cause = Cause::Violation { affected, evidence };
-        let mut decision = self.weigh(now, cause, affected, set, untested, streams);
+        let ops = self.spare_flash(&set, known);
+        let mut decision = self.weigh(now, cause, (affected, set, untested), streams, &ops);
         (decision.interference, decision.takers) = (Some(found), takers);
         if let Some(workload) = for_whom(&decision.rungs) {
             let (hot, before) = (known.zones(workload), known.zones_before(workload));
@@ -181,7 +182,8 @@ impl Responder {
             at: forecast.at,
         };
         let without = predict(&self.site.backend, &streams, &Change::None);
-        let mut decision = self.weigh(now, cause, w, vec![w], 0, streams);
+        let ops = self.spare_flash(&[w], known);
+        let mut decision = self.weigh(now, cause, (w, vec![w], 0), streams, &ops);
         if without.fails.is_none() {
             decision.rungs = unneeded("all promises would be kept without it");
         }
@@ -198,15 +200,20 @@ impl Responder {
         decision
     }
 
-    /// Cacheability, sizes, solutions, ladder.
+    /// Of those who do not have it yet.
+    fn spare_flash(&self, set: &[WorkloadId], known: &dyn Knowledge) -> Vec<SpareOps> {
+        let without = set.iter().filter(|w| !self.has_ops(**w));
+        without.filter_map(|w| known.spare_flash(*w)).collect()
+    }
+
+    /// Cacheability, sizes, solutions, ladder for an affected workload, the set, and how many are not tested.
     fn weigh(
         &self,
         now: Nanos,
         cause: Cause,
-        affected: WorkloadId,
-        set: Vec<WorkloadId>,
-        untested: usize,
+        (affected, set, untested): (WorkloadId, Vec<WorkloadId>, usize),
         streams: Vec<Stream>,
+        ops: &[SpareOps],
     ) -> Decision {
         let config = &self.config;
         let cacheable: Vec<Cacheability> = set
@@ -251,7 +258,7 @@ impl Responder {
             untested,
             sizing: &config.sizing,
             boot: config.boot,
-            ops: self.site.ops.filter(|o| !self.has_ops(o.workload)),
+            ops,
             elsewhere: self.elsewhere(now),
         };
         let (rungs, hosts) = rungs(&situation, &config.allowed);

@@ -59,7 +59,12 @@ enum Answer {
     Memory {
         size: Bytes,
     },
-    Ops,
+    Ops {
+        /// Write-amplification factor without it, as it was.
+        waf: f64,
+        /// And with it, as it was predicted.
+        waf_with_spare: f64,
+    },
 }
 
 /// An answer in force.
@@ -78,7 +83,7 @@ impl InForce {
         match self.answer {
             Answer::Throttle { .. } => RungKind::Throttle,
             Answer::Memory { .. } => RungKind::MemoryShare,
-            Answer::Ops => RungKind::OpsShare,
+            Answer::Ops { .. } => RungKind::OpsShare,
         }
     }
 }
@@ -117,7 +122,17 @@ impl Responder {
             RungAction::GiveMemory { workload, size } => {
                 (*workload, Answer::Memory { size: *size }, MEMORY_EFFECT)
             }
-            RungAction::GiveOps { workload } => (*workload, Answer::Ops, OPS_EFFECT),
+            RungAction::GiveOps {
+                workload,
+                waf,
+                waf_with_spare,
+            } => {
+                let answer = Answer::Ops {
+                    waf: *waf,
+                    waf_with_spare: *waf_with_spare,
+                };
+                (*workload, answer, OPS_EFFECT)
+            }
             RungAction::Appliance { .. } | RungAction::Move { .. } => return,
         };
         let new = InForce {
@@ -189,7 +204,7 @@ impl Responder {
 
     /// Whether it has the spare flash.
     pub(crate) fn has_ops(&self, workload: WorkloadId) -> bool {
-        let own = |a: &InForce| a.workload == workload && a.answer == Answer::Ops;
+        let own = |a: &InForce| a.workload == workload && matches!(a.answer, Answer::Ops { .. });
         self.in_force.iter().any(own)
     }
 
@@ -271,12 +286,14 @@ impl Responder {
         match of.answer {
             Answer::Memory { .. } if streams[w].curve.is_none() => Without::Unknown,
             Answer::Memory { .. } => judged(kept(streams, &Change::MemoryShared { workload })),
-            Answer::Ops => {
-                let costed = self.costs[w].iter().any(|c| c.write_s.is_some());
-                let Some(ops) = self.site.ops.filter(|_| costed) else {
+            Answer::Ops {
+                waf,
+                waf_with_spare,
+            } => {
+                if self.costs[w].iter().all(|c| c.write_s.is_none()) {
                     return Without::Unknown;
-                };
-                let times = ops.waf.max(1.0) / ops.waf_with_spare.max(1.0);
+                }
+                let times = waf.max(1.0) / waf_with_spare.max(1.0);
                 judged(kept(streams, &Change::WritesCost { workload, times }))
             }
             Answer::Throttle {
@@ -334,8 +351,15 @@ impl Responder {
             Answer::Memory { size } => ResponseOrder::TakeBack {
                 action: RungAction::GiveMemory { workload, size },
             },
-            Answer::Ops => ResponseOrder::TakeBack {
-                action: RungAction::GiveOps { workload },
+            Answer::Ops {
+                waf,
+                waf_with_spare,
+            } => ResponseOrder::TakeBack {
+                action: RungAction::GiveOps {
+                    workload,
+                    waf,
+                    waf_with_spare,
+                },
             },
         });
         self.note_end(now, ended.kind(), workload);

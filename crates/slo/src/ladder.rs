@@ -52,8 +52,8 @@ pub struct Situation<'a> {
     pub sizing: &'a SizingConfig,
     /// From order to re-routed.
     pub boot: Nanos,
-    /// Spare over-provisioning, where there is any.
-    pub ops: Option<SpareOps>,
+    /// Whose writes spare over-provisioning would make cheaper.
+    pub ops: &'a [SpareOps],
     /// Another backend, where there is one.
     pub elsewhere: Option<&'a Elsewhere>,
 }
@@ -263,22 +263,27 @@ fn memory(at: &Judged<'_>) -> Rung {
 }
 
 fn ops(at: &Judged<'_>) -> Rung {
-    let Some(ops) = at.ops.filter(|o| at.set.contains(&o.workload)) else {
-        return none(RungKind::OpsShare, "no spare flash below these workloads");
-    };
-    let change = Change::WritesCost {
-        workload: ops.workload,
-        times: ops.waf_with_spare / ops.waf.max(1.0),
-    };
-    let price = Price {
-        effect_after: OPS_EFFECT,
-        ..Price::default()
-    };
-    let action = RungAction::GiveOps {
-        workload: ops.workload,
-    };
-    let prediction = predict(at.backend, at.streams, &change);
-    at.rung(RungKind::OpsShare, action, price, prediction)
+    let of_set = at.ops.iter().filter(|o| at.set.contains(&o.workload));
+    let tried = of_set.map(|ops| {
+        let (workload, waf, waf_with_spare) = (ops.workload, ops.waf, ops.waf_with_spare);
+        let change = Change::WritesCost {
+            workload,
+            times: waf_with_spare.max(1.0) / waf.max(1.0),
+        };
+        let price = Price {
+            effect_after: OPS_EFFECT,
+            ..Price::default()
+        };
+        let action = RungAction::GiveOps {
+            workload,
+            waf,
+            waf_with_spare,
+        };
+        let prediction = predict(at.backend, at.streams, &change);
+        at.rung(RungKind::OpsShare, action, price, prediction)
+    });
+    let nothing = "no spare flash below these workloads";
+    first_or_last(RungKind::OpsShare, tried.collect(), nothing)
 }
 
 fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {

@@ -14,7 +14,7 @@ struct World {
     hosts: Vec<Host>,
     sizing: SizingConfig,
     held: Vec<Held>,
-    ops: Option<SpareOps>,
+    ops: Vec<SpareOps>,
     elsewhere: Option<Elsewhere>,
 }
 
@@ -62,7 +62,7 @@ fn world() -> World {
         }],
         sizing: SizingConfig::default(),
         held: Vec::new(),
-        ops: None,
+        ops: vec![],
         elsewhere: None,
     }
 }
@@ -88,7 +88,7 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         untested: 0,
         sizing: &world.sizing,
         boot: Nanos::from_secs(60),
-        ops: world.ops,
+        ops: &world.ops,
         elsewhere: world.elsewhere.as_ref(),
     };
     rungs(&at, allowed).0
@@ -298,12 +298,23 @@ fn spare_flash_helps_who_writes() {
     }
     world.hosts.clear();
     assert_eq!(choice(&world), None);
-    world.ops = Some(SpareOps {
+    let spare = |workload, waf_with_spare| SpareOps {
+        workload: WorkloadId(workload),
+        waf: 4.0,
+        waf_with_spare,
+    };
+    world.ops = vec![spare(0, 3.9)];
+    assert_eq!(choice(&world), None, "a little less is not enough");
+    // Of the set the first whom it helps.
+    world.ops.push(spare(1, 1.5));
+    let rungs = look(&world, &RungKind::ALL);
+    let action = taken(&rungs).and_then(|r| r.action.clone());
+    let given = RungAction::GiveOps {
         workload: WorkloadId(1),
         waf: 4.0,
         waf_with_spare: 1.5,
-    });
-    assert_eq!(choice(&world), Some(RungKind::OpsShare));
+    };
+    assert_eq!(action, Some(given));
 }
 
 #[test]

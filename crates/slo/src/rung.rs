@@ -80,7 +80,13 @@ pub enum RungAction {
         size: Bytes,
     },
     /// Spare flash for `workload`.
-    GiveOps { workload: WorkloadId },
+    GiveOps {
+        workload: WorkloadId,
+        /// Write-amplification factor now.
+        waf: f64,
+        /// And with the spare flash.
+        waf_with_spare: f64,
+    },
     /// An appliance for `workload`.
     Appliance {
         workload: WorkloadId,
@@ -99,7 +105,7 @@ impl RungAction {
         match self {
             RungAction::Throttle { workload, .. }
             | RungAction::GiveMemory { workload, .. }
-            | RungAction::GiveOps { workload }
+            | RungAction::GiveOps { workload, .. }
             | RungAction::Appliance { workload, .. }
             | RungAction::Move { workload, .. } => *workload,
         }

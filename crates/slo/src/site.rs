@@ -39,8 +39,6 @@ pub struct Site {
     pub hosts: Vec<Host>,
     /// The array.
     pub backend: Backend,
-    /// Over-provisioning to give away, if there is any.
-    pub ops: Option<SpareOps>,
     /// Another backend, if there is one.
     pub elsewhere: Option<Elsewhere>,
 }
@@ -53,6 +51,10 @@ pub trait Knowledge {
     fn zones(&self, workload: WorkloadId) -> Vec<Zone>;
     /// Heavy zones of the minutes before those.
     fn zones_before(&self, workload: WorkloadId) -> Vec<Zone>;
+    /// What over-provisioned flash that nobody has would do for a workload's writes; `None` where there is none below it.
+    fn spare_flash(&self, _: WorkloadId) -> Option<SpareOps> {
+        None
+    }
 }
 
 /// A peak that is coming, with what was recorded of the last one.

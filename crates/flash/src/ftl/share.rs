@@ -191,6 +191,12 @@ impl Ftl {
         Ok(pool.members.len() as u32 - data as u32)
     }
 
+    /// Blocks in each lane that a tenant's data would fill; 0 for a tenant that is not there.
+    pub fn data_blocks(&self, tenant: TenantId) -> u32 {
+        let pages = self.live(tenant).map(|t| self.pools[t.pool as usize].pages);
+        pages.unwrap_or(0).div_ceil(self.data_pages.into()) as u32
+    }
+
     /// Spare blocks in each lane that a tenant can give away: the rest is what its own collection needs.
     ///
     /// # Errors

@@ -139,19 +139,32 @@ impl Responding {
             if window.event.is_none() || *told == window.event {
                 continue;
             }
+            let was_left = matches!(told, Some(ApplianceEvent::LeftBehind { .. }));
             told.clone_from(&window.event);
             let (w, event) = (*w, window.event.as_ref().expect("it is some"));
-            self.responder.appliance(now, WorkloadId(w as u16), event);
-            let text = event.in_words(self.name(w));
+            let workload = WorkloadId(w as u16);
+            let text = match was_left {
+                true => {
+                    self.responder.freed(workload);
+                    let name = self.name(w);
+                    Some(format!("what was left of the appliance of {name} is gone"))
+                }
+                false => {
+                    self.responder.appliance(now, workload, event);
+                    event.in_words(self.name(w))
+                }
+            };
             said.extend(text.map(|text| (w, text)));
-            let ended = matches!(
+            let left = matches!(event, ApplianceEvent::LeftBehind { .. });
+            let gone = matches!(
                 event,
-                ApplianceEvent::Failed { .. }
-                    | ApplianceEvent::Removed
-                    | ApplianceEvent::LeftBehind { .. }
+                ApplianceEvent::Failed { .. } | ApplianceEvent::Removed
             );
-            if ended {
+            if left || gone {
                 self.appliances.retain(|a| a.id != window.id);
+            }
+            // What is left behind has its memory until it is gone.
+            if gone {
                 self.told.remove(&window.id);
                 self.taken.insert(window.id);
             }
@@ -175,9 +188,16 @@ impl Responding {
                         self.parts.insert(workload.index(), size);
                         (workload, format!("given {size} of the cache"))
                     }
-                    RungAction::GiveOps { workload } => {
+                    RungAction::GiveOps {
+                        workload,
+                        waf,
+                        waf_with_spare,
+                    } => {
                         self.over_provisioned.insert(workload.index());
-                        (workload, "given the spare flash".into())
+                        let text = format!(
+                            "given the spare flash: write amplification from {waf:.1} to {waf_with_spare:.1}, as predicted"
+                        );
+                        (workload, text)
                     }
                     RungAction::Move { .. } | RungAction::Appliance { .. } => {
                         unreachable!("moves are not allowed, and appliances have their own order")
@@ -192,7 +212,7 @@ impl Responding {
                         self.parts.remove(&workload.index());
                         (workload, format!("{size} of the cache taken back"))
                     }
-                    RungAction::GiveOps { workload } => {
+                    RungAction::GiveOps { workload, .. } => {
                         self.over_provisioned.remove(&workload.index());
                         (workload, "the spare flash taken back".into())
                     }

@@ -353,7 +353,7 @@ fn first_decision(result: &ResponseResult) -> String {
                 result.series[workload.index()].name
             )
         }
-        Some(RungAction::GiveOps { workload }) => {
+        Some(RungAction::GiveOps { workload, .. }) => {
             format!("spare flash for {}", result.series[workload.index()].name)
         }
         Some(RungAction::Move { workload, to }) => {

@@ -37,6 +37,8 @@ enum Due {
     Drained(ApplianceStep),
     Destroyed(ApplianceStep),
     Refused(ApplianceStep),
+    /// What was left behind, by its place among those that were ordered, is destroyed after all.
+    Freed(usize),
     HostsLost,
 }
 
@@ -114,6 +116,7 @@ impl<'a> Control<'a> {
     /// Puts in force what is to be, and takes back what is not named.
     fn obey(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, answers: &Answers) {
         self.share_cache(world, answers);
+        self.share_flash(world, answers);
         let now = Nanos(now_ns);
         for i in 0..self.ordered.len() {
             let id = self.ordered[i].order.id;
@@ -150,6 +153,33 @@ impl<'a> Control<'a> {
             cache.give_part(*v, Bytes(*bytes));
         }
         self.parts = wanted;
+    }
+
+    /// Spare over-provisioned space of each drive goes to the tenants of the volumes that are to have it, and that are there.
+    fn share_flash(&self, world: &mut World, answers: &Answers) {
+        let named = |v: &usize| {
+            answers
+                .over_provisioned
+                .contains(&self.model.volumes[*v].name)
+        };
+        let having: Vec<usize> = (0..self.model.volumes.len()).filter(named).collect();
+        for (d, device) in world.devices.iter_mut().enumerate() {
+            let Some(flash) = device.flash().filter(|f| f.is_isolated()) else {
+                continue;
+            };
+            let mut has = vec![false; flash.tenants()];
+            let here = |v: &&usize| {
+                world.maps[**v]
+                    .sole_device()
+                    .is_some_and(|on| on.index() == d)
+            };
+            for v in having.iter().filter(here) {
+                if let Some(tenant) = flash.tenant_number(*v) {
+                    has[tenant] = true;
+                }
+            }
+            flash.give_spare(&has).expect("shares were checked");
+        }
     }
 
     fn create(&mut self, now_ns: u64, order: &ApplianceOrder) {
@@ -258,6 +288,11 @@ impl<'a> Control<'a> {
                 (step, ApplianceAnswer::Destroyed)
             }
             Due::Refused(step) => (step, failed("the hypervisor refused")),
+            Due::Freed(i) => {
+                let id = self.ordered[i].id;
+                self.ordered[i].destroyed = true;
+                return self.stop(world, id);
+            }
             Due::HostsLost => {
                 for i in 0..self.ordered.len() {
                     let id = self.ordered[i].id;
@@ -351,13 +386,20 @@ impl<'a> Control<'a> {
             };
             self.later(agenda, now_ns + after.0, due);
         }
-        self.note(now_ns);
+        for i in self.note(now_ns) {
+            if let Some(until) = failures.destroying_until {
+                self.later(agenda, until.0.max(now_ns + 1), Due::Freed(i));
+            }
+        }
     }
 
-    fn note(&mut self, now_ns: u64) {
+    /// Notes what became of appliances; those that are left behind from now on.
+    fn note(&mut self, now_ns: u64) -> Vec<usize> {
         let at_s = Nanos(now_ns).as_secs_f64();
-        for ordered in &mut self.ordered {
-            if matches!(ordered.event, Some(ApplianceEvent::LeftBehind { .. })) {
+        let mut left = Vec::new();
+        for (i, ordered) in self.ordered.iter_mut().enumerate() {
+            let was_left = matches!(ordered.event, Some(ApplianceEvent::LeftBehind { .. }));
+            if was_left && !ordered.destroyed {
                 continue;
             }
             let Some(appliance) = self.machines.get(ordered.id) else {
@@ -376,15 +418,19 @@ impl<'a> Control<'a> {
                     None
                 }
                 ApplianceEvent::Failed { why } => Some(format!("failed: {why}")),
-                ApplianceEvent::LeftBehind { why } => Some(format!("left behind: {why}")),
+                ApplianceEvent::LeftBehind { why } => {
+                    left.push(i);
+                    Some(format!("left behind: {why}"))
+                }
                 ApplianceEvent::Removed => Some("removed".into()),
                 ApplianceEvent::Returning | ApplianceEvent::Stranded => None,
             };
-            if outcome.is_some() {
+            if outcome.is_some() && !was_left {
                 (record.ended_s, record.outcome) = (Some(at_s), outcome);
             }
             ordered.event = Some(event);
         }
+        left
     }
 
     fn warm(&mut self, agenda: &mut Agenda, now_ns: u64, step: ApplianceStep) {

@@ -3,12 +3,15 @@
 use manager::wire::{BusyWindow, VolumeSample};
 use model::Op;
 use slo::curve::Curve;
+use slo::ladder::SpareOps;
 use slo::zones::Zone;
 use slo::{Knowledge, WorkloadId};
+use volume::VolumeMap;
 
 use super::{link_names, object_bytes};
 use crate::Model;
 use crate::access::Accesses;
+use crate::device::SimDevice;
 use crate::source::Issue;
 
 /// One volume.
@@ -165,16 +168,42 @@ impl Watch {
     }
 }
 
-impl Knowledge for Watch {
+/// What is only looked up when a broken objective asks for it.
+pub(crate) struct Known<'a> {
+    pub watch: &'a Watch,
+    pub devices: &'a [SimDevice],
+    pub maps: &'a [VolumeMap],
+}
+
+impl Known<'_> {
+    fn accesses(&self, workload: WorkloadId) -> &Accesses {
+        &self.watch.volumes[workload.index()].accesses
+    }
+}
+
+impl Knowledge for Known<'_> {
     fn curve(&self, workload: WorkloadId) -> Option<Curve> {
-        self.volumes[workload.index()].accesses.curve()
+        self.accesses(workload).curve()
     }
 
     fn zones(&self, workload: WorkloadId) -> Vec<Zone> {
-        self.volumes[workload.index()].accesses.zones(0)
+        self.accesses(workload).zones(0)
     }
 
     fn zones_before(&self, workload: WorkloadId) -> Vec<Zone> {
-        self.volumes[workload.index()].accesses.zones(2)
+        self.accesses(workload).zones(2)
+    }
+
+    /// Of the drive that it is on; of a volume on several nothing is said.
+    fn spare_flash(&self, workload: WorkloadId) -> Option<SpareOps> {
+        let w = workload.index();
+        let device = self.maps[w].sole_device()?;
+        let flash = self.devices[device.index()].as_flash()?;
+        let space = flash.spare_space(flash.tenant_number(w)?)?;
+        Some(SpareOps {
+            workload,
+            waf: space.waf,
+            waf_with_spare: space.waf_with_spare,
+        })
     }
 }

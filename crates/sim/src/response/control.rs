@@ -195,6 +195,7 @@ impl<'a> Control<'a> {
                 let known = Known {
                     monitors: &world.monitors,
                     told: self.model.zones_told,
+                    ops: self.model.ops,
                 };
                 let responder = self.responder.as_mut();
                 let orders = responder.map(|r| r.foresee(now, forecast, &known));

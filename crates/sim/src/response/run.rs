@@ -1,6 +1,7 @@
 //! A whole run: the request path and the management side, ten seconds at a time.
 
 use slo::curve::Curve;
+use slo::ladder::SpareOps;
 use slo::load::{Backend as BackendFacts, Place, Resource};
 use slo::zones::Zone;
 use slo::{Knowledge, ResourceId, Responder, Site, Standing, Workload, WorkloadId};
@@ -24,6 +25,7 @@ const CURVE_SIZES: u64 = 32;
 pub(super) struct Known<'a> {
     pub(super) monitors: &'a [Monitor],
     pub(super) told: ZonesTold,
+    pub(super) ops: Option<SpareOps>,
 }
 
 impl Knowledge for Known<'_> {
@@ -41,6 +43,10 @@ impl Knowledge for Known<'_> {
 
     fn zones_before(&self, workload: WorkloadId) -> Vec<Zone> {
         self.monitors[workload.index()].zones(2)
+    }
+
+    fn spare_flash(&self, workload: WorkloadId) -> Option<SpareOps> {
+        self.ops.filter(|o| o.workload == workload)
     }
 }
 
@@ -94,6 +100,7 @@ pub fn respond(model: &ResponseModel) -> ResponseResult {
                 let known = Known {
                     monitors: &world.monitors,
                     told: model.zones_told,
+                    ops: model.ops,
                 };
                 let responder = control.responder.as_mut();
                 let orders = responder
@@ -226,7 +233,6 @@ fn site(model: &ResponseModel) -> Site {
         workloads: model.workloads.iter().map(workload).collect(),
         hosts: model.hosts.clone(),
         backend: backend_facts(&model.array),
-        ops: model.ops,
         elsewhere: model.elsewhere.clone(),
     }
 }

@@ -155,6 +155,49 @@ fn appliances_that_fail_are_no_error_of_the_guest() {
     assert!(result.unfinished < 200, "{}", result.unfinished);
 }
 
+/// A tenant that overwrites itself at random on an SSD, with little spare space of its own and half of all nobody's.
+fn on_flash(more: &str) -> String {
+    let text = scenario("rate = \"1000 IOPS\"", "");
+    let orders =
+        "read_share = 0.95, random_share = 1.0, rate = \"5000 IOPS\", skew = 1.0, footprint = 0.3";
+    assert!(text.contains(orders), "the load is another one");
+    let text = text.replace("64 GiB", "17 GiB");
+    let text = text.replace(
+        orders,
+        "read_share = 0.5, random_share = 1.0, rate = \"9000 IOPS\"",
+    );
+    let flash = r#"
+[flash.one]
+preset = "tlc-nvme"
+spare = 0.15
+isolation = "isolated"
+[[flash.one.tenants]]
+name = "db"
+volumes = ["orders"]
+ops_share = 0.1
+[[flash.one.tenants]]
+name = "batch"
+volumes = ["batch"]
+ops_share = 0.4
+"#;
+    format!("{text}{flash}{more}")
+}
+
+#[test]
+fn spare_flash_is_given_to_whose_writes_are_dear() {
+    let table = format!("[response]\nrungs = [\"ops-share\"]\n{QUICK}");
+    let nothing = run_text(&on_flash(""), "noop");
+    let result = run_text(&on_flash(&table), "noop");
+    println!("{:?}", nothing.wear);
+    println!("{:?}", result.wear);
+    println!("{:?}", result.response);
+    panic!(
+        "{} {}",
+        violation_s(&nothing, "orders"),
+        violation_s(&result, "orders")
+    );
+}
+
 #[test]
 fn tables_that_cannot_be_are_refused_with_their_key() {
     for (more, key, why) in [

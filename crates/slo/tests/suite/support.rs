@@ -88,7 +88,6 @@ pub fn site() -> Site {
             memory: vec![Bytes::mib(64)],
             use_max: 0.8,
         },
-        ops: None,
         elsewhere: None,
     }
 }

@@ -166,7 +166,7 @@ impl Control<'_> {
                 let name = self.name(workload.index());
                 format!("{name} given {size} of the array's memory")
             }
-            RungAction::GiveOps { workload } => {
+            RungAction::GiveOps { workload, .. } => {
                 let at = world.now + OPS_EFFECT.0;
                 self.later(world, at, Due::OpsHelp(workload.index()));
                 format!("{} given the spare flash", self.name(workload.index()))
@@ -191,7 +191,7 @@ impl Control<'_> {
                 let name = self.name(workload.index());
                 format!("{name} gives {size} of the array's memory back")
             }
-            RungAction::GiveOps { workload } => {
+            RungAction::GiveOps { workload, .. } => {
                 let w = workload.index();
                 self.due.retain(|_, due| *due != Due::OpsHelp(w));
                 // At once, though garbage collection would take its time for this, too: the worst case.
