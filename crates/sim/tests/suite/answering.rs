@@ -162,9 +162,10 @@ fn on_flash(more: &str) -> String {
         "read_share = 0.95, random_share = 1.0, rate = \"5000 IOPS\", skew = 1.0, footprint = 0.3";
     assert!(text.contains(orders), "the load is another one");
     let text = text.replace("64 GiB", "17 GiB");
+    let text = text.replace("duration = \"24m\"", "duration = \"5m\"");
     let text = text.replace(
         orders,
-        "read_share = 0.5, random_share = 1.0, rate = \"9000 IOPS\"",
+        "read_share = 0.5, random_share = 1.0, rate = \"17000 IOPS\"",
     );
     let flash = r#"
 [flash.one]
@@ -188,14 +189,52 @@ fn spare_flash_is_given_to_whose_writes_are_dear() {
     let table = format!("[response]\nrungs = [\"ops-share\"]\n{QUICK}");
     let nothing = run_text(&on_flash(""), "noop");
     let result = run_text(&on_flash(&table), "noop");
-    println!("{:?}", nothing.wear);
-    println!("{:?}", result.wear);
-    println!("{:?}", result.response);
-    panic!(
-        "{} {}",
+    let (without, with) = (
         violation_s(&nothing, "orders"),
-        violation_s(&result, "orders")
+        violation_s(&result, "orders"),
     );
+    assert!(without >= 230.0, "{without}");
+    assert!(with <= 80.0, "{with}");
+    let waf = |r: &RunResult| r.wear.as_ref().unwrap().tenants[0].waf.unwrap();
+    assert!(waf(&nothing) > 12.0, "{}", waf(&nothing));
+    assert!(waf(&result) < 6.0, "{}", waf(&result));
+    let given = result
+        .events
+        .iter()
+        .find(|e| e.text.contains("spare flash"));
+    assert!(
+        given.is_some_and(|e| e.text.contains("write amplification from 15")),
+        "{given:?}"
+    );
+    // Where somebody has what others leave there is nothing to give.
+    let no_spare = on_flash(&table).replace("ops_share = 0.4\n", "");
+    let response = run_text(&no_spare, "noop").response.unwrap();
+    assert!(
+        response.answers.iter().all(|a| a.to.is_none()),
+        "{response:?}"
+    );
+}
+
+#[test]
+fn what_an_appliance_leaves_behind_has_its_memory_until_it_is_gone() {
+    let failures = "failures = { creations = [0], destroying_until = \"16m\" }";
+    let table = format!("{HOSTS}[response]\nrungs = [\"appliance\"]\n{failures}\n{QUICK}");
+    let result = run(FILLS_LINK, &table);
+    let appliances = &result.response.as_ref().unwrap().appliances;
+    assert_eq!(
+        appliances[0].outcome.as_deref(),
+        Some("left behind: its virtual machine could not be destroyed: the hypervisor refused")
+    );
+    assert!(appliances[0].ended_s < Some(960.0), "{appliances:?}");
+    assert_eq!(appliances[1].host, "two");
+    let gone = "what was left of the appliance of orders is gone";
+    let gone: Vec<u64> = result
+        .events
+        .iter()
+        .filter(|e| e.text == gone)
+        .map(|e| e.at_ns)
+        .collect();
+    assert_eq!(gone, [970_000_000_000], "the window after it was destroyed");
 }
 
 #[test]
