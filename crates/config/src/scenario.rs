@@ -5,6 +5,7 @@
 mod actual;
 mod cache;
 mod counting;
+mod disks;
 mod flash;
 mod hosts;
 mod recorded;
@@ -25,6 +26,7 @@ use crate::{
 pub use actual::ActualConfig;
 pub use cache::{CacheConfig, CachePartConfig};
 pub use counting::{Aggregation, CountingConfig, MovementReading};
+pub use disks::{DisksConfig, Raid};
 pub use flash::{FlashConfig, FlashTenantConfig, OTHER_TENANTS};
 pub use hosts::HostConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
@@ -74,6 +76,9 @@ pub struct Scenario {
     /// their caps and load curve.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub flash: BTreeMap<String, FlashConfig>,
+    /// Groups of disks behind the devices of tiers, by the tier's name: striping, redundancy and its price, positioning.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<String, DisksConfig>,
     /// A cache in front of the tiers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
@@ -154,6 +159,7 @@ impl Default for Scenario {
             copy_chunk: default_chunk(),
             tiers: vec![],
             flash: BTreeMap::new(),
+            disks: BTreeMap::new(),
             cache: None,
             hosts: BTreeMap::new(),
             response: None,

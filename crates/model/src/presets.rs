@@ -54,6 +54,17 @@ const CURVE_SATA: &[(f64, f64)] = &[
     (1.0, 5.0),
 ];
 
+/// One arm: whoever comes waits for those before (M/D/1).
+const CURVE_DISK: &[(f64, f64)] = &[
+    (0.0, 1.0),
+    (0.3, 1.21),
+    (0.5, 1.5),
+    (0.7, 2.17),
+    (0.85, 3.83),
+    (0.95, 10.5),
+    (1.0, 12.0),
+];
+
 /// All presets.
 pub const PRESETS: &[DevicePreset] = &[
     DevicePreset {
@@ -199,6 +210,30 @@ pub const PRESETS: &[DevicePreset] = &[
         curve: CURVE_SATA,
         jitter_sigma: 0.3,
         usd_per_gb: 0.10,
+    },
+    DevicePreset {
+        name: "disk-15k",
+        source: "one disk of 15,000 revolutions: 3.5 ms seek, 2 ms rotation, 120 MB/s (data-sheet class values)",
+        model: "15k disk",
+        capacity_gb: 600.0,
+        iops: (177.0, 177.0),
+        mb_per_s: (120.0, 120.0),
+        latency_us: (5600.0, 5600.0),
+        curve: CURVE_DISK,
+        jitter_sigma: 0.35,
+        usd_per_gb: 0.20,
+    },
+    DevicePreset {
+        name: "disk-7k2",
+        source: "one disk of 7,200 revolutions: 8.5 ms seek, 4.2 ms rotation, 80 MB/s (data-sheet class values)",
+        model: "7.2k disk",
+        capacity_gb: 4000.0,
+        iops: (77.0, 77.0),
+        mb_per_s: (80.0, 80.0),
+        latency_us: (12_900.0, 12_900.0),
+        curve: CURVE_DISK,
+        jitter_sigma: 0.35,
+        usd_per_gb: 0.025,
     },
 ];
 

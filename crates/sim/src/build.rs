@@ -12,6 +12,7 @@ use volume::BATCH_BYTES;
 
 use crate::answering::ServersModel;
 use crate::cache_model::CacheModel;
+use crate::disks::DisksModel;
 use crate::flash_config::FlashModel;
 use crate::running::RunningModel;
 use crate::{GeneratorModel, ScenarioError, ScenarioFile};
@@ -52,6 +53,8 @@ pub struct Model {
     pub actual: Vec<DeviceSpec>,
     /// What is inside the devices, by device; none where the device is known by its caps.
     pub flash: Vec<Option<Arc<FlashModel>>>,
+    /// Groups of disks behind devices, by device.
+    pub disks: Vec<Option<DisksModel>>,
     /// The cache in front of them.
     pub cache: Option<CacheModel>,
     /// Compute servers, whose volumes these are.
@@ -181,7 +184,8 @@ impl ScenarioFile {
         }
         self.check_sizes(&volumes)?;
         let flash = self.flash(&topology, &volumes, &classes)?;
-        let actual = self.actual(&topology, &flash)?;
+        let disks = self.disks(&topology, |d| flash[d].is_some())?;
+        let actual = self.actual(&topology, |d| flash[d].is_some() || disks[d].is_some())?;
         let cache = self.cache(&volumes, &classes)?;
         let servers = self.servers()?;
         let answers = self.answers(&volumes, &classes)?;
@@ -216,6 +220,7 @@ impl ScenarioFile {
             topology,
             actual,
             flash,
+            disks,
             cache,
             servers,
             answers,
@@ -234,7 +239,7 @@ impl ScenarioFile {
     fn actual(
         &self,
         topology: &Topology,
-        flash: &[Option<Arc<FlashModel>>],
+        inside_is_known: impl Fn(usize) -> bool,
     ) -> Result<Vec<DeviceSpec>, ScenarioError> {
         let mut actual: Vec<DeviceSpec> = topology.devices.iter().map(|d| d.spec.clone()).collect();
         for (name, config) in &self.scenario.actual {
@@ -246,8 +251,8 @@ impl ScenarioFile {
                 return Err(self.fault(&format!("{at}.{key}"), why));
             }
             for device in &topology.tiers[tier].devices {
-                if flash[device.index()].is_some() {
-                    let why = "the inside of its SSDs says what they are, in [flash]";
+                if inside_is_known(device.index()) {
+                    let why = "what is inside says what they are, in [flash] or [disks]";
                     return Err(self.fault(&at, why));
                 }
                 actual[device.index()] = config.of(&actual[device.index()]);

@@ -1,9 +1,10 @@
-//! A device of the simulated array: the queueing model, or a drive with its flash.
+//! A device of the simulated array: the queueing model, a drive with its flash, or a group of disks.
 
 use algo::{DeviceCounters, DeviceModel};
 use model::Op;
 use units::VolumeId;
 
+use crate::disks::DiskGroup;
 use crate::flash_device::FlashDevice;
 
 /// One request to a device.
@@ -26,6 +27,8 @@ pub(crate) enum SimDevice {
     Queue(DeviceModel),
     /// Pages, erase blocks and their collection.
     Flash(Box<FlashDevice>),
+    /// Positioning and transfer, with redundancy.
+    Disks(Box<DiskGroup>),
 }
 
 impl SimDevice {
@@ -35,6 +38,7 @@ impl SimDevice {
         match self {
             Self::Queue(device) => device.submit(now_ns, io.op, io.length, io.bits),
             Self::Flash(device) => device.submit(now_ns, io),
+            Self::Disks(device) => device.submit(now_ns, io),
         }
     }
 
@@ -43,24 +47,26 @@ impl SimDevice {
         match self {
             Self::Queue(device) => device.counters(),
             Self::Flash(device) => device.counters(),
+            Self::Disks(device) => device.counters(),
         }
     }
 
     pub(crate) fn flash(&mut self) -> Option<&mut FlashDevice> {
         match self {
-            Self::Queue(_) => None,
+            Self::Queue(_) | Self::Disks(_) => None,
             Self::Flash(device) => Some(device),
         }
     }
 
     pub(crate) fn as_flash(&self) -> Option<&FlashDevice> {
         match self {
-            Self::Queue(_) => None,
+            Self::Queue(_) | Self::Disks(_) => None,
             Self::Flash(device) => Some(device),
         }
     }
 
-    pub(crate) fn is_flash(&self) -> bool {
-        matches!(self, Self::Flash(_))
+    /// Whether it matters where on it a request goes.
+    pub(crate) fn has_addresses(&self) -> bool {
+        !matches!(self, Self::Queue(_))
     }
 }

@@ -130,7 +130,7 @@ impl Simulation<'_> {
         let found: Vec<(usize, Since)> = found
             .filter_map(|(d, device)| match device {
                 SimDevice::Flash(flash) => Some((d, flash.counted(seconds))),
-                SimDevice::Queue(_) => None,
+                SimDevice::Queue(_) | SimDevice::Disks(_) => None,
             })
             .collect();
         if found.is_empty() {

@@ -1,7 +1,6 @@
 //! The request path: from a request, through the throttle's and the cache's answers, to the devices and into the measurements.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use algo::DeviceModel;
 use model::Op;
@@ -16,7 +15,7 @@ use crate::cache_model::CachePlace;
 use crate::cache_stage::{CacheStage, Destage};
 use crate::deferred::Done;
 use crate::device::{Io, SimDevice};
-use crate::flash_config::FlashModel;
+use crate::disks::DiskGroup;
 use crate::flash_device::FlashDevice;
 use crate::heat::ExtentCounters;
 use crate::slots::{Slots, first_places};
@@ -93,11 +92,12 @@ impl World {
         let n = model.volumes.len();
         let all = &model.topology.devices;
         let (slots, maps) = first_places(&model.volumes, model.extent, all.len());
-        let device = |(d, flash): (usize, &Option<Arc<FlashModel>>)| match flash {
-            None => SimDevice::Queue(DeviceModel::new(&model.actual[d])),
-            Some(flash) => SimDevice::Flash(Box::new(FlashDevice::new(flash, d, &maps))),
+        let device = |d: usize| match (&model.flash[d], &model.disks[d]) {
+            (Some(flash), _) => SimDevice::Flash(Box::new(FlashDevice::new(flash, d, &maps))),
+            (None, Some(disks)) => SimDevice::Disks(Box::new(DiskGroup::new(disks))),
+            (None, None) => SimDevice::Queue(DeviceModel::new(&model.actual[d])),
         };
-        let devices: Vec<SimDevice> = model.flash.iter().enumerate().map(device).collect();
+        let devices: Vec<SimDevice> = (0..all.len()).map(device).collect();
         let stats = Stats::new(model);
         let mut world = Self {
             devices,
@@ -139,7 +139,7 @@ impl World {
 
     /// A device by its number, if it serves requests wherever they go on it.
     fn anywhere(&self, device: Option<DeviceId>) -> u16 {
-        let any = device.filter(|d| !self.devices[d.index()].is_flash());
+        let any = device.filter(|d| !self.devices[d.index()].has_addresses());
         any.map_or(COMPLEX, |d| d.0)
     }
 

@@ -2,6 +2,7 @@
 
 mod answering;
 mod caching;
+mod disks;
 mod everything;
 mod extents;
 mod flash;

@@ -1,0 +1,403 @@
+//! A group of disks behind one device of the array: `[disks.TIER]`.
+//!
+//! ```text
+//!  address ─▶ stripe, chunk ─▶ disk: first come, first served; positioning (none where it goes on), then transfer
+//!  RAID 5 and 6: a write of a whole stripe goes to all disks once; a smaller one reads, then writes its chunks and the parity's
+//! ```
+//!
+//! The times are those of [`algo::ServiceTime`], which the arrays of `sim::cached` have as well. Known to be wrong about: reordering and
+//! read-ahead by disks, and write caches of controllers; a write-back `[cache]` stands for the latter.
+
+use algo::{DeviceCounters, ServiceTime, mix};
+use config::find;
+use config::scenario::Raid;
+use model::{Op, Topology};
+
+use crate::device::Io;
+use crate::{ScenarioError, ScenarioFile};
+
+/// Disks of one group at most.
+const DISKS_MAX: u32 = 1024;
+
+/// A group as it is when a run begins.
+#[derive(Debug, Clone, Copy)]
+pub struct DisksModel {
+    service: ServiceTime,
+    count: u32,
+    raid: Raid,
+    chunk: u64,
+}
+
+impl ScenarioFile {
+    /// The groups, by device; none for those without. `has_flash` says of which devices the inside is known already.
+    pub(crate) fn disks(
+        &self,
+        topology: &Topology,
+        has_flash: impl Fn(usize) -> bool,
+    ) -> Result<Vec<Option<DisksModel>>, ScenarioError> {
+        let mut out = vec![None; topology.devices.len()];
+        for (name, config) in &self.scenario.disks {
+            let at = |key: &str| format!("disks.{name}.{key}");
+            let names = topology.tiers.iter().map(|t| t.name.as_str());
+            let tier = find(name, names)
+                .map_err(|why| self.fault(&format!("disks.{name}"), format!("in tiers: {why}")))?;
+            let known = ["disk-15k", "disk-7k2"];
+            let service = match find(&config.preset, known.into_iter()) {
+                Ok(0) => ServiceTime::fc_15k(),
+                Ok(_) => ServiceTime::sata_7k2(),
+                Err(why) => return Err(self.fault(&at("preset"), why)),
+            };
+            if let Some(why) = config.raid.refusal(config.count) {
+                return Err(self.fault(&at("count"), why));
+            }
+            if config.count > DISKS_MAX {
+                let why = format!("{} disks are more than {DISKS_MAX}", config.count);
+                return Err(self.fault(&at("count"), why));
+            }
+            let chunk = config.chunk.0;
+            if !chunk.is_power_of_two() || !(4096..=1 << 24).contains(&chunk) {
+                let why = format!(
+                    "{} is not a power of two between 4 KiB and 16 MiB",
+                    config.chunk
+                );
+                return Err(self.fault(&at("chunk"), why));
+            }
+            for device in &topology.tiers[tier].devices {
+                if has_flash(device.index()) {
+                    let why = "its devices have flash inside, by [flash]";
+                    return Err(self.fault(&format!("disks.{name}"), why));
+                }
+                out[device.index()] = Some(DisksModel {
+                    service,
+                    count: config.count,
+                    raid: config.raid,
+                    chunk,
+                });
+            }
+        }
+        Ok(out)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Disk {
+    free_ns: u64,
+    /// Where the last access ended.
+    ended_at: u64,
+}
+
+/// The disks with their queues.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskGroup {
+    model: DisksModel,
+    disks: Vec<Disk>,
+    counters: DeviceCounters,
+}
+
+impl DiskGroup {
+    pub(crate) fn new(model: &DisksModel) -> Self {
+        let nowhere = Disk {
+            free_ns: 0,
+            ended_at: u64::MAX,
+        };
+        Self {
+            model: *model,
+            disks: vec![nowhere; model.count as usize],
+            counters: DeviceCounters::default(),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> DeviceCounters {
+        self.counters
+    }
+
+    pub(crate) fn submit(&mut self, now_ns: u64, io: &Io) -> u64 {
+        match io.op {
+            Op::Read => {
+                self.counters.reads += 1;
+                self.counters.read_bytes += io.length;
+            }
+            Op::Write => {
+                self.counters.writes += 1;
+                self.counters.write_bytes += io.length;
+            }
+            // What was written before is on the disks then.
+            Op::Flush => {
+                self.counters.writes += 1;
+                let busiest = self.disks.iter().map(|d| d.free_ns).max();
+                return busiest.unwrap_or(0).max(now_ns);
+            }
+            Op::Trim => {
+                self.counters.writes += 1;
+                return now_ns;
+            }
+        }
+        let data = u64::from(self.model.raid.data_disks(self.model.count));
+        let stripe_bytes = data * self.model.chunk;
+        let (mut done, mut at, end) = (now_ns, io.at, io.at + io.length.max(1));
+        while at < end {
+            let stripe = at / stripe_bytes;
+            let until = end.min((stripe + 1) * stripe_bytes);
+            let within = (at - stripe * stripe_bytes)..(until - stripe * stripe_bytes);
+            let bits = mix(io.bits, stripe);
+            done = done.max(match io.op {
+                Op::Read => self.read(now_ns, stripe, within, bits),
+                _ => self.write(now_ns, stripe, within, bits),
+            });
+            at = until;
+        }
+        done
+    }
+
+    fn read(&mut self, now_ns: u64, stripe: u64, within: std::ops::Range<u64>, bits: u64) -> u64 {
+        let mut done = now_ns;
+        for (n, part) in chunks(within, self.model.chunk) {
+            let mut disk = self.disk_of(stripe, n);
+            if self.model.raid == Raid::Raid10 {
+                let free = |d: usize| self.disks[d].free_ns;
+                disk += usize::from(free(disk + 1) < free(disk));
+            }
+            done = done.max(self.access(now_ns, disk, Op::Read, stripe, part, mix(bits, n)));
+        }
+        done
+    }
+
+    fn write(&mut self, now_ns: u64, stripe: u64, within: std::ops::Range<u64>, bits: u64) -> u64 {
+        let (chunk, raid) = (self.model.chunk, self.model.raid);
+        let data = u64::from(raid.data_disks(self.model.count));
+        let whole = within == (0..data * chunk);
+        // What of each chunk is touched at all is what of the parity changes.
+        let (mut first, mut last) = (chunk, 0);
+        let mut done = now_ns;
+        for (n, part) in chunks(within, chunk) {
+            (first, last) = (first.min(part.start), last.max(part.end));
+            let (disk, bits) = (self.disk_of(stripe, n), mix(bits, n));
+            done = done.max(match raid {
+                Raid::Raid0 => self.access(now_ns, disk, Op::Write, stripe, part, bits),
+                Raid::Raid10 => {
+                    let other = mix(bits, 1);
+                    let second = part.clone();
+                    self.access(now_ns, disk, Op::Write, stripe, part, bits)
+                        .max(self.access(now_ns, disk + 1, Op::Write, stripe, second, other))
+                }
+                Raid::Raid5 | Raid::Raid6 => {
+                    self.changed(now_ns, disk, stripe, part, (whole, bits))
+                }
+            });
+        }
+        for p in 0..self.parities() {
+            let disk = self.parity_of(stripe, p);
+            let bits = mix(bits, 0xB17 + p);
+            done = done.max(self.changed(now_ns, disk, stripe, first..last, (whole, bits)));
+        }
+        done
+    }
+
+    fn parities(&self) -> u64 {
+        match self.model.raid {
+            Raid::Raid0 | Raid::Raid10 => 0,
+            Raid::Raid5 => 1,
+            Raid::Raid6 => 2,
+        }
+    }
+
+    /// Parity goes down by one disk from stripe to stripe.
+    fn parity_of(&self, stripe: u64, p: u64) -> usize {
+        let count = u64::from(self.model.count);
+        ((count - 1 + count - stripe % count + p) % count) as usize
+    }
+
+    /// The disk of a stripe's nth chunk of data, of a pair the first.
+    fn disk_of(&self, stripe: u64, n: u64) -> usize {
+        match self.model.raid {
+            Raid::Raid0 => n as usize,
+            Raid::Raid10 => 2 * n as usize,
+            // Data follows the last parity, around the group.
+            Raid::Raid5 | Raid::Raid6 => {
+                let after = self.parity_of(stripe, self.parities() - 1) as u64 + 1;
+                ((after + n) % u64::from(self.model.count)) as usize
+            }
+        }
+    }
+
+    /// A part of a chunk is written whose parity has to follow: it is read first, unless the stripe is written as a whole.
+    fn changed(
+        &mut self,
+        now_ns: u64,
+        disk: usize,
+        stripe: u64,
+        part: std::ops::Range<u64>,
+        (whole, bits): (bool, u64),
+    ) -> u64 {
+        if !whole {
+            self.access(now_ns, disk, Op::Read, stripe, part.clone(), mix(bits, 2));
+        }
+        self.access(now_ns, disk, Op::Write, stripe, part, bits)
+    }
+
+    /// One access of a disk: when it ends.
+    fn access(
+        &mut self,
+        now_ns: u64,
+        disk: usize,
+        op: Op,
+        stripe: u64,
+        part: std::ops::Range<u64>,
+        bits: u64,
+    ) -> u64 {
+        let (service, chunk) = (&self.model.service, self.model.chunk);
+        let at = stripe * chunk + part.start;
+        let disk = &mut self.disks[disk];
+        let bytes = (part.end - part.start) as f64;
+        // A chunk of parity in between passes below the head.
+        let takes = match at.checked_sub(disk.ended_at) {
+            Some(gap) if gap <= chunk => {
+                service.sequential_ns + (gap as f64 + bytes) * service.byte_ns
+            }
+            _ => service.draw_ns(op, bytes, (bits >> 11) as f64 / (1u64 << 53) as f64),
+        };
+        disk.ended_at = at + (part.end - part.start);
+        disk.free_ns = disk.free_ns.max(now_ns) + takes as u64;
+        self.counters.busy_ns += takes / f64::from(self.model.count);
+        disk.free_ns
+    }
+}
+
+/// A part of a stripe by chunks: the number of each, and what of it.
+fn chunks(
+    within: std::ops::Range<u64>,
+    chunk: u64,
+) -> impl Iterator<Item = (u64, std::ops::Range<u64>)> {
+    let numbers = within.start / chunk..within.end.div_ceil(chunk);
+    numbers.map(move |n| {
+        let (first, end) = (n * chunk, (n + 1) * chunk);
+        (
+            n,
+            within.start.max(first) - first..within.end.min(end) - first,
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use units::VolumeId;
+
+    use super::*;
+
+    fn group(raid: Raid, count: u32) -> DiskGroup {
+        DiskGroup::new(&DisksModel {
+            service: ServiceTime::sata_7k2(),
+            count,
+            raid,
+            chunk: 65536,
+        })
+    }
+
+    fn io(op: Op, at: u64, length: u64, bits: u64) -> Io {
+        Io {
+            op,
+            at,
+            length,
+            volume: VolumeId(0),
+            copy: false,
+            bits,
+        }
+    }
+
+    /// Disks that are occupied after one request to an idle group, and accesses that they took.
+    fn occupied(raid: Raid, count: u32, op: Op, at: u64, length: u64) -> (usize, f64) {
+        let mut group = group(raid, count);
+        group.submit(0, &io(op, at, length, 7));
+        let busy = group.disks.iter().filter(|d| d.free_ns > 0).count();
+        let each = ServiceTime::sata_7k2().mean_ns(Op::Read, 4096.0);
+        (busy, group.counters.busy_ns * f64::from(count) / each)
+    }
+
+    #[test]
+    fn redundancy_costs_accesses() {
+        let small = |raid, op| occupied(raid, 6, op, 3 * 65536, 4096);
+        for raid in [Raid::Raid0, Raid::Raid10, Raid::Raid5, Raid::Raid6] {
+            assert_eq!(small(raid, Op::Read).0, 1, "{raid:?}");
+        }
+        for (raid, disks) in [
+            (Raid::Raid0, 1),
+            (Raid::Raid10, 2),
+            (Raid::Raid5, 2),
+            (Raid::Raid6, 3),
+        ] {
+            assert_eq!(small(raid, Op::Write).0, disks, "{raid:?}");
+        }
+        // The means of many: the small write's four and six accesses.
+        for (raid, accesses) in [
+            (Raid::Raid0, 1.0),
+            (Raid::Raid10, 2.0),
+            (Raid::Raid5, 4.0),
+            (Raid::Raid6, 6.0),
+        ] {
+            let mut group = group(raid, 6);
+            for i in 0..20_000 {
+                let at = 4096 * (mix(i, 5) % (1 << 28));
+                group.submit(0, &io(Op::Write, at, 4096, mix(i, 1)));
+            }
+            let each = ServiceTime::sata_7k2().mean_ns(Op::Write, 4096.0) * 20_000.0 / 6.0;
+            let found = group.counters.busy_ns / each;
+            assert!((found / accesses - 1.0).abs() < 0.02, "{raid:?}: {found}");
+        }
+        // A whole stripe is written once, and nothing is read.
+        assert_eq!(occupied(Raid::Raid5, 6, Op::Write, 0, 5 * 65536).0, 6);
+        let (_, accesses) = occupied(Raid::Raid5, 6, Op::Write, 5 * 65536, 5 * 65536);
+        assert!(accesses < 6.0 * 2.0, "{accesses}");
+    }
+
+    #[test]
+    fn every_disk_has_its_share_and_no_address_is_another_s() {
+        for (raid, count) in [
+            (Raid::Raid0, 5),
+            (Raid::Raid10, 6),
+            (Raid::Raid5, 5),
+            (Raid::Raid6, 6),
+        ] {
+            let group = group(raid, count);
+            let data = u64::from(raid.data_disks(count));
+            let mut seen = vec![0u32; count as usize];
+            for stripe in 0..u64::from(count) * 4 {
+                let mut here: Vec<usize> = (0..data).map(|n| group.disk_of(stripe, n)).collect();
+                here.extend((0..group.parities()).map(|p| group.parity_of(stripe, p)));
+                here.iter().for_each(|d| seen[*d] += 1);
+                here.sort_unstable();
+                here.dedup();
+                let all = data + group.parities();
+                assert_eq!(here.len() as u64, all, "{raid:?}, stripe {stripe}");
+            }
+            // Of pairs the second ones are not named.
+            let named = 1 + usize::from(raid == Raid::Raid10);
+            assert!(
+                seen.iter().step_by(named).all(|n| *n == seen[0]),
+                "{seen:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_goes_on_needs_no_positioning_and_disks_work_side_by_side() {
+        let mut one = group(Raid::Raid5, 5);
+        let (mut now, mut n) = (0, 0);
+        while n < 400 {
+            now = one.submit(now, &io(Op::Read, n * 65536, 65536, n));
+            n += 1;
+        }
+        let alone = ServiceTime::sata_7k2().mean_ns(Op::Read, 65536.0);
+        assert!((now as f64) < 400.0 * 0.2 * alone, "{now}");
+        // Random reads at once: as many as there are disks, on average.
+        let mut group = group(Raid::Raid5, 5);
+        let mut last = 0;
+        for i in 0..10_000 {
+            let at = 65536 * (mix(i, 3) % (1 << 24));
+            last = last.max(group.submit(0, &io(Op::Read, at, 4096, mix(i, 9))));
+        }
+        let each = last as f64 / 10_000.0;
+        let expected = ServiceTime::sata_7k2().mean_ns(Op::Read, 4096.0) / 5.0;
+        assert!((each / expected - 1.0).abs() < 0.05, "{each} {expected}");
+        assert_eq!(group.submit(0, &io(Op::Flush, 0, 0, 0)), last);
+    }
+}
