@@ -11,7 +11,7 @@
 //! Neither has suspended programs and erasures, mapping traffic, host links as a queue, or refresh.
 
 mod begin;
-mod deeds;
+mod operations;
 mod moves;
 mod request;
 mod state;
@@ -185,8 +185,8 @@ impl EventDrive {
         let tenant = self.requests[request as usize].request.tenant;
         let mut recorder = Recorder::default();
         self.ftl.write(tenant, page as u32, &mut recorder);
-        for deed in recorder.deeds {
-            self.queue_deed(deed, request);
+        for operation in recorder.operations {
+            self.queue_operation(operation, request);
         }
         if self.config.buffer_pages > 0 {
             self.page_done(request);

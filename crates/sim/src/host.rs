@@ -126,7 +126,7 @@ impl<'a> Host<'a> {
         self.registered = welcome.is_ok();
         match welcome {
             Ok(welcome) => self.detail = welcome.detail,
-            Err(refusal) => self.remark(now_ns, format!("not registered: {refusal}")),
+            Err(refusal) => self.log_event(now_ns, format!("not registered: {refusal}")),
         }
     }
 
@@ -150,7 +150,7 @@ impl<'a> Host<'a> {
                 Change::Outcome(outcome) => {
                     self.outcomes.insert(outcome.job, outcome);
                 }
-                Change::Event(event) if self.running.told => self.events.push(RunEvent {
+                Change::Event(event) if self.running.keeps_events => self.events.push(RunEvent {
                     at_ns: event.at_ns,
                     actor: event.actor,
                     volume: event.volume,
@@ -167,14 +167,14 @@ impl<'a> Host<'a> {
     }
 
     /// Something that the agent has to say.
-    pub(crate) fn remark(&mut self, at_ns: u64, text: String) {
+    pub(crate) fn log_event(&mut self, at_ns: u64, text: String) {
         self.tell("agent", at_ns, text);
     }
 
     /// Something that was done past the controller.
     pub(crate) fn tell(&mut self, actor: &str, at_ns: u64, text: String) {
         self.note();
-        if !self.running.told {
+        if !self.running.keeps_events {
             return;
         }
         self.events.push(RunEvent {
@@ -249,7 +249,7 @@ impl Simulation<'_> {
             Ok(_) => {}
             Err(refusal) => self
                 .host
-                .remark(now_ns, format!("a report is refused: {refusal}")),
+                .log_event(now_ns, format!("a report is refused: {refusal}")),
         }
         Ok(())
     }
@@ -490,7 +490,7 @@ impl Simulation<'_> {
         let known = self.host.volumes.get(&order.volume);
         let to = self.host.devices.get(&order.device);
         let (Some(v), Some(to)) = (known.copied(), to.copied()) else {
-            unreachable!("the controller knows what it was told of");
+            unreachable!("the controller knows what it was sent");
         };
         if self.moving[v].as_ref().is_some_and(|m| m.job == order.job) {
             self.host.jobs.insert(order.job, None);

@@ -43,7 +43,7 @@ pub use keeps::{Keeps, Reducing};
 pub use load::{Arriving, Generated, Load, LoadOp, LoadPhase, RecordedRequest, Region};
 pub use model::{
     ApplianceModel, CurvePair, MemoryBefore, ResponseEvent, ResponseFault, ResponseModel,
-    ResponseMove, ResponseResult, ResponseSeries, ResponseWorkload, Uses, ZonesTold,
+    ResponseMove, ResponseResult, ResponseSeries, ResponseWorkload, Uses, ZonesKnown,
 };
 pub use nodes::Writes;
 pub use run::{backend_facts, respond};

@@ -25,8 +25,8 @@ pub struct RunningModel {
     pub(crate) begins_unix_ms: u64,
     pub(crate) operators: Vec<OperatorConfig>,
     pub(crate) trouble: TroubleConfig,
-    /// Whether the scenario says anything of all this: then what happened is told in the results.
-    pub(crate) told: bool,
+    /// Whether the scenario says anything of all this: then what happened is kept in the results.
+    pub(crate) keeps_events: bool,
 }
 
 impl RunningModel {
@@ -107,7 +107,7 @@ impl ScenarioFile {
             let why = "an agent is lost for some time, and back before it is lost again";
             return Err(self.fault("trouble.agent_lost", why));
         }
-        let told = s.modes.is_some()
+        let keeps_events = s.modes.is_some()
             || s.hours.is_some()
             || s.watch.is_some()
             || s.trouble.is_some()
@@ -120,7 +120,7 @@ impl ScenarioFile {
             begins_unix_ms,
             operators: s.operator.clone(),
             trouble,
-            told,
+            keeps_events,
         })
     }
 }

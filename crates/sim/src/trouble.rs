@@ -153,10 +153,10 @@ impl Simulation<'_> {
         for question in self.questions(now_ns, order) {
             let actor = Actor("operator".into());
             let now = self.host.now(now_ns);
-            let told = self.host.controller.ask(now, &actor, question);
-            if let Err(refusal) = told {
+            let answer = self.host.controller.ask(now, &actor, question);
+            if let Err(refusal) = answer {
                 self.host
-                    .remark(now_ns, format!("refused to the operator: {refusal}"));
+                    .log_event(now_ns, format!("refused to the operator: {refusal}"));
             }
         }
         for (tier, shares) in &order.over_provisioning {

@@ -100,7 +100,7 @@ impl Unit {
 }
 
 #[derive(Debug)]
-pub(super) enum Deed {
+pub(super) enum Operation {
     Program(u32),
     Copy { block: u32, run: Vec<u64>, to: u32 },
     Summary(u32),
@@ -110,25 +110,25 @@ pub(super) enum Deed {
 /// Writes down what the translation layer asks for.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
-    pub deeds: Vec<Deed>,
+    pub operations: Vec<Operation>,
     copies: u64,
 }
 
 impl FlashWork for Recorder {
     fn programmed(&mut self, page: u32) {
-        self.deeds.push(Deed::Program(page));
+        self.operations.push(Operation::Program(page));
     }
     fn copied(&mut self, block: u32, survivors: &[u64], to: u32) {
         self.copies += survivors.len() as u64;
         let run = survivors.to_vec();
-        self.deeds.push(Deed::Copy { block, run, to });
+        self.operations.push(Operation::Copy { block, run, to });
     }
     fn summarized(&mut self, block: u32) {
-        self.deeds.push(Deed::Summary(block));
+        self.operations.push(Operation::Summary(block));
     }
     fn erased(&mut self, block: u32, valid: u32) {
         let copies = std::mem::take(&mut self.copies);
-        self.deeds.push(Deed::Erase {
+        self.operations.push(Operation::Erase {
             block,
             copies,
             valid,

@@ -44,7 +44,7 @@ impl FlashWork for Cells {
 }
 
 #[derive(Debug, Clone)]
-enum Deed {
+enum Operation {
     /// Pages in a row, or spread.
     Write(u8, u16, u16, u8),
     /// Whoever trims.
@@ -54,14 +54,14 @@ enum Deed {
     Come(Option<u8>),
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         8 => (any::<u8>(), any::<u16>(), 1u16..400, 1u8..9)
-            .prop_map(|(t, p, n, step)| Deed::Write(t, p, n, step)),
-        2 => (any::<u8>(), any::<u16>(), 1u16..600).prop_map(|(t, p, n)| Deed::Trim(t, p, n)),
-        2 => (any::<u8>(), prop::option::of(any::<u8>())).prop_map(|(t, s)| Deed::Share(t, s)),
-        1 => any::<u8>().prop_map(Deed::Go),
-        1 => prop::option::of(any::<u8>()).prop_map(Deed::Come),
+            .prop_map(|(t, p, n, step)| Operation::Write(t, p, n, step)),
+        2 => (any::<u8>(), any::<u16>(), 1u16..600).prop_map(|(t, p, n)| Operation::Trim(t, p, n)),
+        2 => (any::<u8>(), prop::option::of(any::<u8>())).prop_map(|(t, s)| Operation::Share(t, s)),
+        1 => any::<u8>().prop_map(Operation::Go),
+        1 => prop::option::of(any::<u8>()).prop_map(Operation::Come),
     ]
 }
 
@@ -103,7 +103,7 @@ proptest! {
 
     #[test]
     fn no_page_is_lost_and_no_block_is_anybody_elses(
-        config in config(), deeds in prop::collection::vec(deed(), 1..120)
+        config in config(), operations in prop::collection::vec(operation(), 1..120)
     ) {
         let isolated = config.sharing == Sharing::Isolated;
         let size = config.host_pages() as u32;
@@ -118,10 +118,10 @@ proptest! {
         // What the host believes to have: page to who wrote it, and when.
         let mut model: BTreeMap<u32, (TenantId, u64)> = BTreeMap::new();
         let mut version = 0;
-        for deed in deeds {
+        for operation in operations {
             let pick = |t: u8| live[usize::from(t) % live.len()];
-            match deed {
-                Deed::Write(t, p, n, step) => {
+            match operation {
+                Operation::Write(t, p, n, step) => {
                     let tenant = pick(t);
                     for i in 0..u32::from(n) {
                         let page = (u32::from(p) + i * u32::from(step)) % size;
@@ -131,13 +131,13 @@ proptest! {
                         model.insert(page, (tenant, version));
                     }
                 }
-                Deed::Trim(t, p, n) => {
+                Operation::Trim(t, p, n) => {
                     for page in (u32::from(p)..).take(n.into()).map(|p| p % size) {
                         ftl.trim(pick(t), page);
                         model.remove(&page);
                     }
                 }
-                Deed::Share(t, share) => {
+                Operation::Share(t, share) => {
                     let (tenant, before) = (pick(t), ftl.ops_share(pick(t)).unwrap());
                     match ftl.set_ops_shares(&[(tenant, ops(share))]) {
                         Ok(()) => prop_assert!(isolated),
@@ -148,16 +148,16 @@ proptest! {
                         }
                     }
                 }
-                Deed::Go(t) if live.len() > 1 => {
+                Operation::Go(t) if live.len() > 1 => {
                     let tenant = pick(t);
                     ftl.remove_tenant(tenant, &mut cells).unwrap();
                     live.retain(|l| *l != tenant);
                     model.retain(|_, v| v.0 != tenant);
                 }
-                Deed::Come(share) if live.len() < 4 => {
+                Operation::Come(share) if live.len() < 4 => {
                     live.extend(ftl.add_tenant_by_share(ops(share)));
                 }
-                Deed::Go(_) | Deed::Come(_) => {}
+                Operation::Go(_) | Operation::Come(_) => {}
             }
             prop_assert_eq!(ftl.verify(), Ok(()));
         }

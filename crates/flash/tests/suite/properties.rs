@@ -7,7 +7,7 @@ use flash::ftl::{FlashWork, Ftl, FtlConfig, Sharing, Streams, TenantId, TenantSp
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
-enum Deed {
+enum Operation {
     Write(u8, u16),
     /// Pages in a row, so that collection has something to do.
     Burst(u8, u16),
@@ -19,16 +19,16 @@ enum Deed {
     Go(u8),
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        4 => (any::<u8>(), any::<u16>()).prop_map(|(t, p)| Deed::Write(t, p)),
-        6 => (any::<u8>(), any::<u16>()).prop_map(|(t, p)| Deed::Burst(t, p)),
-        3 => (any::<u8>(), any::<u16>()).prop_map(|(t, p)| Deed::Trim(t, p)),
-        3 => (any::<u8>(), any::<u8>(), 1u8..5).prop_map(|(a, b, n)| Deed::HandOver(a, b, n)),
-        1 => (any::<u8>(), 1u8..5).prop_map(|(t, n)| Deed::Return(t, n)),
-        1 => (any::<u8>(), 1u8..5).prop_map(|(t, n)| Deed::Grant(t, n)),
-        1 => (20u16..200, 3u8..12).prop_map(|(p, s)| Deed::Come(p, s)),
-        1 => any::<u8>().prop_map(Deed::Go),
+        4 => (any::<u8>(), any::<u16>()).prop_map(|(t, p)| Operation::Write(t, p)),
+        6 => (any::<u8>(), any::<u16>()).prop_map(|(t, p)| Operation::Burst(t, p)),
+        3 => (any::<u8>(), any::<u16>()).prop_map(|(t, p)| Operation::Trim(t, p)),
+        3 => (any::<u8>(), any::<u8>(), 1u8..5).prop_map(|(a, b, n)| Operation::HandOver(a, b, n)),
+        1 => (any::<u8>(), 1u8..5).prop_map(|(t, n)| Operation::Return(t, n)),
+        1 => (any::<u8>(), 1u8..5).prop_map(|(t, n)| Operation::Grant(t, n)),
+        1 => (20u16..200, 3u8..12).prop_map(|(p, s)| Operation::Come(p, s)),
+        1 => any::<u8>().prop_map(Operation::Go),
     ]
 }
 
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_page_is_lost_whatever_comes(config in config(), deeds in prop::collection::vec(deed(), 1..160)) {
+    fn no_page_is_lost_whatever_comes(config in config(), operations in prop::collection::vec(operation(), 1..160)) {
         let isolated = config.sharing == Sharing::Isolated;
         let mut ftl = match Ftl::new(config.clone()) {
             Ok(ftl) => ftl,
@@ -156,15 +156,15 @@ proptest! {
         let mut model: BTreeMap<(u16, u32), u64> = BTreeMap::new();
         let mut version = 0;
         let pick = |live: &[TenantId], t: u8| live[usize::from(t) % live.len()];
-        for deed in deeds {
-            if live.is_empty() && !matches!(deed, Deed::Come(..)) {
+        for operation in operations {
+            if live.is_empty() && !matches!(operation, Operation::Come(..)) {
                 continue;
             }
-            match deed {
-                Deed::Write(t, p) | Deed::Burst(t, p) => {
+            match operation {
+                Operation::Write(t, p) | Operation::Burst(t, p) => {
                     let tenant = pick(&live, t);
                     let pages = ftl.pages_of(tenant).unwrap();
-                    let n = if matches!(deed, Deed::Burst(..)) { 80 } else { 1 };
+                    let n = if matches!(operation, Operation::Burst(..)) { 80 } else { 1 };
                     for i in 0..n {
                         let page = (u32::from(p) + i * 7) % pages;
                         version += 1;
@@ -174,13 +174,13 @@ proptest! {
                         model.insert((tenant.0, page), version);
                     }
                 }
-                Deed::Trim(t, p) => {
+                Operation::Trim(t, p) => {
                     let tenant = pick(&live, t);
                     let page = u32::from(p) % ftl.pages_of(tenant).unwrap();
                     ftl.trim(tenant, page);
                     model.remove(&(tenant.0, page));
                 }
-                Deed::HandOver(a, b, n) => {
+                Operation::HandOver(a, b, n) => {
                     let (from, to) = (pick(&live, a), pick(&live, b));
                     flash.owner = isolated.then_some(from.0);
                     let spare = ftl.spare_blocks(from);
@@ -193,23 +193,23 @@ proptest! {
                         Err(other) => prop_assert!(matches!(other, FlashError::SpareTooSmall { .. }), "{}", other),
                     }
                 }
-                Deed::Return(t, n) => {
+                Operation::Return(t, n) => {
                     flash.owner = isolated.then_some(pick(&live, t).0);
                     let before = ftl.unowned_blocks();
                     if ftl.hand_over(pick(&live, t), None, n.into(), &mut flash).is_ok() {
                         prop_assert_eq!(ftl.unowned_blocks(), before + u32::from(n));
                     }
                 }
-                Deed::Grant(t, n) => {
+                Operation::Grant(t, n) => {
                     let _ = ftl.grant(pick(&live, t), n.into());
                 }
-                Deed::Come(pages, spare) => {
+                Operation::Come(pages, spare) => {
                     if live.len() < 4 {
                         let came = ftl.add_tenant(TenantSpec { pages: pages.into(), spare_blocks: spare.into() });
                         live.extend(came);
                     }
                 }
-                Deed::Go(t) => {
+                Operation::Go(t) => {
                     let tenant = pick(&live, t);
                     flash.owner = None;
                     ftl.remove_tenant(tenant, &mut flash).unwrap();

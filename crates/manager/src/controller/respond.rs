@@ -44,7 +44,7 @@ pub(super) struct Responding {
     appliances: Vec<ApplianceOrder>,
     next_appliance: u64,
     /// By appliance: its workload, and what of it the responder knows.
-    told: BTreeMap<u64, (usize, Option<ApplianceEvent>)>,
+    known: BTreeMap<u64, (usize, Option<ApplianceEvent>)>,
     /// Appliances that have ended, until the agent does not tell of them any more.
     taken: BTreeSet<u64>,
 }
@@ -131,16 +131,16 @@ impl Responding {
         self.taken
             .retain(|id| appliances.iter().any(|a| a.id == *id));
         for window in appliances {
-            let Some((w, told)) = self.told.get_mut(&window.id) else {
+            let Some((w, event)) = self.known.get_mut(&window.id) else {
                 // From before a restart of the controller, or taken in already.
                 self.taken.insert(window.id);
                 continue;
             };
-            if window.event.is_none() || *told == window.event {
+            if window.event.is_none() || *event == window.event {
                 continue;
             }
-            let was_left = matches!(told, Some(ApplianceEvent::LeftBehind { .. }));
-            told.clone_from(&window.event);
+            let was_left = matches!(event, Some(ApplianceEvent::LeftBehind { .. }));
+            event.clone_from(&window.event);
             let (w, event) = (*w, window.event.as_ref().expect("it is some"));
             let workload = WorkloadId(w as u16);
             let text = match was_left {
@@ -165,7 +165,7 @@ impl Responding {
             }
             // What is left behind has its memory until it is gone.
             if gone {
-                self.told.remove(&window.id);
+                self.known.remove(&window.id);
                 self.taken.insert(window.id);
             }
         }
@@ -240,7 +240,7 @@ impl Responding {
                         warm,
                     };
                     self.next_appliance += 1;
-                    self.told.insert(order.id, (workload.index(), None));
+                    self.known.insert(order.id, (workload.index(), None));
                     let text = format!(
                         "appliance ordered on {}: cache {cache} of {memory}, {}, {}",
                         order.server,
@@ -276,7 +276,7 @@ impl Controller {
             over_provisioned: BTreeSet::new(),
             appliances: vec![],
             next_appliance: 1,
-            told: BTreeMap::new(),
+            known: BTreeMap::new(),
             taken: BTreeSet::new(),
             responder,
         };

@@ -11,7 +11,7 @@ use model::Op;
 use serde::{Deserialize, Serialize};
 use sim::response::{
     ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadOp, LoadPhase, MemoryBefore,
-    RecordedRequest, Region, ResponseModel, ResponseResult, ResponseWorkload, Uses, ZonesTold,
+    RecordedRequest, Region, ResponseModel, ResponseResult, ResponseWorkload, Uses, ZonesKnown,
     respond,
 };
 use slo::cacheable::why_not;
@@ -314,7 +314,7 @@ impl RecordedVolume {
             ops: None,
             elsewhere: None,
             responder: None,
-            zones_told: ZonesTold::Latest,
+            zones_known: ZonesKnown::Latest,
             forecasts: vec![],
             faults: vec![],
             duration: SPAN,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sim::response::{
     ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadPhase, MemoryBefore, Region,
-    ResponseModel, ResponseWorkload, Uses, ZonesTold,
+    ResponseModel, ResponseWorkload, Uses, ZonesKnown,
 };
 use slo::host::Host;
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
@@ -229,7 +229,7 @@ pub(crate) fn scenario(stand_in: &StandIn, seed: u64) -> ResponseModel {
         ops: None,
         elsewhere: None,
         responder: None,
-        zones_told: ZonesTold::Latest,
+        zones_known: ZonesKnown::Latest,
         forecasts: vec![],
         faults: vec![],
         duration: minutes(END_MIN),

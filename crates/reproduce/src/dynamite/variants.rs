@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sim::response::{
-    ArrayModel, Keeps, Reducing, ResponseModel, ResponseResult, ZonesTold, backend_facts, respond,
+    ArrayModel, Keeps, Reducing, ResponseModel, ResponseResult, ZonesKnown, backend_facts, respond,
 };
 use slo::ladder::RungKind;
 use slo::seasonal::{Lookout, Recorded, Seasonal, SeasonalConfig};
@@ -264,7 +264,7 @@ impl Setup {
                 config.warm.spare_share = None;
                 config.warm.likeness_min = 0.0;
                 model.responder = Some(config);
-                model.zones_told = ZonesTold::BeforeViolation;
+                model.zones_known = ZonesKnown::BeforeViolation;
             }
             Variant::Compressing => {
                 model.responder = Some(appliance_only());

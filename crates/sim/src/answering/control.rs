@@ -188,7 +188,7 @@ impl<'a> Control<'a> {
         let servers = self.model.servers.as_ref().map_or(&[][..], |s| &s.names);
         let server = servers.iter().position(|s| *s == order.server);
         let (Some(volume), Some(server)) = (volume, server) else {
-            unreachable!("the controller knows what it was told of");
+            unreachable!("the controller knows what it was sent");
         };
         let words = executor::ApplianceOrder {
             volume: VolumeId::from_index(volume),

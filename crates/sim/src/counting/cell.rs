@@ -82,7 +82,7 @@ impl<P: ExtentPolicy> PolicyCell<P> {
         }
     }
 
-    fn note(&mut self, at: Nanos, remark: &PolicyNote) {
+    fn note(&mut self, at: Nanos, decided: &PolicyNote) {
         let up = self.fast.difference_count(&self.before);
         let down = self.before.difference_count(&self.fast);
         assert!(
@@ -94,7 +94,7 @@ impl<P: ExtentPolicy> PolicyCell<P> {
         if at < self.spec.count_from {
             return;
         }
-        if let Some(share) = remark.share {
+        if let Some(share) = decided.share {
             self.shares = (self.shares.0 + share, self.shares.1 + 1);
         }
         for no in self.fast.difference(&self.before) {
@@ -125,8 +125,8 @@ impl<P: ExtentPolicy> Cell for PolicyCell<P> {
         };
         self.policy.foresee(next);
         self.before.clone_from(&self.fast);
-        let remark = self.policy.decide(at, self.spec.capacity, &mut self.fast);
-        self.note(at, &remark);
+        let decided = self.policy.decide(at, self.spec.capacity, &mut self.fast);
+        self.note(at, &decided);
     }
 
     fn finish(self: Box<Self>) -> Counted {

@@ -49,8 +49,8 @@ struct Wanted {
     warming: Option<ApplianceStep>,
     node: Option<usize>,
     destroyed: bool,
-    /// The last that the responder was told.
-    told: Option<ApplianceEvent>,
+    /// What the responder heard of it last.
+    reported: Option<ApplianceEvent>,
 }
 
 pub(super) struct Control<'a> {
@@ -194,7 +194,7 @@ impl<'a> Control<'a> {
                 let forecast = &self.model.forecasts[i].1;
                 let known = Known {
                     monitors: &world.monitors,
-                    told: self.model.zones_told,
+                    zones_known: self.model.zones_known,
                     ops: self.model.ops,
                 };
                 let responder = self.responder.as_mut();
@@ -309,17 +309,17 @@ impl<'a> Control<'a> {
         let now = Nanos(world.now);
         for i in 0..self.wanted.len() {
             // The last word about it, also when it is gone after all.
-            if let Some(ApplianceEvent::LeftBehind { .. }) = self.wanted[i].told {
+            if let Some(ApplianceEvent::LeftBehind { .. }) = self.wanted[i].reported {
                 continue;
             }
-            // One that is forgotten has long ended, and that was told.
+            // One that is forgotten has long ended, and that was reported.
             let Some(state) = self.state(ApplianceId(i as u32)) else {
                 continue;
             };
             let Some(event) = event_of(&state, self.wanted[i].destroyed) else {
                 continue;
             };
-            if self.wanted[i].told.as_ref() == Some(&event) {
+            if self.wanted[i].reported.as_ref() == Some(&event) {
                 continue;
             }
             let w = self.wanted[i].workload;
@@ -336,7 +336,7 @@ impl<'a> Control<'a> {
                 let at = until.0.max(world.now);
                 self.later(world, at, Due::Freed(ApplianceId(i as u32)));
             }
-            self.wanted[i].told = Some(event);
+            self.wanted[i].reported = Some(event);
         }
     }
 }

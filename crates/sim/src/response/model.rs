@@ -122,7 +122,7 @@ pub enum ResponseFault {
 
 /// Which zones a reactive warm-up is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ZonesTold {
+pub enum ZonesKnown {
     /// Those of the last minutes.
     Latest,
     /// Those from before the violation began, as in the paper.
@@ -148,7 +148,7 @@ pub struct ResponseModel {
     /// The responder; `None` watches and does nothing.
     pub responder: Option<ResponderConfig>,
     /// What a reactive warm-up is told.
-    pub zones_told: ZonesTold,
+    pub zones_known: ZonesKnown,
     /// Peaks that are known beforehand, with the time at which each is acted on.
     pub forecasts: Vec<(Nanos, Forecast)>,
     /// What goes wrong.

@@ -10,7 +10,7 @@ use units::{Bytes, Nanos};
 use super::backend::{ArrayModel, pool};
 use super::control::Control;
 use super::model::{
-    CurvePair, ResponseModel, ResponseMove, ResponseResult, ResponseSeries, Uses, ZonesTold,
+    CurvePair, ResponseModel, ResponseMove, ResponseResult, ResponseSeries, Uses, ZonesKnown,
 };
 use super::monitor::{Monitor, exact_lru};
 use super::world::{Path, Wake, World};
@@ -24,7 +24,7 @@ const CURVE_SIZES: u64 = 32;
 
 pub(super) struct Known<'a> {
     pub(super) monitors: &'a [Monitor],
-    pub(super) told: ZonesTold,
+    pub(super) zones_known: ZonesKnown,
     pub(super) ops: Option<SpareOps>,
 }
 
@@ -34,9 +34,9 @@ impl Knowledge for Known<'_> {
     }
 
     fn zones(&self, workload: WorkloadId) -> Vec<Zone> {
-        let ago = match self.told {
-            ZonesTold::Latest => 0,
-            ZonesTold::BeforeViolation => 2,
+        let ago = match self.zones_known {
+            ZonesKnown::Latest => 0,
+            ZonesKnown::BeforeViolation => 2,
         };
         self.monitors[workload.index()].zones(ago)
     }
@@ -99,7 +99,7 @@ pub fn respond(model: &ResponseModel) -> ResponseResult {
                     .collect();
                 let known = Known {
                     monitors: &world.monitors,
-                    told: model.zones_told,
+                    zones_known: model.zones_known,
                     ops: model.ops,
                 };
                 let responder = control.responder.as_mut();
@@ -212,7 +212,7 @@ fn draw(
     }
 }
 
-/// What the responder is told of the scenario: nothing that it could not know in a real one.
+/// What the responder knows of the scenario: nothing that it could not know in a real one.
 fn site(model: &ResponseModel) -> Site {
     const DISKS: ResourceId = ResourceId(0);
     const LINK: ResourceId = ResourceId(1);

@@ -2,7 +2,7 @@
 
 use sim::response::{
     ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadPhase, MemoryBefore, Region,
-    ResponseModel, ResponseWorkload, Uses, ZonesTold, respond,
+    ResponseModel, ResponseWorkload, Uses, ZonesKnown, respond,
 };
 use sim::{GroupKind, GroupSummary, Manifest, RunOptions, RunResult, ScenarioFile};
 use slo::detect::DetectConfig;
@@ -172,7 +172,7 @@ pub fn scenario() -> ResponseModel {
         ops: None,
         elsewhere: None,
         responder: Some(responder),
-        zones_told: ZonesTold::Latest,
+        zones_known: ZonesKnown::Latest,
         forecasts: vec![],
         faults: vec![],
         duration: s(1500),

@@ -62,7 +62,7 @@ impl Control<'_> {
                         warming: None,
                         node: None,
                         destroyed: false,
-                        told: None,
+                        reported: None,
                     });
                 }
                 ResponseOrder::RemoveAppliance { workload, why } => {

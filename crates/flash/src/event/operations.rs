@@ -1,20 +1,20 @@
 //! What the translation layer decided becomes operations in the queues of units.
 
 use super::EventDrive;
-use super::state::{Deed, Work};
+use super::state::{Operation, Work};
 use crate::drive::{Collection, Layout};
 
 impl EventDrive {
-    pub(super) fn queue_deed(&mut self, deed: Deed, request: u32) {
+    pub(super) fn queue_operation(&mut self, operation: Operation, request: u32) {
         let paced = self.config.collection == Collection::Paced;
-        match deed {
-            Deed::Program(page) => {
+        match operation {
+            Operation::Program(page) => {
                 let unit = self.placing.unit_of(page) as u32;
                 let node = self.node(unit, Work::Program { request });
                 self.units[unit as usize].queue.push_back(node);
                 self.nodes[node as usize].pays = paced;
             }
-            Deed::Copy { block, run, to } => {
+            Operation::Copy { block, run, to } => {
                 let base = block << self.ftl.stride().trailing_zeros();
                 let first = self.nodes.len() as u32;
                 for survivor in &run {
@@ -30,13 +30,13 @@ impl EventDrive {
                     self.units[unit as usize].push_collection(node, &self.nodes, paced);
                 }
             }
-            Deed::Summary(block) => {
+            Operation::Summary(block) => {
                 let page = ((block + 1) << self.ftl.stride().trailing_zeros()) - 1;
                 let unit = self.placing.unit_of(page) as u32;
                 let node = self.node(unit, Work::Summary);
                 self.units[unit as usize].push_collection(node, &self.nodes, paced);
             }
-            Deed::Erase {
+            Operation::Erase {
                 block,
                 copies,
                 valid,
