@@ -357,6 +357,10 @@ fn print_tables(
         writeln!(out, "cache")?;
         writeln!(out, "{cache}")?;
     }
+    if let Some(mirrors) = report::mirrors(results) {
+        writeln!(out, "mirrored extents")?;
+        writeln!(out, "{mirrors}")?;
+    }
     if let Some(response) = report::response(results) {
         writeln!(out, "answers to broken objectives")?;
         writeln!(out, "{response}")?;

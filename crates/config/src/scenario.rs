@@ -8,6 +8,7 @@ mod counting;
 mod disks;
 mod flash;
 mod hosts;
+mod mirrors;
 mod recorded;
 mod response;
 mod running;
@@ -29,6 +30,7 @@ pub use counting::{Aggregation, CountingConfig, MovementReading};
 pub use disks::{DisksConfig, Raid};
 pub use flash::{FlashConfig, FlashTenantConfig, OTHER_TENANTS};
 pub use hosts::HostConfig;
+pub use mirrors::MirrorsConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
 pub use response::{ApplianceConfig, ApplianceFailures, ResponseConfig};
 pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, TroubleConfig};
@@ -82,6 +84,9 @@ pub struct Scenario {
     /// A cache in front of the tiers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
+    /// Extents with a second copy on another device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirrors: Option<MirrorsConfig>,
     /// Compute servers whose virtual machines have these volumes, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<String, HostConfig>,
@@ -161,6 +166,7 @@ impl Default for Scenario {
             flash: BTreeMap::new(),
             disks: BTreeMap::new(),
             cache: None,
+            mirrors: None,
             hosts: BTreeMap::new(),
             response: None,
             actual: BTreeMap::new(),

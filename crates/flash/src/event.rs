@@ -11,8 +11,8 @@
 //! Neither has suspended programs and erasures, mapping traffic, host links as a queue, or refresh.
 
 mod begin;
-mod operations;
 mod moves;
+mod operations;
 mod request;
 mod state;
 

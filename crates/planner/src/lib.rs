@@ -26,6 +26,7 @@ mod gates;
 pub mod horizon;
 mod ledger;
 mod lint;
+pub mod mirrors;
 mod objective;
 mod place;
 mod rate;

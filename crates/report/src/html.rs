@@ -88,6 +88,7 @@ pub fn page(results: &[RunResult], title: &str) -> String {
                     } @else {
                         (overview::summary(&compared))
                         (overview::cache(&compared))
+                        (overview::mirrors(&compared))
                         (overview::response(&compared))
                         (overview::wear(&compared))
                         (overview::over_time(&compared))

@@ -37,6 +37,10 @@ pub(crate) enum Event {
     Answer(u32),
     /// A warm-up reads on.
     WarmUp(u32),
+    /// Extents that get a second copy are chosen anew.
+    Mirrors,
+    /// How many reads go to second copies is looked at.
+    MirrorLook,
     /// A measurement window ends.
     Window,
 }

@@ -16,7 +16,7 @@ use crate::disks::DisksModel;
 use crate::flash_config::FlashModel;
 use crate::running::RunningModel;
 use crate::{GeneratorModel, ScenarioError, ScenarioFile};
-use config::scenario::{InitialPlacement, Replay, ResponseConfig, VolumeConfig};
+use config::scenario::{InitialPlacement, MirrorsConfig, Replay, ResponseConfig, VolumeConfig};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
 const SERIES_ROWS_MAX: u64 = 4_000_000;
@@ -57,6 +57,8 @@ pub struct Model {
     pub disks: Vec<Option<DisksModel>>,
     /// The cache in front of them.
     pub cache: Option<CacheModel>,
+    /// Extents with two copies.
+    pub mirrors: Option<MirrorsConfig>,
     /// Compute servers, whose volumes these are.
     pub servers: Option<ServersModel>,
     /// What is done when an objective breaks.
@@ -187,6 +189,7 @@ impl ScenarioFile {
         let disks = self.disks(&topology, |d| flash[d].is_some())?;
         let actual = self.actual(&topology, |d| flash[d].is_some() || disks[d].is_some())?;
         let cache = self.cache(&volumes, &classes)?;
+        let mirrors = self.mirrors()?;
         let servers = self.servers()?;
         let answers = self.answers(&volumes, &classes)?;
         let duration = self.duration(&traces)?;
@@ -222,6 +225,7 @@ impl ScenarioFile {
             flash,
             disks,
             cache,
+            mirrors,
             servers,
             answers,
             classes,

@@ -21,6 +21,7 @@ use crate::agenda::{Agenda, Event};
 use crate::answering::{Control, responder};
 use crate::device::SimDevice;
 use crate::host::{HOST, Host};
+use crate::mirroring::Mirroring;
 use crate::moving::Moving;
 use crate::optimum::AssignmentRecord;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
@@ -71,6 +72,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) reserved: Vec<Bytes>,
     /// Appliances and other answers, where there may be some.
     pub(crate) control: Option<Control<'a>>,
+    /// Extents with second copies, where there may be some.
+    pub(crate) mirroring: Option<Mirroring>,
     /// By volume.
     pub(crate) moving: Vec<Option<Moving>>,
     pub(crate) sessions: Vec<Option<Session>>,
@@ -138,6 +141,7 @@ impl<'a> Simulation<'a> {
             model,
             world: World::new(model, granularity),
             control: Control::new(model, &mut agenda),
+            mirroring: Mirroring::new(model, &mut agenda),
             agenda,
             host: Host::new(controller, model),
             copies: 0,
@@ -242,6 +246,8 @@ impl<'a> Simulation<'a> {
             Event::LimitOver { volume } => self.limit_over(now_ns, volume as usize),
             Event::Answer(number) => self.answer_due(now_ns, number),
             Event::WarmUp(run) => self.warm_up(now_ns, run),
+            Event::Mirrors => self.choose_mirrors(now_ns),
+            Event::MirrorLook => self.look_at_mirrors(now_ns),
             Event::Window => {
                 self.end_window(now_ns);
                 // A trace may take longer than its own span: until everything was issued and answered.
@@ -407,6 +413,7 @@ impl<'a> Simulation<'a> {
             .collect();
         let wear = self.wear();
         let response = self.response_summary();
+        let mirrors = self.mirror_summary();
         let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
         let unfinished = (0..self.model.volumes.len()).map(|v| self.waiting(v)).sum();
         let (groups, series) = self.world.stats.finish(self.model);
@@ -426,6 +433,7 @@ impl<'a> Simulation<'a> {
             wear,
             cache,
             response,
+            mirrors,
             events: std::mem::take(&mut self.host.events),
             final_tiers,
             series: options.series.then(|| Series {

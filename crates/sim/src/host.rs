@@ -26,6 +26,7 @@ use volume::Selection;
 use crate::answering::Known;
 use crate::engine::{RunError, Simulation};
 use crate::flash_device::FlashDevice;
+use crate::moving::Moving;
 use crate::result::{MoveRecord, MoveTotals, RunEvent};
 use crate::running::RunningModel;
 use crate::trouble::Way;
@@ -316,7 +317,7 @@ impl Simulation<'_> {
                     name: device.name.clone(),
                     tier: topology.tier(device.tier).name.clone(),
                     size_bytes: device.spec.capacity.0,
-                    used_bytes: self.used[d].0,
+                    used_bytes: (self.used[d] + self.mirrored_on(d)).0,
                     emulate: Some(device.spec.clone()),
                     connected: true,
                     place: None,
@@ -346,7 +347,7 @@ impl Simulation<'_> {
                     bytes: (volume.size - map.bytes_not_on(Selection::Whole, *d)).0,
                 });
                 let home = model.topology.tier_of(self.device_of(v));
-                let moving = self.moving[v].as_ref();
+                let moving = self.moving[v].as_ref().filter(|m| !m.is_mirror());
                 VolumeWindow {
                     name: volume.name.clone(),
                     vm: Some(model.vms[volume.vm.index()].clone()),
@@ -495,6 +496,12 @@ impl Simulation<'_> {
         if self.moving[v].as_ref().is_some_and(|m| m.job == order.job) {
             self.host.jobs.insert(order.job, None);
             return;
+        }
+        if self.moving[v].as_ref().is_some_and(Moving::is_mirror) {
+            self.cancel_move(now_ns, v);
+            if self.moving[v].is_some() {
+                return; // the next orders name it again
+            }
         }
         let named = order.extents.as_ref();
         let selected = named.map_or(Selection::Whole, Selection::Extents);

@@ -31,6 +31,7 @@ mod generator;
 mod heat;
 mod host;
 mod measured;
+mod mirroring;
 mod moving;
 pub mod optimum;
 mod overdue;

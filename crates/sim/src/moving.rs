@@ -10,7 +10,8 @@ use manager::wire::{JobProgress, MoveOrder};
 use model::{ExtentRanges, Op};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::{
-    BATCH_BYTES, Flushed, GuestLatency, Guests, Location, MoveLimits, MoveStep, Mover, Others,
+    BATCH_BYTES, Flushed, GuestLatency, Guests, Location, MoveEnd, MoveLimits, MoveStep, Mover,
+    Others,
 };
 
 use crate::agenda::Event;
@@ -42,6 +43,16 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
+    /// Whether it keeps both ends alike, and is no move.
+    pub(crate) fn is_mirror(&self) -> bool {
+        self.mover.order().end == MoveEnd::Mirror
+    }
+
+    /// Whether all that was to be mirrored is.
+    pub(crate) fn is_alike(&self) -> bool {
+        self.mover.is_mirrored()
+    }
+
     /// The target.
     pub(crate) fn to(&self) -> DeviceId {
         self.mover.order().to
@@ -101,6 +112,18 @@ impl Simulation<'_> {
         to: DeviceId,
         order: &MoveOrder,
     ) -> bool {
+        self.begin_copy(now_ns, volume, to, order, MoveEnd::Switch)
+    }
+
+    /// The same for extents that are to be mirrored.
+    pub(crate) fn begin_copy(
+        &mut self,
+        now_ns: u64,
+        volume: usize,
+        to: DeviceId,
+        order: &MoveOrder,
+        end: MoveEnd,
+    ) -> bool {
         let limits = MoveLimits {
             batch: BATCH_BYTES,
             chunk: self.model.copy_chunk,
@@ -110,6 +133,7 @@ impl Simulation<'_> {
             to,
             bandwidth: BytesPerSec(order.rate_bytes_per_s),
             extents: order.extents.clone(),
+            end,
         };
         let size = map.bytes_not_on(order_of.selection(), to);
         let d = to.index();
@@ -210,7 +234,7 @@ impl Simulation<'_> {
                     self.release(v, slots);
                     self.retry_held(now_ns, v);
                 }
-                MoveStep::Over => self.end_move(v),
+                MoveStep::Over => self.end_move(now_ns, v),
             }
         }
     }
@@ -271,11 +295,16 @@ impl Simulation<'_> {
     }
 
     /// Of a move that was given up the space that it did not come to use is free.
-    fn end_move(&mut self, v: usize) {
+    fn end_move(&mut self, now_ns: u64, v: usize) {
         let moving = self.moving[v].take().expect("a move ends once");
         self.reserved[moving.to().index()] -= moving.reserved;
+        let is_mirror = moving.is_mirror();
         let (why, copied) = moving.mover.into_end();
         let copied_bytes = copied.0;
+        if is_mirror {
+            self.mirror_ended(now_ns, v, copied_bytes);
+            return self.after_mirror(now_ns, v);
+        }
         self.move_ended(
             moving.job,
             match why {

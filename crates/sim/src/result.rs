@@ -43,6 +43,9 @@ pub struct RunResult {
     /// What was done when objectives broke, in the whole run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub response: Option<ResponseSummary>,
+    /// What had second copies, in the whole run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mirrors: Option<MirrorSummary>,
     /// What the controller noted, where the scenario says how its host is run.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub events: Vec<RunEvent>,
@@ -71,6 +74,40 @@ impl RunResult {
             .next()
             .expect("every run has a total")
     }
+}
+
+/// Extents that had a second copy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MirrorSummary {
+    /// Sets, as they were begun.
+    pub sets: Vec<MirrorRecord>,
+}
+
+/// A set of extents of one volume that had second copies on one device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MirrorRecord {
+    /// The volume.
+    pub volume: String,
+    /// The device of the second copies.
+    pub device: String,
+    /// How many extents.
+    pub extents: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When their copy began, seconds.
+    pub begun_s: f64,
+    /// From when on all of them were there, seconds.
+    pub alike_s: Option<f64>,
+    /// When they were given up, seconds; none at the end of the run.
+    pub ended_s: Option<f64>,
+    /// Bytes that were copied for it, those that were copied again included.
+    pub copied_bytes: u64,
+    /// Reads of what was alike that the first copies answered.
+    pub first_reads: u64,
+    /// And those that the second ones did.
+    pub second_reads: u64,
+    /// Share of reads for the second copies in the end, 0..=1.
+    pub second_share: f64,
 }
 
 /// What makes a run repeatable.

@@ -18,6 +18,7 @@ use crate::device::{Io, SimDevice};
 use crate::disks::DiskGroup;
 use crate::flash_device::FlashDevice;
 use crate::heat::ExtentCounters;
+use crate::mirroring::MirrorCounts;
 use crate::slots::{Slots, first_places};
 use crate::source::Issue;
 use crate::stats::Stats;
@@ -68,6 +69,8 @@ pub(crate) struct World {
     pub(crate) limited: Vec<Limited>,
     /// Whether any volume is limited.
     pub(crate) limits: bool,
+    /// Where extents may have second copies.
+    pub(crate) mirror_counts: Option<Box<MirrorCounts>>,
     /// Only for strategies that place extents.
     pub(crate) heat: Option<ExtentCounters>,
     /// When the last of all requests issued so far completes, by volume.
@@ -118,6 +121,7 @@ impl World {
             staged: model.cache.is_some() || model.servers.is_some() || model.answers.is_some(),
             limited: (0..n).map(|_| Limited::default()).collect(),
             limits: false,
+            mirror_counts: MirrorCounts::new(model).map(Box::new),
             heat: match granularity {
                 Granularity::Volume => None,
                 Granularity::Extent => Some(ExtentCounters::new(model)),
@@ -391,6 +395,9 @@ impl World {
         if let Some(heat) = &mut self.heat {
             heat.count(issue);
         }
+        if let Some(counts) = &mut self.mirror_counts {
+            counts.count(issue);
+        }
         Some(served)
     }
 
@@ -461,6 +468,14 @@ impl World {
         // The truth is served by the part that the map routed last: mirrored parts come before it. A flush goes to all.
         let truth = parts.last().filter(|_| issue.op != Op::Flush);
         let device = truth.map_or(main_device(&self.maps[v]), |p| p.device);
+        if let Some(counts) = &mut self.mirror_counts
+            && issue.op == Op::Read
+            && parts.len() == 1
+            && counts.has(v)
+            && self.maps[v].is_mirrored(issue.offset, issue.length)
+        {
+            counts.read(v, device, done - now_ns);
+        }
         self.parts = parts;
         if let Some(ticket) = ticket {
             let entry = self.free_tickets.pop().unwrap_or_else(|| {

@@ -72,6 +72,13 @@
 //! A move takes shared extents along: they are alone at its target. Writes to those of the batch under way wait for its switch. A trim of a
 //! part of a shared extent does nothing; one of all of it makes a hole, as ever.
 //!
+//! # Extents with two copies
+//!
+//! A relocation that is neither switched nor given up keeps both ends alike: every write goes to both. From [`VolumeMap::share_reads`] on, reads of
+//! what is alike go to either ([`Offload`] says how many to which): such extents are *mirrored*. The source stays the truth: when the target
+//! fails, or somebody wants to move the volume, the relocation is given up, and nothing is lost. What is mirrored is not stored, so nothing of it is
+//! there after a restart.
+//!
 //! # What it is not
 //!
 //! No durability: the driver makes the switch durable before it calls [`VolumeMap::switch`], and frees the sources only
@@ -87,6 +94,7 @@
 
 mod map;
 mod mover;
+mod offload;
 mod pace;
 mod relocation;
 mod selection;
@@ -98,7 +106,8 @@ pub use map::{
     BATCH_BYTES, BATCH_SPAN, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission,
     VolumeMap,
 };
-pub use mover::{Flushed, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Reserved};
+pub use mover::{Flushed, Guests, MoveEnd, MoveLimits, MoveOrder, MoveStep, Mover, Reserved};
+pub use offload::{EndReads, Offload, OffloadLimits};
 pub use pace::{CONSERVATIVE, FLOOR, GuestLatency, NEAR, Pace, YIELD_ABOVE};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
 pub use selection::Selection;

@@ -367,7 +367,9 @@ impl VolumeMap {
             },
             None => None,
         };
-        self.split(request, out);
+        let relocation = self.relocation.as_mut().filter(|_| op == Op::Read);
+        let second = relocation.is_some_and(|r| r.reads_second());
+        self.split(request, second, out);
         Ok(Submission::Issued(ticket))
     }
 
@@ -546,9 +548,9 @@ impl VolumeMap {
         self.relocation.as_mut()?.complete(ticket)
     }
 
-    /// Adds the parts of a request on the devices that hold its extents, like neighbours joined.
+    /// Adds the parts of a request on the devices that hold its extents, like neighbours joined; of a read that is one for the `second` copy what that has.
     #[inline]
-    fn split(&self, request: Request, out: &mut Vec<DeviceIo>) {
+    fn split(&self, request: Request, second: bool, out: &mut Vec<DeviceIo>) {
         let Request {
             op,
             mut offset,
@@ -560,7 +562,11 @@ impl VolumeMap {
             let extent = offset / self.extent_bytes;
             let begin = extent * self.extent_bytes;
             let part_end = end.min(begin + self.extent_bytes);
-            let Location { device, slot } = self.extents[extent as usize];
+            let copy = match &self.relocation {
+                Some(relocation) if second => relocation.alike(offset, part_end),
+                _ => None,
+            };
+            let Location { device, slot } = copy.unwrap_or(self.extents[extent as usize]);
             if device != HOLE.device {
                 let part = DeviceIo {
                     device,
@@ -764,6 +770,26 @@ impl VolumeMap {
             .as_mut()
             .ok_or(RelocationError::NotRelocating)?
             .cancel()
+    }
+
+    /// Of the reads of what is alike on both ends of the relocation under way this share, 0..=1, goes to its target from now on; the
+    /// rest, as all reads before, to the source. So its extents are *mirrored*, for as long as it is neither switched nor given up.
+    pub fn share_reads(&mut self, second: f64) -> Result<(), RelocationError> {
+        let relocation = self.relocation.as_mut();
+        relocation
+            .map(|r| r.share_reads(second))
+            .ok_or(RelocationError::NotRelocating)
+    }
+
+    /// Whether all of these bytes, of one extent, are the same on both ends of the relocation under way.
+    pub fn is_mirrored(&self, offset: u64, length: u64) -> bool {
+        let relocation = self.relocation.as_ref();
+        relocation.is_some_and(|r| r.alike(offset, offset + length).is_some())
+    }
+
+    /// Bytes that are.
+    pub fn mirrored_bytes(&self) -> Bytes {
+        Bytes(self.relocation.as_ref().map_or(0, |r| r.alike_bytes()))
     }
 
     /// Whether a relocation is under way, one that is draining included.

@@ -42,6 +42,19 @@ pub struct MoveOrder {
     /// Which of them; `None` is all, also those that are written first meanwhile. Others stay where they are. The volume must
     /// have them.
     pub extents: Option<ExtentRanges>,
+    /// What comes of it.
+    pub end: MoveEnd,
+}
+
+/// What comes of the copy of extents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MoveEnd {
+    /// The target is their place.
+    #[default]
+    Switch,
+    /// Both are kept alike until it is given up: they are mirrored ([`VolumeMap::share_reads`]). All of them are one batch. Nothing of it outlasts the
+    /// driver: where they are is as before.
+    Mirror,
 }
 
 impl MoveOrder {
@@ -143,6 +156,8 @@ enum Phase {
     Earlier,
     /// Chunks are copied; at most one at a time.
     Copying { chunk: Option<Chunk> },
+    /// All of it is there, and kept alike.
+    Mirrored,
     /// The target is being flushed.
     Flushing,
     /// The store was asked for the switch.
@@ -233,6 +248,7 @@ impl<W> Mover<W> {
         match self.phase {
             Phase::Choose | Phase::Reserving { .. } | Phase::Earlier => "preparing",
             Phase::Copying { .. } => "copying",
+            Phase::Mirrored => "mirrored",
             Phase::Flushing => "flushing",
             Phase::Switching | Phase::SwitchUnknown { .. } => "switching",
             Phase::Cancelled { .. } | Phase::Switched { .. } => "draining",
@@ -244,6 +260,11 @@ impl<W> Mover<W> {
         matches!(self.phase, Phase::Cancelled { .. })
     }
 
+    /// Whether all that was to be mirrored is.
+    pub fn is_mirrored(&self) -> bool {
+        matches!(self.phase, Phase::Mirrored)
+    }
+
     /// Whether it is between two batches, and there is to be another one.
     pub fn is_between(&self) -> bool {
         matches!(self.phase, Phase::Choose) && self.stop.is_none()
@@ -252,7 +273,7 @@ impl<W> Mover<W> {
     /// Whether it is stuck, and should be given up.
     pub fn is_stuck(&self, now_ns: u64) -> bool {
         let allowed_ns = self.progress_ns.max(self.pace.next_ns());
-        now_ns.saturating_sub(allowed_ns) > STUCK_NS
+        !self.is_mirrored() && now_ns.saturating_sub(allowed_ns) > STUCK_NS
     }
 
     /// How it ended: why early, if so, and what was copied.
@@ -288,7 +309,7 @@ impl<W> Mover<W> {
         self.stop.get_or_insert(why);
         match self.phase {
             Phase::Copying { chunk } => self.abandoned = chunk,
-            Phase::Earlier | Phase::Flushing => {}
+            Phase::Earlier | Phase::Flushing | Phase::Mirrored => {}
             // Choosing, reserving: when the slots come. Switching: too late. Draining: it ends by itself.
             _ => return false,
         }
@@ -310,14 +331,20 @@ impl<W> Mover<W> {
             return Some(MoveStep::Over);
         }
         let (to, selection) = (self.order.to, self.order.selection());
-        let next = |cursor| map.next_batch(selection, cursor, to, self.limits.batch);
+        let batch = match self.order.end {
+            MoveEnd::Switch => self.limits.batch,
+            MoveEnd::Mirror => map.size(),
+        };
+        let next = |cursor| map.next_batch(selection, cursor, to, batch);
         // Extents before the cursor may have been placed elsewhere since: look again from the start.
         let Some(range) = next(self.cursor).or_else(|| next(0)) else {
             return (!map.copies_up(selection)).then_some(MoveStep::Over);
         };
         let moves = |e: &usize| {
             let elsewhere = map.location(*e).is_some_and(|l| l.device != to);
-            let stays = map.is_copied_up(*e) || map.is_at_source(*e);
+            // Writes to what is shared would wait for a switch that never comes.
+            let kept = self.order.end == MoveEnd::Mirror && map.is_shared(*e);
+            let stays = map.is_copied_up(*e) || map.is_at_source(*e) || kept;
             elsewhere && selection.contains(*e) && !stays
         };
         let mut extents: Vec<usize> = range.clone().filter(moves).collect();
@@ -402,6 +429,10 @@ impl<W> Mover<W> {
             // The next completion steps the move again.
             CopyStep::Wait => None,
             // Everything copied becomes durable on the target before the switch may be.
+            CopyStep::Done if self.order.end == MoveEnd::Mirror => {
+                self.enter(now_ns, Phase::Mirrored);
+                None
+            }
             CopyStep::Done => {
                 self.enter(now_ns, Phase::Flushing);
                 let device = self.order.to;

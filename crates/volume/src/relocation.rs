@@ -132,6 +132,16 @@ pub(crate) struct Relocation {
     /// Requests routed before the relocation began, without a ticket, may still be in flight.
     earlier: bool,
     phase: Phase,
+    reads: ReadShare,
+}
+
+/// Deals reads out to both ends.
+#[derive(Debug, Clone, Copy, Default)]
+struct ReadShare {
+    /// For the target, of 65,536.
+    second: u32,
+    /// What the target is owed of one read, of 65,536.
+    owed: u32,
 }
 
 impl Relocation {
@@ -176,6 +186,7 @@ impl Relocation {
             copying: 0,
             earlier: earlier == Earlier::InFlight,
             phase: Phase::Copying,
+            reads: ReadShare::default(),
         }
     }
 
@@ -212,6 +223,49 @@ impl Relocation {
         let extent = offset / self.extent_bytes;
         let piece = (offset - extent * self.extent_bytes) / self.chunk_bytes;
         (extent as usize - self.first) * self.per_extent + piece as usize
+    }
+
+    /// From now on the target has this share of the reads of what is alike on both ends.
+    pub(crate) fn share_reads(&mut self, second: f64) {
+        self.reads.second = (second.clamp(0.0, 1.0) * 65_536.0) as u32;
+    }
+
+    /// Whether this read is one for the target, as far as that has what it is about.
+    #[inline]
+    pub(crate) fn reads_second(&mut self) -> bool {
+        if self.reads.second == 0 || self.phase != Phase::Copying {
+            return false;
+        }
+        self.reads.owed += self.reads.second;
+        let second = self.reads.owed >= 65_536;
+        if second {
+            self.reads.owed -= 65_536;
+        }
+        second
+    }
+
+    /// The target of the extent that these bytes are in, where both ends have the same; the bytes do not cross extents.
+    #[inline]
+    pub(crate) fn alike(&self, start: u64, end: u64) -> Option<Location> {
+        let chunks = self.chunks_of(start, end);
+        let synced = |s: &ChunkState| *s == ChunkState::Synced;
+        let alike = self.phase == Phase::Copying
+            && !chunks.is_empty()
+            && self.states[chunks].iter().all(synced);
+        alike.then(|| self.target((start / self.extent_bytes) as usize))
+    }
+
+    /// Bytes that are alike on both ends.
+    pub(crate) fn alike_bytes(&self) -> u64 {
+        if self.phase != Phase::Copying {
+            return 0;
+        }
+        let synced = (0..self.states.len()).filter(|i| self.states[*i] == ChunkState::Synced);
+        let bytes = synced.map(|i| {
+            let (start, end) = self.bytes_of(i);
+            end - start
+        });
+        bytes.sum()
     }
 
     /// Whether writes reach the target.

@@ -9,7 +9,7 @@ use units::{Bytes, BytesPerSec, TierId, VolumeId};
 
 use super::volumes::record_of;
 use super::{ControlAnswer, ControlServer, Result, done, refused, tier_name, tier_named};
-use crate::engine::MoveOrder;
+use crate::engine::{MoveEnd, MoveOrder};
 use crate::keeper::Keeper;
 use crate::text::unknown;
 use crate::worker::{Answer, Question};
@@ -97,6 +97,7 @@ impl ControlServer {
             to: target.id,
             bandwidth,
             extents,
+            end: MoveEnd::Switch,
         };
         let asked = Question::Elsewhere(wanted.clone());
         let Answer::Bytes(need) = order(asked)? else {

@@ -111,6 +111,22 @@ pub(super) fn cache(compared: &Compared<'_>) -> Markup {
     }
 }
 
+/// Extents that had a second copy; nothing where there could be none.
+pub(super) fn mirrors(compared: &Compared<'_>) -> Markup {
+    let Some(rows) = crate::mirrors::rows(compared.results) else {
+        return html! {};
+    };
+    html! {
+        section id="mirrors" {
+            h2 { "Mirrored extents" }
+            p class="note" {
+                "Read-mostly extents with a second copy on another device: writes go to both, reads to whichever answers sooner."
+            }
+            @if rows.1.is_empty() { p { "Nothing was worth a second copy." } } @else { (narrow("Mirrored extents", &rows)) }
+        }
+    }
+}
+
 /// What was done when objectives broke; nothing where no answers were looked for.
 pub(super) fn response(compared: &Compared<'_>) -> Markup {
     let Some(tables) = crate::response::rows(compared.results) else {
@@ -120,7 +136,7 @@ pub(super) fn response(compared: &Compared<'_>) -> Markup {
         section id="answers" {
             h2 { "Answers to broken objectives" }
             p class="note" {
-                "Beside what the strategy moves: each time an objective was broken for long enough, and what was done about it, or why nothing was.                  Reads that appliances answer are in the tier \"appliances\" below."
+                "Beside what the strategy moves: each time an objective was broken for long enough, and what was done about it, or why nothing was. Reads that appliances answer are in the tier \"appliances\" below."
             }
             @for rows in tables.iter().filter(|t| !t.1.is_empty()) { (narrow("Answers", rows)) }
             @if tables.iter().all(|t| t.1.is_empty()) { p { "No objective broke for long enough to be answered." } }

@@ -7,6 +7,7 @@ mod everything;
 mod extents;
 mod flash;
 mod goals;
+mod mirrors;
 mod oracle;
 mod response;
 mod rungs;

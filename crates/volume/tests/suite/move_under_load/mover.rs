@@ -5,7 +5,8 @@ use model::ExtentRanges;
 use proptest::prelude::*;
 use units::BytesPerSec;
 use volume::{
-    Flushed, GuestLatency, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Others, Reserved, Slack,
+    Flushed, GuestLatency, Guests, MoveEnd, MoveLimits, MoveOrder, MoveStep, Mover, Others,
+    Reserved, Slack,
 };
 
 use super::*;
@@ -70,6 +71,7 @@ impl Driver {
                 1 << 14
             }),
             extents,
+            end: MoveEnd::Switch,
         };
         let limits = MoveLimits {
             batch: Bytes(2 * EXTENT as u64),

@@ -68,6 +68,7 @@ pub fn settled(engine: &Engine<u64>) -> Vec<(usize, Location)> {
         to: status.to,
         bandwidth: status.rate,
         extents: status.extents,
+        end: MoveEnd::Switch,
     });
     let moves = |e: usize| moving.as_ref().is_some_and(|o| o.selection().contains(e));
     let placed = (0..map.extents()).filter_map(|e| Some((e, map.location(e)?)));

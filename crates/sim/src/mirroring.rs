@@ -1,0 +1,374 @@
+//! Extents with a second copy on another device: `[mirrors]`.
+//!
+//! ```text
+//!  every minute   heat, utilization ─▶ planner::mirrors ─▶ sets: copied by a volume::Mover that keeps both ends alike
+//!  every 200 ms   latencies at both ends ─▶ volume::Offload ─▶ share of reads for the second copy
+//! ```
+//!
+//! What happens to requests is in `volume`, as it is for moves: writes go to both copies, reads of what is alike to either. A volume whose set changes, or
+//! that the controller moves, gives its copies up first.
+
+use config::scenario::MirrorsConfig;
+use manager::wire::MoveOrder;
+use model::{ExtentRanges, Op};
+use planner::mirrors::{MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors};
+use units::{Bytes, DeviceId, Nanos, VolumeId};
+use volume::{EndReads, MoveEnd, Offload, OffloadLimits};
+
+use crate::agenda::{Agenda, Event};
+use crate::engine::Simulation;
+use crate::result::{MirrorRecord, MirrorSummary};
+use crate::source::Issue;
+use crate::{Model, ScenarioError, ScenarioFile};
+
+/// Numbers of moves from here on are sets of mirrored extents.
+pub(crate) const MIRROR_JOBS: u32 = 1 << 31;
+
+impl ScenarioFile {
+    /// The table `mirrors`; none without it.
+    pub(crate) fn mirrors(&self) -> Result<Option<MirrorsConfig>, ScenarioError> {
+        let Some(config) = &self.scenario.mirrors else {
+            return Ok(None);
+        };
+        let fault = |key: &str, why: String| Err(self.fault(&format!("mirrors.{key}"), why));
+        for (key, share) in [
+            ("read_share", config.read_share),
+            ("busy", config.busy),
+            ("free", config.free),
+            ("offload_max", config.offload_max),
+        ] {
+            if !(0.0..=1.0).contains(&share) {
+                return fault(key, format!("{share} is not a share, 0 to 1"));
+            }
+        }
+        let window = self.scenario.window.0;
+        if config.every.0 == 0 || !config.every.0.is_multiple_of(window) {
+            let why = format!("{} is not some windows of {}", config.every, Nanos(window));
+            return fault("every", why);
+        }
+        if config.look < Nanos(1_000_000) || config.look > Nanos::from_secs(10) {
+            let why = format!("{} is not between 1 ms and 10 s", config.look);
+            return fault("look", why);
+        }
+        if config.bandwidth.0 < 1 << 20 {
+            return fault("bandwidth", "at least 1 MiB/s".into());
+        }
+        Ok(Some(*config))
+    }
+}
+
+/// What is counted on the request path.
+pub(crate) struct MirrorCounts {
+    /// Number of each volume's first extent.
+    first: Vec<u32>,
+    extent_bytes: u64,
+    /// By extent: reads and writes.
+    ios: Vec<[u32; 2]>,
+    /// By volume: where its second copies are, and reads that each end answered since the last look.
+    to: Vec<Option<DeviceId>>,
+    ends: Vec<[EndReads; 2]>,
+}
+
+impl MirrorCounts {
+    pub(crate) fn new(model: &Model) -> Option<Self> {
+        model.mirrors?;
+        let mut first = vec![0];
+        let mut all = 0;
+        for v in &model.volumes {
+            all += v.size.0.div_ceil(model.extent.0) as u32;
+            first.push(all);
+        }
+        Some(Self {
+            first,
+            extent_bytes: model.extent.0,
+            ios: vec![[0; 2]; all as usize],
+            to: vec![None; model.volumes.len()],
+            ends: vec![[EndReads::default(); 2]; model.volumes.len()],
+        })
+    }
+
+    /// Counts a request for each extent that it reads or writes.
+    #[inline]
+    pub(crate) fn count(&mut self, issue: &Issue) {
+        if issue.length == 0 || !matches!(issue.op, Op::Read | Op::Write) {
+            return;
+        }
+        let base = self.first[issue.volume as usize];
+        let first = issue.offset / self.extent_bytes;
+        let last = (issue.offset + issue.length - 1) / self.extent_bytes;
+        for extent in first..=last {
+            let ios = &mut self.ios[(base + extent as u32) as usize];
+            let ios = &mut ios[usize::from(issue.op == Op::Write)];
+            *ios = ios.saturating_add(1);
+        }
+    }
+
+    /// Whether a volume has second copies.
+    #[inline]
+    pub(crate) fn has(&self, volume: usize) -> bool {
+        self.to[volume].is_some()
+    }
+
+    /// A read of what is alike on both ends, by the device that answered it.
+    #[inline]
+    pub(crate) fn read(&mut self, volume: usize, device: DeviceId, latency_ns: u64) {
+        let second = self.to[volume] == Some(device);
+        self.ends[volume][usize::from(second)].add(latency_ns);
+    }
+}
+
+/// A set under way.
+struct Kept {
+    extents: ExtentRanges,
+    offload: Offload,
+    record: MirrorRecord,
+}
+
+/// Who has what mirrored, and what was.
+pub(crate) struct Mirroring {
+    config: MirrorsConfig,
+    /// By volume.
+    kept: Vec<Option<Kept>>,
+    /// By volume: what comes once its present set is gone.
+    next: Vec<Option<MirrorSet>>,
+    busy_before: Vec<f64>,
+    begun: u32,
+    records: Vec<MirrorRecord>,
+}
+
+impl Mirroring {
+    pub(crate) fn new(model: &Model, agenda: &mut Agenda) -> Option<Self> {
+        let config = model.mirrors?;
+        agenda.at(config.every.0, Event::Mirrors);
+        agenda.at(config.look.0, Event::MirrorLook);
+        Some(Self {
+            config,
+            kept: model.volumes.iter().map(|_| None).collect(),
+            next: model.volumes.iter().map(|_| None).collect(),
+            busy_before: vec![0.0; model.topology.devices.len()],
+            begun: 0,
+            records: Vec::new(),
+        })
+    }
+}
+
+impl Simulation<'_> {
+    /// Extents are chosen anew.
+    pub(crate) fn choose_mirrors(&mut self, now_ns: u64) {
+        let Some(mut mirroring) = self.mirroring.take() else {
+            return;
+        };
+        let config = mirroring.config;
+        self.agenda.at(now_ns + config.every.0, Event::Mirrors);
+        let devices = self.mirror_devices(&mut mirroring);
+        let volumes = self.mirror_volumes(&mirroring);
+        let terms = MirrorTerms {
+            budget: config.budget,
+            read_share: config.read_share,
+            busy: config.busy,
+            free: config.free,
+        };
+        let sets = mirrors(&devices, &volumes, &terms);
+        for v in 0..self.model.volumes.len() {
+            let set = sets.iter().find(|s| s.volume.index() == v);
+            mirroring.next[v] = set.cloned();
+        }
+        self.mirroring = Some(mirroring);
+        for v in 0..self.model.volumes.len() {
+            self.set_mirrors(now_ns, v);
+        }
+    }
+
+    /// Begins what a volume is to have mirrored, or gives up what it has and is not to have.
+    fn set_mirrors(&mut self, now_ns: u64, v: usize) {
+        let Some(mirroring) = &mut self.mirroring else {
+            return;
+        };
+        match (&mirroring.kept[v], mirroring.next[v].take()) {
+            (None, None) => {}
+            (None, Some(set)) => self.begin_mirror(now_ns, v, set),
+            (Some(kept), Some(set)) if kept.extents == set.extents => {}
+            (Some(_), next) => {
+                mirroring.next[v] = next;
+                self.cancel_move(now_ns, v);
+            }
+        }
+    }
+
+    fn begin_mirror(&mut self, now_ns: u64, v: usize, set: MirrorSet) {
+        let mirroring = self.mirroring.as_mut().expect("a set is its");
+        let order = MoveOrder {
+            job: MIRROR_JOBS | mirroring.begun,
+            volume: self.model.volumes[v].name.clone(),
+            device: self.model.topology.device(set.to).name.clone(),
+            extents: Some(set.extents.clone()),
+            rate_bytes_per_s: mirroring.config.bandwidth.0,
+        };
+        mirroring.begun += 1;
+        let limits = OffloadLimits {
+            most: mirroring.config.offload_max,
+            ..OffloadLimits::default()
+        };
+        let kept = Kept {
+            offload: Offload::new(limits),
+            record: MirrorRecord {
+                volume: order.volume.clone(),
+                device: order.device.clone(),
+                extents: set.extents.count(),
+                bytes: set.bytes.0,
+                begun_s: Nanos(now_ns).as_secs_f64(),
+                alike_s: None,
+                ended_s: None,
+                copied_bytes: 0,
+                first_reads: 0,
+                second_reads: 0,
+                second_share: 0.0,
+            },
+            extents: set.extents,
+        };
+        mirroring.kept[v] = Some(kept);
+        let counts = self.world.mirror_counts.as_mut();
+        counts.expect("there are mirrors").to[v] = Some(set.to);
+        if !self.begin_copy(now_ns, v, set.to, &order, MoveEnd::Mirror) {
+            self.mirror_ended(now_ns, v, 0);
+        }
+    }
+
+    /// Second copies of a volume are gone.
+    pub(crate) fn mirror_ended(&mut self, now_ns: u64, v: usize, copied: u64) {
+        let counts = self.world.mirror_counts.as_mut();
+        let counts = counts.expect("there are mirrors");
+        counts.to[v] = None;
+        let ends = std::mem::take(&mut counts.ends[v]);
+        let mirroring = self.mirroring.as_mut().expect("a set is its");
+        let kept = mirroring.kept[v].take().expect("a set ends once");
+        let mut record = kept.record;
+        record.add(ends);
+        record.copied_bytes = copied;
+        record.ended_s = Some(Nanos(now_ns).as_secs_f64());
+        if record.copied_bytes > 0 {
+            mirroring.records.push(record);
+        }
+    }
+
+    /// Second copies of a volume have gone: what comes after them begins.
+    pub(crate) fn after_mirror(&mut self, now_ns: u64, v: usize) {
+        self.set_mirrors(now_ns, v);
+    }
+
+    /// How many reads go to which copy is looked at.
+    pub(crate) fn look_at_mirrors(&mut self, now_ns: u64) {
+        let (Some(mirroring), Some(counts)) = (&mut self.mirroring, &mut self.world.mirror_counts)
+        else {
+            return;
+        };
+        self.agenda
+            .at(now_ns + mirroring.config.look.0, Event::MirrorLook);
+        for (v, kept) in mirroring.kept.iter_mut().enumerate() {
+            let Some(kept) = kept else {
+                continue;
+            };
+            let ends = std::mem::take(&mut counts.ends[v]);
+            kept.record.add(ends);
+            let share = kept.offload.look(ends);
+            kept.record.second_share = share;
+            let moving = self.moving[v].as_ref();
+            if moving.is_some_and(|m| m.is_alike()) {
+                let at = Nanos(now_ns).as_secs_f64();
+                kept.record.alike_s.get_or_insert(at);
+            }
+            // Before the first batch begins there is nothing to share.
+            let _ = self.world.maps[v].share_reads(share);
+        }
+    }
+
+    fn mirror_devices(&self, mirroring: &mut Mirroring) -> Vec<MirrorDevice> {
+        let devices = self.model.topology.devices.iter().enumerate();
+        devices
+            .map(|(d, device)| {
+                let busy = self.world.devices[d].counters().busy_ns;
+                let before = std::mem::replace(&mut mirroring.busy_before[d], busy);
+                let copies = self.mirrored_on(d);
+                MirrorDevice {
+                    utilization: ((busy - before) / mirroring.config.every.as_f64()).min(1.0),
+                    capacity: device.spec.capacity,
+                    used: (self.used[d] + self.reserved[d]).saturating_sub(copies),
+                }
+            })
+            .collect()
+    }
+
+    /// Bytes of second copies on a device, those that are being made included.
+    pub(crate) fn mirrored_on(&self, device: usize) -> Bytes {
+        let mirrors = self.moving.iter().flatten().filter(|m| m.is_mirror());
+        let there = mirrors.filter(|m| m.to().index() == device);
+        there.map(|m| m.reserved).sum()
+    }
+
+    fn mirror_volumes(&mut self, mirroring: &Mirroring) -> Vec<MirrorVolume> {
+        let counts = self.world.mirror_counts.as_mut();
+        let ios = &mut counts.expect("there are mirrors").ios;
+        let mut extents = Vec::new();
+        let mut at = 0;
+        for map in &self.world.maps {
+            let device = map.main_device();
+            let own = &mut ios[at..at + map.extents()];
+            at += map.extents();
+            let own = own.iter_mut().enumerate().filter_map(|(e, ios)| {
+                let [reads, writes] = std::mem::take(ios);
+                let here = map.location(e).map(|l| l.device) == device;
+                (here && reads + writes > 0).then(|| MirrorExtent {
+                    extent: e as u32,
+                    bytes: map.bytes_of(e),
+                    reads: reads.into(),
+                    writes: writes.into(),
+                })
+            });
+            extents.push(own.collect());
+        }
+        let volumes = extents.into_iter().enumerate();
+        volumes
+            .map(|(v, extents)| {
+                let moving = self.moving[v].as_ref();
+                let class = self.model.volumes[v].class;
+                MirrorVolume {
+                    volume: VolumeId::from_index(v),
+                    device: self.device_of(v),
+                    weight: self.model.classes[class.index()].weight,
+                    extents,
+                    mirrored: moving.filter(|m| m.is_mirror()).and_then(|m| {
+                        let kept = mirroring.kept[v].as_ref()?;
+                        Some((m.to(), kept.extents.clone()))
+                    }),
+                    is_busy: moving.is_some_and(|m| !m.is_mirror()) || self.sessions[v].is_some(),
+                }
+            })
+            .collect()
+    }
+
+    /// What was mirrored; once, at the end.
+    pub(crate) fn mirror_summary(&mut self) -> Option<MirrorSummary> {
+        let mut mirroring = self.mirroring.take()?;
+        let mut sets = std::mem::take(&mut mirroring.records);
+        for (v, kept) in mirroring.kept.into_iter().enumerate() {
+            let Some(kept) = kept else {
+                continue;
+            };
+            let mut record = kept.record;
+            record.copied_bytes = self.moving[v].as_ref().map_or(0, |m| m.copied().0);
+            if let Some(counts) = &mut self.world.mirror_counts {
+                record.add(counts.ends[v]);
+            }
+            sets.push(record);
+        }
+        sets.sort_by(|a, b| a.begun_s.total_cmp(&b.begun_s));
+        Some(MirrorSummary { sets })
+    }
+}
+
+impl MirrorRecord {
+    fn add(&mut self, ends: [EndReads; 2]) {
+        self.first_reads += ends[0].count;
+        self.second_reads += ends[1].count;
+    }
+}
