@@ -59,7 +59,10 @@ fn alone_on(model: &Model, tier: TierId) -> Result<Vec<Vec<u32>>, RunError> {
         alone.actual[d].capacity = model.topology.largest_device();
         alone.volumes[d].device = DeviceId::from_index(d);
     }
-    alone.flash = vec![None; n]; // its caps and curve stand for a drive with flash inside
+    // Its caps and curve stand for what is inside.
+    alone.flash = vec![None; n];
+    alone.disks = vec![None; n];
+    alone.mirrors = None;
     alone.running = sim::RunningModel::default();
     alone.policy = model::Policy {
         epochs: model.policy.epochs,
