@@ -4,7 +4,7 @@ use std::fmt;
 
 use model::{DeviceSpec, DirectIo, ExtentRanges};
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
-use volume::{Location, MoveEnd, MoveOrder};
+use volume::{Location, MoveOrder, Purpose};
 
 /// Names an array; its devices carry it, so that none is taken for another's. Chosen at random by whoever creates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -182,7 +182,7 @@ impl MoveRecord {
             to: self.to,
             bandwidth: self.bandwidth,
             extents: self.extents.clone(),
-            end: MoveEnd::Switch,
+            purpose: Purpose::Move,
         }
     }
 }

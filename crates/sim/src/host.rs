@@ -312,12 +312,13 @@ impl Simulation<'_> {
                     busy_ns: Some(counters.busy_ns as u64),
                 };
                 let before = std::mem::replace(&mut self.host.before[d], io);
+                let used = self.used[d] + self.mirrored_on(d);
                 let flash = self.world.devices[d].flash().filter(|_| epoch_ends);
                 DeviceWindow {
                     name: device.name.clone(),
                     tier: topology.tier(device.tier).name.clone(),
                     size_bytes: device.spec.capacity.0,
-                    used_bytes: (self.used[d] + self.mirrored_on(d)).0,
+                    used_bytes: used.0,
                     emulate: Some(device.spec.clone()),
                     connected: true,
                     place: None,

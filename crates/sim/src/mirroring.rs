@@ -9,11 +9,10 @@
 //! that the controller moves, gives its copies up first.
 
 use config::scenario::MirrorsConfig;
-use manager::wire::MoveOrder;
 use model::{ExtentRanges, Op};
 use planner::mirrors::{MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors};
 use units::{Bytes, DeviceId, Nanos, VolumeId};
-use volume::{EndReads, MoveEnd, Offload, OffloadLimits};
+use volume::{EndReads, MoveOrder, Offload, OffloadLimits, Purpose};
 
 use crate::agenda::{Agenda, Event};
 use crate::engine::Simulation;
@@ -198,12 +197,12 @@ impl Simulation<'_> {
     fn begin_mirror(&mut self, now_ns: u64, v: usize, set: MirrorSet) {
         let mirroring = self.mirroring.as_mut().expect("a set is its");
         let order = MoveOrder {
-            job: MIRROR_JOBS | mirroring.begun,
-            volume: self.model.volumes[v].name.clone(),
-            device: self.model.topology.device(set.to).name.clone(),
+            to: set.to,
+            bandwidth: mirroring.config.bandwidth,
             extents: Some(set.extents.clone()),
-            rate_bytes_per_s: mirroring.config.bandwidth.0,
+            purpose: Purpose::Mirror,
         };
+        let job = MIRROR_JOBS | mirroring.begun;
         mirroring.begun += 1;
         let limits = OffloadLimits {
             most: mirroring.config.offload_max,
@@ -212,8 +211,8 @@ impl Simulation<'_> {
         let kept = Kept {
             offload: Offload::new(limits),
             record: MirrorRecord {
-                volume: order.volume.clone(),
-                device: order.device.clone(),
+                volume: self.model.volumes[v].name.clone(),
+                device: self.model.topology.device(set.to).name.clone(),
                 extents: set.extents.count(),
                 bytes: set.bytes.0,
                 begun_s: Nanos(now_ns).as_secs_f64(),
@@ -229,7 +228,7 @@ impl Simulation<'_> {
         mirroring.kept[v] = Some(kept);
         let counts = self.world.mirror_counts.as_mut();
         counts.expect("there are mirrors").to[v] = Some(set.to);
-        if !self.begin_copy(now_ns, v, set.to, &order, MoveEnd::Mirror) {
+        if !self.begin_copy(now_ns, v, job, order) {
             self.mirror_ended(now_ns, v, 0);
         }
     }

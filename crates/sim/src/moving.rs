@@ -10,8 +10,8 @@ use manager::wire::{JobProgress, MoveOrder};
 use model::{ExtentRanges, Op};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::{
-    BATCH_BYTES, Flushed, GuestLatency, Guests, Location, MoveEnd, MoveLimits, MoveStep, Mover,
-    Others,
+    BATCH_BYTES, Flushed, GuestLatency, Guests, Location, MoveLimits, MoveStep, Mover, Others,
+    Purpose,
 };
 
 use crate::agenda::Event;
@@ -45,7 +45,7 @@ pub(crate) struct Moving {
 impl Moving {
     /// Whether it keeps both ends alike, and is no move.
     pub(crate) fn is_mirror(&self) -> bool {
-        self.mover.order().end == MoveEnd::Mirror
+        self.mover.order().purpose == Purpose::Mirror
     }
 
     /// Whether all that was to be mirrored is.
@@ -112,30 +112,30 @@ impl Simulation<'_> {
         to: DeviceId,
         order: &MoveOrder,
     ) -> bool {
-        self.begin_copy(now_ns, volume, to, order, MoveEnd::Switch)
+        let order_of = volume::MoveOrder {
+            to,
+            bandwidth: BytesPerSec(order.rate_bytes_per_s),
+            extents: order.extents.clone(),
+            purpose: Purpose::Move,
+        };
+        self.begin_copy(now_ns, volume, order.job, order_of)
     }
 
-    /// The same for extents that are to be mirrored.
+    /// The same for whatever is to come of the copy.
     pub(crate) fn begin_copy(
         &mut self,
         now_ns: u64,
         volume: usize,
-        to: DeviceId,
-        order: &MoveOrder,
-        end: MoveEnd,
+        job: u32,
+        order: volume::MoveOrder,
     ) -> bool {
+        let to = order.to;
         let limits = MoveLimits {
             batch: BATCH_BYTES,
             chunk: self.model.copy_chunk,
         };
         let map = &self.world.maps[volume];
-        let order_of = volume::MoveOrder {
-            to,
-            bandwidth: BytesPerSec(order.rate_bytes_per_s),
-            extents: order.extents.clone(),
-            end,
-        };
-        let size = map.bytes_not_on(order_of.selection(), to);
+        let size = map.bytes_not_on(order.selection(), to);
         let d = to.index();
         let capacity = self.model.topology.device(to).spec.capacity;
         if self.used[d] + self.reserved[d] + size > capacity || self.moving[volume].is_some() {
@@ -143,8 +143,8 @@ impl Simulation<'_> {
         }
         self.reserved[d] += size;
         self.moving[volume] = Some(Moving {
-            job: order.job,
-            mover: Mover::new(now_ns, order_of, limits, map),
+            job,
+            mover: Mover::new(now_ns, order, limits, map),
             reserved: size,
             places: vec![],
             leaving: vec![],

@@ -106,7 +106,7 @@ pub use map::{
     BATCH_BYTES, BATCH_SPAN, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission,
     VolumeMap,
 };
-pub use mover::{Flushed, Guests, MoveEnd, MoveLimits, MoveOrder, MoveStep, Mover, Reserved};
+pub use mover::{Flushed, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Purpose, Reserved};
 pub use offload::{EndReads, Offload, OffloadLimits};
 pub use pace::{CONSERVATIVE, FLOOR, GuestLatency, NEAR, Pace, YIELD_ABOVE};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};

@@ -42,16 +42,16 @@ pub struct MoveOrder {
     /// Which of them; `None` is all, also those that are written first meanwhile. Others stay where they are. The volume must
     /// have them.
     pub extents: Option<ExtentRanges>,
-    /// What comes of it.
-    pub end: MoveEnd,
+    /// What it is for.
+    pub purpose: Purpose,
 }
 
-/// What comes of the copy of extents.
+/// What extents are copied for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum MoveEnd {
+pub enum Purpose {
     /// The target is their place.
     #[default]
-    Switch,
+    Move,
     /// Both are kept alike until it is given up: they are mirrored ([`VolumeMap::share_reads`]). All of them are one batch. Nothing of it outlasts the
     /// driver: where they are is as before.
     Mirror,
@@ -331,9 +331,9 @@ impl<W> Mover<W> {
             return Some(MoveStep::Over);
         }
         let (to, selection) = (self.order.to, self.order.selection());
-        let batch = match self.order.end {
-            MoveEnd::Switch => self.limits.batch,
-            MoveEnd::Mirror => map.size(),
+        let batch = match self.order.purpose {
+            Purpose::Move => self.limits.batch,
+            Purpose::Mirror => map.size(),
         };
         let next = |cursor| map.next_batch(selection, cursor, to, batch);
         // Extents before the cursor may have been placed elsewhere since: look again from the start.
@@ -343,7 +343,7 @@ impl<W> Mover<W> {
         let moves = |e: &usize| {
             let elsewhere = map.location(*e).is_some_and(|l| l.device != to);
             // Writes to what is shared would wait for a switch that never comes.
-            let kept = self.order.end == MoveEnd::Mirror && map.is_shared(*e);
+            let kept = self.order.purpose == Purpose::Mirror && map.is_shared(*e);
             let stays = map.is_copied_up(*e) || map.is_at_source(*e) || kept;
             elsewhere && selection.contains(*e) && !stays
         };
@@ -429,7 +429,7 @@ impl<W> Mover<W> {
             // The next completion steps the move again.
             CopyStep::Wait => None,
             // Everything copied becomes durable on the target before the switch may be.
-            CopyStep::Done if self.order.end == MoveEnd::Mirror => {
+            CopyStep::Done if self.order.purpose == Purpose::Mirror => {
                 self.enter(now_ns, Phase::Mirrored);
                 None
             }

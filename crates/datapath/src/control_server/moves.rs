@@ -9,7 +9,7 @@ use units::{Bytes, BytesPerSec, TierId, VolumeId};
 
 use super::volumes::record_of;
 use super::{ControlAnswer, ControlServer, Result, done, refused, tier_name, tier_named};
-use crate::engine::{MoveEnd, MoveOrder};
+use crate::engine::{MoveOrder, Purpose};
 use crate::keeper::Keeper;
 use crate::text::unknown;
 use crate::worker::{Answer, Question};
@@ -97,7 +97,7 @@ impl ControlServer {
             to: target.id,
             bandwidth,
             extents,
-            end: MoveEnd::Switch,
+            purpose: Purpose::Move,
         };
         let asked = Question::Elsewhere(wanted.clone());
         let Answer::Bytes(need) = order(asked)? else {

@@ -64,7 +64,7 @@ pub use places::Presence;
 use places::Quarantined;
 use rest::Rest;
 use retry::{Retry, overlap};
-pub use volume::{MoveEnd, MoveOrder};
+pub use volume::{MoveOrder, Purpose};
 
 /// A guest without a request for so long is at rest.
 const RESTS_NS: u64 = 1_000_000_000;

@@ -210,6 +210,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
         wear: None,
         cache: None,
         response: None,
+        mirrors: None,
         events: vec![],
         final_tiers: (0..shape.volumes)
             .map(|i| (format!("volume-{i}"), tier(i)))

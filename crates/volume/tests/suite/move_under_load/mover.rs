@@ -5,7 +5,7 @@ use model::ExtentRanges;
 use proptest::prelude::*;
 use units::BytesPerSec;
 use volume::{
-    Flushed, GuestLatency, Guests, MoveEnd, MoveLimits, MoveOrder, MoveStep, Mover, Others,
+    Flushed, GuestLatency, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Others, Purpose,
     Reserved, Slack,
 };
 
@@ -71,7 +71,7 @@ impl Driver {
                 1 << 14
             }),
             extents,
-            end: MoveEnd::Switch,
+            purpose: Purpose::Move,
         };
         let limits = MoveLimits {
             batch: Bytes(2 * EXTENT as u64),

@@ -1,7 +1,7 @@
 //! What an operator orders: moves, and volumes that are made larger.
 
 use array::{Change, MoveRecord, VolumeRecord};
-use datapath::engine::{Fault, GuestOp, GuestRequest, MoveEnd, MoveOrder};
+use datapath::engine::{Fault, GuestOp, GuestRequest, MoveOrder, Purpose};
 use model::ExtentRanges;
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::Others;
@@ -42,7 +42,7 @@ impl Life<'_> {
             to,
             bandwidth: BytesPerSec(self.plan.bandwidth),
             extents: self.some_extents(volume),
-            end: MoveEnd::Switch,
+            purpose: Purpose::Move,
         };
         let id = VolumeId(volume as u32);
         let mut record = self.keeper.volumes[&id].clone();

@@ -1,6 +1,6 @@
 //! Moves of some extents leave the others where they are: while the move goes on, and over a crash.
 
-use datapath::engine::{Engine, MoveEnd, MoveOrder};
+use datapath::engine::{Engine, MoveEnd, MoveOrder, Purpose};
 use volume::{Location, VolumeMap};
 
 /// What a move of a volume must leave alone.
@@ -68,7 +68,7 @@ pub fn settled(engine: &Engine<u64>) -> Vec<(usize, Location)> {
         to: status.to,
         bandwidth: status.rate,
         extents: status.extents,
-        end: MoveEnd::Switch,
+        purpose: Purpose::Move,
     });
     let moves = |e: usize| moving.as_ref().is_some_and(|o| o.selection().contains(e));
     let placed = (0..map.extents()).filter_map(|e| Some((e, map.location(e)?)));
