@@ -127,7 +127,7 @@ fn groups_that_cannot_be_are_refused_with_their_key() {
         (group_of(6, "raid0"), flash, "disks.archive", "[flash]"),
         (
             group_of(6, "raid0"),
-            "[actual.archive]\nread_iops = 0.5\n",
+            "[actual.archive]\niops = 0.5\n",
             "actual.archive",
             "[disks]",
         ),

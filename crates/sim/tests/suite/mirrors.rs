@@ -63,7 +63,7 @@ fn two_tiers_together_do_nearly_what_both_can() {
     let set = &sets[0];
     assert_eq!((set.volume.as_str(), set.ended_s), ("catalog", None));
     assert_eq!(set.bytes, 4 << 30);
-    assert!(set.alike_s.unwrap() < 110.0, "{set:?}");
+    assert!(set.alike_s.unwrap() < 150.0, "{set:?}");
     let share = set.second_reads as f64 / (set.first_reads + set.second_reads) as f64;
     assert!((0.36..0.46).contains(&share), "{share}");
     // Both tiers have answered.

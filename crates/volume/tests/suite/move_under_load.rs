@@ -408,8 +408,10 @@ impl World {
                 };
                 let is = self.map.location(extent);
                 let moved = targets.iter().filter(|t| t.0 == extent).map(|t| t.1);
+                let here = end.min((extent + 1) * EXTENT) - offset;
+                let alike = self.map.is_mirrored(offset as u64, here as u64);
                 let known = is.iter().any(goes_to)
-                    || op != Op::Read && moved.into_iter().any(|t| goes_to(&t));
+                    || (op != Op::Read || alike) && moved.into_iter().any(|t| goes_to(&t));
                 assert!(known, "{part:?} goes to a place that is not the volume's");
                 offset = (extent + 1) * EXTENT;
             }

@@ -27,6 +27,9 @@ proptest! {
                 36 => {
                     world.begin_next(pick % DEVICES, length);
                 }
+                37 => {
+                    let _ = world.map.share_reads((pick % 5) as f64 / 4.0);
+                }
                 _ => world.copy(pick),
             }
         }

@@ -59,7 +59,7 @@ impl Driver {
         }
     }
 
-    fn start(&mut self, to: usize, extents: Option<ExtentRanges>) {
+    fn start(&mut self, to: usize, extents: Option<ExtentRanges>, purpose: Purpose) {
         if self.mover.is_some() || self.world.map.relocating() {
             return;
         }
@@ -71,7 +71,7 @@ impl Driver {
                 1 << 14
             }),
             extents,
-            purpose: Purpose::Move,
+            purpose,
         };
         let limits = MoveLimits {
             batch: Bytes(2 * EXTENT as u64),
@@ -259,6 +259,10 @@ impl Driver {
         for pick in 1..6000 {
             self.land(pick);
             self.happen(31 * pick + 1);
+            // What is mirrored is so until somebody has enough of it.
+            if pick > 3000 && self.mover.as_ref().is_some_and(Mover::is_mirrored) {
+                self.give_up(Why::Cancelled);
+            }
         }
         assert!(self.mover.is_none() && self.asked.is_empty());
         self.world.rest();
@@ -287,7 +291,11 @@ proptest! {
                 34..36 => {
                     let some = (0..EXTENTS as u32).filter(|e| pick >> (e + 1) & 1 == 1);
                     let extents = ExtentRanges::from_sorted(some);
-                    driver.start(pick % DEVICES, (pick % 2 == 0).then_some(extents));
+                    let purpose = match pick / 7 % 2 {
+                        0 => Purpose::Move,
+                        _ => Purpose::Mirror,
+                    };
+                    driver.start(pick % DEVICES, (pick % 2 == 0).then_some(extents), purpose);
                 }
                 36 => {
                     let of = |pick: usize| match pick % 4 {
@@ -296,6 +304,10 @@ proptest! {
                         _ => Slack::Used((pick % 64) as f32 / 16.0),
                     };
                     driver.others = Others { source: of(pick), target: of(pick / 64) };
+                }
+                37..40 => {
+                    let share = (pick % 5) as f64 / 4.0;
+                    let _ = driver.world.map.share_reads(share);
                 }
                 _ => driver.happen(pick),
             }
@@ -307,7 +319,7 @@ proptest! {
 #[test]
 fn a_whole_volume_is_on_the_target_when_its_move_is_over() {
     let mut driver = Driver::new(0b1000);
-    driver.start(2, None);
+    driver.start(2, None, Purpose::Move);
     for pick in 0..6000 {
         if pick % 3 == 0 {
             driver.world.submit(write((pick * 37 % 150) as u64, 40));
@@ -322,4 +334,62 @@ fn a_whole_volume_is_on_the_target_when_its_move_is_over() {
         driver.world.moves, 3,
         "two extents at most, holes among them"
     );
+}
+
+#[test]
+fn both_ends_answer_reads_of_what_is_mirrored_until_it_is_given_up() {
+    let mut driver = Driver::new(0);
+    driver.start(2, Some("1-2".parse().unwrap()), Purpose::Mirror);
+    let devices_of = |driver: &mut Driver, offset: u64| {
+        let mut parts = vec![];
+        let mut seen = [0; DEVICES];
+        for _ in 0..100 {
+            let read = Request {
+                op: Op::Read,
+                offset,
+                length: 10,
+            };
+            let Submission::Issued(ticket) = driver.world.map.submit(read, &mut parts).unwrap()
+            else {
+                panic!("a read never waits");
+            };
+            ticket.map(|t| driver.world.map.complete(t));
+            parts.iter().for_each(|p| seen[p.device.index()] += 1);
+        }
+        seen
+    };
+    for pick in 0..3000 {
+        driver.land(pick);
+        driver.happen(31 * pick + 1);
+    }
+    assert!(driver.mover.as_ref().unwrap().is_mirrored());
+    assert_eq!(driver.world.map.mirrored_bytes(), Bytes(200));
+    assert_eq!(
+        devices_of(&mut driver, 110),
+        [0, 100, 0],
+        "nobody has asked for it yet"
+    );
+    driver.world.map.share_reads(0.25).unwrap();
+    assert_eq!(devices_of(&mut driver, 110), [0, 75, 25]);
+    assert_eq!(
+        devices_of(&mut driver, 10),
+        [100, 0, 0],
+        "extent 0 is not among them"
+    );
+    // A write goes to both, and where an extent is is as before.
+    let mut parts = vec![];
+    let submitted = driver.world.map.submit(write(110, 10), &mut parts).unwrap();
+    let Submission::Issued(Some(ticket)) = submitted else {
+        panic!("{submitted:?}");
+    };
+    assert_eq!(
+        parts.iter().map(|p| p.mirror).collect::<Vec<_>>(),
+        [true, false]
+    );
+    driver.world.map.complete(ticket);
+    assert_eq!(driver.world.map.location(1).unwrap().device, DeviceId(1));
+    assert!(driver.world.map.is_mirrored(110, 10) && !driver.world.map.is_mirrored(10, 10));
+    driver.give_up(Why::Cancelled);
+    assert_eq!(devices_of(&mut driver, 110), [0, 100, 0]);
+    assert_eq!(driver.ended, [Some(Why::Cancelled)]);
 }
