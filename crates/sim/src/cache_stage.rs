@@ -72,12 +72,19 @@ impl Pages {
     }
 }
 
-/// A page that is written to the devices, by volume and bytes.
+/// Pages that are written to the devices, by volume and bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Destage {
     pub(crate) volume: u32,
     pub(crate) offset: u64,
     pub(crate) length: u64,
+}
+
+impl Destage {
+    /// Whether the other one begins where it ends.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.volume == other.volume && self.offset + self.length == other.offset
+    }
 }
 
 impl CacheStage {
@@ -182,9 +189,10 @@ impl CacheStage {
         self.effects.clear();
     }
 
-    /// A page is on its way to the devices until `done_ns`.
-    pub(crate) fn destages_until(&mut self, done_ns: u64) {
-        self.destaging.push_back(done_ns);
+    /// Pages of so many bytes are on their way to the devices until `done_ns`.
+    pub(crate) fn destages_until(&mut self, done_ns: u64, bytes: u64) {
+        let pages = bytes.div_ceil(self.pages.page_bytes) as usize;
+        self.destaging.extend(std::iter::repeat_n(done_ns, pages));
     }
 
     /// When a write that is written back is answered: at once, or when there is room on the way to the devices.

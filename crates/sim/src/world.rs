@@ -255,7 +255,11 @@ impl World {
             },
             Op::Write if cache.writes_back => {
                 let mut pages = std::mem::take(&mut self.destages);
-                cache.write(place, issue, |page| pages.push(page));
+                // Neighbours are written as one.
+                cache.write(place, issue, |page| match pages.last_mut() {
+                    Some(last) if last.is_before(&page) => last.length += page.length,
+                    _ => pages.push(page),
+                });
                 for page in pages.drain(..) {
                     self.destage(cache, issue, page, now_ns, agenda);
                 }
@@ -366,7 +370,7 @@ impl World {
         self.stats
             .record_on_devices(v, direction(issue), done(issue, done_ns), 0, false);
         self.last_done_ns[v] = self.last_done_ns[v].max(done_ns);
-        cache.destages_until(done_ns);
+        cache.destages_until(done_ns, issue.length);
         true
     }
 

@@ -16,8 +16,13 @@ use units::{Bytes, Nanos};
 
 /// A run of a scenario without traces, with results over time.
 pub fn run_text(text: &str, strategy: &str) -> RunResult {
-    let model = ScenarioFile::parse("test.toml", text).and_then(|f| f.build(vec![]));
-    let model = model.unwrap_or_else(|e| panic!("{e}"));
+    let file = ScenarioFile::parse("test.toml", text).unwrap_or_else(|e| panic!("{e}"));
+    run_file(&file, strategy)
+}
+
+/// The same of one that is read already.
+pub fn run_file(file: &ScenarioFile, strategy: &str) -> RunResult {
+    let model = file.build(vec![]).unwrap_or_else(|e| panic!("{e}"));
     let strategy = planner::build(strategy, Default::default()).unwrap();
     let options = RunOptions {
         series: true,
