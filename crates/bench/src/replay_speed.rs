@@ -1,5 +1,5 @@
 //! How many requests per second one core replays through the whole array: open, window-limited and closed-loop, with all
-//! percentiles, histograms and series on. Run it through `bench/replay.sh`.
+//! percentiles, histograms and series on; and closed loops with a cache, with servers, and with answers and appliances on top. Run it through `bench/replay.sh`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +13,11 @@ use crate::Done;
 
 const VOLUMES: u64 = 48;
 const RUNS: usize = 5;
+/// With nothing but devices, then with more and more in front of them.
+const KINDS: [&str; 6] = ["open", "window", "closed", "cache", "hosts", "answers"];
+const CACHE: &str = "[cache]\nshare = 0.05\npage = \"16 KiB\"\n";
+const HOSTS: &str =
+    "[hosts.one]\nlink = \"25 GB/s\"\nlatency = \"20us\"\nmemory = \"64 GiB\"\ncpus = 64\n";
 
 fn scenario(kind: &str, requests: u64) -> String {
     let mut text = String::from(
@@ -38,10 +43,15 @@ name = "bronze"
 latency = "10ms"
 "#,
     );
+    // A cache has numbers for all pages of all volumes.
+    let size = match kind {
+        "open" | "window" | "closed" => "100 GiB",
+        _ => "8 GiB",
+    };
     for v in 0..VOLUMES {
         let class = if v % 3 == 0 { "gold" } else { "bronze" };
         text += &format!(
-            "[[volumes]]\nname = \"v{v}\"\nvm = \"vm{}\"\nclass = \"{class}\"\nsize = \"100 GiB\"\n",
+            "[[volumes]]\nname = \"v{v}\"\nvm = \"vm{}\"\nclass = \"{class}\"\nsize = \"{size}\"\n",
             v / 3
         );
     }
@@ -55,6 +65,16 @@ latency = "10ms"
                 text += &format!(
                     "[[clients]]\nvolume = \"v{v}\"\nhabits = {{ outstanding = 8, read_share = 0.7, skew = 0.9 }}\n"
                 );
+            }
+            text += match kind {
+                "cache" => CACHE,
+                "hosts" => HOSTS,
+                _ => "",
+            };
+            if kind == "answers" {
+                text += CACHE;
+                text += HOSTS;
+                text += "[response]\n";
             }
             // Long enough for about as many requests.
             text = format!("duration = \"{}s\"\n{text}", (requests / 1_700_000).max(2));
@@ -103,12 +123,11 @@ pub(crate) fn main(args: &[String]) -> Done {
         "{:<8} {:>14} {:>22}",
         "replay", "M requests/s", "(min - max)"
     );
-    for kind in ["open", "window", "closed"] {
+    for kind in KINDS {
         let file = ScenarioFile::parse("bench.toml", &scenario(kind, requests)).expect("valid");
-        let traces = if kind == "closed" {
-            vec![]
-        } else {
-            vec![Arc::clone(&trace)]
+        let traces = match kind {
+            "open" | "window" => vec![Arc::clone(&trace)],
+            _ => vec![],
         };
         let model = file.build(traces).expect("valid");
         let mut rates: Vec<f64> = (0..RUNS)

@@ -234,7 +234,11 @@ fn what_an_appliance_leaves_behind_has_its_memory_until_it_is_gone() {
         .filter(|e| e.text == gone)
         .map(|e| e.at_ns)
         .collect();
-    assert_eq!(gone, [960_000_000_000], "the window in which it was destroyed");
+    assert_eq!(
+        gone,
+        [960_000_000_000],
+        "the window in which it was destroyed"
+    );
 }
 
 #[test]
