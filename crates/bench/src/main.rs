@@ -102,7 +102,7 @@ const BENCHES: &[Bench] = &[
         "[VOLUMES [TIERS [RUNS [DEVICES [IN_USE]]]]]",
         plan_speed::objectives,
     ),
-    Bench("replay-speed", "[REQUESTS]", replay_speed::main),
+    Bench("replay-speed", "[REQUESTS [KIND…]]", replay_speed::main),
     Bench("reuse-time", "", reuse_time::main),
     Bench("sample-time", "VOLUMES", sample_time::main),
     Bench(

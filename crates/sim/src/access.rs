@@ -14,9 +14,6 @@ const WINDOW_SAMPLES: u32 = 30;
 const WINDOWS: usize = 2;
 /// And windows of zones, the current one included.
 const ZONE_WINDOWS: usize = 4;
-/// Above so many objects every eighth is looked at for reuse and working sets, and every eighth request for zones.
-const ALL_UP_TO: u32 = 1 << 20;
-const SAMPLED: u32 = 8;
 
 /// Accesses of one workload.
 pub(crate) struct Accesses {
@@ -47,11 +44,12 @@ pub(crate) struct Touched {
 }
 
 impl Accesses {
-    pub(crate) fn new(objects: u32, object_bytes: u32, zone: Bytes) -> Self {
+    /// Of accesses to `objects`, one of `sampled` of which is looked at for reuse and working sets; and one of as many requests for zones.
+    pub(crate) fn new(objects: u32, object_bytes: u32, zone: Bytes, sampled: u32) -> Self {
         Self {
             object_bytes,
             zone_objects: (zone.0 / u64::from(object_bytes)).max(1) as u32,
-            sampled: if objects > ALL_UP_TO { SAMPLED } else { 1 },
+            sampled,
             last_sample: vec![0; objects as usize],
             reads: 0,
             issues: 0,

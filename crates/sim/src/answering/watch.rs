@@ -28,6 +28,14 @@ struct Watched {
     cache_hits: u64,
 }
 
+/// Objects of a volume that are looked at: what is known of more is no better, and takes longer.
+const LOOKED_AT: u32 = 1 << 17;
+
+/// One of how many objects is looked at.
+fn sampled(objects: u32) -> u32 {
+    objects.div_ceil(LOOKED_AT).next_power_of_two()
+}
+
 /// All volumes.
 pub(crate) struct Watch {
     volumes: Vec<Watched>,
@@ -49,7 +57,7 @@ impl Watch {
             let bytes = object_bytes(v.size, page);
             let objects = v.size.0.div_ceil(u64::from(bytes)) as u32;
             Watched {
-                accesses: Accesses::new(objects, bytes, zone),
+                accesses: Accesses::new(objects, bytes, zone, sampled(objects)),
                 object_bytes: u64::from(bytes),
                 follows: u64::MAX,
                 issued: 0,

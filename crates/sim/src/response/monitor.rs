@@ -52,10 +52,17 @@ pub(super) struct Completed {
     pub(super) bytes: u64,
 }
 
+/// Above so many objects every eighth is looked at.
+const ALL_UP_TO: u32 = 1 << 20;
+const SAMPLED: u32 = 8;
+
 impl Monitor {
     pub(super) fn new(objects: u32, object_bytes: u32, zone: Bytes) -> Self {
         Self {
-            accesses: Accesses::new(objects, object_bytes, zone),
+            accesses: {
+                let sampled = if objects > ALL_UP_TO { SAMPLED } else { 1 };
+                Accesses::new(objects, object_bytes, zone, sampled)
+            },
             latencies: Histogram::default(),
             sums: Sums::default(),
             log: None,
