@@ -30,7 +30,7 @@ pub struct DynamiteArgs {
     /// Seeds, from that one on; the whole is run with each. From one there is no interval [default: 3, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: Option<u64>,
-    /// Two seeds, four variants that end when the peak is done, and no recordings but those given: a look, not a result
+    /// One seed, four variants that end when the peak is done, and no recordings but those given: a look, not a result
     #[arg(long)]
     quick: bool,
     /// A recording whose volumes are tried as well, each beside a random reader; repeatable [default: the recordings in traces/captured, and cloudphysics_sample of ../shared/traces, if they are there]

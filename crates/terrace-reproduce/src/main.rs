@@ -40,7 +40,7 @@ enum ReproduceCommand {
     Autotiering(AutotieringArgs),
     /// Paper 1 (dual-period tier control): Figs. 3 to 9 and every claim about them, at counting level
     DualPeriod(DualPeriodArgs),
-    /// Paper 2 (Priority-LRU with a QoS-aware back end): tables I and II, Figs. 1 to 5: some minutes on two cores
+    /// Paper 2 (Priority-LRU with a QoS-aware back end): tables I and II, Figs. 1 to 5: more than an hour on two cores
     PriorityLru(PriorityLruArgs),
     /// Paper 4 (OPS isolation in SSDs): both parts of the slides, and every claim in them
     OpsIsolation(OpsIsolationArgs),
