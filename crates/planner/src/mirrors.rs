@@ -82,8 +82,11 @@ const LESS_BUSY: f64 = 0.15;
 const QUIET: f64 = 0.6;
 /// Share of the mean of the extents that are taken which the coldest of them has at least, requests for its size.
 const COLDEST: f64 = 0.25;
-/// Share of what would be chosen anew that a set has to have to stay as it is.
+/// Share of the reads of what would be chosen anew that a set has to have to stay as it is: among extents that are alike hot, which of them are the
+/// hottest is chance.
 const STAYS: f64 = 0.7;
+/// Share of a set that may have come to be written to before it is chosen anew.
+const WRITTEN: f64 = 0.1;
 
 /// What every volume is to have from now on, by volume; one that is not named has nothing mirrored any more.
 pub fn mirrors(
@@ -109,9 +112,10 @@ pub fn mirrors(
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.volume.cmp(&b.1.volume)));
     for (_, v) in order {
         let source = devices[v.device.index()].utilization;
-        let enough = match v.mirrored {
-            Some(_) => terms.busy * QUIET,
-            None => terms.busy,
+        // What the second copies answer was the source's to do.
+        let (enough, source) = match &v.mirrored {
+            Some((to, _)) => (terms.busy * QUIET, source + devices[to.index()].utilization),
+            None => (terms.busy, source),
         };
         let target = match &v.mirrored {
             Some((to, _)) => Some(*to),
@@ -124,8 +128,17 @@ pub fn mirrors(
         let (mut extents, mut bytes) = hottest(v, terms, most);
         if let Some((_, present)) = &v.mirrored {
             let own: Bytes = chosen_bytes(v, present);
-            let wanted = extents.iter().filter(|e| present.contains(**e)).count();
-            if wanted as f64 >= STAYS * extents.len() as f64 && own <= most {
+            let reads = |of: &dyn Fn(u32) -> bool| -> u64 {
+                let there = v.extents.iter().filter(|e| of(e.extent));
+                there.map(|e| e.reads).sum()
+            };
+            let chosen = |e: u32| extents.binary_search(&e).is_ok();
+            let (had, wanted) = (reads(&|e| present.contains(e)), reads(&chosen));
+            let written =
+                |e: &&MirrorExtent| present.contains(e.extent) && !is_read_mostly(e, terms);
+            let written = v.extents.iter().filter(written).count() as f64;
+            let fits = written <= WRITTEN * f64::from(present.count());
+            if had as f64 >= STAYS * wanted as f64 && own <= most && fits {
                 (extents, bytes) = (present.iter().collect(), own);
             }
         }
@@ -283,7 +296,21 @@ mod tests {
         v.mirrored = set("2-3");
         let sets = mirrors(&devices, std::slice::from_ref(&v), &TERMS);
         assert_eq!(ranges(&sets), ["0-2"], "another one");
-        let rests = [device(0.4, 5), device(0.4, 5)];
+        // The source has little to do since the target does it.
+        let helped = [device(0.3, 5), device(0.2, 5)];
+        v.mirrored = set("0-2");
+        assert_eq!(
+            ranges(&mirrors(&helped, std::slice::from_ref(&v), &TERMS)),
+            ["0-2"]
+        );
+        // What came to be written to has no second copy any more.
+        v.extents[1].writes = 500;
+        assert_eq!(
+            ranges(&mirrors(&helped, std::slice::from_ref(&v), &TERMS)),
+            ["0,2"]
+        );
+        v.extents[1].writes = 0;
+        let rests = [device(0.2, 5), device(0.2, 5)];
         assert_eq!(mirrors(&rests, std::slice::from_ref(&v), &TERMS), []);
         // Somebody else needs the space.
         let needed = [device(0.8, 5), device(0.8, 9)];

@@ -32,6 +32,18 @@ struct ClaimRead {
     readings: Vec<Value>,
 }
 
+impl ClaimRead {
+    /// Whether it stands alike in all of several readings, by the same numbers.
+    fn has_same_numbers(&self) -> bool {
+        let measures = |r: &Value| r.get("measures").cloned();
+        let first = self.readings.first().and_then(measures);
+        matches!(self.standing, Standing::Every | Standing::None)
+            && self.readings.len() > 1
+            && first.is_some()
+            && self.readings.iter().all(|r| measures(r) == first)
+    }
+}
+
 /// Layouts of outcomes that can be read.
 const OUTCOMES: [&str; 5] = [
     autotiering::SCHEMA,
@@ -75,6 +87,8 @@ pub struct Paper {
     pub tally: Tally,
     /// Those of them, agreeing in every reading, for which nothing was calibrated or designed.
     pub every_open: usize,
+    /// Those that agree in every reading, or in none, with the same numbers in all of several: the readings do not bear on them.
+    pub same_numbers: usize,
     /// Claims that do not agree everywhere, in words, with what decides them.
     pub open_points: Vec<Point>,
 }
@@ -137,14 +151,15 @@ impl Summary {
 
     /// Tables.
     pub fn document(&self) -> Document {
-        let counts = |name: &str, readings: String, t: &Tally, open: String| -> Vec<Cell> {
-            let mut row: Vec<Cell> = vec![name.into(), readings.into()];
-            row.extend([t.claims, t.every].map(|n| Cell::from(n.to_string())));
-            row.push(open.into());
-            row.push(t.every_of_one.to_string().into());
-            row.extend([t.some, t.none, t.undecided].map(|n| Cell::from(n.to_string())));
-            row
-        };
+        let counts =
+            |name: &str, readings: String, t: &Tally, (open, same): (usize, usize)| -> Vec<Cell> {
+                let mut row: Vec<Cell> = vec![name.into(), readings.into()];
+                row.extend([t.claims, t.every].map(|n| Cell::from(n.to_string())));
+                row.push(open.to_string().into());
+                row.push(t.every_of_one.to_string().into());
+                row.extend([t.some, t.none, t.undecided, same].map(|n| Cell::from(n.to_string())));
+                row
+            };
         let columns = vec![
             words("paper"),
             number("readings", ""),
@@ -155,14 +170,16 @@ impl Summary {
             number("in some", ""),
             number("in none", ""),
             number("undecided", ""),
+            number("every or none with the same numbers", ""),
         ];
         let of = |p: &Paper| {
-            let open = p.every_open.to_string();
-            counts(&p.paper, p.readings.to_string(), &p.tally, open)
+            let besides = (p.every_open, p.same_numbers);
+            counts(&p.paper, p.readings.to_string(), &p.tally, besides)
         };
         let mut rows: Vec<_> = self.papers.iter().map(of).collect();
-        let open: usize = self.papers.iter().map(|p| p.every_open).sum();
-        rows.push(counts("all", String::new(), &self.all, open.to_string()));
+        let open = self.papers.iter().map(|p| p.every_open).sum();
+        let same = self.papers.iter().map(|p| p.same_numbers).sum();
+        rows.push(counts("all", String::new(), &self.all, (open, same)));
         let run = vec![
             words("paper"),
             number("seeds", ""),
@@ -200,7 +217,7 @@ impl Summary {
             facts: vec![],
             sections: vec![
                 section("claims", "How many claims agree", vec![
-                    Block::Text("A reading is one way to set an experiment up that the paper's words allow. \"Open\" are claims for which no stand-in was selected and no rule of ours chosen.".into()),
+                    Block::Text("A reading is one way to set an experiment up that the paper's words allow. \"Open\" are claims for which no stand-in was selected and no rule of ours chosen. The last column: where all readings in which a claim is asked have the same numbers for it, they are one reading of it.".into()),
                     Block::Table(columns, rows),
                     Block::Text("How much was run: a short run has the same claims, and wider intervals.".into()),
                     Block::Table(run, self.papers.iter().map(run_of).collect()),
@@ -253,6 +270,11 @@ fn paper(outcome: &OutcomeRead) -> Paper {
             let claims = outcome.claims.iter().filter(every);
             claims.filter(|c| c.outlook == Outlook::Open).count()
         },
+        same_numbers: outcome
+            .claims
+            .iter()
+            .filter(|c| c.has_same_numbers())
+            .count(),
         open_points: {
             let claims = outcome.claims.iter();
             claims.filter(|c| !every(c)).map(point).collect()
@@ -264,6 +286,31 @@ fn paper(outcome: &OutcomeRead) -> Paper {
 mod tests {
     use super::*;
     use crate::claim::{Reading, Rule, Scorecard, measure, said};
+
+    #[test]
+    fn claims_that_readings_do_not_bear_on_are_counted_apart() {
+        let reading = |id: &str| Reading {
+            id: id.into(),
+            says: "as it is".into(),
+            choices: vec![],
+        };
+        let found = |id, ours: f64| {
+            said(id, "Fig. 1", "words").found(vec![measure(
+                "m",
+                Some(ours.into()),
+                Rule::Above(0.0),
+            )])
+        };
+        let of = |b: f64| vec![found("a", 1.0), found("b", b), found("c", -1.0)];
+        let card = Scorecard::new(vec![(reading("one"), of(1.0)), (reading("two"), of(2.0))]);
+        let mut written = serde_json::to_value(card).unwrap();
+        (written["version"], written["setup"]) = ("1".into(), serde_json::json!({"seeds": [1]}));
+        written["schema"] = dynamite::SCHEMA.into();
+        let summary = Summary::new(&[OutcomeRead::of(written).unwrap()]).unwrap();
+        // a agrees and c disagrees by the same number in both; b agrees by another one.
+        assert_eq!((summary.all.every, summary.all.none), (2, 1));
+        assert_eq!(summary.papers[0].same_numbers, 2);
+    }
 
     #[test]
     fn what_is_written_is_read_and_counted() {

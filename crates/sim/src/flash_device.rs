@@ -326,8 +326,10 @@ impl FlashDevice {
     /// space: how large it is was measured. So it is right for traffic as uniform as that in the formula, and too hopeful for
     /// traffic that is already separated well.
     pub(crate) fn spare_space(&self, tenant: usize) -> Option<SpareSpace> {
-        let spare = self.spare_share();
-        if !self.is_isolated() || spare <= 0.0 {
+        let having = self.has_spare.iter().filter(|has| **has).count();
+        // Shared by those who have it already.
+        let spare = self.spare_share() / (having + 1) as f64;
+        if !self.is_isolated() || spare <= 0.0 || self.has_spare[tenant] {
             return None;
         }
         let before = self.windows.front()?.get(tenant)?;

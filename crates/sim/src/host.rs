@@ -499,7 +499,7 @@ impl Simulation<'_> {
             return;
         }
         if self.moving[v].as_ref().is_some_and(Moving::is_mirror) {
-            self.cancel_move(now_ns, v);
+            self.give_mirror_up(now_ns, v);
             if self.moving[v].is_some() {
                 return; // the next orders name it again
             }

@@ -130,6 +130,8 @@ pub(crate) struct Mirroring {
     kept: Vec<Option<Kept>>,
     /// By volume: what comes once its present set is gone.
     next: Vec<Option<MirrorSet>>,
+    /// By volume: before that nothing of it is mirrored, since the controller moves it.
+    not_before_ns: Vec<u64>,
     busy_before: Vec<f64>,
     begun: u32,
     records: Vec<MirrorRecord>,
@@ -144,6 +146,7 @@ impl Mirroring {
             config,
             kept: model.volumes.iter().map(|_| None).collect(),
             next: model.volumes.iter().map(|_| None).collect(),
+            not_before_ns: vec![0; model.volumes.len()],
             busy_before: vec![0.0; model.topology.devices.len()],
             begun: 0,
             records: Vec::new(),
@@ -160,7 +163,7 @@ impl Simulation<'_> {
         let config = mirroring.config;
         self.agenda.at(now_ns + config.every.0, Event::Mirrors);
         let devices = self.mirror_devices(&mut mirroring);
-        let volumes = self.mirror_volumes(&mirroring);
+        let volumes = self.mirror_volumes(now_ns, &mirroring);
         let terms = MirrorTerms {
             budget: config.budget,
             read_share: config.read_share,
@@ -250,6 +253,16 @@ impl Simulation<'_> {
         }
     }
 
+    /// A volume is to be moved: its second copies go, and none come before the move has begun.
+    pub(crate) fn give_mirror_up(&mut self, now_ns: u64, v: usize) {
+        if let Some(mirroring) = &mut self.mirroring {
+            mirroring.next[v] = None;
+            let windows = mirroring.config.every.0 + 3 * self.model.window.0;
+            mirroring.not_before_ns[v] = now_ns + windows;
+        }
+        self.cancel_move(now_ns, v);
+    }
+
     /// Second copies of a volume have gone: what comes after them begins.
     pub(crate) fn after_mirror(&mut self, now_ns: u64, v: usize) {
         self.set_mirrors(now_ns, v);
@@ -304,7 +317,7 @@ impl Simulation<'_> {
         there.map(|m| m.reserved).sum()
     }
 
-    fn mirror_volumes(&mut self, mirroring: &Mirroring) -> Vec<MirrorVolume> {
+    fn mirror_volumes(&mut self, now_ns: u64, mirroring: &Mirroring) -> Vec<MirrorVolume> {
         let counts = self.world.mirror_counts.as_mut();
         let ios = &mut counts.expect("there are mirrors").ios;
         let mut extents = Vec::new();
@@ -339,7 +352,9 @@ impl Simulation<'_> {
                         let kept = mirroring.kept[v].as_ref()?;
                         Some((m.to(), kept.extents.clone()))
                     }),
-                    is_busy: moving.is_some_and(|m| !m.is_mirror()) || self.sessions[v].is_some(),
+                    is_busy: moving.is_some_and(|m| !m.is_mirror())
+                        || self.sessions[v].is_some()
+                        || now_ns < mirroring.not_before_ns[v],
                 }
             })
             .collect()

@@ -76,7 +76,8 @@
 //!
 //! A relocation that is neither switched nor given up keeps both ends alike: every write goes to both. From [`VolumeMap::share_reads`] on, reads of
 //! what is alike go to either ([`Offload`] says how many to which): such extents are *mirrored*. The source stays the truth: when the target
-//! fails, or somebody wants to move the volume, the relocation is given up, and nothing is lost. What is mirrored is not stored, so nothing of it is
+//! fails or loses something, a write fails at either end, or the volume is to be moved, grown, shared with a snapshot or trimmed by whole extents, its driver gives the relocation up first, and nothing is lost. A read of the second copy
+//! that fails is asked of the first one again by the driver. While a write to both is on its way, reads may see either, as on any mirror. What is mirrored is not stored, so nothing of it is
 //! there after a restart.
 //!
 //! # What it is not

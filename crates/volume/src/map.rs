@@ -781,10 +781,17 @@ impl VolumeMap {
             .ok_or(RelocationError::NotRelocating)
     }
 
-    /// Whether all of these bytes, of one extent, are the same on both ends of the relocation under way.
+    /// Whether all of these bytes are the same on both ends of the relocation under way.
     pub fn is_mirrored(&self, offset: u64, length: u64) -> bool {
-        let relocation = self.relocation.as_ref();
-        relocation.is_some_and(|r| r.alike(offset, offset + length).is_some())
+        let Some(relocation) = &self.relocation else {
+            return false;
+        };
+        let end = offset + length;
+        self.extents_of(offset, length).all(|e| {
+            let first = e as u64 * self.extent_bytes;
+            let part = offset.max(first)..end.min(first + self.extent_bytes);
+            relocation.alike(part.start, part.end).is_some()
+        })
     }
 
     /// Bytes that are.

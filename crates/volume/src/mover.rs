@@ -333,7 +333,8 @@ impl<W> Mover<W> {
         let (to, selection) = (self.order.to, self.order.selection());
         let batch = match self.order.purpose {
             Purpose::Move => self.limits.batch,
-            Purpose::Mirror => map.size(),
+            // All of it, with the last one that may be short.
+            Purpose::Mirror => Bytes(map.extents() as u64 * map.extent_bytes().0),
         };
         let next = |cursor| map.next_batch(selection, cursor, to, batch);
         // Extents before the cursor may have been placed elsewhere since: look again from the start.
@@ -353,6 +354,10 @@ impl<W> Mover<W> {
             // Writes to it wait for the switch of its batch.
             extents.truncate(shared.max(1));
             self.cursor = extents.last().expect("one is left") + 1;
+        }
+        if extents.is_empty() {
+            // All that is left is shared, and cannot be mirrored.
+            return Some(MoveStep::Over);
         }
         let count = extents.len();
         let first = range.start;

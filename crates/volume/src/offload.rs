@@ -55,6 +55,8 @@ const WEIGHT: f64 = 0.3;
 pub struct Offload {
     limits: OffloadLimits,
     share: f64,
+    /// Reads that were too few to learn from, so far.
+    waiting: [EndReads; 2],
     /// Latency of the first and the second copy, smoothed; none before enough reads.
     mean_ns: [Option<f64>; 2],
 }
@@ -62,9 +64,12 @@ pub struct Offload {
 impl Offload {
     /// With as few reads at the second copy as it takes to know how it does.
     pub fn new(limits: OffloadLimits) -> Self {
+        let least = limits.least.min(limits.most);
+        let limits = OffloadLimits { least, ..limits };
         Self {
-            share: limits.least,
+            share: least,
             limits,
+            waiting: [EndReads::default(); 2],
             mean_ns: [None; 2],
         }
     }
@@ -76,16 +81,24 @@ impl Offload {
 
     /// Takes in what both ends, the first and the second copy, answered since the last look; the new share.
     pub fn look(&mut self, ends: [EndReads; 2]) -> f64 {
-        for (mean, end) in self.mean_ns.iter_mut().zip(&ends) {
-            if end.count < READS_MIN {
+        let mut new = false;
+        for ((mean, waiting), end) in self.mean_ns.iter_mut().zip(&mut self.waiting).zip(ends) {
+            waiting.count += end.count;
+            waiting.sum_ns += end.sum_ns;
+            if waiting.count < READS_MIN {
                 continue;
             }
+            new = true;
+            let end = std::mem::take(waiting);
             let seen = end.sum_ns as f64 / end.count as f64;
             *mean = Some(mean.map_or(seen, |mean| mean + WEIGHT * (seen - mean)));
         }
         let [Some(first), Some(second)] = self.mean_ns else {
             return self.share;
         };
+        if !new {
+            return self.share;
+        }
         let sooner = (first - second) / (first + second).max(1.0);
         let step = (GAIN * sooner).clamp(-STEP_MAX, STEP_MAX);
         self.share = (self.share + step).clamp(self.limits.least, self.limits.most);
@@ -130,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn few_reads_say_nothing() {
+    fn few_reads_say_nothing_until_they_are_enough() {
         let mut offload = Offload::new(OffloadLimits::default());
         let few = EndReads {
             count: 7,
@@ -139,7 +152,20 @@ mod tests {
         assert_eq!(offload.look([few, EndReads::default()]), 1.0 / 64.0);
         let mut one = EndReads::default();
         (0..100).for_each(|_| one.add(5_000_000));
-        // The other end is not known yet.
-        assert_eq!(offload.look([one, few]), 1.0 / 64.0);
+        // The other end is not known yet: seven, and none.
+        let none = EndReads::default();
+        let mut other = Offload::new(OffloadLimits::default());
+        assert_eq!(other.look([one, few]), 1.0 / 64.0);
+        assert_eq!(other.look([one, none]), 1.0 / 64.0);
+        // One more makes eight.
+        let mut last = none;
+        last.add(1_000_000);
+        assert!(other.look([one, last]) > 1.0 / 64.0);
+        // No share at all is a share, too.
+        let never = OffloadLimits {
+            most: 0.0,
+            ..OffloadLimits::default()
+        };
+        assert_eq!(Offload::new(never).look([one, one]), 0.0);
     }
 }

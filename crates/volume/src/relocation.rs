@@ -247,12 +247,16 @@ impl Relocation {
     /// The target of the extent that these bytes are in, where both ends have the same; the bytes do not cross extents.
     #[inline]
     pub(crate) fn alike(&self, start: u64, end: u64) -> Option<Location> {
+        let extent = (start / self.extent_bytes) as usize;
+        if !self.moves(extent) {
+            return None;
+        }
         let chunks = self.chunks_of(start, end);
         let synced = |s: &ChunkState| *s == ChunkState::Synced;
         let alike = self.phase == Phase::Copying
             && !chunks.is_empty()
             && self.states[chunks].iter().all(synced);
-        alike.then(|| self.target((start / self.extent_bytes) as usize))
+        alike.then(|| self.target(extent))
     }
 
     /// Bytes that are alike on both ends.

@@ -168,10 +168,9 @@ impl<'a> Control<'a> {
                 continue;
             };
             let mut has = vec![false; flash.tenants()];
-            let here = |v: &&usize| {
-                world.maps[**v]
-                    .sole_device()
-                    .is_some_and(|on| on.index() == d)
+            let here = |v: &&usize| match world.maps[**v].holders() {
+                [(on, _)] => on.index() == d,
+                _ => false,
             };
             for v in having.iter().filter(here) {
                 if let Some(tenant) = flash.tenant_number(*v) {

@@ -205,7 +205,9 @@ impl Knowledge for Known<'_> {
     /// Of the drive that it is on; of a volume on several nothing is said.
     fn spare_flash(&self, workload: WorkloadId) -> Option<SpareOps> {
         let w = workload.index();
-        let device = self.maps[w].sole_device()?;
+        let [(device, _)] = self.maps[w].holders() else {
+            return None;
+        };
         let flash = self.devices[device.index()].as_flash()?;
         let space = flash.spare_space(flash.tenant_number(w)?)?;
         Some(SpareOps {

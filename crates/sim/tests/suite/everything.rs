@@ -5,8 +5,11 @@ use sim::{GroupKind, RunResult, ScenarioFile};
 
 use crate::support::{group, run_file};
 
+/// Changes a scenario.
+type Change = fn(&mut ScenarioFile);
+
 /// The parts that can be left out, and how.
-const PARTS: [(&str, fn(&mut ScenarioFile)); 9] = [
+const PARTS: [(&str, Change); 9] = [
     ("flash", |f| f.scenario.flash.clear()),
     ("tenants", |f| {
         for flash in f.scenario.flash.values_mut() {
