@@ -65,6 +65,8 @@ pub(crate) struct World {
     pub(crate) watch: Option<Box<Watch>>,
     /// Whether there is any of these.
     staged: bool,
+    /// Whether nothing is counted of a request but what its volume and device have.
+    plain: bool,
     /// By volume.
     pub(crate) limited: Vec<Limited>,
     /// Whether any volume is limited.
@@ -118,6 +120,9 @@ impl World {
                 Box::new(Servers::new(servers, by))
             }),
             watch: Watch::new(model).map(Box::new),
+            plain: granularity == Granularity::Volume
+                && model.mirrors.is_none()
+                && model.answers.is_none(),
             staged: model.cache.is_some() || model.servers.is_some() || model.answers.is_some(),
             limited: (0..n).map(|_| Limited::default()).collect(),
             limits: false,
@@ -163,11 +168,30 @@ impl World {
         if self.staged {
             return self.perform_staged(issue, now_ns, agenda);
         }
+        let device = self.route[issue.volume as usize];
+        if self.plain
+            && let Some(SimDevice::Queue(queue)) = self.devices.get_mut(usize::from(device))
+        {
+            let done_ns = queue.submit(now_ns, issue.op, issue.length, issue.bits);
+            return Some(self.answered(issue, (done_ns, device)));
+        }
+        self.perform_by_extents(issue, now_ns, agenda)
+    }
+
+    /// The same on a volume that lies on several devices, or on one whose addresses matter, or of which more is counted.
+    #[inline(never)]
+    fn perform_by_extents(
+        &mut self,
+        issue: &Issue,
+        now_ns: u64,
+        agenda: &mut Agenda,
+    ) -> Option<u64> {
         let served = self.on_devices(issue, now_ns, agenda)?;
         Some(self.answered(issue, served))
     }
 
     /// The same through whatever is before the devices.
+    #[inline(never)]
     fn perform_staged(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<u64> {
         let served = match self.servers.take() {
             None => self.in_array(issue, now_ns, agenda),
