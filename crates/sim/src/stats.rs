@@ -154,7 +154,7 @@ impl Stats {
     }
 
     /// One request, issued now. It counts in the window in which it completes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn record(&mut self, volume: usize, tier: usize, dir: usize, done: Done) {
         let latency_ns = done.at_ns - done.arrival_ns;
         if !self.tells_devices() {

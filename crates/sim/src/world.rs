@@ -445,7 +445,7 @@ impl World {
     }
 
     /// A request that a device answers at that time: when its source has it.
-    #[inline]
+    #[inline(always)]
     fn answered(&mut self, issue: &Issue, (mut at_ns, device): (u64, u16)) -> u64 {
         let v = issue.volume as usize;
         let dir = direction(issue);
