@@ -134,8 +134,9 @@ pub fn mirrors(
             };
             let chosen = |e: u32| extents.binary_search(&e).is_ok();
             let (had, wanted) = (reads(&|e| present.contains(e)), reads(&chosen));
-            let written =
-                |e: &&MirrorExtent| present.contains(e.extent) && !is_read_mostly(e, terms);
+            let written = |e: &&MirrorExtent| {
+                present.contains(e.extent) && e.writes > 0 && !is_read_mostly(e, terms)
+            };
             let written = v.extents.iter().filter(written).count() as f64;
             let fits = written <= WRITTEN * f64::from(present.count());
             if had as f64 >= STAYS * wanted as f64 && own <= most && fits {
