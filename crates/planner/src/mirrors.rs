@@ -2,9 +2,9 @@
 //!
 //! A second copy is good for reads alone: a write then goes to both. So only extents that are hardly written to are taken, the hottest for
 //! their size first, as far as the budget and the room of the target go. A volume has one set of mirrored extents at a time, on one device. How many reads
-//! go to which copy is not decided here ([`volume::Offload`]), but every few hundred milliseconds.
+//! go to which copy is not decided here (`volume::Offload`), but every few hundred milliseconds.
 //!
-//! A set is left as it is while most of what would be chosen is in it: each change of it is a copy of all of it.
+//! A set is left as it is while it has most of the reads that another choice would have: each change of it is a copy of all of it.
 
 use model::ExtentRanges;
 use units::{Bytes, DeviceId, VolumeId};
@@ -113,13 +113,12 @@ pub fn mirrors(
     for (_, v) in order {
         let source = devices[v.device.index()].utilization;
         // What the second copies answer was the source's to do.
-        let (enough, source) = match &v.mirrored {
-            Some((to, _)) => (terms.busy * QUIET, source + devices[to.index()].utilization),
-            None => (terms.busy, source),
-        };
-        let target = match &v.mirrored {
-            Some((to, _)) => Some(*to),
-            None => target(devices, &room, v.device),
+        let (target, enough, source) = match &v.mirrored {
+            Some((to, _)) => {
+                let both = source + devices[to.index()].utilization;
+                (Some(*to), terms.busy * QUIET, both)
+            }
+            None => (target(devices, &room, v.device), terms.busy, source),
         };
         let Some(to) = target.filter(|_| source >= enough) else {
             continue;

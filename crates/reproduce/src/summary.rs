@@ -285,22 +285,23 @@ fn paper(outcome: &OutcomeRead) -> Paper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::{Reading, Rule, Scorecard, measure, said};
+    use crate::claim::{Found, Reading, Rule, Scorecard, measure, said};
 
-    #[test]
-    fn claims_that_readings_do_not_bear_on_are_counted_apart() {
-        let reading = |id: &str| Reading {
+    fn reading(id: &str) -> Reading {
+        Reading {
             id: id.into(),
             says: "as it is".into(),
             choices: vec![],
-        };
-        let found = |id, ours: f64| {
-            said(id, "Fig. 1", "words").found(vec![measure(
-                "m",
-                Some(ours.into()),
-                Rule::Above(0.0),
-            )])
-        };
+        }
+    }
+
+    /// A claim that asks for more than nothing.
+    fn found(id: &'static str, ours: f64) -> Found {
+        said(id, "Fig. 1", "words").found(vec![measure("m", Some(ours.into()), Rule::Above(0.0))])
+    }
+
+    #[test]
+    fn claims_that_readings_do_not_bear_on_are_counted_apart() {
         let of = |b: f64| vec![found("a", 1.0), found("b", b), found("c", -1.0)];
         let card = Scorecard::new(vec![(reading("one"), of(1.0)), (reading("two"), of(2.0))]);
         let mut written = serde_json::to_value(card).unwrap();
@@ -314,19 +315,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_counted() {
-        let reading = Reading {
-            id: "one".into(),
-            says: "as it is".into(),
-            choices: vec![],
-        };
-        let found = |id, ours: f64| {
-            said(id, "Fig. 1", "words").found(vec![measure(
-                "m",
-                Some(ours.into()),
-                Rule::Above(0.0),
-            )])
-        };
-        let card = Scorecard::new(vec![(reading, vec![found("a", 1.0), found("b", -1.0)])]);
+        let card = Scorecard::new(vec![(
+            reading("one"),
+            vec![found("a", 1.0), found("b", -1.0)],
+        )]);
         let mut written = serde_json::to_value(card).unwrap();
         written["version"] = "1.2.3".into();
         written["setup"] =

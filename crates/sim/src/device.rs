@@ -21,6 +21,22 @@ pub(crate) struct Io {
     pub bits: u64,
 }
 
+/// Counts a request that a device takes.
+#[inline]
+pub(crate) fn count(counters: &mut DeviceCounters, io: &Io) {
+    match io.op {
+        Op::Read => {
+            counters.reads += 1;
+            counters.read_bytes += io.length;
+        }
+        Op::Write => {
+            counters.writes += 1;
+            counters.write_bytes += io.length;
+        }
+        Op::Trim | Op::Flush => counters.writes += 1,
+    }
+}
+
 /// A device.
 pub(crate) enum SimDevice {
     /// Caps, a load curve and jitter.

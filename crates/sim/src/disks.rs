@@ -13,7 +13,7 @@ use config::find;
 use config::scenario::Raid;
 use model::{Op, Topology};
 
-use crate::device::Io;
+use crate::device::{Io, count};
 use crate::{ScenarioError, ScenarioFile};
 
 /// Disks of one group at most.
@@ -112,25 +112,15 @@ impl DiskGroup {
     }
 
     pub(crate) fn submit(&mut self, now_ns: u64, io: &Io) -> u64 {
+        count(&mut self.counters, io);
         match io.op {
-            Op::Read => {
-                self.counters.reads += 1;
-                self.counters.read_bytes += io.length;
-            }
-            Op::Write => {
-                self.counters.writes += 1;
-                self.counters.write_bytes += io.length;
-            }
+            Op::Read | Op::Write => {}
             // What was written before is on the disks then.
             Op::Flush => {
-                self.counters.writes += 1;
                 let busiest = self.disks.iter().map(|d| d.free_ns).max();
                 return busiest.unwrap_or(0).max(now_ns);
             }
-            Op::Trim => {
-                self.counters.writes += 1;
-                return now_ns;
-            }
+            Op::Trim => return now_ns,
         }
         let data = u64::from(self.model.raid.data_disks(self.model.count));
         let stripe_bytes = data * self.model.chunk;

@@ -15,7 +15,7 @@ use model::Op;
 use units::VolumeId;
 use volume::VolumeMap;
 
-use crate::device::Io;
+use crate::device::{Io, count};
 use crate::flash_config::FlashModel;
 use crate::frames::Frames;
 use crate::tenants::FlashTenants;
@@ -218,22 +218,14 @@ impl FlashDevice {
             done = done.max(served.done_ns);
             at += bytes;
         }
-        match io.op {
-            Op::Read => {
-                self.counters.reads += 1;
-                self.counters.read_bytes += io.length;
+        count(&mut self.counters, io);
+        if io.op == Op::Write {
+            let written = &mut self.written[io.volume.index()];
+            written.pages += pages;
+            match io.copy {
+                true => written.copied += io.length,
+                false => written.guest += io.length,
             }
-            Op::Write => {
-                self.counters.writes += 1;
-                self.counters.write_bytes += io.length;
-                let written = &mut self.written[io.volume.index()];
-                written.pages += pages;
-                match io.copy {
-                    true => written.copied += io.length,
-                    false => written.guest += io.length,
-                }
-            }
-            Op::Trim | Op::Flush => self.counters.writes += 1,
         }
         done
     }

@@ -8,6 +8,8 @@
 //! What happens to requests is in `volume`, as it is for moves: writes go to both copies, reads of what is alike to either. A volume whose set changes, or
 //! that the controller moves, gives its copies up first.
 
+use std::collections::BTreeMap;
+
 use config::scenario::MirrorsConfig;
 use model::{ExtentRanges, Op};
 use planner::mirrors::{MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors};
@@ -16,6 +18,7 @@ use volume::{EndReads, MoveOrder, Offload, OffloadLimits, Purpose};
 
 use crate::agenda::{Agenda, Event};
 use crate::engine::Simulation;
+use crate::heat::ExtentCounters;
 use crate::result::{MirrorRecord, MirrorSummary};
 use crate::source::Issue;
 use crate::{Model, ScenarioError, ScenarioFile};
@@ -58,11 +61,8 @@ impl ScenarioFile {
 
 /// What is counted on the request path.
 pub(crate) struct MirrorCounts {
-    /// Number of each volume's first extent.
-    first: Vec<u32>,
-    extent_bytes: u64,
-    /// By extent: reads and writes.
-    ios: Vec<[u32; 2]>,
+    reads: ExtentCounters,
+    writes: ExtentCounters,
     /// By volume: where its second copies are, and reads that each end answered since the last look.
     to: Vec<Option<DeviceId>>,
     ends: Vec<[EndReads; 2]>,
@@ -71,16 +71,9 @@ pub(crate) struct MirrorCounts {
 impl MirrorCounts {
     pub(crate) fn new(model: &Model) -> Option<Self> {
         model.mirrors?;
-        let mut first = vec![0];
-        let mut all = 0;
-        for v in &model.volumes {
-            all += v.size.0.div_ceil(model.extent.0) as u32;
-            first.push(all);
-        }
         Some(Self {
-            first,
-            extent_bytes: model.extent.0,
-            ios: vec![[0; 2]; all as usize],
+            reads: ExtentCounters::new(model),
+            writes: ExtentCounters::new(model),
             to: vec![None; model.volumes.len()],
             ends: vec![[EndReads::default(); 2]; model.volumes.len()],
         })
@@ -89,16 +82,9 @@ impl MirrorCounts {
     /// Counts a request for each extent that it reads or writes.
     #[inline]
     pub(crate) fn count(&mut self, issue: &Issue) {
-        if issue.length == 0 || !matches!(issue.op, Op::Read | Op::Write) {
-            return;
-        }
-        let base = self.first[issue.volume as usize];
-        let first = issue.offset / self.extent_bytes;
-        let last = (issue.offset + issue.length - 1) / self.extent_bytes;
-        for extent in first..=last {
-            let ios = &mut self.ios[(base + extent as u32) as usize];
-            let ios = &mut ios[usize::from(issue.op == Op::Write)];
-            *ios = ios.saturating_add(1);
+        match issue.op {
+            Op::Read => self.reads.count(issue),
+            _ => self.writes.count(issue),
         }
     }
 
@@ -319,22 +305,24 @@ impl Simulation<'_> {
 
     fn mirror_volumes(&mut self, now_ns: u64, mirroring: &Mirroring) -> Vec<MirrorVolume> {
         let counts = self.world.mirror_counts.as_mut();
-        let ios = &mut counts.expect("there are mirrors").ios;
-        let mut extents = Vec::new();
-        let mut at = 0;
-        for map in &self.world.maps {
+        let counts = counts.expect("there are mirrors");
+        let (reads, writes) = (counts.reads.take(), counts.writes.take());
+        let mut extents: Vec<Vec<MirrorExtent>> = Vec::new();
+        for (map, (reads, writes)) in self.world.maps.iter().zip(reads.iter().zip(&writes)) {
+            let mut ios: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+            for (dir, heat) in [reads, writes].into_iter().enumerate() {
+                for (extent, n) in heat.touched() {
+                    ios.entry(*extent).or_default()[dir] += u64::from(*n);
+                }
+            }
             let device = map.main_device();
-            let own = &mut ios[at..at + map.extents()];
-            at += map.extents();
-            let own = own.iter_mut().enumerate().filter_map(|(e, ios)| {
-                let [reads, writes] = std::mem::take(ios);
-                let here = map.location(e).map(|l| l.device) == device;
-                (here && reads + writes > 0).then(|| MirrorExtent {
-                    extent: e as u32,
-                    bytes: map.bytes_of(e),
-                    reads: reads.into(),
-                    writes: writes.into(),
-                })
+            let here = |e: u32| map.location(e as usize).map(|l| l.device) == device;
+            let own = ios.into_iter().filter(|(e, _)| here(*e));
+            let own = own.map(|(extent, [reads, writes])| MirrorExtent {
+                extent,
+                bytes: map.bytes_of(extent as usize),
+                reads,
+                writes,
             });
             extents.push(own.collect());
         }

@@ -1,6 +1,7 @@
 //! The extent map and the routing of requests.
 
 use super::*;
+use crate::relocation::{CopyStep, RelocationError};
 use model::ExtentRanges;
 
 fn whole(map: &VolumeMap, to: DeviceId) -> Batch {
