@@ -9,6 +9,8 @@
 //!              ──▶ StackSizes                  of LRU caches of many sizes, in one pass
 //! ```
 //!
+//!   volumes that come and go ──▶ ResidentPages    a frame for each page that is cached, under any policy that remembers nothing else
+//!
 //! Pages are dense numbers (`u32`), given once by whoever knows volumes and offsets; so a policy needs 4 bytes a page number
 //! and no hashing. A policy is one file in `policies` and one line in the registry. All are sans-io: nothing here reads
 //! a device or a clock, and slices and hours are ended by the driver.
@@ -30,6 +32,7 @@ mod priorities;
 mod rates;
 mod references;
 mod registry;
+mod resident;
 mod segmented;
 mod stack;
 mod switches;
@@ -67,6 +70,7 @@ pub use references::{
     SLICE_NS, SLICES_PER_HOUR, SliceEnd,
 };
 pub use registry::{AnyPolicy, PolicyEntry, PolicyKind, PolicyOptions, REGISTRY, UnknownPolicy};
+pub use resident::{CannotKeep, ResidentPages, VolumeNo};
 pub use segmented::SegmentedLru;
 pub use stack::{STACK_SIZES_MAX, StackSizes};
 pub use switches::{Ageing, OnHit};

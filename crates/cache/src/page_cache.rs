@@ -212,7 +212,7 @@ impl PageCounts {
     }
 
     #[inline]
-    fn count(&mut self, write: bool, hit: bool) {
+    pub(crate) fn count(&mut self, write: bool, hit: bool) {
         let counter = match (write, hit) {
             (false, true) => &mut self.read_hits,
             (false, false) => &mut self.read_misses,

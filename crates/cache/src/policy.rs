@@ -40,6 +40,14 @@ pub trait Policy {
         self.access(page)
     }
 
+    /// The same, of a page whose number is another page's when it is not cached any more ([`crate::ResidentPages`]), with the extent that it is
+    /// of now. Policies that do not look at extents ignore it; others do not look at their layout for it.
+    #[inline]
+    fn access_in(&mut self, page: u32, extent: u32) -> Outcome {
+        let _ = extent;
+        self.access(page)
+    }
+
     /// Whether a page that is hit goes to the place that [`Self::access_at`] is given too.
     #[inline]
     fn places_hits(&self) -> bool {

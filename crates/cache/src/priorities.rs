@@ -25,6 +25,12 @@ impl Priorities {
         }
     }
 
+    /// There are so many volumes now, at least; new ones begin at 0.
+    pub fn grow(&mut self, volumes: u32) {
+        let volumes = (volumes as usize).max(self.percent.len());
+        self.percent.resize(volumes, 0);
+    }
+
     /// A slice is over. `response_over_target` is the volume's mean response time since the hour began over its desired one;
     /// none if it had no I/O in the slice, which leaves its priority as it is. Exactly on target counts as fast enough.
     pub fn end_slice(&mut self, volume: u32, response_over_target: Option<f64>) {

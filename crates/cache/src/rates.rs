@@ -110,6 +110,12 @@ impl ExtentRates {
         }
     }
 
+    /// There are so many extents now, at least.
+    pub fn grow(&mut self, extents: u32) {
+        let extents = (extents as usize).max(self.extents.len());
+        self.extents.resize(extents, Extent::default());
+    }
+
     /// Counts an access to a page of an extent.
     #[inline]
     pub fn record(&mut self, extent: u32, hit: bool) {

@@ -93,6 +93,10 @@ macro_rules! policies {
             fn access_at(&mut self, page: u32, position: Position) -> Outcome {
                 match self { $(Self::$kind(p) => p.access_at(page, position),)* }
             }
+            #[inline]
+            fn access_in(&mut self, page: u32, extent: u32) -> Outcome {
+                match self { $(Self::$kind(p) => p.access_in(page, extent),)* }
+            }
             fn remove(&mut self, page: u32) -> bool {
                 match self { $(Self::$kind(p) => p.remove(page),)* }
             }
@@ -182,11 +186,21 @@ impl AnyPolicy {
         }
     }
 
-    /// Changes how many pages fit, at least one; those beyond leave as they would to make room. Whether the policy can
-    /// ([`PolicyKind::can_resize`]).
-    pub fn resize(&mut self, capacity: u32) -> bool {
+    /// Tells a policy that looks at extents that there are others now; what is known of those that were there before stays.
+    pub fn relayout(&mut self, layout: &PageLayout) {
         match self {
-            Self::Lru(p) => p.resize(capacity),
+            Self::HrLru(p) => p.relayout(layout.clone()),
+            Self::PriorityLru(p) => p.relayout(layout.clone()),
+            Self::PriorityLruLazy(p) => p.relayout(layout.clone()),
+            _ => {}
+        }
+    }
+
+    /// Changes how many pages fit, at least one; those beyond leave as they would to make room, and are told. Whether the policy can
+    /// ([`PolicyKind::can_resize`]).
+    pub fn resize(&mut self, capacity: u32, gone: &mut dyn FnMut(u32)) -> bool {
+        match self {
+            Self::Lru(p) => p.resize(capacity, gone),
             _ => return false,
         }
         true
@@ -213,6 +227,14 @@ impl PolicyKind {
     /// Whether it can change its size while it runs ([`AnyPolicy::resize`]).
     pub fn can_resize(self) -> bool {
         self == Self::Lru
+    }
+
+    /// Whether it remembers pages that are not cached any more, by their numbers: those must then stay theirs.
+    pub fn remembers(self) -> bool {
+        matches!(
+            self,
+            Self::TwoQ | Self::Arc | Self::Lirs | Self::S3Fifo | Self::WTinyLfu
+        )
     }
 
     /// Whether a larger cache always has all that a smaller one has, so that one pass counts all sizes.

@@ -317,7 +317,7 @@ impl CacheStage {
     }
 
     fn resize(&mut self, part: usize, pages: u32) {
-        let could = self.caches[part].policy_mut().resize(pages);
+        let could = self.caches[part].policy_mut().resize(pages, &mut |_| {});
         assert!(could, "parts are given only where they can be");
     }
 

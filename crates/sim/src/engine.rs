@@ -27,7 +27,7 @@ use crate::optimum::AssignmentRecord;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::running::host_settings;
 use crate::session::Session;
-use crate::source::{NEVER, Source, sources};
+use crate::source::{Issue, NEVER, Source, sources};
 use crate::world::{Held, Waits, World, main_device};
 
 /// What to keep besides the summary.
@@ -86,6 +86,35 @@ pub(crate) struct Simulation<'a> {
     options: RunOptions,
     devices_over_time: Vec<DeviceSeries>,
     busy_at_window: Vec<f64>,
+}
+
+/// A request, by the event of its source, that is not simply one to a device: when the source asks next; none where it waits until the request is
+/// issued, and is put back then.
+#[inline(never)]
+fn perform_otherwise(
+    world: &mut World,
+    agenda: &mut Agenda,
+    source: &mut Source<'_>,
+    (now, id): (u64, u32),
+    issue: Issue,
+) -> Option<u64> {
+    let admitted = world.admit(&issue, now);
+    let done = match admitted {
+        None => world.perform(&issue, now, agenda),
+        Some(_) => None,
+    };
+    if let Some(done) = done {
+        world.requests += 1;
+        return Some(source.next_after(now, done));
+    }
+    // A window-limited trace waits as a whole.
+    let waits = source.waits();
+    let who = match waits {
+        true => Waits::Source(id),
+        false => Waits::Nobody,
+    };
+    world.hold(Held { issue, who }, admitted, agenda);
+    (!waits).then(|| source.next_after(now, now))
 }
 
 /// Runs `model` under `strategy`. `progress` is called once per measurement window.
@@ -180,41 +209,25 @@ impl<'a> Simulation<'a> {
             let source = &mut sources[source as usize];
             let next = match source.take(now, slot) {
                 Err(later) => later,
-                Ok(issue) => {
-                    let admitted = world.admit(&issue, now);
-                    let done = match admitted {
-                        None => world.perform(&issue, now, agenda),
-                        Some(_) => None,
-                    };
-                    match done {
-                        Some(done) => {
-                            world.requests += 1;
-                            source.next_after(now, done)
-                        }
-                        None => {
-                            // `issue_late` puts the source back. A window-limited trace waits as a whole.
-                            let waits = source.waits();
-                            let who = match waits {
-                                true => Waits::Source(id),
-                                false => Waits::Nobody,
-                            };
-                            world.hold(Held { issue, who }, admitted, agenda);
-                            if waits {
-                                heap.pop();
-                                continue;
-                            }
-                            source.next_after(now, now)
-                        }
+                Ok(issue) => match world.perform_plainly(&issue, now) {
+                    Some(done) => source.next_after(now, done),
+                    None => {
+                        let next = perform_otherwise(world, agenda, source, (now, id), issue);
+                        // Only such requests add rare events.
+                        until_ns = until_ns.min(agenda.first_time());
+                        let Some(next) = next else {
+                            heap.pop();
+                            continue;
+                        };
+                        next
                     }
-                }
+                },
             };
             if next == NEVER {
                 heap.pop();
             } else {
                 heap.reschedule_first(next);
             }
-            // Only requests on volumes that are being moved or limited add rare events.
-            until_ns = until_ns.min(agenda.first_time());
         }
     }
 

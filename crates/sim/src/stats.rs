@@ -64,6 +64,7 @@ pub(crate) struct Stats {
     /// Their numbers among the tiers, where there are some.
     cache: Option<usize>,
     appliances: Option<usize>,
+    tells_devices: bool,
     classes: usize,
     targets: Vec<Option<Objective>>,
     /// What each volume used of its objective in the window that ended last.
@@ -142,6 +143,7 @@ impl Stats {
             tiers,
             cache,
             appliances,
+            tells_devices: apart,
             classes,
             targets: model
                 .volumes
@@ -157,7 +159,7 @@ impl Stats {
     #[inline(always)]
     pub(crate) fn record(&mut self, volume: usize, tier: usize, dir: usize, done: Done) {
         let latency_ns = done.at_ns - done.arrival_ns;
-        if !self.tells_devices() {
+        if !self.tells_devices {
             self.count_issued(volume, dir, latency_ns);
         }
         let (of_volume, of_tier) = (volume * 2 + dir, (self.volumes + tier) * 2 + dir);
@@ -167,8 +169,8 @@ impl Stats {
         } else {
             let window = done.at_ns / self.window_ns;
             let within_ns = done.at_ns % self.window_ns;
-            self.deferred.put(window, of_volume, done, within_ns);
-            self.deferred.put(window, of_tier, done, within_ns);
+            self.deferred
+                .put(window, [of_volume, of_tier], done, within_ns);
             self.in_flight[volume] += 1;
             self.depth[volume].crosses(done, self.end_ns - self.window_ns, self.end_ns);
             if let Some(target) = self.targets[volume] {
@@ -198,7 +200,7 @@ impl Stats {
     /// Whether what devices do is told apart from what guests see.
     #[inline]
     pub(crate) fn tells_devices(&self) -> bool {
-        self.cache.is_some() || self.appliances.is_some()
+        self.tells_devices
     }
 
     /// One request to devices, issued now: of a volume behind a cache. Without latency that is injected, which
@@ -223,7 +225,7 @@ impl Stats {
             self.live.record(index, latency_ns, done.bytes);
         } else {
             let (window, within_ns) = (done.at_ns / self.window_ns, done.at_ns % self.window_ns);
-            self.deferred.put(window, index, done, within_ns);
+            self.deferred.put(window, [index], done, within_ns);
         }
     }
 
@@ -550,6 +552,7 @@ mod tests {
             tiers: 1,
             cache: None,
             appliances: None,
+            tells_devices: false,
             classes: 1,
             targets: vec![Some(target)],
             slack: vec![Slack::Unbound],

@@ -65,7 +65,9 @@ pub(crate) struct World {
     pub(crate) watch: Option<Box<Watch>>,
     /// Whether there is any of these.
     staged: bool,
-    /// Whether nothing is counted of a request but what its volume and device have.
+    /// Whether more is counted of requests than what their volume and device have.
+    always_counts: bool,
+    /// Whether there is none of all these, and no limit.
     plain: bool,
     /// By volume.
     pub(crate) limited: Vec<Limited>,
@@ -120,9 +122,8 @@ impl World {
                 Box::new(Servers::new(servers, by))
             }),
             watch: Watch::new(model).map(Box::new),
-            plain: granularity == Granularity::Volume
-                && model.mirrors.is_none()
-                && model.answers.is_none(),
+            plain: true,
+            always_counts: granularity == Granularity::Extent || model.mirrors.is_some(),
             staged: model.cache.is_some() || model.servers.is_some() || model.answers.is_some(),
             limited: (0..n).map(|_| Limited::default()).collect(),
             limits: false,
@@ -143,6 +144,7 @@ impl World {
             requests: 0,
         };
         (0..n).for_each(|v| world.refresh_route(v));
+        world.refresh_limits();
         world
     }
 
@@ -157,6 +159,22 @@ impl World {
         self.route[volume] = self.anywhere(self.maps[volume].sole_device());
     }
 
+    /// One request at `now_ns` that goes to a device as it is, and of which nothing is counted but what its volume and device have: when it
+    /// completes; none of any other request, for which nothing is done.
+    #[inline(always)]
+    pub(crate) fn perform_plainly(&mut self, issue: &Issue, now_ns: u64) -> Option<u64> {
+        let device = self.route[issue.volume as usize];
+        if !self.plain {
+            return None;
+        }
+        let Some(SimDevice::Queue(queue)) = self.devices.get_mut(usize::from(device)) else {
+            return None;
+        };
+        let done_ns = queue.submit(now_ns, issue.op, issue.length, issue.bits);
+        self.requests += 1;
+        Some(self.answered(issue, (done_ns, device)))
+    }
+
     /// One request at `now_ns`; when it completes, or `None` if it is held.
     #[inline]
     pub(crate) fn perform(
@@ -168,17 +186,10 @@ impl World {
         if self.staged {
             return self.perform_staged(issue, now_ns, agenda);
         }
-        let device = self.route[issue.volume as usize];
-        if self.plain
-            && let Some(SimDevice::Queue(queue)) = self.devices.get_mut(usize::from(device))
-        {
-            let done_ns = queue.submit(now_ns, issue.op, issue.length, issue.bits);
-            return Some(self.answered(issue, (done_ns, device)));
-        }
         self.perform_by_extents(issue, now_ns, agenda)
     }
 
-    /// The same on a volume that lies on several devices, or on one whose addresses matter, or of which more is counted.
+    /// The same without anything before the devices: on a volume that lies on several, or on one whose addresses matter, or of which more is counted.
     #[inline(never)]
     fn perform_by_extents(
         &mut self,
@@ -547,6 +558,7 @@ impl World {
     /// Must follow every change of a volume's limits.
     pub(crate) fn refresh_limits(&mut self) {
         self.limits = self.limited.iter().any(Limited::limits_anything);
+        self.plain = !self.staged && !self.always_counts && !self.limits;
     }
 
     /// Writes a page back that was held; whether it went.

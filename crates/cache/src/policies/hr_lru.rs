@@ -29,6 +29,12 @@ impl HrLru {
         }
     }
 
+    /// Extents are these from now on; of those that were there before, all that is known stays.
+    pub fn relayout(&mut self, layout: PageLayout) {
+        self.rates.grow(layout.extents(0));
+        self.layout = layout;
+    }
+
     /// The statistics.
     pub fn rates(&self) -> &ExtentRates {
         &self.rates
@@ -38,7 +44,11 @@ impl HrLru {
 impl Policy for HrLru {
     #[inline]
     fn access(&mut self, page: u32) -> Outcome {
-        let extent = self.layout.extent(page);
+        self.access_in(page, self.layout.extent(page))
+    }
+
+    #[inline]
+    fn access_in(&mut self, page: u32, extent: u32) -> Outcome {
         let outcome = if self.queue.contains(page) && !self.queue.places_hits() {
             // A hit goes to the top, wherever it would begin.
             self.queue.access(page)

@@ -73,12 +73,12 @@ impl Lru {
         Some(self.log[self.tail])
     }
 
-    /// Changes how many pages fit; those beyond leave, the oldest first.
-    pub fn resize(&mut self, capacity: u32) {
+    /// Changes how many pages fit; those beyond leave, the oldest first, and are told.
+    pub fn resize(&mut self, capacity: u32, gone: &mut dyn FnMut(u32)) {
         check_capacity(capacity);
         self.capacity = capacity;
         while self.live > capacity {
-            self.pop();
+            self.pop().into_iter().for_each(&mut *gone);
         }
         // What is there already has to fit, and one more.
         self.squeeze();

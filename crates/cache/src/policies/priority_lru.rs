@@ -37,6 +37,13 @@ impl<Q: Policy> PriorityLru<Q> {
         &self.rates
     }
 
+    /// Extents and volumes are these from now on; of those that were there before, all that is known stays.
+    pub fn relayout(&mut self, layout: PageLayout) {
+        self.rates.grow(layout.extents(0));
+        self.priorities.grow(layout.volumes());
+        self.layout = layout;
+    }
+
     /// The priority of a volume, percent.
     pub fn priority(&self, volume: u32) -> i32 {
         self.priorities.of(volume)
@@ -51,7 +58,11 @@ impl<Q: Policy> PriorityLru<Q> {
 impl<Q: Policy> Policy for PriorityLru<Q> {
     #[inline]
     fn access(&mut self, page: u32) -> Outcome {
-        let extent = self.layout.extent(page);
+        self.access_in(page, self.layout.extent(page))
+    }
+
+    #[inline]
+    fn access_in(&mut self, page: u32, extent: u32) -> Outcome {
         let outcome = if self.queue.contains(page) && !self.queue.places_hits() {
             // A hit goes to the top, wherever it would begin.
             self.queue.access(page)

@@ -1,0 +1,464 @@
+//! Pages of volumes that come and go, and the frame of memory that each cached one has.
+//!
+//! ```text
+//!   (volume, page) ─▶ number ─▶ index ─▶ frame ─▶ policy of the volume's part        insert, touch, remove: by frame
+//!                                          └────▶ bytes, kept by the driver at frame × page size
+//! ```
+//!
+//! What a policy is told as a page is the number of its frame, so that all tables are as large as the cache and not as the volumes behind it.
+//! A frame is another page's once its page is gone: only policies that remember nothing of pages that are not cached can be told so
+//! ([`PolicyKind::remembers`]). Pages of a volume have numbers in a row, by extents, as in a simulated cache, so that policies that look at
+//! extents see the same ones.
+//!
+//! Not here: the bytes, and whether they may be used ([`ResidentPages`] is told of what is read and written after the fact).
+
+mod index;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::layout::PageLayout;
+use crate::page_cache::PageCounts;
+use crate::policy::{Outcome, Policy};
+use crate::registry::{AnyPolicy, PolicyKind, PolicyOptions};
+use index::Index;
+
+/// No page, and no volume.
+const NONE: u32 = u32::MAX;
+
+/// Why volumes or parts cannot be kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CannotKeep {
+    /// The policy would mix up pages.
+    #[error(
+        "{0} remembers pages that are not cached any more, which a cache in front of volumes that come and go does not number"
+    )]
+    Remembers(PolicyKind),
+    /// A part cannot be made another size, nor the others to make room for it.
+    #[error("{0} cannot change its size while it runs: volumes cannot be given parts of their own")]
+    NoResize(PolicyKind),
+    /// Too many pages behind the cache.
+    #[error("the volumes behind the cache have more than {} pages: use larger pages", NONE - 1)]
+    TooManyPages,
+    /// More than the whole cache.
+    #[error("parts of {asked} pages do not fit into a cache of {all}, of which others need at least one")]
+    TooLarge {
+        /// Pages of all parts that were given, with the new one.
+        asked: u64,
+        /// Pages of the cache.
+        all: u32,
+    },
+}
+
+/// A volume behind the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumeNo(u32);
+
+impl VolumeNo {
+    /// Its number among volumes, as policies with priorities have it.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Volume {
+    first_page: u32,
+    extents: u32,
+    part: usize,
+    counts: PageCounts,
+    /// Pages that are cached.
+    cached: u32,
+}
+
+/// A part of the cache: what volumes share that have none of their own, or one volume's.
+#[derive(Debug, Clone)]
+struct Part {
+    policy: AnyPolicy,
+    /// Pages that were given to it; 0 when it was taken back, and for the part that is shared.
+    given: u32,
+}
+
+/// Which pages of which volumes are cached, and where.
+#[derive(Debug, Clone)]
+pub struct ResidentPages {
+    kind: PolicyKind,
+    options: PolicyOptions,
+    pages: u32,
+    extent_pages: u32,
+    index: Index,
+    /// By frame: its page; of free ones the next free one.
+    page_of: Vec<u32>,
+    first_free: u32,
+    /// The first is shared.
+    parts: Vec<Part>,
+    volumes: Vec<Option<Volume>>,
+    /// By extent: its volume.
+    volume_of: Vec<u32>,
+}
+
+/// Parts there may be: each takes tables as large as the whole cache's.
+const PARTS_MAX: usize = 64;
+
+impl ResidentPages {
+    /// An empty cache of `pages` pages under a policy, with so many pages in an extent (at least one). `options` without a layout.
+    pub fn new(
+        kind: PolicyKind,
+        pages: u32,
+        extent_pages: u32,
+        options: &PolicyOptions,
+    ) -> Result<Self, CannotKeep> {
+        if kind.remembers() {
+            return Err(CannotKeep::Remembers(kind));
+        }
+        let mut new = Self {
+            kind,
+            options: options.clone(),
+            pages,
+            extent_pages: extent_pages.max(1),
+            index: Index::new(pages + PARTS_MAX as u32),
+            page_of: Vec::new(),
+            first_free: NONE,
+            parts: Vec::new(),
+            volumes: Vec::new(),
+            volume_of: Vec::new(),
+        };
+        // A policy says what has to go after the new page is in: each part needs a frame more than it has pages.
+        let frames = new.frames();
+        new.page_of = (1..=frames)
+            .map(|next| if next == frames { NONE } else { next })
+            .collect();
+        new.first_free = 0;
+        let shared = new.policy(pages);
+        new.parts.push(Part {
+            policy: shared,
+            given: 0,
+        });
+        Ok(new)
+    }
+
+    /// Frames that the driver has to have memory for.
+    pub fn frames(&self) -> u32 {
+        self.pages + PARTS_MAX as u32
+    }
+
+    /// Pages that fit.
+    pub fn capacity(&self) -> u32 {
+        self.pages
+    }
+
+    /// Pages that are cached.
+    pub fn len(&self) -> u32 {
+        self.parts.iter().map(|p| p.policy.len()).sum()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all tables.
+    pub fn memory_bytes(&self) -> usize {
+        let parts = self.parts.iter().map(|p| p.policy.memory_bytes());
+        let tables = self.page_of.capacity() + self.volume_of.capacity();
+        parts.sum::<usize>() + self.index.memory_bytes() + tables * size_of::<u32>()
+    }
+
+    /// A volume of so many pages is behind the cache from now on; nothing of it is there.
+    pub fn add_volume(&mut self, pages: u64) -> Result<VolumeNo, CannotKeep> {
+        let extents = pages.div_ceil(u64::from(self.extent_pages)).max(1);
+        let first = self.free_extents(extents);
+        let end = (first + extents) * u64::from(self.extent_pages);
+        if end >= u64::from(NONE) {
+            return Err(CannotKeep::TooManyPages);
+        }
+        let no = match self.volumes.iter().position(Option::is_none) {
+            Some(no) => no,
+            None => {
+                self.volumes.push(None);
+                self.volumes.len() - 1
+            }
+        };
+        let (first, extents) = (first as usize, extents as usize);
+        if self.volume_of.len() < first + extents {
+            self.volume_of.resize(first + extents, NONE);
+        }
+        self.volume_of[first..first + extents].fill(no as u32);
+        self.volumes[no] = Some(Volume {
+            first_page: first as u32 * self.extent_pages,
+            extents: extents as u32,
+            part: 0,
+            counts: PageCounts::default(),
+            cached: 0,
+        });
+        self.relayout();
+        Ok(VolumeNo(no as u32))
+    }
+
+    /// A volume is not behind the cache any more: its pages go, and so does its part.
+    pub fn remove_volume(&mut self, volume: VolumeNo) {
+        self.take_part_back(volume);
+        self.clear(volume);
+        let Some(v) = self.volumes[volume.index()].take() else {
+            return;
+        };
+        let first = (v.first_page / self.extent_pages) as usize;
+        self.volume_of[first..first + v.extents as usize].fill(NONE);
+    }
+
+    /// Counts an access to a page by its result.
+    #[inline]
+    pub fn count(&mut self, volume: VolumeNo, write: bool, hit: bool) {
+        self.of_mut(volume).counts.count(write, hit);
+    }
+
+    /// The frame of a page; none if it is not cached.
+    #[inline]
+    pub fn find(&self, volume: VolumeNo, page: u64) -> Option<u32> {
+        let number = self.of(volume).first_page + page as u32;
+        self.index.find(number, &self.page_of)
+    }
+
+    /// A cached page, by its frame, is used.
+    #[inline]
+    pub fn touch(&mut self, volume: VolumeNo, frame: u32) {
+        let extent = self.page_of[frame as usize] / self.extent_pages;
+        let part = self.of(volume).part;
+        let outcome = self.parts[part].policy.access_in(frame, extent);
+        debug_assert!(outcome.is_hit(), "it has a frame");
+    }
+
+    /// The frame for a page that is to be cached now; the one that it has, if it is.
+    pub fn insert(&mut self, volume: VolumeNo, page: u64) -> u32 {
+        let number = self.of(volume).first_page + page as u32;
+        if let Some(frame) = self.index.find(number, &self.page_of) {
+            return frame;
+        }
+        let frame = self.first_free;
+        self.first_free = self.page_of[frame as usize];
+        self.page_of[frame as usize] = number;
+        self.index.insert(number, frame, &self.page_of);
+        let v = self.of_mut(volume);
+        v.cached += 1;
+        let part = v.part;
+        self.enter(part, frame);
+        frame
+    }
+
+    /// Drops a page; whether it was cached.
+    pub fn remove(&mut self, volume: VolumeNo, page: u64) -> bool {
+        let Some(frame) = self.find(volume, page) else {
+            return false;
+        };
+        let part = self.of(volume).part;
+        let was = self.parts[part].policy.remove(frame);
+        debug_assert!(was, "it has a frame");
+        self.free(frame);
+        true
+    }
+
+    /// Drops all pages of a volume. It takes as long as a look at every frame.
+    pub fn clear(&mut self, volume: VolumeNo) {
+        let Some(v) = &self.volumes[volume.index()] else {
+            return;
+        };
+        if v.cached == 0 {
+            return;
+        }
+        let (first, part) = (v.first_page, v.part);
+        for frame in self.frames_of(volume) {
+            self.parts[part].policy.remove(frame);
+            self.free(frame);
+        }
+        debug_assert_eq!(self.of(volume).cached, 0, "from page {first} on");
+    }
+
+    /// Gives a volume a part of its own of so many pages, at least one, or makes it another size; what it has in the part that is shared comes
+    /// along, as far as it fits. In which order it was used is not known any more.
+    pub fn give_part(&mut self, volume: VolumeNo, pages: u32) -> Result<(), CannotKeep> {
+        if !self.kind.can_resize() {
+            return Err(CannotKeep::NoResize(self.kind));
+        }
+        let pages = pages.max(1);
+        let mine = self.of(volume).part;
+        let others = self.parts.iter().enumerate().filter(|(p, _)| *p != mine);
+        let given: u64 = others.map(|(_, part)| u64::from(part.given)).sum();
+        let asked = given + u64::from(pages);
+        let free = self.parts.iter().skip(1).position(|p| p.given == 0);
+        let no_number = mine == 0 && free.is_none() && self.parts.len() == PARTS_MAX;
+        if asked >= u64::from(self.pages) || no_number {
+            let all = self.pages;
+            return Err(CannotKeep::TooLarge { asked, all });
+        }
+        let part = match (mine, free) {
+            (0, Some(free)) => free + 1,
+            (0, None) => {
+                let policy = self.policy(pages);
+                self.parts.push(Part { policy, given: 0 });
+                self.parts.len() - 1
+            }
+            (mine, _) => mine,
+        };
+        self.parts[part].given = pages;
+        self.resize(part, pages);
+        if mine == 0 {
+            self.change_part(volume, part);
+        }
+        self.fit_shared();
+        Ok(())
+    }
+
+    /// Takes a volume's part back, if it has one: its pages are in the part that is shared again, as far as they fit.
+    pub fn take_part_back(&mut self, volume: VolumeNo) {
+        let Some(part) = self.volumes[volume.index()].as_ref().map(|v| v.part) else {
+            return;
+        };
+        if part == 0 {
+            return;
+        }
+        self.parts[part].given = 0;
+        self.fit_shared();
+        self.change_part(volume, 0);
+    }
+
+    /// Pages of the part that a volume was given; none if it has what is shared.
+    pub fn part(&self, volume: VolumeNo) -> Option<u32> {
+        let part = self.of(volume).part;
+        (part > 0).then(|| self.parts[part].given)
+    }
+
+    /// Pages of a volume that are cached.
+    pub fn cached(&self, volume: VolumeNo) -> u32 {
+        self.of(volume).cached
+    }
+
+    /// Accesses of a volume.
+    pub fn counts(&self, volume: VolumeNo) -> PageCounts {
+        self.of(volume).counts
+    }
+
+    /// The priority of a volume, percent; none under policies without.
+    pub fn priority(&self, volume: VolumeNo) -> Option<i32> {
+        let part = self.of(volume).part;
+        self.parts[part].policy.priority(volume.0)
+    }
+
+    /// A slice is over: by volume, the response time since the hour began over the objective; none without I/O in the slice.
+    pub fn slice_ended(&mut self, over_target: &[Option<f64>]) {
+        for part in &mut self.parts {
+            part.policy.prioritize(over_target);
+            part.policy.slice_ended();
+        }
+    }
+
+    /// An hour is over.
+    pub fn hour_ended(&mut self) {
+        self.parts.iter_mut().for_each(|p| p.policy.hour_ended());
+    }
+
+    fn of(&self, volume: VolumeNo) -> &Volume {
+        let volume = &self.volumes[volume.index()];
+        volume.as_ref().expect("it is behind the cache")
+    }
+
+    fn of_mut(&mut self, volume: VolumeNo) -> &mut Volume {
+        let volume = &mut self.volumes[volume.index()];
+        volume.as_mut().expect("it is behind the cache")
+    }
+
+    fn policy(&self, pages: u32) -> AnyPolicy {
+        let options = PolicyOptions {
+            layout: self.layout(),
+            ..self.options.clone()
+        };
+        AnyPolicy::with_options(self.kind, pages, self.frames(), &options)
+    }
+
+    fn layout(&self) -> PageLayout {
+        // An extent that is nobody's is never asked for.
+        let volume_of = self.volume_of.iter().map(|v| if *v == NONE { 0 } else { *v });
+        PageLayout::Volumes {
+            pages_per_extent: self.extent_pages,
+            volume_of: volume_of.collect::<Arc<[u32]>>(),
+        }
+    }
+
+    fn relayout(&mut self) {
+        let layout = self.layout();
+        for part in &mut self.parts {
+            part.policy.relayout(&layout);
+        }
+    }
+
+    /// The first of so many extents in a row that are nobody's.
+    fn free_extents(&self, extents: u64) -> u64 {
+        let mut run = 0;
+        for (extent, volume) in self.volume_of.iter().enumerate() {
+            run = if *volume == NONE { run + 1 } else { 0 };
+            if run == extents {
+                return extent as u64 + 1 - extents;
+            }
+        }
+        // Those at the end are the beginning of a longer row.
+        self.volume_of.len() as u64 - run
+    }
+
+    /// A frame that has its page is in a part from now on.
+    fn enter(&mut self, part: usize, frame: u32) {
+        let extent = self.page_of[frame as usize] / self.extent_pages;
+        match self.parts[part].policy.access_in(frame, extent) {
+            Outcome::Hit => unreachable!("it was free"),
+            Outcome::Miss { evicted } => {
+                if let Some(evicted) = evicted {
+                    self.free(evicted);
+                }
+            }
+        }
+    }
+
+    /// A frame that no policy knows any more is free.
+    fn free(&mut self, frame: u32) {
+        let page = self.page_of[frame as usize];
+        let volume = self.volume_of[(page / self.extent_pages) as usize];
+        self.of_mut(VolumeNo(volume)).cached -= 1;
+        self.index.remove(page, &self.page_of);
+        self.page_of[frame as usize] = self.first_free;
+        self.first_free = frame;
+    }
+
+    fn frames_of(&self, volume: VolumeNo) -> Vec<u32> {
+        let v = self.of(volume);
+        let numbers = v.first_page..v.first_page + v.extents * self.extent_pages;
+        let part = &self.parts[v.part].policy;
+        let frames = self.page_of.iter().enumerate();
+        // The link of a free frame may look like a page.
+        let own = frames.filter(|(frame, page)| numbers.contains(page) && part.contains(*frame as u32));
+        own.map(|(frame, _)| frame as u32).collect()
+    }
+
+    fn change_part(&mut self, volume: VolumeNo, to: usize) {
+        let from = self.of(volume).part;
+        let frames = self.frames_of(volume);
+        self.of_mut(volume).part = to;
+        for frame in frames {
+            self.parts[from].policy.remove(frame);
+            self.enter(to, frame);
+        }
+    }
+
+    /// What nobody was given is shared.
+    fn fit_shared(&mut self) {
+        let given: u32 = self.parts.iter().map(|p| p.given).sum();
+        self.resize(0, self.pages - given);
+    }
+
+    /// Makes a part another size; pages that do not fit any more go.
+    fn resize(&mut self, part: usize, pages: u32) {
+        let policy = &mut self.parts[part].policy;
+        let mut evicted = Vec::new();
+        let could = policy.resize(pages, &mut |frame| evicted.push(frame));
+        assert!(could, "it is asked before");
+        evicted.into_iter().for_each(|frame| self.free(frame));
+    }
+}

@@ -1,0 +1,202 @@
+use super::*;
+use crate::registry::REGISTRY;
+use crate::{RatesConfig, replay};
+
+const EXTENT: u32 = 4;
+
+fn lru(pages: u32) -> ResidentPages {
+    ResidentPages::new(PolicyKind::Lru, pages, EXTENT, &PolicyOptions::default()).unwrap()
+}
+
+/// Reads a page as a driver does; whether it was there.
+fn read(cache: &mut ResidentPages, volume: VolumeNo, page: u64) -> bool {
+    let found = cache.find(volume, page);
+    cache.count(volume, false, found.is_some());
+    match found {
+        Some(frame) => cache.touch(volume, frame),
+        None => {
+            cache.insert(volume, page);
+        }
+    }
+    cache.check();
+    found.is_some()
+}
+
+impl ResidentPages {
+    /// Tables agree with one another, and no frame is lost.
+    fn check(&self) {
+        let mut free = Vec::new();
+        let mut next = self.first_free;
+        while next != NONE {
+            free.push(next);
+            next = self.page_of[next as usize];
+        }
+        let cached: Vec<u32> = (0..self.frames()).filter(|f| !free.contains(f)).collect();
+        assert_eq!(cached.len() as u32, self.len());
+        for frame in &cached {
+            let page = self.page_of[*frame as usize];
+            assert_eq!(self.index.find(page, &self.page_of), Some(*frame));
+            let volume = self.volume_of[(page / self.extent_pages) as usize];
+            let part = self.of(VolumeNo(volume)).part;
+            for (p, of) in self.parts.iter().enumerate() {
+                assert_eq!(of.policy.contains(*frame), p == part);
+            }
+        }
+        for (v, volume) in self.volumes.iter().enumerate() {
+            let Some(volume) = volume else { continue };
+            let own = |f: &&u32| self.volume_of[(self.page_of[**f as usize] / EXTENT) as usize] == v as u32;
+            assert_eq!(cached.iter().filter(own).count() as u32, volume.cached);
+        }
+    }
+}
+
+/// The same hits as the policy has over all pages of all volumes, whatever frames they are in: also under policies that look at extents.
+#[test]
+fn hits_are_those_of_the_policy_over_dense_pages() {
+    let sizes = [40_u32, 100, 24];
+    let firsts = [0, 40, 140];
+    let volume_of: Vec<u32> = (0..3)
+        .flat_map(|v| vec![v as u32; (sizes[v] / EXTENT) as usize])
+        .collect();
+    let options = PolicyOptions {
+        rates: RatesConfig::literal(),
+        ..PolicyOptions::default()
+    };
+    for entry in REGISTRY.iter().filter(|e| !e.kind.remembers()) {
+        for capacity in [1, 7, 50, 163] {
+            let dense = PolicyOptions {
+                layout: PageLayout::Volumes {
+                    pages_per_extent: EXTENT,
+                    volume_of: volume_of.clone().into(),
+                },
+                ..options.clone()
+            };
+            let mut policy = AnyPolicy::with_options(entry.kind, capacity, 164, &dense);
+            let mut cache = ResidentPages::new(entry.kind, capacity, EXTENT, &options).unwrap();
+            let volumes = sizes.map(|pages| cache.add_volume(pages.into()).unwrap());
+            let mut rng = algo::Rng::new(7, u64::from(capacity));
+            for i in 0..4000 {
+                let v = rng.below(3) as usize;
+                // Some pages more often than others.
+                let most = 1 + rng.below(sizes[v].into());
+                let page = rng.below(most) as u32;
+                if rng.below(20) == 0 {
+                    let was = policy.remove(firsts[v] + page);
+                    assert_eq!(cache.remove(volumes[v], page.into()), was);
+                    continue;
+                }
+                let want = policy.access(firsts[v] + page).is_hit();
+                let what = format!("{} of {capacity} pages, access {i}", entry.name);
+                assert_eq!(read(&mut cache, volumes[v], page.into()), want, "{what}");
+                if i % 500 == 499 {
+                    let over = [Some(1.5), Some(0.5), None];
+                    policy.prioritize(&over);
+                    policy.slice_ended();
+                    cache.slice_ended(&over);
+                }
+                if i % 2000 == 1999 {
+                    policy.hour_ended();
+                    cache.hour_ended();
+                }
+            }
+            assert!(cache.counts(volumes[1]).read_hits > 0);
+        }
+    }
+}
+
+#[test]
+fn policies_that_remember_are_refused() {
+    let refused: Vec<&str> = REGISTRY
+        .iter()
+        .filter(|e| ResidentPages::new(e.kind, 10, EXTENT, &PolicyOptions::default()).is_err())
+        .map(|e| e.name)
+        .collect();
+    assert_eq!(refused, ["two-q", "arc", "lirs", "s3-fifo", "w-tinylfu"]);
+    // Whether a policy remembers is seen by what it does with a page that left and comes again.
+    for entry in REGISTRY {
+        let trail: Vec<u32> = (0..400).map(|i| (i * 7 + i / 13) % 60).collect();
+        let mut fresh = AnyPolicy::new(entry.kind, 10, 60);
+        let mut after = AnyPolicy::new(entry.kind, 10, 60);
+        replay(&mut after, &trail);
+        (0..60).for_each(|p| {
+            after.remove(p);
+        });
+        let probe: Vec<u32> = (0..300).map(|i| (i * i + i / 7) % 31).collect();
+        let same = fresh.replay(&probe) == after.replay(&probe);
+        assert!(same || entry.kind.remembers() || entry.name.starts_with("lfu"), "{}", entry.name);
+    }
+}
+
+#[test]
+fn volumes_come_and_go_and_numbers_are_used_again() {
+    let mut cache = lru(20);
+    let a = cache.add_volume(30).unwrap();
+    let b = cache.add_volume(10).unwrap();
+    (0..10).for_each(|p| assert!(!read(&mut cache, a, p)));
+    (0..10).for_each(|p| assert!(!read(&mut cache, b, p)));
+    assert_eq!((cache.cached(a), cache.cached(b), cache.len()), (10, 10, 20));
+    cache.remove_volume(a);
+    cache.check();
+    assert_eq!(cache.len(), 10);
+    // In the numbers of the one before, and nothing of it is there.
+    let c = cache.add_volume(8).unwrap();
+    let d = cache.add_volume(16).unwrap();
+    assert_eq!(cache.volume_of.len(), 11);
+    (0..8).for_each(|p| assert!(!read(&mut cache, c, p)));
+    (0..10).for_each(|p| assert_eq!(read(&mut cache, b, p), true));
+    assert!(!read(&mut cache, d, 15));
+    cache.clear(b);
+    assert_eq!((cache.cached(b), cache.cached(c)), (0, 8));
+    cache.check();
+    let too_many = cache.add_volume(u64::from(u32::MAX));
+    assert_eq!(too_many, Err(CannotKeep::TooManyPages));
+}
+
+#[test]
+fn a_part_holds_its_pages_whatever_others_read() {
+    let mut cache = lru(100);
+    let [a, b] = [0, 1].map(|_| cache.add_volume(200).unwrap());
+    let hits = |cache: &mut ResidentPages, v, pages: std::ops::Range<u64>| {
+        pages.filter(|p| read(cache, v, *p)).count()
+    };
+    hits(&mut cache, a, 0..60);
+    cache.give_part(a, 60).unwrap();
+    cache.check();
+    hits(&mut cache, b, 0..200);
+    assert_eq!(hits(&mut cache, a, 0..60), 60);
+    assert_eq!(hits(&mut cache, b, 160..200), 40, "what is left is its");
+    cache.give_part(a, 80).unwrap();
+    assert_eq!(hits(&mut cache, a, 0..80), 60);
+    assert_eq!(hits(&mut cache, a, 0..80), 80);
+    assert_eq!(cache.part(a), Some(80));
+    cache.give_part(a, 10).unwrap();
+    cache.check();
+    assert_eq!(cache.cached(a), 10);
+    cache.take_part_back(a);
+    cache.check();
+    assert_eq!((cache.part(a), hits(&mut cache, a, 70..80)), (None, 10));
+    let too_large = cache.give_part(b, 100);
+    assert_eq!(too_large, Err(CannotKeep::TooLarge { asked: 100, all: 100 }));
+    cache.give_part(a, 50).unwrap();
+    assert!(cache.give_part(b, 50).is_err());
+    cache.give_part(b, 49).unwrap();
+    cache.remove_volume(a);
+    cache.check();
+    assert_eq!(cache.parts[0].policy.capacity(), 51);
+}
+
+#[test]
+fn other_policies_have_no_parts() {
+    let mut cache =
+        ResidentPages::new(PolicyKind::Sieve, 10, EXTENT, &PolicyOptions::default()).unwrap();
+    let a = cache.add_volume(10).unwrap();
+    let refused = cache.give_part(a, 5);
+    assert_eq!(refused, Err(CannotKeep::NoResize(PolicyKind::Sieve)));
+}
+
+#[test]
+fn what_a_cached_page_takes() {
+    let cache = lru(1 << 20);
+    let bytes = cache.memory_bytes() as f64 / f64::from(1 << 20);
+    assert!(bytes < 26.0, "{bytes} bytes for each page");
+}

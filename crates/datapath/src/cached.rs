@@ -1,0 +1,368 @@
+//! A cache of pages in memory between the guests of a worker's volumes and their engines, sans I/O.
+//!
+//! ```text
+//!   guest ── read ──▶ all its pages there, and no change of them under way? ── yes ──▶ answered from memory
+//!     │                                  │ no
+//!     │                                  ▼
+//!     └─ change ─────────────────────▶ engine ─▶ devices ─▶ answer ─▶ pages are kept (reads, writes through), or go (all else)
+//! ```
+//!
+//! Nothing is ever in memory alone: a write is answered when the engine has answered it, so that losing the cache loses time and no data.
+//! Which pages stay is `cache::ResidentPages`, the policies of the simulator. This file has the rules that make what is read from memory what a
+//! read of the engine could have said ([`VolumeCache`]); the page on the crash model has them in words.
+
+mod flight;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use cache::{
+    Ageing, CannotKeep, OnHit, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageCounts, PolicyKind, PolicyOptions,
+    RatesConfig, ResidentPages, VolumeNo, WriteMode,
+};
+use thiserror::Error;
+use units::Bytes;
+
+use crate::engine::{GuestOp, GuestRequest};
+pub use flight::Pass;
+use flight::Flight;
+
+/// The cache of one worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CacheSettings {
+    /// Memory for pages.
+    pub size: Bytes,
+    /// Bytes of a page: a power of two from 4 KiB to 256 KiB.
+    pub page: Bytes,
+    /// Pages of an extent, for policies that look at extents.
+    pub extent_pages: u32,
+    /// Which pages stay.
+    pub policy: PolicyKind,
+    /// What policies that look at extents are told.
+    pub rates: RatesConfig,
+    /// Whether old pages are brought down.
+    pub ageing: Ageing,
+    /// Where pages go that are hit.
+    pub on_hit: OnHit,
+    /// Whether what is written is kept ([`WriteMode::WriteThrough`]) or goes ([`WriteMode::WriteAround`]).
+    pub writes: WriteMode,
+}
+
+/// Why there can be no such cache.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum CacheFault {
+    /// Not a size of a page.
+    #[error("a page has 4 KiB to 256 KiB and is a power of two, not {0}")]
+    Page(Bytes),
+    /// Not even a page, or more than a policy counts.
+    #[error("{size} in pages of {page} are {pages} pages; a cache has 1 to {most}", most = cache::CAPACITY_PAGES_MAX - 64)]
+    Pages {
+        /// The memory.
+        size: Bytes,
+        /// The page.
+        page: Bytes,
+        /// Pages.
+        pages: u64,
+    },
+    /// It would be lost with the process.
+    #[error("writes are not kept back on the data path: what is in memory alone is lost with it")]
+    WriteBack,
+    /// The policy.
+    #[error(transparent)]
+    Keep(#[from] CannotKeep),
+}
+
+/// Memory of a worker for pages, and which are there.
+#[derive(Debug)]
+pub struct CacheMemory {
+    pages: ResidentPages,
+    page_bytes: u64,
+    writes: WriteMode,
+    bytes: Vec<u8>,
+    /// Frames of the request at hand.
+    frames: Vec<u32>,
+}
+
+impl CacheMemory {
+    /// An empty cache. The system gives the memory when it is written first.
+    pub fn new(settings: &CacheSettings) -> Result<Self, CacheFault> {
+        let page = settings.page.0;
+        if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
+            return Err(CacheFault::Page(settings.page));
+        }
+        if settings.writes == WriteMode::WriteBack {
+            return Err(CacheFault::WriteBack);
+        }
+        let pages = settings.size.0 / page;
+        if pages == 0 || pages > u64::from(cache::CAPACITY_PAGES_MAX) - 64 {
+            return Err(CacheFault::Pages {
+                size: settings.size,
+                page: settings.page,
+                pages,
+            });
+        }
+        let options = PolicyOptions {
+            rates: settings.rates,
+            ageing: settings.ageing,
+            on_hit: settings.on_hit,
+            ..PolicyOptions::default()
+        };
+        let pages = ResidentPages::new(
+            settings.policy,
+            pages as u32,
+            settings.extent_pages,
+            &options,
+        )?;
+        Ok(Self {
+            bytes: vec![0; pages.frames() as usize * page as usize],
+            pages,
+            page_bytes: page,
+            writes: settings.writes,
+            frames: Vec::new(),
+        })
+    }
+
+    /// Which pages are there.
+    pub fn pages(&self) -> &ResidentPages {
+        &self.pages
+    }
+
+    /// The same, to end slices and hours and to share it out.
+    pub fn pages_mut(&mut self) -> &mut ResidentPages {
+        &mut self.pages
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
+    fn frame(&self, frame: u32) -> &[u8] {
+        let at = frame as usize * self.page_bytes as usize;
+        &self.bytes[at..at + self.page_bytes as usize]
+    }
+
+    fn frame_mut(&mut self, frame: u32) -> &mut [u8] {
+        let at = frame as usize * self.page_bytes as usize;
+        &mut self.bytes[at..at + self.page_bytes as usize]
+    }
+}
+
+/// What the cache has to do with one volume.
+///
+/// What makes a read from memory one that the engine could have answered:
+///
+/// - A read is answered from memory only while no change of any of its pages is under way; else it could be followed by one of a neighbouring
+///   page that the engine answers, and which has seen more, or less, of that change.
+/// - What a read found is kept only if no change of its pages was under way when it was passed on, nor came since.
+/// - What a write wrote is kept when it has been answered without an error, and no other change of its pages was under way at any time
+///   meanwhile: of two at once nobody knows which came last.
+/// - Whatever else changes pages takes them out when it is answered, with an error or without: of a write that failed nobody knows what
+///   is on the devices, or will be.
+/// - A flush that fails takes all pages of the volume out: what the devices have may be older than what was answered. So does whatever happens to
+///   the volume beside its guests ([`VolumeCache::forget`]).
+#[derive(Debug)]
+pub struct VolumeCache {
+    volume: VolumeNo,
+    size: u64,
+    flight: Flight,
+}
+
+impl VolumeCache {
+    /// A volume of so many bytes is cached from now on.
+    pub fn new(memory: &mut CacheMemory, size: u64) -> Result<Self, CannotKeep> {
+        let pages = size.div_ceil(memory.page_bytes);
+        Ok(Self {
+            volume: memory.pages.add_volume(pages)?,
+            size,
+            flight: Flight::default(),
+        })
+    }
+
+    /// It is not cached any more.
+    pub fn end(self, memory: &mut CacheMemory) {
+        memory.pages.remove_volume(self.volume);
+    }
+
+    /// Its number among the volumes of the worker's cache.
+    pub fn volume(&self) -> VolumeNo {
+        self.volume
+    }
+
+    /// What it found there.
+    pub fn counts(&self, memory: &CacheMemory) -> PageCounts {
+        memory.pages.counts(self.volume)
+    }
+
+    /// Whether a request is within the volume, as it was when it began to be cached.
+    fn contains(&self, request: &GuestRequest) -> bool {
+        let end = request.offset.checked_add(request.length);
+        request.length > 0 && end.is_some_and(|end| end <= self.size)
+    }
+
+    fn pages_of(&self, memory: &CacheMemory, request: &GuestRequest) -> Range<u64> {
+        let end = request.offset + request.length;
+        request.offset / memory.page_bytes..end.div_ceil(memory.page_bytes)
+    }
+
+    /// Bytes of a page: fewer where the volume ends in it.
+    fn length_of(&self, memory: &CacheMemory, page: u64) -> u64 {
+        (self.size - page * memory.page_bytes).min(memory.page_bytes)
+    }
+
+    /// Answers a read from memory, if it can be: `copy` is given pieces, with the byte of the request that each begins at.
+    #[inline]
+    pub fn read(
+        &mut self,
+        memory: &mut CacheMemory,
+        request: &GuestRequest,
+        mut copy: impl FnMut(usize, &[u8]),
+    ) -> bool {
+        if !self.contains(request) {
+            return false;
+        }
+        let pages = self.pages_of(memory, request);
+        if self.flight.changes(&pages) {
+            return false;
+        }
+        memory.frames.clear();
+        for page in pages.clone() {
+            match memory.pages.find(self.volume, page) {
+                Some(frame) => memory.frames.push(frame),
+                None => return false,
+            }
+        }
+        let mut done = 0;
+        for (page, i) in pages.zip(0..) {
+            let frame = memory.frames[i];
+            let begin = (request.offset + done as u64 - page * memory.page_bytes) as usize;
+            let length = (memory.page_bytes as usize - begin).min(request.length as usize - done);
+            copy(done, &memory.frame(frame)[begin..begin + length]);
+            done += length;
+            memory.pages.touch(self.volume, frame);
+            memory.pages.count(self.volume, false, true);
+        }
+        true
+    }
+
+    /// The whole pages that a read that is not answered from memory is to be made of: offset and length.
+    pub fn whole(&self, memory: &CacheMemory, request: &GuestRequest) -> (u64, u64) {
+        if !self.contains(request) {
+            return (request.offset, request.length);
+        }
+        let pages = self.pages_of(memory, request);
+        let offset = pages.start * memory.page_bytes;
+        let end = (pages.end * memory.page_bytes).min(self.size);
+        (offset, end - offset)
+    }
+
+    /// A request goes to the engine; [`VolumeCache::over`] is to be told how it ended.
+    #[inline]
+    pub fn pass(&mut self, memory: &CacheMemory, request: &GuestRequest) -> Pass {
+        if !self.contains(request) {
+            return Pass::NONE;
+        }
+        let pages = self.pages_of(memory, request);
+        match request.op {
+            GuestOp::Read => self.flight.begin_read(pages),
+            GuestOp::Flush => Pass::NONE,
+            GuestOp::Write | GuestOp::Trim | GuestOp::Zero | GuestOp::ZeroAllocated => {
+                self.flight.begin_change(pages)
+            }
+        }
+    }
+
+    /// A request that was passed on is over. `data` is what a read read or a write wrote, asked for where it is kept; none of one that
+    /// failed. A read was of whole pages.
+    pub fn over(
+        &mut self,
+        memory: &mut CacheMemory,
+        pass: Pass,
+        request: &GuestRequest,
+        data: Option<&[u8]>,
+    ) {
+        if request.op == GuestOp::Flush {
+            if data.is_none() {
+                self.forget(memory);
+            }
+            return;
+        }
+        if pass.is_none() {
+            return;
+        }
+        let kept = self.flight.over(pass);
+        let pages = self.pages_of(memory, request);
+        match request.op {
+            GuestOp::Read => {
+                for page in pages {
+                    let found = memory.pages.find(self.volume, page);
+                    memory.pages.count(self.volume, false, found.is_some());
+                    match (found, data) {
+                        (_, None) => {}
+                        (Some(frame), Some(_)) => memory.pages.touch(self.volume, frame),
+                        (None, Some(data)) if kept => self.keep(memory, page, request, data),
+                        (None, Some(_)) => {}
+                    }
+                }
+            }
+            GuestOp::Write if memory.writes == WriteMode::WriteThrough && kept && data.is_some() => {
+                let data = data.expect("it is some");
+                for page in pages {
+                    let found = memory.pages.find(self.volume, page);
+                    memory.pages.count(self.volume, true, found.is_some());
+                    if let Some(frame) = found {
+                        memory.pages.touch(self.volume, frame);
+                        self.put(memory, frame, page, request, data);
+                    } else if self.covers(memory, page, request) {
+                        self.keep(memory, page, request, data);
+                    }
+                }
+            }
+            _ => {
+                let counts = request.op == GuestOp::Write;
+                for page in pages {
+                    let was = memory.pages.remove(self.volume, page);
+                    if counts {
+                        memory.pages.count(self.volume, true, was);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing that is there of the volume may be used any more, nor what is under way be kept.
+    pub fn forget(&mut self, memory: &mut CacheMemory) {
+        self.flight.keep_nothing();
+        memory.pages.clear(self.volume);
+    }
+
+    fn covers(&self, memory: &CacheMemory, page: u64, request: &GuestRequest) -> bool {
+        let begin = page * memory.page_bytes;
+        let end = begin + self.length_of(memory, page);
+        request.offset <= begin && end <= request.offset + request.length
+    }
+
+    /// A page that the request has all of is there from now on.
+    fn keep(&self, memory: &mut CacheMemory, page: u64, request: &GuestRequest, data: &[u8]) {
+        let frame = memory.pages.insert(self.volume, page);
+        self.put(memory, frame, page, request, data);
+    }
+
+    /// What a request has of a page is what the page's frame has from now on.
+    fn put(
+        &self,
+        memory: &mut CacheMemory,
+        frame: u32,
+        page: u64,
+        request: &GuestRequest,
+        data: &[u8],
+    ) {
+        let begin = page * memory.page_bytes;
+        let from = request.offset.max(begin);
+        let to = (request.offset + request.length).min(begin + memory.page_bytes);
+        let source = (from - request.offset) as usize..(to - request.offset) as usize;
+        let target = (from - begin) as usize..(to - begin) as usize;
+        memory.frame_mut(frame)[target].copy_from_slice(&data[source]);
+    }
+}
