@@ -42,7 +42,9 @@ pub enum CannotKeep {
     #[error("the volumes behind the cache have more than {} pages: use larger pages", NONE - 1)]
     TooManyPages,
     /// More than the whole cache.
-    #[error("parts of {asked} pages do not fit into a cache of {all}, of which others need at least one")]
+    #[error(
+        "parts of {asked} pages do not fit into a cache of {all}, of which others need at least one"
+    )]
     TooLarge {
         /// Pages of all parts that were given, with the new one.
         asked: u64,
@@ -377,7 +379,10 @@ impl ResidentPages {
 
     fn layout(&self) -> PageLayout {
         // An extent that is nobody's is never asked for.
-        let volume_of = self.volume_of.iter().map(|v| if *v == NONE { 0 } else { *v });
+        let volume_of = self
+            .volume_of
+            .iter()
+            .map(|v| if *v == NONE { 0 } else { *v });
         PageLayout::Volumes {
             pages_per_extent: self.extent_pages,
             volume_of: volume_of.collect::<Arc<[u32]>>(),
@@ -433,7 +438,8 @@ impl ResidentPages {
         let part = &self.parts[v.part].policy;
         let frames = self.page_of.iter().enumerate();
         // The link of a free frame may look like a page.
-        let own = frames.filter(|(frame, page)| numbers.contains(page) && part.contains(*frame as u32));
+        let own =
+            frames.filter(|(frame, page)| numbers.contains(page) && part.contains(*frame as u32));
         own.map(|(frame, _)| frame as u32).collect()
     }
 

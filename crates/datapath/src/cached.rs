@@ -18,18 +18,18 @@ mod tests;
 use std::ops::Range;
 
 use cache::{
-    Ageing, CannotKeep, OnHit, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageCounts, PolicyKind, PolicyOptions,
-    RatesConfig, ResidentPages, VolumeNo, WriteMode,
+    Ageing, CannotKeep, OnHit, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageCounts, PolicyKind,
+    PolicyOptions, RatesConfig, ResidentPages, VolumeNo, WriteMode,
 };
 use thiserror::Error;
-use units::Bytes;
+use units::{Bytes, Nanos};
 
 use crate::engine::{GuestOp, GuestRequest};
-pub use flight::Pass;
 use flight::Flight;
+pub use flight::Pass;
 
 /// The cache of one worker.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CacheSettings {
     /// Memory for pages.
     pub size: Bytes,
@@ -47,6 +47,22 @@ pub struct CacheSettings {
     pub on_hit: OnHit,
     /// Whether what is written is kept ([`WriteMode::WriteThrough`]) or goes ([`WriteMode::WriteAround`]).
     pub writes: WriteMode,
+    /// Slices of time, at whose ends priorities change.
+    pub slice: Nanos,
+    /// Slices after which hit ratios of extents are those of another hour.
+    pub slices_per_hour: u32,
+}
+
+impl CacheSettings {
+    /// What one of so many workers has of it.
+    #[must_use]
+    pub fn of_one(self, workers: usize) -> Self {
+        let size = self.size.0 / workers.max(1) as u64;
+        Self {
+            size: Bytes(size),
+            ..self
+        }
+    }
 }
 
 /// Why there can be no such cache.
@@ -82,6 +98,8 @@ pub struct CacheMemory {
     bytes: Vec<u8>,
     /// Frames of the request at hand.
     frames: Vec<u32>,
+    /// Times that a volume began to be cached.
+    times: u32,
 }
 
 impl CacheMemory {
@@ -120,6 +138,7 @@ impl CacheMemory {
             page_bytes: page,
             writes: settings.writes,
             frames: Vec::new(),
+            times: 0,
         })
     }
 
@@ -170,14 +189,27 @@ pub struct VolumeCache {
 }
 
 impl VolumeCache {
-    /// A volume of so many bytes is cached from now on.
-    pub fn new(memory: &mut CacheMemory, size: u64) -> Result<Self, CannotKeep> {
+    /// A volume of so many bytes is cached from now on, with so many requests under way; nothing is kept until those are over, which are told as
+    /// [`Pass::NONE`] or what they were given before.
+    pub fn new(memory: &mut CacheMemory, size: u64, under_way: usize) -> Result<Self, CannotKeep> {
         let pages = size.div_ceil(memory.page_bytes);
+        let volume = memory.pages.add_volume(pages)?;
+        memory.times += 1;
         Ok(Self {
-            volume: memory.pages.add_volume(pages)?,
+            volume,
             size,
-            flight: Flight::default(),
+            flight: Flight::new(memory.times, under_way),
         })
+    }
+
+    /// The volume is larger now: its cache begins anew.
+    pub fn grew(&mut self, memory: &mut CacheMemory, size: u64) -> Result<(), CannotKeep> {
+        self.flight.keep_nothing();
+        memory.pages.remove_volume(self.volume);
+        let pages = size.div_ceil(memory.page_bytes);
+        self.volume = memory.pages.add_volume(pages)?;
+        self.size = size;
+        Ok(())
     }
 
     /// It is not cached any more.
@@ -261,12 +293,12 @@ impl VolumeCache {
     #[inline]
     pub fn pass(&mut self, memory: &CacheMemory, request: &GuestRequest) -> Pass {
         if !self.contains(request) {
-            return Pass::NONE;
+            return self.flight.begin_other();
         }
         let pages = self.pages_of(memory, request);
         match request.op {
             GuestOp::Read => self.flight.begin_read(pages),
-            GuestOp::Flush => Pass::NONE,
+            GuestOp::Flush => self.flight.begin_other(),
             GuestOp::Write | GuestOp::Trim | GuestOp::Zero | GuestOp::ZeroAllocated => {
                 self.flight.begin_change(pages)
             }
@@ -274,7 +306,7 @@ impl VolumeCache {
     }
 
     /// A request that was passed on is over. `data` is what a read read or a write wrote, asked for where it is kept; none of one that
-    /// failed. A read was of whole pages.
+    /// failed. Of a read of parts of pages, only whole ones are kept.
     pub fn over(
         &mut self,
         memory: &mut CacheMemory,
@@ -282,16 +314,13 @@ impl VolumeCache {
         request: &GuestRequest,
         data: Option<&[u8]>,
     ) {
-        if request.op == GuestOp::Flush {
-            if data.is_none() {
-                self.forget(memory);
-            }
-            return;
-        }
-        if pass.is_none() {
-            return;
-        }
         let kept = self.flight.over(pass);
+        if request.op == GuestOp::Flush && data.is_none() {
+            self.forget(memory);
+        }
+        let Some(kept) = kept else {
+            return;
+        };
         let pages = self.pages_of(memory, request);
         match request.op {
             GuestOp::Read => {
@@ -301,12 +330,16 @@ impl VolumeCache {
                     match (found, data) {
                         (_, None) => {}
                         (Some(frame), Some(_)) => memory.pages.touch(self.volume, frame),
-                        (None, Some(data)) if kept => self.keep(memory, page, request, data),
+                        (None, Some(data)) if kept && self.covers(memory, page, request) => {
+                            self.keep(memory, page, request, data);
+                        }
                         (None, Some(_)) => {}
                     }
                 }
             }
-            GuestOp::Write if memory.writes == WriteMode::WriteThrough && kept && data.is_some() => {
+            GuestOp::Write
+                if memory.writes == WriteMode::WriteThrough && kept && data.is_some() =>
+            {
                 let data = data.expect("it is some");
                 for page in pages {
                     let found = memory.pages.find(self.volume, page);

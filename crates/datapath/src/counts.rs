@@ -28,6 +28,9 @@ pub struct Counts {
     /// Integral of the requests in flight over time, in request-nanoseconds: divided by the time that passed, the mean
     /// queue depth. Stays at the largest number that there is room for.
     pub depth_ns: u64,
+    /// Of the reads, those that a cache answered from memory: no device had anything to do with them.
+    #[serde(default, skip_serializing_if = "DirectionCounts::is_empty")]
+    pub from_memory: DirectionCounts,
 }
 
 /// Requests of one direction that were answered without an error.
@@ -61,11 +64,17 @@ impl Counts {
             outstanding: self.outstanding,
             waiting: self.waiting.clone(),
             depth_ns: self.depth_ns.checked_sub(earlier.depth_ns)?,
+            from_memory: self.from_memory.since(&earlier.from_memory)?,
         })
     }
 }
 
 impl DirectionCounts {
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.ios == 0
+    }
+
     pub(crate) fn of(latency: &Histogram, bytes: u64, held_ns: u128) -> Self {
         Self {
             ios: latency.count(),

@@ -118,6 +118,7 @@ impl Filter {
         server.workers[0].send(Message::Device(Arc::new(device)));
         server.workers[0].send(Message::Attach(Box::new(VolumeSetup {
             lost: vec![],
+            cached: Some(size),
             id: VOLUME,
             name: name.clone(),
             map: VolumeMap::new(bytes, bytes, DeviceId(0)),

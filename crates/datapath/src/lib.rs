@@ -1,4 +1,5 @@
 //! The live path of guest I/O: a server of NBD, with TLS or without, and of vhost-user over tiers of files, block devices and remote exports.
+pub mod cached;
 mod client;
 mod clock;
 pub mod control;
@@ -47,4 +48,4 @@ pub use takeover::{Handover, TakeOverError, Wanted};
 pub use text::{explain, unknown};
 pub use tls::fuzzing;
 pub use tls::{Credentials, TlsError};
-pub use worker::{LastMove, Moving, VolumeStatus};
+pub use worker::{CacheSample, LastMove, Moving, VolumeStatus};

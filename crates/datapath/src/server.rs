@@ -19,6 +19,7 @@ use tracing::{debug, error, info, warn};
 use units::{Bytes, VolumeId};
 use volume::SlackBoard;
 
+use crate::cached::{CacheFault, CacheMemory, CacheSettings};
 use crate::control_server::home_of;
 use crate::device::Device;
 use crate::engine::EngineLimits;
@@ -52,6 +53,8 @@ pub struct ServerConfig {
     pub limits: EngineLimits,
     /// Whether volumes are measured from the start.
     pub measured: bool,
+    /// A cache of pages in memory, shared out to the workers; none is none.
+    pub cache: Option<CacheSettings>,
 }
 
 fn processors() -> usize {
@@ -67,6 +70,7 @@ impl Default for ServerConfig {
             connections_max: 1024,
             limits: EngineLimits::default(),
             measured: true,
+            cache: None,
         }
     }
 }
@@ -193,6 +197,9 @@ impl Listen {
 /// Why a server cannot be started.
 #[derive(Debug, Error)]
 pub enum ServerError {
+    /// A cache that cannot be.
+    #[error("the cache")]
+    Cache(#[from] CacheFault),
     /// Threads, rings.
     #[error("cannot start a worker")]
     Worker(#[source] std::io::Error),
@@ -300,6 +307,11 @@ impl Server {
         let (ready, started) = channel();
         let (shared, choice) = (self.shared.clone(), self.config.io);
         let poll = self.config.poll;
+        let cache = self
+            .config
+            .cache
+            .map(|c| c.of_one(self.config.workers.max(1)));
+        let memory = cache.as_ref().map(CacheMemory::new).transpose()?;
         let thread = std::thread::Builder::new()
             .name(format!("terrace-worker-{index}"))
             .spawn(move || {
@@ -313,7 +325,11 @@ impl Server {
                 };
                 let (sender, inbox) = channel();
                 let _ = ready.send(Ok((Worker::inbox_of(&io, sender), notice)));
-                let ended = Worker::new(index, io, inbox, shared, poll).run();
+                let mut worker = Worker::new(index, io, inbox, shared, poll);
+                if let Some((memory, settings)) = memory.zip(cache) {
+                    worker = worker.with_cache(memory, &settings);
+                }
+                let ended = worker.run();
                 ended.inspect_err(|why| error!(worker = index, %why, "a worker has ended"))
             })
             .map_err(ServerError::Worker)?;

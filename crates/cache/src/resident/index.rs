@@ -42,7 +42,11 @@ impl Index {
 
     #[inline]
     fn next(&self, at: usize) -> usize {
-        if at + 1 == self.places.len() { 0 } else { at + 1 }
+        if at + 1 == self.places.len() {
+            0
+        } else {
+            at + 1
+        }
     }
 
     /// Where a page is.

@@ -44,7 +44,9 @@ impl ResidentPages {
         }
         for (v, volume) in self.volumes.iter().enumerate() {
             let Some(volume) = volume else { continue };
-            let own = |f: &&u32| self.volume_of[(self.page_of[**f as usize] / EXTENT) as usize] == v as u32;
+            let own = |f: &&u32| {
+                self.volume_of[(self.page_of[**f as usize] / EXTENT) as usize] == v as u32
+            };
             assert_eq!(cached.iter().filter(own).count() as u32, volume.cached);
         }
     }
@@ -123,7 +125,11 @@ fn policies_that_remember_are_refused() {
         });
         let probe: Vec<u32> = (0..300).map(|i| (i * i + i / 7) % 31).collect();
         let same = fresh.replay(&probe) == after.replay(&probe);
-        assert!(same || entry.kind.remembers() || entry.name.starts_with("lfu"), "{}", entry.name);
+        assert!(
+            same || entry.kind.remembers() || entry.name.starts_with("lfu"),
+            "{}",
+            entry.name
+        );
     }
 }
 
@@ -134,7 +140,10 @@ fn volumes_come_and_go_and_numbers_are_used_again() {
     let b = cache.add_volume(10).unwrap();
     (0..10).for_each(|p| assert!(!read(&mut cache, a, p)));
     (0..10).for_each(|p| assert!(!read(&mut cache, b, p)));
-    assert_eq!((cache.cached(a), cache.cached(b), cache.len()), (10, 10, 20));
+    assert_eq!(
+        (cache.cached(a), cache.cached(b), cache.len()),
+        (10, 10, 20)
+    );
     cache.remove_volume(a);
     cache.check();
     assert_eq!(cache.len(), 10);
@@ -176,7 +185,13 @@ fn a_part_holds_its_pages_whatever_others_read() {
     cache.check();
     assert_eq!((cache.part(a), hits(&mut cache, a, 70..80)), (None, 10));
     let too_large = cache.give_part(b, 100);
-    assert_eq!(too_large, Err(CannotKeep::TooLarge { asked: 100, all: 100 }));
+    assert_eq!(
+        too_large,
+        Err(CannotKeep::TooLarge {
+            asked: 100,
+            all: 100
+        })
+    );
     cache.give_part(a, 50).unwrap();
     assert!(cache.give_part(b, 50).is_err());
     cache.give_part(b, 49).unwrap();

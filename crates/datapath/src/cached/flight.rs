@@ -6,19 +6,23 @@ use slab::Slab;
 
 /// A request that was passed on, until it is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pass(u32);
+pub struct Pass {
+    /// Its place, and whether it is a change; [`NOTHING`] of one whose pages are of no interest.
+    at: u32,
+    /// The time of caching that it is of.
+    time: u32,
+}
 
+const NOTHING: u32 = u32::MAX;
 const READ: u32 = 0;
 const CHANGE: u32 = 1;
 
 impl Pass {
-    /// One that the cache has nothing to do with.
-    pub const NONE: Self = Self(u32::MAX);
-
-    /// Whether the cache has nothing to do with it.
-    pub fn is_none(self) -> bool {
-        self == Self::NONE
-    }
+    /// One from when its volume was not cached.
+    pub const NONE: Self = Self {
+        at: NOTHING,
+        time: 0,
+    };
 }
 
 #[derive(Debug)]
@@ -29,10 +33,14 @@ struct Flying {
 }
 
 /// Reads and changes under way: lists that are looked through, as long as a guest has requests in flight.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flight {
     reads: Slab<Flying>,
     changes: Slab<Flying>,
+    /// Which time of caching this is.
+    time: u32,
+    /// Requests from before it that are not over: what they change is not known, so nothing is kept.
+    before: usize,
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -40,6 +48,16 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 impl Flight {
+    /// A time of caching, which no other has the number of, with so many requests under way from before.
+    pub(super) fn new(time: u32, before: usize) -> Self {
+        Self {
+            reads: Slab::new(),
+            changes: Slab::new(),
+            time,
+            before,
+        }
+    }
+
     /// Whether any of these pages is being changed.
     #[inline]
     pub(super) fn changes(&self, pages: &Range<u64>) -> bool {
@@ -47,13 +65,13 @@ impl Flight {
     }
 
     pub(super) fn begin_read(&mut self, pages: Range<u64>) -> Pass {
-        let alone = !self.changes(&pages);
+        let alone = !self.changes(&pages) && self.before == 0;
         let at = self.reads.insert(Flying { pages, alone });
-        Pass((at as u32) << 1 | READ)
+        self.pass((at as u32) << 1 | READ)
     }
 
     pub(super) fn begin_change(&mut self, pages: Range<u64>) -> Pass {
-        let mut alone = true;
+        let mut alone = self.before == 0;
         for (_, other) in &mut self.changes {
             if overlap(&other.pages, &pages) {
                 (other.alone, alone) = (false, false);
@@ -63,15 +81,32 @@ impl Flight {
             read.alone &= !overlap(&read.pages, &pages);
         }
         let at = self.changes.insert(Flying { pages, alone });
-        Pass((at as u32) << 1 | CHANGE)
+        self.pass((at as u32) << 1 | CHANGE)
     }
 
-    /// A request is over; whether it was alone with its pages.
-    pub(super) fn over(&mut self, pass: Pass) -> bool {
-        let at = (pass.0 >> 1) as usize;
-        match pass.0 & 1 {
-            READ => self.reads.remove(at).alone,
-            _ => self.changes.remove(at).alone,
+    /// A request whose pages are of no interest.
+    pub(super) fn begin_other(&self) -> Pass {
+        self.pass(NOTHING)
+    }
+
+    fn pass(&self, at: u32) -> Pass {
+        Pass {
+            at,
+            time: self.time,
+        }
+    }
+
+    /// A request is over; whether it was alone with its pages, where these are of interest.
+    pub(super) fn over(&mut self, pass: Pass) -> Option<bool> {
+        if pass.time != self.time {
+            self.before = self.before.saturating_sub(1);
+            return None;
+        }
+        let at = (pass.at >> 1) as usize;
+        match pass.at {
+            NOTHING => None,
+            at_read if at_read & 1 == READ => Some(self.reads.remove(at).alone),
+            _ => Some(self.changes.remove(at).alone),
         }
     }
 

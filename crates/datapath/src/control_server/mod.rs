@@ -300,6 +300,7 @@ impl ControlServer {
                 ..StagesSetup::default()
             },
             objective,
+            cached: record.snapshot.is_none().then_some(units::Bytes(size)),
             lost,
         })));
         if let Some(past) = past {

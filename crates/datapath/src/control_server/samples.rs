@@ -8,7 +8,7 @@ use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::stages::throttle::Throttled;
 use crate::stages::{DeviceStagesSample, StagesSample};
-use crate::worker::LastMove;
+use crate::worker::{CacheSample, LastMove};
 
 /// The tiers, devices and volumes of an array as they are, with counters that only grow while the server runs.
 ///
@@ -146,6 +146,9 @@ pub struct VolumeSample {
     pub throttled: Option<Throttled>,
     #[serde(flatten)]
     pub stages: StagesSample,
+    /// Its cache, if it is cached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheSample>,
 }
 
 /// A move as it is.

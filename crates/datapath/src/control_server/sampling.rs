@@ -205,6 +205,7 @@ fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSam
         last_move: live.last_move,
         throttled: None,
         stages: live.stages,
+        cache: live.cache,
         ..known(keeper, record, live.placed)
     }
 }
@@ -257,5 +258,6 @@ fn known(keeper: &Keeper, record: &VolumeRecord, placed: Vec<(DeviceId, Bytes)>)
         last_move: None,
         throttled: None,
         stages: StagesSample::default(),
+        cache: None,
     }
 }

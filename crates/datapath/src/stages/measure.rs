@@ -48,6 +48,16 @@ struct Measurements {
     depth_since_ns: u64,
     heat: Option<HeatMap>,
     reuse: Reuse,
+    /// Reads that a cache answered from memory; none before the first.
+    memory: Option<Box<FromMemory>>,
+}
+
+/// Reads that no device had anything to do with. They count among all others, too.
+#[derive(Debug, Default)]
+struct FromMemory {
+    latency: Histogram,
+    bytes: u64,
+    held_ns: u128,
 }
 
 /// What may be asked of it.
@@ -327,6 +337,7 @@ impl Measurements {
             depth_since_ns: now_ns,
             heat: HeatMap::new(now_ns, extents, extent_bytes),
             reuse: Reuse::new(),
+            memory: None,
         }
     }
 
@@ -347,9 +358,6 @@ impl Measurements {
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
         self.waiting.arrived(now_ns);
-        if let Some(heat) = &mut self.heat {
-            heat.count(now_ns, request);
-        }
         self.reuse.count(request);
     }
 
@@ -360,6 +368,15 @@ impl Measurements {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.waiting.answered(how.arrival_ns);
         let dir = direction(request.op);
+        if how.from_memory {
+            let memory = self.memory.get_or_insert_default();
+            memory.latency.record(how.latency_ns());
+            memory.bytes += request.length;
+            memory.held_ns += u128::from(how.held_ns);
+        } else if let Some(heat) = &mut self.heat {
+            // Places are chosen for what reaches devices.
+            heat.count(how.at_ns, request);
+        }
         if !how.ok {
             self.errors += 1;
             return;
@@ -390,6 +407,9 @@ impl Measurements {
             outstanding: self.outstanding,
             waiting: self.waiting.ages(at_ns),
             depth_ns: saturated(self.depth_ns_at(at_ns)),
+            from_memory: self.memory.as_ref().map_or_else(Default::default, |m| {
+                DirectionCounts::of(&m.latency, m.bytes, m.held_ns)
+            }),
         }
     }
 
@@ -441,6 +461,7 @@ mod tests {
             arrival_ns: at_ns - latency_ns,
             held_ns: 0,
             ok: true,
+            from_memory: false,
         }
     }
 

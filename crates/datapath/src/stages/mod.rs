@@ -137,6 +137,8 @@ pub struct Answered {
     pub held_ns: u64,
     /// Whether without an error.
     pub ok: bool,
+    /// Whether from the cache's memory: no device had anything to do with it.
+    pub from_memory: bool,
 }
 
 impl Answered {

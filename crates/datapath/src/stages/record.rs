@@ -213,6 +213,7 @@ mod tests {
             arrival_ns,
             held_ns: 0,
             ok,
+            from_memory: false,
         };
         // Nothing is recorded yet.
         recording.answered(&write, &answered(clock::now_ns(), true));

@@ -165,6 +165,7 @@ impl Worker {
             arrival_ns: guest.arrival_ns,
             held_ns,
             ok: result.is_ok(),
+            from_memory: guest.from_memory,
         };
         live.stages.answered(&request, &how);
         match guest.to {

@@ -47,6 +47,9 @@ impl Worker {
     }
 
     pub(super) fn submit(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
+        let Some((guest, request)) = self.through_cache(volume, guest, request) else {
+            return;
+        };
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has connections");
@@ -99,7 +102,11 @@ impl Worker {
                         {
                             self.count_failure(volume, failure);
                         }
-                        self.ready(volume, guest, request, result);
+                        if let Some((guest, request)) =
+                            self.cached_over(volume, guest, request, result)
+                        {
+                            self.ready(volume, guest, request, result);
+                        }
                     }
                     Effect::Store(request) => {
                         let id = self.volumes[volume as usize].as_ref().expect("as above").id;

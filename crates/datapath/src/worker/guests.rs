@@ -12,11 +12,13 @@ use nbd::{
 };
 use rustix::io::Errno;
 
+use crate::cached::Pass;
 use crate::engine::{GuestOp, GuestRequest};
 use crate::io::{Buf, Op, Outcome};
 use crate::tls::Channel;
 
 use super::answers::Segment;
+use super::cached::Asked;
 use super::messages::Message;
 use super::{Token, Worker};
 
@@ -71,6 +73,26 @@ pub(super) struct Guest {
     pub(super) to: AnswerTo,
     pub(super) buf: Option<Arc<Buf>>,
     pub(super) arrival_ns: u64,
+    /// What the cache knows it by.
+    pub(super) pass: Pass,
+    /// What was asked for, while more is read for it.
+    pub(super) asked: Option<Box<Asked>>,
+    /// It was answered from the cache's memory.
+    pub(super) from_memory: bool,
+}
+
+impl Guest {
+    /// A request that has just arrived.
+    pub(super) fn new(to: AnswerTo, buf: Option<Arc<Buf>>, arrival_ns: u64) -> Self {
+        Self {
+            to,
+            buf,
+            arrival_ns,
+            pass: Pass::NONE,
+            asked: None,
+            from_memory: false,
+        }
+    }
 }
 
 pub(super) enum Stage {
@@ -541,14 +563,11 @@ impl Worker {
             GuestOp::Read => Some(self.pool.take(HEAD + header.length as usize)),
             _ => buf,
         };
-        let guest = Guest {
-            to: AnswerTo::Socket {
-                connection,
-                cookie: header.cookie,
-            },
-            buf,
-            arrival_ns: self.now_ns,
+        let to = AnswerTo::Socket {
+            connection,
+            cookie: header.cookie,
         };
+        let guest = Guest::new(to, buf, self.now_ns);
         let request = GuestRequest {
             op,
             offset: header.offset,

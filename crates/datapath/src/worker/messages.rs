@@ -26,7 +26,9 @@ use crate::tls::Channel;
 use super::answers::Segment;
 use super::holds::{Held, HoldRefusal};
 use super::volumes::LiveVolume;
-use super::{HandedConnection, HandedWork, Inbox, RingOrder, Stillness, Worker, WorkerSamples};
+use super::{
+    CacheSample, HandedConnection, HandedWork, Inbox, RingOrder, Stillness, Worker, WorkerSamples,
+};
 
 /// A volume to serve.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub struct VolumeSetup {
     pub stages: StagesSetup,
     /// Its latency objective.
     pub objective: Arc<SharedObjective>,
+    /// The bytes whose pages may be cached, from its beginning; none where they may not.
+    pub cached: Option<Bytes>,
     /// Devices that are lost, and whether what was written to them and not flushed may be.
     pub lost: Vec<(DeviceId, bool)>,
 }
@@ -169,6 +173,8 @@ pub enum Question {
     },
     /// It has another name from now on.
     Rename(String),
+    /// It has so much of the worker's cache for itself; none is what is shared.
+    ShareCache(Option<Bytes>),
 }
 
 #[derive(Debug)]
@@ -195,6 +201,9 @@ pub struct VolumeStatus {
     pub last_move: Option<LastMove>,
     /// Remote devices that are not connected now, by number.
     pub away: Vec<u16>,
+    /// Its cache, if it is cached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheSample>,
     /// Why its import does not go on, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_waits: Option<String>,
@@ -286,6 +295,7 @@ impl Worker {
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.device_back(device.id);
                 }
+                self.forget_cached();
                 self.use_device(device);
             }
             Message::SourceIsTheSame(device) => self.source_is_the_same(device),
@@ -294,6 +304,7 @@ impl Worker {
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.device_lost(device.id, true);
                 }
+                self.forget_cached();
                 self.use_device(device);
             }
             Message::Store(volume, reply) => {
@@ -309,9 +320,14 @@ impl Worker {
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.flush_failed_elsewhere(failure);
                 }
+                self.forget_cached();
             }
             Message::Ring(order) => self.ring_order(order),
-            Message::Reconnected(remote, connected) => self.reconnected(remote, connected),
+            Message::Reconnected(remote, connected) => {
+                // What is behind it may have been changed by others.
+                self.forget_cached();
+                self.reconnected(remote, connected);
+            }
             Message::AtStages(volume, call) => {
                 let live = self.volumes.get_mut(volume.index());
                 let live = live.and_then(Option::as_mut);
@@ -366,6 +382,8 @@ impl Worker {
                 .start_move(self.now_ns, order, Others::UNKNOWN)
                 .expect("it has just come");
         }
+        let cached = self.cache.as_mut().zip(setup.cached);
+        let cached = cached.and_then(|(cache, size)| cache.begin(&setup.name, size, 0));
         self.volumes[index] = Some(LiveVolume {
             id: setup.id,
             name: setup.name,
@@ -378,6 +396,7 @@ impl Worker {
             resting: None,
             held: false,
             last_move: None,
+            cached,
             detached: None,
         });
         self.carry_out(setup.id.0);
@@ -431,9 +450,11 @@ impl Worker {
             return;
         }
         let in_timers = self.timers.any_of(volume);
-        if let Some(live) = slot.take_if(|_| !in_timers)
-            && let Some((answer, connections)) = live.detached
-        {
+        let Some(mut live) = slot.take_if(|_| !in_timers) else {
+            return;
+        };
+        self.end_cache(&mut live);
+        if let Some((answer, connections)) = live.detached {
             let _ = answer.send(Ok(connections));
         }
     }
@@ -450,13 +471,14 @@ impl Worker {
             .and_then(Option::as_mut);
         let live = live.ok_or("it is not served")?;
         match question {
-            Question::Status => Ok(Answer::Status(Box::new(status(
-                live,
-                now_ns,
-                connections,
-                away,
-                waits,
-            )))),
+            Question::Status => {
+                let how = status(live, now_ns, connections, away, waits);
+                let live = self.volumes[volume.index()].as_ref();
+                Ok(Answer::Status(Box::new(VolumeStatus {
+                    cache: live.and_then(|live| self.cache_sample(live)),
+                    ..how
+                })))
+            }
             Question::Elsewhere(order) => {
                 let map = live.engine.map();
                 outside(&order, map)?;
@@ -482,6 +504,10 @@ impl Worker {
                 self.carry_out(volume.0);
                 Ok(Answer::Done)
             }
+            Question::ShareCache(part) => {
+                self.share_cache(volume.0, part)?;
+                Ok(Answer::Done)
+            }
             Question::Rename(name) => {
                 live.name = name;
                 Ok(Answer::Done)
@@ -495,6 +521,7 @@ impl Worker {
                 }
                 live.stages.grew(live.engine.map(), now_ns);
                 let rest = live.engine.map().rest_of_extent(from);
+                self.cached_grew(volume.0);
                 match rest.0 {
                     0 => drop(zeroed.send(Ok(()))),
                     length => self.zero_for(volume.0, from.0, length, zeroed),
@@ -612,6 +639,7 @@ fn status(
         stages: live.stages.status(now_ns),
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
+        cache: None,
         away,
         import_waits,
     }

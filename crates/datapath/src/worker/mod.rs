@@ -12,6 +12,7 @@
 //! together is decoded together, submitted together and answered with one send.
 
 mod answers;
+mod cached;
 mod devices;
 mod direct;
 mod guests;
@@ -38,6 +39,7 @@ use std::time::Duration;
 use slab::Slab;
 use volume::{Slack, SlackBoard};
 
+use crate::cached::{CacheMemory, CacheSettings};
 use crate::clock;
 use crate::device::Device;
 use crate::direct::ChangeQueue;
@@ -46,6 +48,8 @@ use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
+pub use cached::CacheSample;
+use cached::WorkerCache;
 use guests::{Connection, Guest};
 pub use handed::{HandedConnection, HandedSession, HandedWork, PLACE_BYTES, Stillness, place_of};
 pub use holds::{Held, HoldRefusal};
@@ -186,6 +190,8 @@ pub struct Worker {
     turns: Vec<Turns>,
     /// Changes by direct I/O that are under way, and that wait for those.
     order: ChangeQueue,
+    /// Pages of its volumes in memory, if there is a cache.
+    cache: Option<WorkerCache>,
     /// What is written where the system cannot zero; made when it is first needed.
     zeroes: Option<Arc<Buf>>,
     /// What its volumes use of their objectives, by device.
@@ -235,6 +241,7 @@ impl Worker {
             large: VecDeque::new(),
             turns: vec![],
             order: ChangeQueue::default(),
+            cache: None,
             zeroes: None,
             slack: vec![],
             stopping: false,
@@ -244,6 +251,14 @@ impl Worker {
             polling,
             arrived: 0,
         }
+    }
+
+    /// It has this cache for its volumes.
+    #[must_use]
+    pub fn with_cache(mut self, memory: CacheMemory, settings: &CacheSettings) -> Self {
+        let (slice, slices) = (settings.slice.0, settings.slices_per_hour);
+        self.cache = Some(WorkerCache::new(memory, slice, slices, self.now_ns));
+        self
     }
 
     /// How to reach it.
@@ -358,6 +373,7 @@ impl Worker {
             }
         }
         self.share_slack();
+        self.tick_cache();
         self.close_idle_handshakes();
         self.resume_paused();
         self.reconnect_remotes();

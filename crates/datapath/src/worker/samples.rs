@@ -7,7 +7,7 @@ use crate::stages::StagesSample;
 
 use super::guests::Stage;
 use super::volumes::LiveVolume;
-use super::{LastMove, Moving, Worker};
+use super::{CacheSample, LastMove, Moving, Worker};
 
 /// How the volumes of a worker are.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub struct LiveSample {
     /// How the last one ended.
     pub last_move: Option<LastMove>,
     pub stages: StagesSample,
+    /// Its cache, if it is cached.
+    pub cache: Option<CacheSample>,
 }
 
 impl Worker {
@@ -56,7 +58,12 @@ impl Worker {
         let live = self.volumes.iter().zip(connections);
         let live = live.filter_map(|(volume, n)| Some((volume.as_ref()?, n)));
         WorkerSamples {
-            volumes: live.map(|(volume, n)| sample(volume, n, at_ns)).collect(),
+            volumes: live
+                .map(|(volume, n)| LiveSample {
+                    cache: self.cache_sample(volume),
+                    ..sample(volume, n, at_ns)
+                })
+                .collect(),
             linked: self.remotes_linked(),
             looked: Nanos(self.polling.spent_ns()),
         }
@@ -73,5 +80,6 @@ fn sample(live: &LiveVolume, connections: usize, at_ns: u64) -> LiveSample {
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
         stages: live.stages.sample(at_ns),
+        cache: None,
     }
 }

@@ -12,6 +12,7 @@ use crate::io::{Buf, Urgency};
 use crate::objective::SharedObjective;
 use crate::stages::Stages;
 
+use super::cached::LiveCache;
 use super::direct::ByBuffer;
 use super::guests::Guest;
 use super::turns::Turn;
@@ -35,6 +36,8 @@ pub(super) struct LiveVolume {
     pub(super) held: bool,
     /// How the last move ended.
     pub(super) last_move: Option<super::LastMove>,
+    /// Its pages in the worker's cache, if it is cached.
+    pub(super) cached: Option<LiveCache>,
     /// Whoever waits for it to be let go, and how many connections were cut for it.
     pub(super) detached: Option<(Sender<super::Detached>, usize)>,
 }

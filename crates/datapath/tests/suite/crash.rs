@@ -55,6 +55,8 @@ fn no_crash_loses_what_was_promised() {
         (tally.arrived, 300),
         (tally.imported, 40),
         (tally.source_away, 5),
+        (tally.from_memory, 300),
+        (tally.read_again, 100),
     ] {
         assert!(part >= least, "{tally:#?}");
     }

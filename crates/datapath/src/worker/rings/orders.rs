@@ -247,11 +247,7 @@ impl Worker {
 
     fn ask_for(&mut self, volume: u32, request: GuestRequest, answer: Sender<Result<(), Fault>>) {
         let waiter = self.rings.waiters.insert(answer) as u32;
-        let guest = Guest {
-            to: AnswerTo::Waiter(waiter),
-            buf: None,
-            arrival_ns: self.now_ns,
-        };
+        let guest = Guest::new(AnswerTo::Waiter(waiter), None, self.now_ns);
         self.arrive(volume, guest, request);
     }
 

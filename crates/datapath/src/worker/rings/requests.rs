@@ -186,11 +186,7 @@ impl Worker {
         guest.cached += u32::from(changes && !request.fua);
         let volume = guest.volume;
         let to = AnswerTo::Ring { ring, chain };
-        let guest = Guest {
-            to,
-            buf,
-            arrival_ns: self.now_ns,
-        };
+        let guest = Guest::new(to, buf, self.now_ns);
         self.arrive(volume, guest, request);
     }
 

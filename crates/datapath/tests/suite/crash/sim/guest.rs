@@ -20,6 +20,8 @@ pub struct Asked {
     pub(super) bytes: Vec<u8>,
     /// When it began, for the oracle.
     pub(super) began: u64,
+    /// What was asked for, and its buffer, while whole pages are read for it.
+    pub(super) narrower: Option<(GuestRequest, Vec<u8>)>,
 }
 
 impl Life<'_> {
@@ -69,6 +71,7 @@ impl Life<'_> {
                 request,
                 bytes,
                 began,
+                narrower: None,
             },
         );
         self.tally.requests += 1;
@@ -78,7 +81,7 @@ impl Life<'_> {
         if self.by_ring(volume, op, request) {
             return Ok(());
         }
-        self.engines[volume].submit(self.now_ns, op, request);
+        self.submit(volume, op, request)?;
         self.settle(volume)
     }
 

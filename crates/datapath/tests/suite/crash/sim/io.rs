@@ -267,6 +267,7 @@ impl Life<'_> {
                 engine.flush_failed_elsewhere(Failure::of_flush(device));
             }
         }
+        self.forget_cached();
     }
 
     pub(super) fn deliver(&mut self, io: u32) -> Result<(), String> {

@@ -21,11 +21,11 @@ use units::{Bytes, DeviceId, VolumeId};
 use volume::{Others, VolumeMap};
 
 use super::Tally;
+use super::cached::SimCache;
 use super::copies::SimPlace;
 use super::device::SimDevice;
 use super::guest::Asked;
 use super::oracle::Oracle;
-use super::orders::GROWING;
 use super::plan::{Faults, Plan, TIMEOUT_NS};
 use super::rings::{LiveRing, RingGuest};
 use super::snapshots::Kept;
@@ -136,6 +136,8 @@ pub struct Life<'a> {
     /// Devices that were taken, now or earlier.
     pub(super) taken: Vec<bool>,
     pub(super) engines: Vec<Engine<u64>>,
+    /// Pages in memory, if the plan has a cache.
+    pub(super) cache: Option<SimCache>,
     pub(super) oracles: &'a mut Vec<Oracle>,
     /// Guests that have rings, by volume.
     pub(super) rings: &'a mut Vec<Option<RingGuest>>,
@@ -366,6 +368,10 @@ impl<'a> Life<'a> {
             came_back: vec![false; disks.len()],
             disks,
             right,
+            cache: plan.cache.as_ref().map(|settings| {
+                let sizes = engines.iter().map(|e| e.map().size().0);
+                SimCache::new(settings, sizes)
+            }),
             engines,
             oracles,
             live_rings: rings.iter().map(|_| None).collect(),
@@ -580,11 +586,7 @@ impl<'a> Life<'a> {
                         gaps,
                         ..
                     } => {
-                        if guest == GROWING {
-                            self.grown(volume, result)?;
-                        } else if !self.answer_ring(volume, guest, result, &gaps) {
-                            self.answered(volume, guest, result, &gaps)?;
-                        }
+                        self.engine_replied(volume, guest, result, &gaps)?;
                     }
                     Effect::Store(request) => {
                         let copied_up = matches!(request, StoreRequest::CopyUp { .. });
@@ -702,6 +704,7 @@ impl<'a> Life<'a> {
         let Some(device) = device else { return Ok(()) };
         self.devices[i] = Some(device.clone());
         self.reopen(i);
+        self.forget_cached();
         let extent = super::plan::EXTENT;
         for (engine, oracle) in self.engines.iter_mut().zip(self.oracles.iter_mut()) {
             engine.device_back(id);
@@ -747,6 +750,7 @@ impl<'a> Life<'a> {
             for engine in &mut self.engines {
                 engine.flush_failed_elsewhere(Failure::of_flush(device));
             }
+            self.forget_cached();
         }
         for device in std::mem::take(&mut self.keeper.newly_lost) {
             self.tally.lost += 1;
@@ -756,6 +760,7 @@ impl<'a> Life<'a> {
             for engine in &mut self.engines {
                 engine.device_lost(device, true);
             }
+            self.forget_cached();
         }
     }
 }

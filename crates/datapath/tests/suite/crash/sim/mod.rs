@@ -9,6 +9,7 @@
 //!
 //! Nothing but the seed decides what happens: a seed that fails does so again.
 
+mod cached;
 mod copies;
 mod device;
 mod guest;
@@ -118,6 +119,10 @@ pub struct Tally {
     pub second_alone: u64,
     /// Requests in rings that were in flight when a process was killed, and are done again.
     pub again: u64,
+    /// Reads that the cache answered.
+    pub from_memory: u64,
+    /// Reads of whole pages that failed, and were done again without the rest.
+    pub read_again: u64,
     /// Answers that waited for a commit in doubt.
     pub settled: u64,
 }

@@ -87,6 +87,7 @@ impl Life<'_> {
             return Err("a volume that does not move cannot grow".into());
         }
         self.growing[volume] = Some((from, to));
+        self.cached_grew(volume);
         let rest = self.engines[volume].map().rest_of_extent(from);
         if rest.0 == 0 {
             return self.grown(volume, Ok(()));
@@ -97,7 +98,7 @@ impl Life<'_> {
             length: rest.0,
             fua: true,
         };
-        self.engines[volume].submit(self.now_ns, GROWING, zero);
+        self.submit(volume, GROWING, zero)?;
         self.settle(volume)
     }
 

@@ -2,9 +2,11 @@
 
 use algo::Rng;
 use array::DeviceKind;
+use cache::{Ageing, OnHit, PolicyKind, REGISTRY, RatesConfig, WriteMode};
 use datapath::EngineLimits;
+use datapath::cached::CacheSettings;
 use datapath::direct::Alignment;
-use units::Bytes;
+use units::{Bytes, Nanos};
 
 use super::sources::SourcePlan;
 
@@ -92,6 +94,8 @@ pub struct Plan {
     pub order_ns: u64,
     /// Bandwidth of moves.
     pub bandwidth: u64,
+    /// A cache in front of all volumes.
+    pub cache: Option<CacheSettings>,
     /// What goes wrong.
     pub faults: Faults,
     /// Of a thousand lives, in how many a disk of the map dies before the process does.
@@ -177,9 +181,11 @@ impl Plan {
         let sources = sources
             .map(|size| (rng.below(3) == 0).then(|| SourcePlan::of(rng, *size)))
             .collect();
+        let cache = (rng.below(2) == 0).then(|| cache_of(rng));
         let import_piece = Bytes([16 << 10, 64 << 10, 1 << 20][rng.below(3) as usize]);
         Self {
             volumes,
+            cache,
             snapshots,
             sources,
             rings,
@@ -206,5 +212,27 @@ impl Plan {
             closes,
             alternates,
         }
+    }
+}
+
+/// A cache that some pages of the volumes fit into.
+fn cache_of(rng: &mut Rng) -> CacheSettings {
+    let page = 4096 << rng.below(3);
+    let kinds: Vec<PolicyKind> = REGISTRY.iter().map(|e| e.kind).collect();
+    let kinds: Vec<PolicyKind> = kinds.into_iter().filter(|k| !k.remembers()).collect();
+    CacheSettings {
+        size: Bytes(page * (1 + rng.below(100))),
+        page: Bytes(page),
+        extent_pages: 1 + rng.below(16) as u32,
+        policy: kinds[rng.below(kinds.len() as u64) as usize],
+        rates: RatesConfig::default(),
+        ageing: Ageing::default(),
+        on_hit: OnHit::default(),
+        writes: match rng.below(3) {
+            0 => WriteMode::WriteAround,
+            _ => WriteMode::WriteThrough,
+        },
+        slice: Nanos(1_000_000_000),
+        slices_per_hour: 12,
     }
 }

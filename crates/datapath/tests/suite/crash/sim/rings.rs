@@ -185,6 +185,7 @@ impl Life<'_> {
         let (Some(guest), Some(live)) = (&self.rings[volume], &mut self.live_rings[volume]) else {
             return Ok(());
         };
+        let mut taken = vec![];
         while let Some(chain) = live.queue.pop().map_err(|e| e.to_string())? {
             let (op, _) = guest.heads[&chain.head()];
             let parsed = blk::parse(&chain, MEMORY_BYTES as u64).map_err(|e| e.to_string())?;
@@ -209,7 +210,10 @@ impl Life<'_> {
                 return Err(format!("request {op} became {request:?}"));
             }
             live.chains.insert(op, chain);
-            self.engines[volume].submit(self.now_ns, op, request);
+            taken.push((op, request));
+        }
+        for (op, request) in taken {
+            self.submit(volume, op, request)?;
         }
         self.settle(volume)
     }
@@ -270,7 +274,12 @@ impl Life<'_> {
             }
             self.look(volume)?;
             let own = self.asked.extract_if(.., |_, asked| asked.volume == volume);
-            let kept: BTreeMap<u64, Asked> = own.collect();
+            let mut kept: BTreeMap<u64, Asked> = own.collect();
+            for asked in kept.values_mut() {
+                if let Some((request, bytes)) = asked.narrower.take() {
+                    (asked.request, asked.bytes) = (request, bytes);
+                }
+            }
             if let Some(guest) = &mut self.rings[volume] {
                 guest.kept = kept;
             }

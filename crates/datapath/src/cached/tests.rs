@@ -1,0 +1,359 @@
+use algo::Rng;
+
+use super::*;
+
+const PAGE: u64 = 4096;
+const SECTOR: u64 = 512;
+
+fn settings(policy: PolicyKind, pages: u64, writes: WriteMode) -> CacheSettings {
+    CacheSettings {
+        size: Bytes(pages * PAGE),
+        page: Bytes(PAGE),
+        extent_pages: 4,
+        policy,
+        rates: RatesConfig::default(),
+        ageing: Ageing::default(),
+        on_hit: OnHit::default(),
+        writes,
+        slice: Nanos(1_000_000_000),
+        slices_per_hour: 12,
+    }
+}
+
+fn request(op: GuestOp, offset: u64, length: u64) -> GuestRequest {
+    GuestRequest {
+        op,
+        offset,
+        length,
+        fua: false,
+    }
+}
+
+/// A request that an engine has.
+#[derive(Debug)]
+struct Passed {
+    pass: Pass,
+    request: GuestRequest,
+    value: u8,
+    /// Sectors that are still to be read or changed.
+    left: Vec<u64>,
+    /// What a read has read.
+    data: Vec<u8>,
+    /// It was answered with an error, and goes on: what touches its bytes waits.
+    zombie: bool,
+}
+
+/// A volume behind the cache: requests are done sector by sector, in any order, and answered at any time after that; some fail, and go on.
+struct World {
+    rng: Rng,
+    memory: CacheMemory,
+    cache: Option<VolumeCache>,
+    /// What each sector holds, and what it held at the last flush.
+    sectors: Vec<u8>,
+    flushed: Vec<u8>,
+    passed: Vec<Passed>,
+    hits: u64,
+    kept: u64,
+}
+
+impl World {
+    fn size(&self) -> u64 {
+        self.sectors.len() as u64 * SECTOR
+    }
+
+    fn bytes(&self, request: &GuestRequest) -> Vec<u8> {
+        let sectors = request.offset / SECTOR..(request.offset + request.length) / SECTOR;
+        sectors
+            .flat_map(|s| [self.sectors[s as usize]; SECTOR as usize])
+            .collect()
+    }
+
+    fn ask(&mut self) {
+        let all = self.sectors.len() as u64;
+        let op = match self.rng.below(20) {
+            0..13 => GuestOp::Read,
+            13..16 => GuestOp::Write,
+            16 => GuestOp::Trim,
+            17 => GuestOp::Zero,
+            18 => GuestOp::ZeroAllocated,
+            _ => GuestOp::Flush,
+        };
+        let (mut first, mut count) = (self.rng.below(all), 1 + self.rng.below(20));
+        if self.rng.below(2) == 0 {
+            (first, count) = (first & !7, (count + 7) & !7);
+        }
+        count = count.min(all - first);
+        let mut request = match op {
+            GuestOp::Flush => request(op, 0, 0),
+            _ => request(op, first * SECTOR, count * SECTOR),
+        };
+        let mut pass = Pass::NONE;
+        if let Some(cache) = &mut self.cache {
+            let mut found = vec![0xee; request.length as usize];
+            let copy = |at: usize, bytes: &[u8]| found[at..at + bytes.len()].copy_from_slice(bytes);
+            if op == GuestOp::Read && cache.read(&mut self.memory, &request, copy) {
+                assert_eq!(found, self.bytes(&request), "{request:?}");
+                self.hits += 1;
+                return;
+            }
+            if op == GuestOp::Read {
+                (request.offset, request.length) = cache.whole(&self.memory, &request);
+            }
+            pass = cache.pass(&self.memory, &request);
+        }
+        let end = request.offset + request.length;
+        self.passed.push(Passed {
+            pass,
+            request,
+            value: 1 + self.rng.below(250) as u8,
+            left: (request.offset / SECTOR..end / SECTOR).collect(),
+            data: vec![0xee; request.length as usize],
+            zombie: false,
+        });
+    }
+
+    /// A sector of a request is done, unless it waits for one that was answered already.
+    fn go_on(&mut self) {
+        if self.passed.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.passed.len() as u64) as usize;
+        let request = self.passed[at].request;
+        let over = |other: &Passed| {
+            let (a, b) = (&other.request, &request);
+            other.zombie && a.offset < b.offset + b.length && b.offset < a.offset + a.length
+        };
+        let waits = self.passed.iter().any(over) && !self.passed[at].zombie;
+        let passed = &mut self.passed[at];
+        if waits || passed.left.is_empty() {
+            return;
+        }
+        let sector = passed
+            .left
+            .swap_remove(self.rng.below(passed.left.len() as u64) as usize);
+        let value = &mut self.sectors[sector as usize];
+        match request.op {
+            GuestOp::Read => {
+                let from = (sector * SECTOR - request.offset) as usize;
+                passed.data[from..from + SECTOR as usize].fill(*value);
+            }
+            GuestOp::Write => *value = passed.value,
+            GuestOp::Trim if self.rng.below(2) == 0 => {}
+            _ => *value = 0,
+        }
+        if passed.zombie && passed.left.is_empty() {
+            self.passed.swap_remove(at);
+        }
+    }
+
+    /// A request is answered.
+    fn answer(&mut self) {
+        let done = |p: &Passed| !p.zombie && p.left.is_empty();
+        let late = self.rng.below(40) == 0;
+        let found = self
+            .passed
+            .iter()
+            .position(|p| done(p) || late && !p.zombie);
+        let Some(at) = found else { return };
+        let fails = !done(&self.passed[at]) || self.rng.below(10) == 0;
+        let passed = &mut self.passed[at];
+        let (pass, request) = (passed.pass, passed.request);
+        let data = match request.op {
+            GuestOp::Read => std::mem::take(&mut passed.data),
+            GuestOp::Write => vec![passed.value; request.length as usize],
+            _ => vec![],
+        };
+        passed.zombie = fails && !passed.left.is_empty() && request.op != GuestOp::Read;
+        if !passed.zombie {
+            self.passed.swap_remove(at);
+        }
+        if request.op == GuestOp::Flush {
+            for (now, then) in self.sectors.iter_mut().zip(&mut self.flushed) {
+                if fails && self.rng.below(2) == 0 {
+                    *now = *then;
+                }
+                *then = *now;
+            }
+        }
+        if let Some(cache) = &mut self.cache {
+            let data = (!fails).then_some(&*data);
+            cache.over(&mut self.memory, pass, &request, data);
+            self.kept += u64::from(self.memory.pages().cached(cache.volume()) > 0);
+        }
+    }
+
+    /// It grows, is cached no more, or again.
+    fn change(&mut self) {
+        let size = self.size();
+        match (self.rng.below(4), &mut self.cache) {
+            (0, Some(cache)) => {
+                let grown = self.sectors.len() + 1 + self.rng.below(12) as usize;
+                self.sectors.resize(grown, 0);
+                self.flushed.resize(grown, 0);
+                cache
+                    .grew(&mut self.memory, size + (grown as u64 * SECTOR - size))
+                    .unwrap();
+            }
+            (1, _) => {
+                if let Some(cache) = self.cache.take() {
+                    cache.end(&mut self.memory);
+                }
+            }
+            (2, cache @ None) => {
+                let under_way = self.passed.iter().filter(|p| !p.zombie).count();
+                *cache = Some(VolumeCache::new(&mut self.memory, size, under_way).unwrap());
+            }
+            (_, Some(cache)) => {
+                // As when a device is lost: what is there may not be what was answered.
+                let at = self.rng.below(self.sectors.len() as u64) as usize;
+                self.sectors[at] = 0;
+                cache.forget(&mut self.memory);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What is read from memory is what the devices hold at that moment, whatever else is under way, fails, or happens later.
+#[test]
+fn memory_never_says_what_the_devices_do_not_hold() {
+    let (mut hits, mut kept) = (0, 0);
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed, 0xcac4e);
+        let writes = match rng.below(3) {
+            0 => WriteMode::WriteAround,
+            _ => WriteMode::WriteThrough,
+        };
+        let kinds = [PolicyKind::Lru, PolicyKind::PriorityLru, PolicyKind::Sieve];
+        let policy = kinds[rng.below(3) as usize];
+        let settings = settings(policy, 1 + rng.below(12), writes);
+        let mut memory = CacheMemory::new(&settings).unwrap();
+        let sectors = 60 + rng.below(60) as usize;
+        let cache = VolumeCache::new(&mut memory, sectors as u64 * SECTOR, 0).unwrap();
+        // Another volume, whose pages come and go beside it.
+        let other = VolumeCache::new(&mut memory, 40 * PAGE, 0).unwrap();
+        let mut world = World {
+            memory,
+            cache: Some(cache),
+            sectors: vec![0; sectors],
+            flushed: vec![0; sectors],
+            passed: vec![],
+            hits: 0,
+            kept: 0,
+            rng,
+        };
+        // How many are under way at a time.
+        let depth = 1 + seed as usize % 8;
+        for step in 0..3000 {
+            match world.rng.below(12) {
+                0..3 if world.passed.len() < depth => world.ask(),
+                3..9 => (0..12).for_each(|_| world.go_on()),
+                9..11 => world.answer(),
+                11 if step % 29 == 0 => world.change(),
+                11 if step % 7 == 0 => {
+                    let page = world.rng.below(40);
+                    world.memory.pages.insert(other.volume(), page);
+                }
+                _ => {}
+            }
+        }
+        (hits, kept) = (hits + world.hits, kept + world.kept);
+    }
+    assert!(hits > 10_000, "{hits} reads from memory");
+    assert!(kept > 50_000, "{kept}");
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let good = settings(PolicyKind::Lru, 10, WriteMode::WriteThrough);
+    let fault = |change: &dyn Fn(&mut CacheSettings)| {
+        let mut settings = good;
+        change(&mut settings);
+        CacheMemory::new(&settings)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(CacheMemory::new(&good).is_ok());
+    assert!(fault(&|s| s.page = Bytes(5000)).contains("power of two"));
+    assert!(fault(&|s| s.size = Bytes(100)).contains("a cache has 1 to"));
+    assert!(fault(&|s| s.size = Bytes(1 << 50)).contains("a cache has 1 to"));
+    assert!(fault(&|s| s.writes = WriteMode::WriteBack).contains("lost with it"));
+    assert!(fault(&|s| s.policy = PolicyKind::Arc).contains("remembers"));
+}
+
+#[test]
+fn pages_are_kept_by_reads_and_by_writes_that_are_not_around() {
+    for writes in [WriteMode::WriteThrough, WriteMode::WriteAround] {
+        let mut memory = CacheMemory::new(&settings(PolicyKind::Lru, 10, writes)).unwrap();
+        // The last page is short.
+        let size = 5 * PAGE + SECTOR;
+        let mut cache = VolumeCache::new(&mut memory, size, 0).unwrap();
+        let pass = |memory: &mut CacheMemory, cache: &mut VolumeCache, r: GuestRequest| {
+            let pass = cache.pass(memory, &r);
+            cache.over(memory, pass, &r, Some(&vec![7; r.length as usize]));
+        };
+        let is_there = |memory: &mut CacheMemory, cache: &mut VolumeCache, page: u64| {
+            let length = if page == 5 { SECTOR } else { PAGE };
+            cache.read(
+                memory,
+                &request(GuestOp::Read, page * PAGE, length),
+                |_, bytes| {
+                    assert!(bytes.iter().all(|b| *b == 7));
+                },
+            )
+        };
+        pass(&mut memory, &mut cache, request(GuestOp::Read, 0, 2 * PAGE));
+        pass(
+            &mut memory,
+            &mut cache,
+            request(GuestOp::Read, 5 * PAGE, SECTOR),
+        );
+        pass(
+            &mut memory,
+            &mut cache,
+            request(GuestOp::Read, 2 * PAGE, SECTOR),
+        );
+        let there = |memory: &mut CacheMemory, cache: &mut VolumeCache| {
+            [0, 1, 2, 3, 4, 5].map(|page| is_there(memory, cache, page))
+        };
+        assert_eq!(
+            there(&mut memory, &mut cache),
+            [true, true, false, false, false, true]
+        );
+        // One in part, one that is not there in part, one as a whole.
+        pass(
+            &mut memory,
+            &mut cache,
+            request(GuestOp::Write, SECTOR, SECTOR),
+        );
+        pass(
+            &mut memory,
+            &mut cache,
+            request(GuestOp::Write, 2 * PAGE, SECTOR),
+        );
+        pass(
+            &mut memory,
+            &mut cache,
+            request(GuestOp::Write, 3 * PAGE, PAGE),
+        );
+        let through = writes == WriteMode::WriteThrough;
+        assert_eq!(
+            there(&mut memory, &mut cache),
+            [through, true, false, through, false, true]
+        );
+        pass(
+            &mut memory,
+            &mut cache,
+            request(GuestOp::Trim, PAGE, SECTOR),
+        );
+        assert_eq!(there(&mut memory, &mut cache)[1], false);
+        let whole = cache.whole(&memory, &request(GuestOp::Read, 4 * PAGE + 100, PAGE));
+        assert_eq!(whole, (4 * PAGE, PAGE + SECTOR));
+        // A flush that fails leaves nothing.
+        let flush = request(GuestOp::Flush, 0, 0);
+        let flushing = cache.pass(&memory, &flush);
+        cache.over(&mut memory, flushing, &flush, None);
+        assert_eq!(there(&mut memory, &mut cache), [false; 6]);
+    }
+}

@@ -1,0 +1,315 @@
+//! The worker's cache on the way of its volumes' requests: [`crate::cached`] has the rules, this file has buffers and answers.
+
+use std::sync::Arc;
+
+use cache::PageCounts;
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+use volume::Slack;
+
+use crate::cached::{CacheMemory, VolumeCache};
+use crate::engine::{Fault, GuestOp, GuestRequest};
+use crate::io::Buf;
+
+use super::Worker;
+use super::guests::{Guest, HEAD};
+use super::volumes::LiveVolume;
+
+/// What a guest asked for, while whole pages are read for it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    request: GuestRequest,
+    buf: Arc<Buf>,
+}
+
+/// The cache of a worker, and the time that its policy counts in.
+pub(super) struct WorkerCache {
+    memory: CacheMemory,
+    slice_ns: u64,
+    slices_per_hour: u32,
+    slice_ends_ns: u64,
+    slices: u32,
+}
+
+/// The cached pages of a volume that is served.
+#[derive(Debug)]
+pub(super) struct LiveCache {
+    cache: VolumeCache,
+    /// Requests that were answered since the last look at how the volume stands.
+    answered: u64,
+    /// Since the hour began: requests, and their response times over the objective, weighted with them; then requests of the slice.
+    responses: (u64, f64, u64),
+}
+
+/// How the cache of a volume is; counters only grow while it is cached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheSample {
+    /// Bytes that are cached.
+    pub bytes: Bytes,
+    /// The part that it was given; none where it has what is shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Bytes>,
+    /// Accesses to pages, and what they found.
+    #[serde(flatten)]
+    pub counts: PageCounts,
+    /// Its priority, percent, under a policy that has priorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_percent: Option<i32>,
+}
+
+impl WorkerCache {
+    pub(super) fn new(
+        memory: CacheMemory,
+        slice_ns: u64,
+        slices_per_hour: u32,
+        now_ns: u64,
+    ) -> Self {
+        Self {
+            memory,
+            slice_ns,
+            slices_per_hour: slices_per_hour.max(1),
+            slice_ends_ns: now_ns + slice_ns,
+            slices: 0,
+        }
+    }
+
+    /// A volume of so many bytes is cached from now on; none, with a word in the log, where it cannot be.
+    pub(super) fn begin(&mut self, name: &str, size: Bytes, under_way: usize) -> Option<LiveCache> {
+        let begun = VolumeCache::new(&mut self.memory, size.0, under_way);
+        let cache =
+            begun.inspect_err(|why| tracing::warn!(volume = name, %why, "it is not cached"));
+        Some(LiveCache {
+            cache: cache.ok()?,
+            answered: 0,
+            responses: (0, 0.0, 0),
+        })
+    }
+
+    fn sample(&self, live: &LiveCache) -> CacheSample {
+        let pages = self.memory.pages();
+        let (volume, bytes) = (live.cache.volume(), |n: u32| {
+            Bytes(u64::from(n) * self.memory.page_bytes())
+        });
+        CacheSample {
+            bytes: bytes(pages.cached(volume)),
+            part: pages.part(volume).map(bytes),
+            counts: pages.counts(volume),
+            priority_percent: pages.priority(volume),
+        }
+    }
+}
+
+impl LiveVolume {
+    /// What was answered since the last look stood like this to the objective.
+    fn stood(&mut self) {
+        let (slack, Some(cached)) = (self.slack, &mut self.cached) else {
+            return;
+        };
+        let ios = std::mem::take(&mut cached.answered);
+        if let Slack::Used(over) = slack {
+            let (all, sum, in_slice) = cached.responses;
+            cached.responses = (
+                all + ios,
+                sum + f64::from(over) * ios as f64,
+                in_slice + ios,
+            );
+        }
+    }
+}
+
+impl Worker {
+    /// Answers a read from memory, or prepares a request for the engine; none if it is answered.
+    #[inline]
+    pub(super) fn through_cache(
+        &mut self,
+        volume: u32,
+        mut guest: Guest,
+        mut request: GuestRequest,
+    ) -> Option<(Guest, GuestRequest)> {
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it has connections");
+        let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
+            return Some((guest, request));
+        };
+        let memory = &mut cache.memory;
+        cached.answered += 1;
+        if let (GuestOp::Read, Some(buf)) = (request.op, &guest.buf) {
+            let copy = |at: usize, bytes: &[u8]| {
+                let to = HEAD + at..HEAD + at + bytes.len();
+                buf.fill(to, |to| to.copy_from_slice(bytes));
+            };
+            if cached.cache.read(memory, &request, copy) {
+                let latency_ns = self.now_ns.saturating_sub(guest.arrival_ns);
+                live.engine.answered_from_memory(self.now_ns, latency_ns);
+                guest.from_memory = true;
+                self.ready(volume, guest, request, Ok(()));
+                return None;
+            }
+            let (offset, length) = cached.cache.whole(memory, &request);
+            if length != request.length {
+                let whole = self.pool.take(HEAD + length as usize);
+                let buf = guest.buf.replace(whole).expect("it has one");
+                guest.asked = Some(Box::new(Asked { request, buf }));
+                request = GuestRequest {
+                    offset,
+                    length,
+                    ..request
+                };
+            }
+        }
+        guest.pass = cached.cache.pass(memory, &request);
+        Some((guest, request))
+    }
+
+    /// The engine is done with a request: keeps what may be kept, and gives the guest what it asked for. None where that is read once
+    /// more, without the rest of its pages.
+    pub(super) fn cached_over(
+        &mut self,
+        volume: u32,
+        mut guest: Guest,
+        request: GuestRequest,
+        result: Result<(), Fault>,
+    ) -> Option<(Guest, GuestRequest)> {
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it has requests");
+        if let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) {
+            let memory = &mut cache.memory;
+            let moves_data = matches!(request.op, GuestOp::Read | GuestOp::Write);
+            match (&guest.buf, result) {
+                (_, Err(_)) => cached.cache.over(memory, guest.pass, &request, None),
+                (Some(buf), Ok(())) if moves_data => {
+                    let bytes = HEAD..HEAD + request.length as usize;
+                    buf.with(bytes, |data| {
+                        cached.cache.over(memory, guest.pass, &request, Some(data));
+                    });
+                }
+                (_, Ok(())) => cached.cache.over(memory, guest.pass, &request, Some(&[])),
+            }
+        }
+        let Some(asked) = guest.asked.take() else {
+            return Some((guest, request));
+        };
+        let Asked {
+            request: wanted,
+            buf,
+        } = *asked;
+        let whole = guest
+            .buf
+            .replace(buf.clone())
+            .expect("it was read into one");
+        if result.is_err() {
+            // Of what is beside it nobody wants to know: it may be that alone that cannot be read.
+            self.pool.give(whole);
+            let live = self.volumes[volume as usize].as_mut().expect("as above");
+            if let (Some(cached), Some(cache)) = (&mut live.cached, &self.cache) {
+                guest.pass = cached.cache.pass(&cache.memory, &wanted);
+            }
+            live.engine.submit(self.now_ns, guest, wanted);
+            return None;
+        }
+        let from = HEAD + (wanted.offset - request.offset) as usize;
+        whole.with(from..from + wanted.length as usize, |bytes| {
+            let to = HEAD..HEAD + bytes.len();
+            buf.fill(to, |to| to.copy_from_slice(bytes));
+        });
+        self.pool.give(whole);
+        Some((guest, wanted))
+    }
+
+    /// Nothing that was cached of any volume on a device may be used any more.
+    pub(super) fn forget_cached(&mut self) {
+        let Some(cache) = &mut self.cache else {
+            return;
+        };
+        for live in self.volumes.iter_mut().flatten() {
+            if let Some(cached) = &mut live.cached {
+                cached.cache.forget(&mut cache.memory);
+            }
+        }
+    }
+
+    /// A volume is larger: its cache begins anew.
+    pub(super) fn cached_grew(&mut self, volume: u32) {
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it has grown");
+        let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
+            return;
+        };
+        let size = live.engine.map().size().0;
+        if let Err(why) = cached.cache.grew(&mut cache.memory, size) {
+            tracing::warn!(volume = live.name, %why, "it is not cached any more");
+            live.cached = None;
+        }
+    }
+
+    /// A volume is not served any more.
+    pub(super) fn end_cache(&mut self, live: &mut LiveVolume) {
+        if let (Some(cached), Some(cache)) = (live.cached.take(), &mut self.cache) {
+            cached.cache.end(&mut cache.memory);
+        }
+    }
+
+    /// How the cache of a volume is, if it is cached.
+    pub(super) fn cache_sample(&self, live: &LiveVolume) -> Option<CacheSample> {
+        let cached = live.cached.as_ref()?;
+        self.cache.as_ref().map(|cache| cache.sample(cached))
+    }
+
+    /// Gives a volume a part of the worker's cache, or takes it back.
+    pub(super) fn share_cache(&mut self, volume: u32, part: Option<Bytes>) -> Result<(), String> {
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it was just looked at");
+        let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
+            return Err("it is not cached".into());
+        };
+        let (volume, page) = (cached.cache.volume(), cache.memory.page_bytes());
+        let pages = cache.memory.pages_mut();
+        match part {
+            None => pages.take_part_back(volume),
+            Some(part) => {
+                let most = u64::from(pages.capacity());
+                let wanted = (part.0 / page).min(most) as u32;
+                pages.give_part(volume, wanted).map_err(|e| e.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Once in a while, after a look at how volumes stand: what policies want to know of time.
+    pub(super) fn tick_cache(&mut self) {
+        let Some(cache) = &mut self.cache else {
+            return;
+        };
+        self.volumes
+            .iter_mut()
+            .flatten()
+            .for_each(LiveVolume::stood);
+        if self.now_ns < cache.slice_ends_ns {
+            return;
+        }
+        cache.slice_ends_ns = self.now_ns + cache.slice_ns;
+        cache.slices += 1;
+        let ends_hour = cache.slices.is_multiple_of(cache.slices_per_hour);
+        let mut over = vec![];
+        for live in self.volumes.iter_mut().flatten() {
+            let Some(cached) = &mut live.cached else {
+                continue;
+            };
+            let (ios, sum, in_slice) = cached.responses;
+            let number = cached.cache.volume().index();
+            if over.len() <= number {
+                over.resize(number + 1, None);
+            }
+            over[number] = (in_slice > 0).then(|| sum / ios as f64);
+            cached.responses.2 = 0;
+            if ends_hour {
+                cached.responses = (0, 0.0, 0);
+            }
+        }
+        let pages = cache.memory.pages_mut();
+        pages.slice_ended(&over);
+        if ends_hour {
+            pages.hour_ended();
+        }
+    }
+}
