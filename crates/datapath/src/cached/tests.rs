@@ -218,7 +218,7 @@ impl World {
 #[test]
 fn memory_never_says_what_the_devices_do_not_hold() {
     let (mut hits, mut kept) = (0, 0);
-    for seed in 0..300 {
+    for seed in 0..600 {
         let mut rng = Rng::new(seed, 0xcac4e);
         let writes = match rng.below(3) {
             0 => WriteMode::WriteAround,
