@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use array::Health;
+use cache::{PolicyKind, WriteMode};
 use clap::{Args, ValueEnum};
+use config::scenario::ArrayCacheConfig;
+use daemon::cache_settings;
 use datapath::{Credentials, EngineLimits, IoChoice, Listen, ServerConfig, Serving, Wanted};
 use manager::settings::POLL_MAX;
 use serde::Serialize;
-use units::Nanos;
+use units::{Bytes, Nanos};
 
 use crate::live::{
     AcceptLossArg, ArrayArg, Go, OutputArg, Signalled, Stop, explained, message, wrong_usage,
@@ -98,6 +101,18 @@ pub struct ServingArgs {
     /// A worker with nothing to do looks for so long at most before it sleeps, where requests come one by one; off, or a time
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = poll)]
     poll: Nanos,
+    /// A cache of pages in memory of this size, in front of what is served; none by default
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<Bytes>,
+    /// Size of a page of the cache, a power of two from 4 KiB to 256 KiB (default: 64 KiB)
+    #[arg(long, value_name = "SIZE", requires = "cache")]
+    cache_page: Option<Bytes>,
+    /// Which pages stay in the cache (default: lru); any that `terrace sim cache` has, but for two-q, arc, lirs, s3-fifo and w-tinylfu
+    #[arg(long, value_name = "POLICY", requires = "cache")]
+    cache_policy: Option<PolicyKind>,
+    /// What happens to writes in the cache: write-through (default) or write-around
+    #[arg(long, value_name = "HOW", requires = "cache", value_parser = cache_writes)]
+    cache_writes: Option<WriteMode>,
     /// A request that a device does not answer in this time fails
     #[arg(long, value_name = "TIME", default_value = "30s")]
     timeout: Nanos,
@@ -129,6 +144,14 @@ fn poll(text: &str) -> Result<Nanos, String> {
     }
 }
 
+fn cache_writes(text: &str) -> Result<WriteMode, String> {
+    match text {
+        "write-through" => Ok(WriteMode::WriteThrough),
+        "write-around" => Ok(WriteMode::WriteAround),
+        _ => Err("write-through or write-around".into()),
+    }
+}
+
 impl ServingArgs {
     /// As the server wants it.
     pub fn config(&self) -> ServerConfig {
@@ -147,7 +170,33 @@ impl ServingArgs {
                 ..EngineLimits::default()
             },
             measured: !self.no_measure,
+            cache: self.cache_words().as_ref().map(cache_settings),
         }
+    }
+
+    /// The cache that was asked for.
+    fn cache_words(&self) -> Option<ArrayCacheConfig> {
+        let words = ArrayCacheConfig::of(self.cache?);
+        Some(ArrayCacheConfig {
+            page: self.cache_page.unwrap_or(words.page),
+            policy: self.cache_policy.unwrap_or(words.policy),
+            writes: self.cache_writes.unwrap_or(words.writes),
+            ..words
+        })
+    }
+
+    /// What they cannot be.
+    ///
+    /// # Errors
+    /// The exit code.
+    pub fn check(&self) -> Result<(), ExitCode> {
+        let fault = self.cache_words().and_then(|words| words.fault());
+        fault.map_or(Ok(()), |(key, why)| {
+            let flag = key
+                .replace("array.cache.size", "array.cache")
+                .replace("array.", "--");
+            Err(wrong_usage(&format!("{}: {why}", flag.replace('.', "-"))))
+        })
     }
 }
 
@@ -199,6 +248,9 @@ pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     let _logging = export.serving.log.begin();
     let notifier = Notifier::from_env();
     notifier.status("opening the array");
+    if let Err(wrong) = export.serving.check() {
+        return Ok(wrong);
+    }
     let config = export.serving.config();
     let accept = export.accept.words();
     let dir = &export.array.array;

@@ -57,6 +57,9 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     let record = args.record.as_deref().map(trace_record::target);
     let record = record.transpose()?;
     let stop = Stop::listen()?;
+    if let Err(wrong) = args.serving.check() {
+        return Ok(wrong);
+    }
     let _logging = args.serving.log.begin();
     let options = FilterOptions {
         name: args.name,
@@ -76,7 +79,9 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     let text = |s: &datapath::VolumeStatus| {
         let measured = s.stages.measure.measured.as_ref().map(live_table::measured);
         let injected = s.stages.inject.injected.as_ref().map(live_table::injected);
-        [measured, injected]
+        let cached = s.cache.as_ref();
+        let cached = cached.map(|c| format!("cache: {}\n", live_table::cached(c)));
+        [measured, injected, cached]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! Tiers, volumes and measurements for people.
 
 use datapath::control_server::{DeviceInfo, TierInfo, VolumeInfo};
-use datapath::{Injected, LastMove, Latency, Measured};
+use datapath::{CacheSample, Injected, LastMove, Latency, Measured};
 use model::DirectIo;
 use report::{number, table, words};
 use serde::Serialize;
@@ -287,6 +287,23 @@ pub fn polled(all: &ListedVolumes) -> String {
     }
 }
 
+/// What a volume has in the cache, and what that was good for.
+pub fn cached(cache: &CacheSample) -> String {
+    let of = match cache.part {
+        Some(part) => format!(" of its {}", size(part)),
+        None => String::new(),
+    };
+    let counts = &cache.counts;
+    let reads = counts.read_hits + counts.read_misses;
+    let ratio = counts.read_hit_ratio();
+    let ratio = ratio.map_or("nothing read".into(), |r| {
+        format!("{:.1} % of {reads} pages read were there", r * 100.0)
+    });
+    let priority = cache.priority_percent;
+    let priority = priority.map_or(String::new(), |p| format!(", priority {p:+} %"));
+    format!("{}{of}; {ratio}{priority}", size(cache.bytes))
+}
+
 /// `terrace volume show`
 pub fn volume(listed: &ListedVolume) -> String {
     let volume = &listed.info;
@@ -326,6 +343,9 @@ pub fn volume(listed: &ListedVolume) -> String {
     }
     if !status.away.is_empty() {
         line("away", format!("remote devices {:?}", status.away));
+    }
+    if let Some(cache) = &status.cache {
+        line("cache", cached(cache));
     }
     match (&status.moving, &status.last_move) {
         (Some(m), _) => line(

@@ -192,6 +192,9 @@ struct What {
     /// Whether to measure; on starts from zero
     #[arg(long, value_enum)]
     measure: Option<OnOff>,
+    /// So much of the cache for itself, such as "64 MiB"; "0 B" is what others share
+    #[arg(long, value_name = "SIZE")]
+    cache_part: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -331,6 +334,7 @@ fn set(set: Set) -> anyhow::Result<()> {
         bandwidth,
         weight,
         measure,
+        cache_part,
     } = set.what;
     if iops.is_some() || bandwidth.is_some() || weight.is_some() {
         let limit = throttle::Command::Limit {
@@ -343,7 +347,12 @@ fn set(set: Set) -> anyhow::Result<()> {
     }
     if let Some(measure) = measure {
         let on = measure == OnOff::On;
+        let volume = volume.clone();
         array.order(measure::Command::Measure { volume, on }.into())?;
+    }
+    if let Some(part) = cache_part {
+        let part = Some(part).filter(|p| *p > Bytes::ZERO);
+        array.order(ControlRequest::ShareCache { volume, part })?;
     }
     Ok(())
 }

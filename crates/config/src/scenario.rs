@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub use actual::ActualConfig;
-pub use cache::{CacheConfig, CachePartConfig};
+pub use cache::{ArrayCacheConfig, CacheConfig, CachePartConfig};
 pub use counting::{Aggregation, CountingConfig, MovementReading};
 pub use disks::{DisksConfig, Raid};
 pub use flash::{FlashConfig, FlashTenantConfig, OTHER_TENANTS};

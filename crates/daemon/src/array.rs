@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use config::scenario::ArrayCacheConfig;
+use datapath::cached::CacheSettings;
 use datapath::control_server::ControlRequest;
 use datapath::{
     AcceptLoss, Credentials, Handover, Health, Listen, Pulse, ServerConfig, Serving, Wanted,
@@ -46,6 +48,7 @@ impl ServedArray {
         if let Some(poll) = words.poll {
             config.poll = Duration::from_nanos(poll.0);
         }
+        config.cache = words.cache.as_ref().map(cache_settings);
         let (listens, tls) = (listens(words, &dir)?, credentials(words, base)?);
         let vhost_user = words.vhost_user.as_ref().map(|sockets| dir.join(sockets));
         let serving = match start {
@@ -175,6 +178,22 @@ impl ServedArray {
 
     pub(crate) fn stop(self) -> Handover {
         self.serving.stop()
+    }
+}
+
+/// The cache of an array as its server has it.
+pub fn cache_settings(words: &ArrayCacheConfig) -> CacheSettings {
+    CacheSettings {
+        size: words.size,
+        page: words.page,
+        extent_pages: words.extent_pages,
+        policy: words.policy,
+        rates: words.rates(),
+        ageing: words.ageing,
+        on_hit: words.on_hit,
+        writes: words.writes,
+        slice: words.slice,
+        slices_per_hour: (words.hour.0 / words.slice.0.max(1)) as u32,
     }
 }
 

@@ -34,7 +34,7 @@ use store::{Retention, SqliteStore};
 use tracing::warn;
 use units::Nanos;
 
-pub use array::{ServedArray, Start};
+pub use array::{ServedArray, Start, cache_settings};
 pub use clock::ControllerClock;
 pub use error::DaemonError;
 

@@ -57,6 +57,14 @@ pub struct ServerConfig {
     pub cache: Option<CacheSettings>,
 }
 
+/// Memory that the system could give without swapping; none where it does not say.
+fn available_memory() -> Option<Bytes> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes(kib << 10))
+}
+
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
@@ -200,6 +208,14 @@ pub enum ServerError {
     /// A cache that cannot be.
     #[error("the cache")]
     Cache(#[from] CacheFault),
+    /// A cache that the system would have to swap out, or end the process for.
+    #[error("a cache of {wanted} does not fit into the {available} of memory that are available")]
+    Memory {
+        /// The cache.
+        wanted: Bytes,
+        /// What the system says.
+        available: Bytes,
+    },
     /// Threads, rings.
     #[error("cannot start a worker")]
     Worker(#[source] std::io::Error),
@@ -231,6 +247,10 @@ impl Server {
     /// # Errors
     /// When the system refuses threads or rings.
     pub fn start(keeper: Option<Keeper>, mut config: ServerConfig) -> Result<Self, ServerError> {
+        let wanted = config.cache.map_or(Bytes::ZERO, |c| c.size);
+        if let Some(available) = available_memory().filter(|a| wanted > *a) {
+            return Err(ServerError::Memory { wanted, available });
+        }
         let descriptors = raise_descriptors();
         config.connections_max = config.connections_max.min(descriptors);
         let (to_keeper, from_workers) = channel();

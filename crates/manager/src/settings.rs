@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use config::scenario::ArrayCacheConfig;
 use config::{
     ClassConfig, ConfigFault, Hours, HoursConfig, ModesConfig, PolicyConfig, StrategyTables, Text,
     TierConfig, UnknownVolumes, WatchConfig,
@@ -128,7 +129,7 @@ impl Default for ControllerConfig {
 }
 
 /// The array of this host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayConfig {
     /// Its directory, from the file's directory.
@@ -155,6 +156,9 @@ pub struct ArrayConfig {
     /// A worker with nothing to do looks for so long at most before it sleeps, where requests come one by one: at most 1 ms, "0s" is not at all; "50us" if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll: Option<Nanos>,
+    /// A cache of pages in memory, in front of the tiers; none if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<ArrayCacheConfig>,
 }
 
 /// A worker that looks for longer would have a processor for itself.
@@ -501,6 +505,10 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     let poll = words.array.as_ref().and_then(|a| a.poll);
     if poll.is_some_and(|poll| poll > POLL_MAX) {
         return fault("array.poll", "is at most 1 ms");
+    }
+    let cache = words.array.as_ref().and_then(|a| a.cache.as_ref());
+    if let Some(fault) = cache.and_then(ArrayCacheConfig::fault) {
+        return Err(fault);
     }
     if controller.listen.is_some() && controller.tokens.is_none() {
         return fault(

@@ -1,6 +1,6 @@
-//! A cache in front of the array: `[cache]`.
+//! A cache in front of the array: `[cache]` of a scenario, `[array.cache]` of one that is served.
 
-use ::cache::{Ageing, OnHit, PolicyKind, WriteMode};
+use ::cache::{Ageing, OnHit, PolicyKind, RatesConfig, WriteMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
@@ -62,6 +62,112 @@ pub struct CachePartConfig {
     pub volume: Option<String>,
     /// Share of the cache, 0..=1. With 0 they are not cached.
     pub share: f64,
+}
+
+/// A cache of pages in the memory of whoever serves an array, shared by its volumes. Nothing is in it alone: what is written is on the tiers when it is
+/// answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayCacheConfig {
+    /// The memory; each worker has its share of it, for its volumes.
+    pub size: Bytes,
+    /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages.
+    #[serde(default = "default_page")]
+    pub page: Bytes,
+    /// Which pages stay; policies that remember pages which are not cached any more (two-q, arc, lirs, s3-fifo, w-tinylfu) cannot be used.
+    #[serde(default = "default_policy")]
+    pub policy: PolicyKind,
+    /// What happens to writes: "write-through" or "write-around".
+    #[serde(default = "default_writes")]
+    pub writes: WriteMode,
+    /// Pages of an extent, for policies that keep hit ratios of extents.
+    #[serde(default = "default_extent_pages")]
+    pub extent_pages: u32,
+    /// After so long priorities are set by the response times of volumes, and extents' hit ratios are compared.
+    #[serde(default = "default_slice")]
+    pub slice: Nanos,
+    /// After so long hit ratios and response times begin anew; whole slices.
+    #[serde(default = "default_hour")]
+    pub hour: Nanos,
+    /// Whether hit ratios of extents count as printed in the paper, instead of with a least number of accesses and the hour before.
+    #[serde(default)]
+    pub literal: bool,
+    /// Whether pages that nobody hits are brought down.
+    #[serde(default)]
+    pub ageing: Ageing,
+    /// Where pages go that are hit.
+    #[serde(default)]
+    pub on_hit: OnHit,
+}
+
+impl ArrayCacheConfig {
+    /// One of so much memory, else as by default.
+    pub fn of(size: Bytes) -> Self {
+        Self {
+            size,
+            page: default_page(),
+            policy: default_policy(),
+            writes: default_writes(),
+            extent_pages: default_extent_pages(),
+            slice: default_slice(),
+            hour: default_hour(),
+            literal: false,
+            ageing: Ageing::default(),
+            on_hit: OnHit::default(),
+        }
+    }
+
+    /// The key of what cannot be, and why, if anything.
+    pub fn fault(&self) -> Option<(&'static str, String)> {
+        let is_page = self.page.0.is_power_of_two()
+            && (::cache::PAGE_BYTES_MIN..=::cache::PAGE_BYTES_MAX).contains(&self.page.0);
+        if !is_page {
+            let why = format!(
+                "a page has 4 KiB to 256 KiB and is a power of two, not {}",
+                self.page
+            );
+            return Some(("array.cache.page", why));
+        }
+        if self.size < self.page {
+            return Some((
+                "array.cache.size",
+                format!("{} is not even a page of {}", self.size, self.page),
+            ));
+        }
+        if self.policy.remembers() {
+            let why = "remembers pages that are not cached any more, which a served array does not number";
+            return Some(("array.cache.policy", format!("{} {why}", self.policy)));
+        }
+        if self.writes == WriteMode::WriteBack {
+            let why =
+                "what is in memory alone is lost with the process: write-through, or write-around";
+            return Some(("array.cache.writes", why.into()));
+        }
+        if self.extent_pages == 0 {
+            return Some((
+                "array.cache.extent_pages",
+                "an extent has at least one page".into(),
+            ));
+        }
+        if self.slice == Nanos::ZERO {
+            return Some(("array.cache.slice", "is no time".into()));
+        }
+        let whole = self.hour.0.is_multiple_of(self.slice.0) && self.hour > Nanos::ZERO;
+        (!whole).then(|| {
+            (
+                "array.cache.hour",
+                format!("{} is not a multiple of {}", self.hour, self.slice),
+            )
+        })
+    }
+
+    /// What policies that keep hit ratios of extents count by.
+    pub fn rates(&self) -> RatesConfig {
+        match self.literal {
+            true => RatesConfig::literal(),
+            false => RatesConfig::corrected(),
+        }
+    }
 }
 
 fn default_page() -> Bytes {

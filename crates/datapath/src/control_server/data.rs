@@ -149,6 +149,14 @@ pub enum ControlRequest {
         /// The other one.
         to: String,
     },
+    /// It has so much of the cache for itself, of that of the worker which it belongs to; until the server ends.
+    ShareCache {
+        /// Its name.
+        volume: String,
+        /// How much; none is what others share.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        part: Option<Bytes>,
+    },
     /// It is kept as it is now, and shares its space with what is kept.
     TakeSnapshot {
         /// Its name.

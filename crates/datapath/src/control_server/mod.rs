@@ -378,6 +378,14 @@ impl ControlServer {
             }),
             ControlRequest::Resize { volume, size } => self.resize(&volume, size),
             ControlRequest::Rename { volume, to } => self.rename(&volume, to),
+            ControlRequest::ShareCache { volume, part } => {
+                self.order(&volume, Question::ShareCache(part))?;
+                let what = match part {
+                    Some(part) => format!("{volume} has {part} of the cache for itself"),
+                    None => format!("{volume} shares the cache with others"),
+                };
+                Ok(ControlAnswer::done(what))
+            }
             ControlRequest::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
             ControlRequest::RestoreSnapshot { snapshot } => self.restore(&snapshot),
             ControlRequest::Hold { .. } | ControlRequest::Release => {
