@@ -5,6 +5,7 @@
 
 mod boot_sector;
 mod cache_speed;
+mod cached_time;
 mod control_cycle;
 mod cpu;
 mod csv_rows;
@@ -54,6 +55,7 @@ const BENCHES: &[Bench] = &[
         "generate FILE OBJECTS REFERENCES THETA | run FILE SHARE [NAME…]",
         cache_speed::main,
     ),
+    Bench("cached-time", "[PAGES]", cached_time::main),
     Bench("control-cycle", "[VOLUMES [MINUTES]]", control_cycle::main),
     Bench("csv-rows", "generate FILE ROWS | read FILE", csv_rows::main),
     Bench("drive-check", "", drive_check::main),
