@@ -257,7 +257,6 @@ fn station(context: &Context<'_>, tier: TierId, request: Bytes) -> Station {
             units: units as u32 * devices.len() as u32,
             sequential_ns: spec.read_latency.as_f64(),
         },
-        write_cost: 1.0,
         bare_ns: Some(bare_ns),
     }
 }
