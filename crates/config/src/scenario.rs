@@ -56,6 +56,9 @@ pub struct Scenario {
     /// Measurement window of the results over time and of the SLO.
     #[serde(default = "default_window")]
     pub window: Nanos,
+    /// Results also by stretches of so long: of everything and of each class, with what answered it; whole windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stretch: Option<Nanos>,
     /// Strategy of `sim run`.
     #[serde(default = "default_strategy")]
     pub strategy: String,
@@ -157,6 +160,7 @@ impl Default for Scenario {
             duration: None,
             warmup: Nanos::ZERO,
             window: default_window(),
+            stretch: None,
             strategy: default_strategy(),
             compare: default_compare(),
             initial_placement: InitialPlacement::default(),
@@ -233,6 +237,8 @@ pub enum InitialPlacement {
     Lowest,
     /// On the highest tier with room.
     Highest,
+    /// Extent by extent over all devices at random, by the space that each has left.
+    Scattered,
 }
 
 /// A volume.
@@ -265,6 +271,9 @@ pub enum Replay {
     /// At its time, but with at most `outstanding` requests in flight: under overload the load closes.
     #[default]
     Window,
+    /// Not at its times but at random ones (a Poisson process) at the rates of `rates_per_s`, in pieces whose order is drawn, with at most `outstanding` requests in
+    /// flight. It never ends.
+    Rates,
 }
 
 /// A trace.
@@ -283,9 +292,18 @@ pub struct TraceConfig {
     /// How it is replayed.
     #[serde(default)]
     pub replay: Replay,
-    /// Requests in flight at most, for `replay = "window"`.
+    /// Requests in flight at most, for `replay = "window"` and `replay = "rates"`.
     #[serde(default = "default_outstanding")]
     pub outstanding: u32,
+    /// Requests per second, slot by slot, for `replay = "rates"`; after the last slot the first one comes again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates_per_s: Vec<f64>,
+    /// Length of a slot of `rates_per_s`.
+    #[serde(default = "default_slot")]
+    pub slot: Nanos,
+    /// Requests that are played one after the other before another piece of the trace is drawn, for `replay = "rates"`.
+    #[serde(default = "default_piece")]
+    pub piece: u32,
     /// Time runs so many times faster.
     #[serde(default = "default_speed")]
     pub speed: f64,
@@ -302,6 +320,12 @@ pub struct TraceConfig {
 
 fn default_outstanding() -> u32 {
     32
+}
+fn default_slot() -> Nanos {
+    Nanos::from_secs(1800)
+}
+fn default_piece() -> u32 {
+    4096
 }
 fn default_speed() -> f64 {
     1.0

@@ -58,6 +58,7 @@ fn alone_on(model: &Model, tier: TierId) -> Result<Vec<Vec<u32>>, RunError> {
         alone.topology.devices[d].spec.capacity = model.topology.largest_device();
         alone.actual[d].capacity = model.topology.largest_device();
         alone.volumes[d].device = DeviceId::from_index(d);
+        alone.volumes[d].places = None;
     }
     // Its caps and curve stand for what is inside.
     alone.flash = vec![None; n];

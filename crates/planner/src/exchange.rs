@@ -47,8 +47,6 @@ const STEPS: f64 = 1e3;
 pub struct Station {
     /// Its service times.
     pub service: ServiceTime,
-    /// Writes of its kind that one write of a page costs it (RAID: read the old, write the new), 1 or more.
-    pub write_cost: f64,
     /// Response time of a read and of a write on the idle device, nanoseconds, where that is not the service time: a device that
     /// does several things at once may answer sooner than its caps would say.
     pub bare_ns: Option<[f64; 2]>,
@@ -148,14 +146,6 @@ impl Device {
         let of = |op, bytes: Bytes| RequestLoad::of(&station.service, op, bytes.as_f64());
         let mut read = of(Op::Read, terms.request);
         let mut write = of(Op::Write, terms.request);
-        if station.write_cost > 1.0 {
-            // Half of what redundancy costs is at another device of the kind, which does as much for others: two requests, each of half
-            // the cost.
-            let half = station.write_cost / 2.0;
-            write.mean_ns *= half;
-            write.utilization *= station.write_cost;
-            write.square_ns *= 2.0 * half * half;
-        }
         if let Some(bare_ns) = station.bare_ns {
             [read.mean_ns, write.mean_ns] = bare_ns;
         }

@@ -10,6 +10,7 @@
 //! The paper's traces are a vendor's and private: here customers are made up of recorded requests and measured intensities, and
 //! only what holds within a customer is compared, never milliseconds across.
 
+mod array;
 mod arrays;
 mod charts;
 mod claims;
@@ -19,14 +20,19 @@ mod job;
 mod matching;
 mod outcome;
 mod published;
+mod result;
+mod scenario;
+mod sequence;
 mod setup;
 mod view;
 
+pub use array::ArrayError;
 pub use arrays::Scale;
 pub use customer::{Customer, Intensity, Recording, Role, Sources};
 pub use document::document;
 pub use job::{ArrayKind, Job, JobResult, Load, Run, Variant};
-pub use matching::{Matching, matched};
+pub use matching::Matching;
 pub use outcome::{Outcome, Row, SCHEMA, Table, Tables};
+pub use result::{ArrayResult, GroupResult, HourResult, WearResult};
 pub use setup::{Setup, SetupError};
 pub use view::Mean;

@@ -14,9 +14,12 @@ use crate::answering::ServersModel;
 use crate::cache_model::CacheModel;
 use crate::disks::DisksModel;
 use crate::flash_config::FlashModel;
+use crate::played::RatesModel;
 use crate::running::RunningModel;
 use crate::{GeneratorModel, ScenarioError, ScenarioFile};
-use config::scenario::{InitialPlacement, MirrorsConfig, Replay, ResponseConfig, VolumeConfig};
+use config::scenario::{
+    InitialPlacement, MirrorsConfig, Replay, ResponseConfig, TraceConfig, VolumeConfig,
+};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
 const SERIES_ROWS_MAX: u64 = 4_000_000;
@@ -24,6 +27,8 @@ const SERIES_ROWS_MAX: u64 = 4_000_000;
 const EXTENTS_MAX: u64 = 1 << 26;
 /// Pieces of one batch of a copy: four bytes each while it is being moved.
 const CHUNKS_MAX: u64 = 1 << 28;
+/// Requests per second of a trace at most. Protects against a rate that was meant in another unit.
+const RATE_MAX_PER_S: f64 = 1e7;
 /// No run is longer. Protects against a length that was meant in another unit.
 const DURATION_MAX: Nanos = Nanos::from_secs(400 * 86_400);
 
@@ -43,6 +48,8 @@ pub struct Model {
     pub warmup: Nanos,
     /// Measurement window.
     pub window: Nanos,
+    /// Length of the stretches that results are also kept by, if they are.
+    pub stretch: Option<Nanos>,
     /// Extent size.
     pub extent: Bytes,
     /// Copy piece.
@@ -92,8 +99,10 @@ pub struct VolumeModel {
     pub class: ClassId,
     /// Its size.
     pub size: Bytes,
-    /// Where it starts.
+    /// Where it starts, or most of it.
     pub device: DeviceId,
+    /// Where each of its extents starts, where that is not the same for all.
+    pub places: Option<Arc<[DeviceId]>>,
 }
 
 /// A trace to replay.
@@ -105,6 +114,8 @@ pub struct TraceModel {
     pub volumes: Vec<VolumeId>,
     /// Requests in flight at most; `None` for open replay.
     pub outstanding: Option<u32>,
+    /// Other times than those of the trace.
+    pub rates: Option<RatesModel>,
     /// Acceleration.
     pub speed: f64,
     /// When it starts.
@@ -131,6 +142,16 @@ pub(crate) struct Belonging {
     pub(crate) of_volumes: Vec<(ClassId, VmId)>,
     /// Names of the VMs.
     pub(crate) vms: Vec<String>,
+}
+
+/// Where volumes start.
+struct FirstDevices {
+    /// By volume.
+    devices: Vec<DeviceId>,
+    /// Volumes whose extents are to be scattered instead.
+    scattered: Vec<usize>,
+    /// Bytes that the others leave, by device.
+    free: Vec<u64>,
 }
 
 impl ScenarioFile {
@@ -172,11 +193,14 @@ impl ScenarioFile {
                 class,
                 size: v.size,
                 device: DeviceId(0),
+                places: None,
             });
         }
-        for (volume, device) in volumes.iter_mut().zip(self.place(&topology)?) {
+        let begin = self.place(&topology)?;
+        for (volume, device) in volumes.iter_mut().zip(begin.devices) {
             volume.device = device;
         }
+        self.scatter(&topology, &mut volumes, &begin.scattered, &begin.free)?;
         let traces = self.traces(traces, &volumes)?;
         let clients = self.clients(&volumes)?;
         let generators = self.generators(&volumes)?;
@@ -218,6 +242,7 @@ impl ScenarioFile {
             duration_max,
             warmup: Nanos(s.warmup.0.div_ceil(s.window.0) * s.window.0),
             window: s.window,
+            stretch: self.stretch()?,
             extent: s.extent,
             copy_chunk: s.copy_chunk,
             topology,
@@ -322,14 +347,18 @@ impl ScenarioFile {
         self.place(topology).is_ok()
     }
 
-    /// Chooses each volume's first device.
-    fn place(&self, topology: &Topology) -> Result<Vec<DeviceId>, ScenarioError> {
+    /// Chooses each volume's first device, where it has one.
+    fn place(&self, topology: &Topology) -> Result<FirstDevices, ScenarioError> {
         let mut free: Vec<u64> = topology.devices.iter().map(|d| d.spec.capacity.0).collect();
         // Volumes with a device first, then those with a tier: the others take what is left.
         let configs = &self.scenario.volumes;
         let mut places = vec![DeviceId(0); configs.len()];
         let mut order: Vec<usize> = (0..configs.len()).collect();
         order.sort_by_key(|i| (configs[*i].device.is_none(), configs[*i].tier.is_none()));
+        let scatters = self.scenario.initial_placement == InitialPlacement::Scattered;
+        let anywhere = |i: &usize| configs[*i].device.is_none() && configs[*i].tier.is_none();
+        let (scattered, order): (Vec<usize>, Vec<usize>) =
+            order.into_iter().partition(|i| scatters && anywhere(i));
         for i in order {
             let key = if configs[i].device.is_some() {
                 "device"
@@ -345,7 +374,7 @@ impl ScenarioFile {
             };
             let fits = devices.iter().filter(|d| free[d.index()] >= size);
             let rank = |d: &DeviceId| match self.scenario.initial_placement {
-                InitialPlacement::Spread => 0,
+                InitialPlacement::Spread | InitialPlacement::Scattered => 0,
                 InitialPlacement::Highest => i32::from(topology.tier_of(*d).0),
                 InitialPlacement::Lowest => -i32::from(topology.tier_of(*d).0),
             };
@@ -363,7 +392,11 @@ impl ScenarioFile {
             free[device.index()] -= size;
             places[i] = *device;
         }
-        Ok(places)
+        Ok(FirstDevices {
+            devices: places,
+            scattered,
+            free,
+        })
     }
 
     /// Devices that a volume may start on, by what the scenario says.
@@ -470,7 +503,8 @@ impl ScenarioFile {
             out.push(TraceModel {
                 trace,
                 volumes: map,
-                outstanding: (config.replay == Replay::Window).then_some(config.outstanding),
+                outstanding: (config.replay != Replay::Open).then_some(config.outstanding),
+                rates: self.rates(i, config)?,
                 speed: config.speed,
                 start: config.start,
                 repeat: config.repeat,
@@ -478,6 +512,45 @@ impl ScenarioFile {
             });
         }
         Ok(out)
+    }
+
+    /// The times of a trace that is played at rates.
+    fn rates(&self, i: usize, config: &TraceConfig) -> Result<Option<RatesModel>, ScenarioError> {
+        let fault = |key: &str, why: String| Err(self.fault(&format!("traces[{i}].{key}"), why));
+        let rates = &config.rates_per_s;
+        if config.replay != Replay::Rates {
+            return match rates.is_empty() {
+                true => Ok(None),
+                false => fault("rates_per_s", "is for replay = \"rates\"".into()),
+            };
+        }
+        if rates.is_empty() {
+            return fault("replay", "\"rates\" needs rates_per_s".into());
+        }
+        if let Some(rate) = rates.iter().find(|r| !(0.0..=RATE_MAX_PER_S).contains(*r)) {
+            let why = format!("{rate} is not between 0 and {RATE_MAX_PER_S} requests per second");
+            return fault("rates_per_s", why);
+        }
+        if config.slot < Nanos::from_secs(1) {
+            return fault("slot", format!("{} is shorter than 1s", config.slot));
+        }
+        if config.piece == 0 {
+            return fault("piece", "has at least one request".into());
+        }
+        let timed = [
+            ("speed", config.speed != 1.0),
+            ("repeat", config.repeat != 1),
+            ("period", config.period.is_some()),
+        ];
+        if let Some((key, _)) = timed.iter().find(|t| t.1) {
+            let why = "has no meaning with replay = \"rates\": the times are not the trace's";
+            return fault(key, why.into());
+        }
+        Ok(Some(RatesModel {
+            per_s: rates.as_slice().into(),
+            slot: config.slot,
+            piece: config.piece,
+        }))
     }
 
     fn clients(&self, volumes: &[VolumeModel]) -> Result<Vec<ClientModel>, ScenarioError> {
@@ -516,6 +589,18 @@ impl ScenarioFile {
         Ok(policy)
     }
 
+    /// Length of the stretches of results.
+    fn stretch(&self) -> Result<Option<Nanos>, ScenarioError> {
+        let (Some(stretch), window) = (self.scenario.stretch, self.scenario.window) else {
+            return Ok(None);
+        };
+        if stretch.0 == 0 || !stretch.0.is_multiple_of(window.0.max(1)) {
+            let why = format!("{stretch} is not a multiple of the window of {window}");
+            return Err(self.fault("stretch", why));
+        }
+        Ok(Some(stretch))
+    }
+
     fn duration(&self, traces: &[TraceModel]) -> Result<Nanos, ScenarioError> {
         let s = &self.scenario;
         if s.window < Nanos::from_millis(1) {
@@ -528,11 +613,15 @@ impl ScenarioFile {
         };
         let duration = match s.duration {
             Some(d) => d,
-            None if s.clients.is_empty() && s.generators.is_empty() => {
+            None if s.clients.is_empty()
+                && s.generators.is_empty()
+                && traces.iter().all(|t| t.rates.is_none()) =>
+            {
                 traces.iter().map(end_of).max().unwrap_or(Nanos::ZERO)
             }
             None => {
-                let why = "is needed: clients and generators never end by themselves";
+                let why =
+                    "is needed: clients, generators and traces at rates never end by themselves";
                 return Err(self.fault("duration", why));
             }
         };

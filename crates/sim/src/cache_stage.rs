@@ -321,6 +321,13 @@ impl CacheStage {
         assert!(could, "parts are given only where they can be");
     }
 
+    /// A volume's priority, percent; none where it is not cached, or the policy has none.
+    pub(crate) fn priority(&self, volume: usize) -> Option<i32> {
+        let place = self.pages.place_of[volume]?;
+        let cache = &self.caches[usize::from(place.part)];
+        cache.policy().priority(volume as u32)
+    }
+
     /// The warm-up is over.
     pub(crate) fn count_from_now(&mut self) {
         self.counts_before = (0..self.counts_before.len())

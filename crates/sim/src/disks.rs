@@ -5,7 +5,7 @@
 //!  RAID 5 and 6: a write of a whole stripe goes to all disks once; a smaller one reads, then writes its chunks and the parity's
 //! ```
 //!
-//! The times are those of [`algo::ServiceTime`], which the arrays of `sim::cached` have as well. Known to be wrong about: reordering and
+//! The times are those of [`algo::ServiceTime`]. Known to be wrong about: reordering and
 //! read-ahead by disks, and write caches of controllers; a write-back `[cache]` stands for the latter.
 
 use algo::{DeviceCounters, ServiceTime, mix};
@@ -41,10 +41,11 @@ impl ScenarioFile {
             let names = topology.tiers.iter().map(|t| t.name.as_str());
             let tier = find(name, names)
                 .map_err(|why| self.fault(&format!("disks.{name}"), format!("in tiers: {why}")))?;
-            let known = ["disk-15k", "disk-7k2"];
+            let known = ["disk-15k", "disk-7k2", "ssd-2010"];
             let service = match find(&config.preset, known.into_iter()) {
                 Ok(0) => ServiceTime::fc_15k(),
-                Ok(_) => ServiceTime::sata_7k2(),
+                Ok(1) => ServiceTime::sata_7k2(),
+                Ok(_) => ServiceTime::flash_2010(),
                 Err(why) => return Err(self.fault(&at("preset"), why)),
             };
             if let Some(why) = config.raid.refusal(config.count) {
@@ -239,12 +240,14 @@ impl DiskGroup {
         let at = stripe * chunk + part.start;
         let disk = &mut self.disks[disk];
         let bytes = (part.end - part.start) as f64;
-        // A chunk of parity in between passes below the head.
+        let positioned = service.draw_ns(op, bytes, (bits >> 11) as f64 / (1u64 << 53) as f64);
+        // A chunk of parity in between passes below the head, where that is sooner.
         let takes = match at.checked_sub(disk.ended_at) {
             Some(gap) if gap <= chunk => {
-                service.sequential_ns + (gap as f64 + bytes) * service.byte_ns
+                let passing = service.sequential_ns + (gap as f64 + bytes) * service.byte_ns;
+                passing.min(positioned)
             }
-            _ => service.draw_ns(op, bytes, (bits >> 11) as f64 / (1u64 << 53) as f64),
+            _ => positioned,
         };
         disk.ended_at = at + (part.end - part.start);
         disk.free_ns = disk.free_ns.max(now_ns) + takes as u64;

@@ -14,11 +14,12 @@ use planner::assign::{self, Problem};
 use planner::{AnyStrategy, AssignmentTaken};
 use thiserror::Error;
 use units::{Bytes, DeviceId, Nanos};
-use volume::{Slack, VolumeMap};
+use volume::{Selection, Slack, VolumeMap};
 
 use crate::Model;
 use crate::agenda::{Agenda, Event};
 use crate::answering::{Control, responder};
+use crate::cache_stage::CacheStage;
 use crate::device::SimDevice;
 use crate::host::{HOST, Host};
 use crate::mirroring::Mirroring;
@@ -151,9 +152,12 @@ impl<'a> Simulation<'a> {
             heap.push(*start, id as u32);
         }
         let devices = &model.topology.devices;
+        let world = World::new(model, granularity);
         let mut used = vec![Bytes::ZERO; devices.len()];
-        for v in &model.volumes {
-            used[v.device.index()] += v.size;
+        for (v, map) in model.volumes.iter().zip(&world.maps) {
+            for (device, _) in map.holders() {
+                used[device.index()] += v.size - map.bytes_not_on(Selection::Whole, *device);
+            }
         }
         let mut agenda = Agenda::default();
         agenda.at(model.window.0, Event::Window);
@@ -168,7 +172,7 @@ impl<'a> Simulation<'a> {
             .collect();
         Self {
             model,
-            world: World::new(model, granularity),
+            world,
             control: Control::new(model, &mut agenda),
             mirroring: Mirroring::new(model, &mut agenda),
             agenda,
@@ -366,6 +370,9 @@ impl<'a> Simulation<'a> {
                 cache.count_from_now();
             }
         }
+        if stats.ends_stretch(now_ns) {
+            stats.end_stretch(now_ns, &priorities(self.model, cache.as_deref()));
+        }
         for (d, worst) in worst.iter_mut().enumerate() {
             let device = DeviceId::from_index(d);
             let there = |map: &VolumeMap| map.holders().iter().any(|h| h.0 == device);
@@ -429,6 +436,8 @@ impl<'a> Simulation<'a> {
         let mirrors = self.mirror_summary();
         let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
         let unfinished = (0..self.model.volumes.len()).map(|v| self.waiting(v)).sum();
+        let priorities = priorities(self.model, self.world.cache.as_deref());
+        let stretches = self.world.stats.take_stretches(self.end_ns, &priorities);
         let (groups, series) = self.world.stats.finish(self.model);
         let cache = self.world.cache.take();
         let cache = cache.map(|cache| cache.finish(self.model));
@@ -447,6 +456,7 @@ impl<'a> Simulation<'a> {
             cache,
             response,
             mirrors,
+            stretches,
             events: std::mem::take(&mut self.host.events),
             final_tiers,
             series: options.series.then(|| Series {
@@ -464,6 +474,19 @@ impl<'a> Simulation<'a> {
     pub(crate) fn device_of(&self, volume: usize) -> DeviceId {
         main_device(&self.world.maps[volume])
     }
+}
+
+/// Mean priority in the cache of each class's volumes, percent; none where there are no priorities.
+fn priorities(model: &Model, cache: Option<&CacheStage>) -> Vec<Option<f64>> {
+    let mut sums = vec![(0.0, 0u32); model.classes.len()];
+    for (v, volume) in model.volumes.iter().enumerate() {
+        if let Some(priority) = cache.and_then(|c| c.priority(v)) {
+            let (sum, n) = &mut sums[volume.class.index()];
+            (*sum, *n) = (*sum + f64::from(priority), *n + 1);
+        }
+    }
+    let mean = |(sum, n): &(f64, u32)| (*n > 0).then(|| sum / f64::from(*n));
+    sums.iter().map(mean).collect()
 }
 
 /// A decision's placement beside what could have been; none where not everything may stay.

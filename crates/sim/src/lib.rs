@@ -17,7 +17,6 @@ mod answering;
 mod build;
 mod cache_model;
 mod cache_stage;
-pub mod cached;
 pub mod counting;
 mod deferred;
 mod depth;
@@ -37,16 +36,19 @@ pub mod optimum;
 mod overdue;
 mod pages;
 mod parse;
+mod played;
 mod recorded;
 pub mod response;
 mod result;
 mod running;
+mod scatter;
 mod sensitivity;
 mod session;
 mod slots;
 mod solo;
 mod source;
 mod stats;
+mod stretch;
 pub mod sweep;
 mod tenants;
 mod throttling;
@@ -65,6 +67,7 @@ pub use engine::{RunError, RunOptions, RunProgress, run};
 pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
+pub use played::RatesModel;
 pub use result::{
     AnswerRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary,
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
@@ -77,4 +80,5 @@ pub use sensitivity::{
     sensitivity_row,
 };
 pub use solo::solo_loads;
-pub use wear::{DeviceWear, TenantWear, VmWear, WearSummary};
+pub use stretch::{AnsweredBy, Stretch, StretchGroup, Stretches, TRIMMED};
+pub use wear::{ClassWritten, DeviceWear, TenantWear, VmWear, WearSummary};

@@ -8,6 +8,7 @@ use slo::ladder::RungKind;
 use slo::{Cause, Decision, WorkloadId};
 
 use crate::optimum::AssignmentRecord;
+use crate::stretch::Stretches;
 use crate::wear::WearSummary;
 
 /// Name and version of the layout.
@@ -46,6 +47,9 @@ pub struct RunResult {
     /// What had second copies, in the whole run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mirrors: Option<MirrorSummary>,
+    /// Results by stretches of time, where the scenario asks for them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stretches: Option<Stretches>,
     /// What the controller noted, where the scenario says how its host is run.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub events: Vec<RunEvent>,

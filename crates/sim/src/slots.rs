@@ -31,7 +31,8 @@ impl Slots {
     }
 }
 
-/// Slots by device with the volumes where they start, and the volumes' maps: extents in a row, volumes one behind the other.
+/// Slots by device with the volumes where they start, and the volumes' maps: extents in a row, volumes one behind the other; those that are
+/// scattered in the order in which they come to their devices.
 pub(crate) fn first_places(
     volumes: &[VolumeModel],
     extent: Bytes,
@@ -39,14 +40,14 @@ pub(crate) fn first_places(
 ) -> (Vec<Slots>, Vec<VolumeMap>) {
     let mut slots = vec![Slots::default(); devices];
     let maps = volumes.iter().map(|v| {
-        let device: DeviceId = v.device;
         let extents = v.size.0.div_ceil(extent.0);
-        let slots = &mut slots[device.index()];
-        let slot = |_| {
-            let slot = slots.take();
+        let place = |e: u64| {
+            let scattered = v.places.as_ref().map(|p| p[e as usize]);
+            let device: DeviceId = scattered.unwrap_or(v.device);
+            let slot = slots[device.index()].take();
             Some(Location { device, slot })
         };
-        VolumeMap::at(v.size, extent, (0..extents).map(slot).collect())
+        VolumeMap::at(v.size, extent, (0..extents).map(place).collect())
     });
     let maps = maps.collect();
     (slots, maps)

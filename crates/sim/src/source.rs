@@ -1,14 +1,16 @@
-//! Where requests come from: traces (open or window-limited), closed-loop clients and generators, behind one small interface.
+//! Where requests come from: traces (open, window-limited, or played at other times), closed-loop clients and generators, behind one small interface.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
-use algo::mix;
+use algo::{JitterTable, mix};
 use model::Op;
 use trace::{Client, ClientStep, Record};
 
 use crate::Model;
 use crate::generator::GeneratorSource;
+use crate::played::PlayedSource;
 
 /// Time of a source that has nothing more to ask for.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -28,6 +30,7 @@ pub(crate) struct Issue {
 
 pub(crate) enum Source<'a> {
     Trace(TraceSource<'a>),
+    Played(Box<PlayedSource<'a>>),
     Client(Box<ClientSource>),
     Generator(Box<GeneratorSource<'a>>),
 }
@@ -48,7 +51,7 @@ pub(crate) struct TraceSource<'a> {
 }
 
 /// Completion times of the requests in flight, when their number is limited.
-struct Window {
+pub(crate) struct Window {
     limit: usize,
     completions: BinaryHeap<Reverse<u64>>,
 }
@@ -65,7 +68,16 @@ pub(crate) fn sources(model: &Model) -> (Vec<Source<'_>>, Vec<(u32, u32)>, Vec<u
     let mut sources = Vec::new();
     let mut origins = Vec::new();
     let mut starts = Vec::new();
+    let exponential = Arc::new(JitterTable::exponential());
     for (i, t) in model.traces.iter().enumerate() {
+        if let Some(rates) = &t.rates {
+            let of = (mix(model.seed, 0x7_0000 + i as u64), model.duration_max.0);
+            let played = PlayedSource::new(t, rates, Arc::clone(&exponential), of);
+            origins.push((sources.len() as u32, 0));
+            starts.push(played.begins_ns());
+            sources.push(Source::Played(Box::new(played)));
+            continue;
+        }
         let records = t.trace.records();
         let scale = 1.0 / t.speed;
         let source = TraceSource {
@@ -76,10 +88,7 @@ pub(crate) fn sources(model: &Model) -> (Vec<Source<'_>>, Vec<(u32, u32)>, Vec<u
             origin_ns: t.start.0,
             round_ns: t.period.0,
             scale,
-            window: t.outstanding.map(|limit| Window {
-                limit: limit as usize,
-                completions: BinaryHeap::with_capacity(limit as usize + 1),
-            }),
+            window: t.outstanding.map(Window::new),
             stream: mix(model.seed, 0x7_0000 + i as u64),
             issued: 0,
         };
@@ -122,6 +131,7 @@ impl Source<'_> {
     pub(crate) fn take(&mut self, now_ns: u64, slot: u32) -> Result<Issue, u64> {
         match self {
             Source::Trace(t) => Ok(t.take(now_ns)),
+            Source::Played(p) => Ok(p.take(now_ns)),
             Source::Generator(g) => Ok(g.take()),
             Source::Client(c) => match c.client.next(now_ns, slot) {
                 ClientStep::Later(at) => Err(at),
@@ -143,7 +153,7 @@ impl Source<'_> {
     /// The volume of a client; `None` for what does not wait for answers, or is a trace.
     pub(crate) fn client_volume(&self) -> Option<u32> {
         match self {
-            Source::Trace(_) | Source::Generator(_) => None,
+            Source::Trace(_) | Source::Played(_) | Source::Generator(_) => None,
             Source::Client(c) => Some(c.volume),
         }
     }
@@ -161,6 +171,7 @@ impl Source<'_> {
     pub(crate) fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {
         match self {
             Source::Trace(t) => t.next_after(now_ns, done_ns),
+            Source::Played(p) => p.next_after(now_ns, done_ns),
             Source::Client(c) => done_ns + c.client.think_ns(),
             Source::Generator(g) => g.due_ns().max(now_ns),
         }
@@ -218,9 +229,16 @@ impl TraceSource<'_> {
 }
 
 impl Window {
+    pub(crate) fn new(limit: u32) -> Self {
+        Self {
+            limit: limit as usize,
+            completions: BinaryHeap::with_capacity(limit as usize + 1),
+        }
+    }
+
     /// When the next request may go, at `at_ns` or later, after one that completes at `done_ns` went.
     #[inline]
-    fn admit(&mut self, mut at_ns: u64, done_ns: u64) -> u64 {
+    pub(crate) fn admit(&mut self, mut at_ns: u64, done_ns: u64) -> u64 {
         self.completions.push(Reverse(done_ns));
         if self.completions.len() == self.limit {
             let Reverse(first) = self.completions.pop().expect("just pushed");

@@ -7,11 +7,12 @@ use model::Objective;
 use units::Nanos;
 use volume::Slack;
 
-use crate::Model;
 use crate::deferred::{Deferred, Done};
 use crate::depth::Depth;
 use crate::overdue::LateWaiting;
 use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
+use crate::stretch::{StretchCounts, Stretches};
+use crate::{Model, VolumeModel};
 
 /// Names of the cache and of the appliances among tiers.
 pub(crate) const CACHE: &str = "cache";
@@ -37,9 +38,14 @@ pub(crate) struct Stats {
     window_ns: u64,
     warmup_ns: u64,
     volumes: usize,
-    /// Volumes, then tiers (with the cache and the appliances last), then what volumes have on devices behind those; reads and writes
-    /// beside each other.
+    /// Volumes, then tiers (with the cache and the appliances last; for each class anew where there are stretches), then what volumes have
+    /// on devices behind those; reads and writes beside each other.
     live: WindowHistograms,
+    /// By volume the number of its first tier there.
+    tiers_of: Vec<u32>,
+    /// The number of the first volume on devices there.
+    on_devices: usize,
+    stretches: Option<Box<StretchCounts>>,
     /// Injected latency in the window, by volume and direction.
     injected_ns: Vec<u64>,
     /// Requests issued and their latency since the start, by volume and direction.
@@ -88,6 +94,17 @@ impl Stats {
         let tiers = with_cache + usize::from(appliances.is_some());
         let apart = cache.is_some() || appliances.is_some();
         let classes = model.classes.len();
+        let answering = model.topology.tiers.iter().map(|t| t.name.clone());
+        let answering = answering
+            .chain(cache.map(|_| CACHE.to_string()))
+            .chain(appliances.map(|_| APPLIANCES.to_string()));
+        let stretches = StretchCounts::new(model, answering.collect()).map(Box::new);
+        let apart_by_class = stretches.is_some();
+        let first_tier = |v: &VolumeModel| match apart_by_class {
+            true => volumes + v.class.index() * tiers,
+            false => volumes,
+        };
+        let on_devices = volumes + if apart_by_class { classes } else { 1 } * tiers;
         let names = std::iter::once((GroupKind::Total, "total".to_string()))
             .chain(
                 model
@@ -125,7 +142,10 @@ impl Stats {
             window_ns: model.window.0,
             warmup_ns: model.warmup.0,
             volumes,
-            live: WindowHistograms::new((volumes + tiers + if apart { volumes } else { 0 }) * 2),
+            live: WindowHistograms::new((on_devices + if apart { volumes } else { 0 }) * 2),
+            tiers_of: model.volumes.iter().map(|v| first_tier(v) as u32).collect(),
+            on_devices,
+            stretches,
             injected_ns: vec![0; volumes * 2],
             issued: vec![(0, 0); volumes * 2],
             deferred: Deferred::default(),
@@ -162,7 +182,8 @@ impl Stats {
         if !self.tells_devices {
             self.count_issued(volume, dir, latency_ns);
         }
-        let (of_volume, of_tier) = (volume * 2 + dir, (self.volumes + tier) * 2 + dir);
+        let of_volume = volume * 2 + dir;
+        let of_tier = (self.tiers_of[volume] as usize + tier) * 2 + dir;
         if done.at_ns < self.end_ns {
             self.live.record(of_volume, latency_ns, done.bytes);
             self.live.record(of_tier, latency_ns, done.bytes);
@@ -220,7 +241,7 @@ impl Stats {
             let waited = &mut self.waited[volume];
             *waited = (waited.0 + 1, waited.1 + latency_ns + injected_ns);
         }
-        let index = (self.volumes + self.tiers + volume) * 2 + dir;
+        let index = (self.on_devices + volume) * 2 + dir;
         if done.at_ns < self.end_ns {
             self.live.record(index, latency_ns, done.bytes);
         } else {
@@ -275,13 +296,25 @@ impl Stats {
             self.in_flight[v] -= std::mem::take(&mut self.completing[v]);
             self.end_window_of_volume(v, counts, tier_of(v), end_ns, held(v));
         }
-        for t in 0..self.tiers {
+        if let Some(stretches) = &mut self.stretches {
+            stretches.count(counts);
+        }
+        for cell in 0..self.on_devices - self.volumes {
+            let (class, t) = (cell / self.tiers, cell % self.tiers);
             for dir in [READS, WRITES] {
                 let group = &mut self.groups[1 + t];
-                let (sums, _) = self
-                    .live
-                    .drain_into((self.volumes + t) * 2 + dir, &mut [&mut group.window[dir]]);
+                let index = (self.volumes + cell) * 2 + dir;
+                let (sums, _) = self.live.drain_into(index, &mut [&mut group.window[dir]]);
                 group.window_bytes[dir] += sums.bytes;
+                if let Some(stretches) = &mut self.stretches {
+                    stretches.add_answered(class, t, sums.count);
+                }
+            }
+        }
+        if let Some(stretches) = &mut self.stretches {
+            let classes = &self.groups[1 + self.tiers..][..self.classes];
+            for (class, group) in classes.iter().enumerate() {
+                group.window.iter().for_each(|w| stretches.add(class, w));
             }
         }
         let seconds = Nanos(self.window_ns).as_secs_f64();
@@ -414,7 +447,7 @@ impl Stats {
     /// What a volume had on devices behind a cache in the window that ends.
     fn take_on_devices(&mut self, v: usize) -> DevicesLoad {
         let [reads, writes] = [READS, WRITES].map(|dir| {
-            let index = (self.volumes + self.tiers + v) * 2 + dir;
+            let index = (self.on_devices + v) * 2 + dir;
             if self.live.sums(index).count == 0 {
                 return LoadOf::default();
             }
@@ -445,6 +478,28 @@ impl Stats {
     /// objective allows, at their mean age.
     pub(crate) fn take_load(&mut self, volume: usize) -> Load {
         std::mem::take(&mut self.loads[volume])
+    }
+
+    /// Whether a stretch of results ends then.
+    pub(crate) fn ends_stretch(&self, now_ns: u64) -> bool {
+        self.stretches.as_ref().is_some_and(|s| s.ends_at(now_ns))
+    }
+
+    /// Ends it; `priorities` are those of classes.
+    pub(crate) fn end_stretch(&mut self, now_ns: u64, priorities: &[Option<f64>]) {
+        if let Some(stretches) = &mut self.stretches {
+            stretches.end(now_ns, priorities);
+        }
+    }
+
+    /// All stretches, when the run is over.
+    pub(crate) fn take_stretches(
+        &mut self,
+        end_ns: u64,
+        priorities: &[Option<f64>],
+    ) -> Option<Stretches> {
+        let stretches = self.stretches.take()?;
+        Some(stretches.finish(end_ns, priorities))
     }
 
     /// Everything, when the run is over.
@@ -538,6 +593,9 @@ mod tests {
             warmup_ns: 0,
             volumes: 1,
             live: WindowHistograms::new(4),
+            tiers_of: vec![1],
+            on_devices: 2,
+            stretches: None,
             injected_ns: vec![0; 2],
             issued: vec![(0, 0); 2],
             deferred: Deferred::default(),

@@ -68,6 +68,9 @@ pub struct DeviceWear {
     pub waf: Option<f64>,
     /// Bytes that guests wrote.
     pub guest_bytes: u64,
+    /// Of them, by class, those of its volumes.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub classes: Vec<ClassWritten>,
     /// Bytes that moves wrote.
     pub copied_bytes: u64,
     /// Bytes programmed, those of garbage collection with them.
@@ -76,6 +79,15 @@ pub struct DeviceWear {
     pub drive_writes_per_day: f64,
     /// Years that its blocks last at this rate, perfectly levelled; none if nothing was erased.
     pub years: Option<f64>,
+}
+
+/// What guests of a class wrote to a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassWritten {
+    /// The class.
+    pub class: String,
+    /// Bytes.
+    pub guest_bytes: u64,
 }
 
 /// One tenant on one device. It has its place there also while it has no data.
@@ -150,6 +162,7 @@ impl Simulation<'_> {
                 tier: topology.tier(device.tier).name.clone(),
                 waf: waf(since.flash_bytes, since.bytes()),
                 guest_bytes: sum(|w| w.guest),
+                classes: self.written_by_class(since),
                 copied_bytes: sum(|w| w.copied),
                 flash_bytes: since.flash_bytes,
                 drive_writes_per_day: per_day(since.bytes(), device.spec.capacity.0),
@@ -196,6 +209,19 @@ impl Simulation<'_> {
             vms: vms.collect(),
             tenants,
         })
+    }
+
+    /// What guests of each class wrote, in the scenario's order.
+    fn written_by_class(&self, since: &Since) -> Vec<ClassWritten> {
+        let class = |class: &model::SloClass| ClassWritten {
+            class: class.name.clone(),
+            guest_bytes: 0,
+        };
+        let mut classes: Vec<ClassWritten> = self.model.classes.iter().map(class).collect();
+        for (volume, written) in self.model.volumes.iter().zip(&since.written) {
+            classes[volume.class.index()].guest_bytes += written.guest;
+        }
+        classes
     }
 
     /// Number of a volume's tenant on a device; all are one where nobody is told apart.

@@ -9,7 +9,7 @@ use units::Bytes;
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DisksConfig {
-    /// A disk by name: "disk-15k" or "disk-7k2".
+    /// A disk by name: "disk-15k" or "disk-7k2"; or "ssd-2010", a drive of flash that does one thing at a time (0.25 ms to read, 0.6 ms to write, 200 MB/s).
     pub preset: String,
     /// Disks of a group, those with redundancy among them.
     pub count: u32,

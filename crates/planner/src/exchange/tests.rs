@@ -5,7 +5,6 @@ use super::*;
 fn station(service: ServiceTime) -> Station {
     Station {
         service,
-        write_cost: 2.0,
         bare_ns: None,
     }
 }

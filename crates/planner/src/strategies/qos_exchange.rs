@@ -140,22 +140,31 @@ impl QosExchange {
     /// By volume; factors follow latency over target.
     fn weights(&self, context: &Context<'_>, state: &mut QosExchangeState) -> Vec<f64> {
         let facts = context.facts;
-        let targets = facts.classes.iter().filter_map(|c| c.target);
+        let first = |(n, c): &(usize, &model::SloClass)| {
+            facts.classes[..*n].iter().all(|other| other.name != c.name)
+        };
+        let classes = facts.classes.iter().enumerate().filter(first);
+        let targets = classes.filter_map(|(_, c)| c.target);
         let slowest = targets.map(|t| t.latency).max().unwrap_or(TARGET_NONE);
         let weight = |v: &model::VolumeFacts| {
             if !self.config.classes {
                 return 1.0;
             }
+            let class = &facts.classes[v.class.index()];
+            // Behind a cache a volume's class has what devices may take, which is what their latency is held against. A nanosecond of waiting counts by
+            // what guests were promised: that is the first class of the name.
+            let promised = facts.classes.iter().find(|c| c.name == class.name);
+            let promised = promised.and_then(|c| c.target);
             // Who has no target counts as the slowest class, and cannot miss anything.
-            let Some(target) = facts.classes[v.class.index()].target else {
+            let Some(promised) = promised else {
                 return 1000.0 / slowest.as_micros_f64();
             };
-            let target = target.latency.as_micros_f64();
             let factor = state.factors.entry(v.name.clone()).or_insert(1.0);
-            if let Some(us) = v.measured.as_ref().and_then(|m| m.latency_mean_us()) {
-                *factor = next_factor(*factor, us / target);
+            let measured = v.measured.as_ref().and_then(|m| m.latency_mean_us());
+            if let (Some(us), Some(target)) = (measured, class.target) {
+                *factor = next_factor(*factor, us / target.latency.as_micros_f64());
             }
-            *factor * 1000.0 / target
+            *factor * 1000.0 / promised.latency.as_micros_f64()
         };
         facts.volumes.iter().map(weight).collect()
     }
@@ -248,7 +257,6 @@ fn station(context: &Context<'_>, tier: TierId, request: Bytes) -> Station {
             units: units as u32 * devices.len() as u32,
             sequential_ns: spec.read_latency.as_f64(),
         },
-        write_cost: 1.0,
         bare_ns: Some(bare_ns),
     }
 }

@@ -636,6 +636,26 @@ fn an_exchange_takes_free_space_and_prefers_the_tighter_class() {
     }
 }
 
+/// Behind a cache facts have a class for each volume, of the name of its own, with what devices may take. A volume whose cache answers nearly all has
+/// much left for its misses, and its guests were promised no more for that.
+#[test]
+fn behind_a_cache_volumes_count_by_what_guests_were_promised() {
+    for first in [0, 1] {
+        let mut run = of_two_classes(first);
+        let facts = &mut run.array.facts;
+        for v in 0..2 {
+            let mut own = facts.classes[facts.volumes[v].class.index()].clone();
+            let factor = if v == first as usize { 40 } else { 1 };
+            let target = own.target.as_mut().expect("both have targets");
+            target.latency = Nanos(target.latency.0 * factor);
+            facts.classes.push(own);
+            facts.volumes[v].class = ClassId::from_index(facts.classes.len() - 1);
+        }
+        let decision = run.decide().unwrap();
+        assert_eq!(moved(&decision), [(first, 1, 0, "0-3".into(), vec![])]);
+    }
+}
+
 #[test]
 fn equally_hot_extents_of_equal_classes_are_not_moved_to_and_fro() {
     let mut run = of_two_classes(0);

@@ -1,11 +1,11 @@
 //! Figures 1 to 5, hour by hour.
 
 use report::{Block, Chart, Mark, XyChart, XySeries};
-use sim::cached::GroupResult;
 
 use super::document::Figures;
 use super::job::{ArrayKind, Run, Variant};
 use super::published::GROUPS;
+use super::result::{GroupResult, HourResult};
 
 /// A line over the hours of a run; hours without a value are left out.
 fn line(
@@ -16,7 +16,7 @@ fn line(
     of: impl Fn(&GroupResult) -> Option<f64>,
 ) -> XySeries {
     let hours = run.result.hours.iter();
-    let point = |h: &sim::cached::HourResult| Some((f64::from(h.hour), of(&h.classes[class])?));
+    let point = |h: &HourResult| Some((f64::from(h.hour), of(&h.classes[class])?));
     XySeries {
         label,
         style,

@@ -1,12 +1,15 @@
 //! Customers made of recordings and intensities.
 
+use std::sync::Arc;
+
 use algo::Rng;
 use model::Op;
 use serde::Serialize;
-use sim::cached::{CachedVolume, PAGES_PER_EXTENT, Sequence};
-use units::Bytes;
+use trace::TraceError;
 
+use super::array::{Played, Volume};
 use super::published::{CUSTOMERS, LRU_MS};
+use super::sequence::Sequence;
 
 /// Volumes of a customer, as in the paper.
 pub(super) const VOLUMES: usize = 98;
@@ -145,20 +148,16 @@ pub(super) fn customers(seed: u64) -> [Customer; 4] {
     ]
 }
 
-/// Sequences and volumes of a customer; rates are relative to each other only.
-pub(super) fn volumes(
-    customer: &Customer,
-    sources: &Sources,
-    page: Bytes,
-) -> (Vec<Sequence>, Vec<CachedVolume>) {
+/// Volumes of a customer; rates are relative to each other only.
+pub(super) fn volumes(customer: &Customer, sources: &Sources) -> Result<Vec<Volume>, TraceError> {
     let mut rng = Rng::new(customer.seed, 0);
     let whole: Vec<Option<Sequence>> = sources
         .recordings
         .iter()
-        .map(|r| Sequence::new(&r.name, &r.requests, page, PAGES_PER_EXTENT))
+        .map(|r| Sequence::new(&r.requests))
         .collect();
     let total: u32 = customer.roles.iter().map(|r| r.1).sum();
-    let (mut sequences, mut volumes) = (Vec::new(), Vec::new());
+    let mut volumes = Vec::new();
     while volumes.len() < VOLUMES {
         let mut ticket = rng.below(u64::from(total)) as u32;
         let role = customer.roles.iter().find(|(_, weight)| {
@@ -179,22 +178,22 @@ pub(super) fn volumes(
         let spread = libm::log(most as f64 / EXTENTS_MIN as f64);
         let extents = EXTENTS_MIN as f64 * libm::exp(spread * rng.unit());
         let sequence = whole[chosen].as_ref();
-        let sequence = sequence.and_then(|s| s.within(extents as u32, PAGES_PER_EXTENT));
+        let sequence = sequence.and_then(|s| s.within(extents as u32));
         let intensity = &sources.intensities[rng.below(sources.intensities.len() as u64) as usize];
         let days = (intensity.rates.len() / SLOTS).max(1) as u64;
         let first = rng.below(days) as usize * SLOTS;
         let class = class_of(rng.unit());
         let Some(sequence) = sequence else { continue };
         let at = |slot: usize| intensity.rates[(first + slot) % intensity.rates.len()];
-        volumes.push(CachedVolume {
-            name: format!("lu-{:02}", volumes.len()),
+        let name = format!("lu-{:02}", volumes.len());
+        volumes.push(Volume {
             class,
-            sequence: sequences.len(),
+            plays: Arc::new(Played::new(&sequence, &name)?),
             rates: (0..SLOTS).map(at).collect(),
+            name,
         });
-        sequences.push(sequence);
     }
-    (sequences, volumes)
+    Ok(volumes)
 }
 
 fn class_of(unit: f64) -> usize {

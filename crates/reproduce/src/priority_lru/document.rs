@@ -55,7 +55,7 @@ pub fn document(outcome: &Outcome) -> Document {
         section("flash", "A modern all-flash array", vec![
             Block::Text("Customer 2's volumes as drawn on TLC and QLC drives, first seed; targets 0.15, 0.3 and 0.6 ms.".into()),
             methods(outcome, ArrayKind::Flash, &[two]),
-            Block::Text("What this did to the flash. Redundancy and copies of exchanges are written too; years are those until the blocks of the most worn drive have had their cycles, at this rate (the day is compressed to 24 minutes: divide drive writes by real days, not by these).".into()),
+            Block::Text("What this did to the flash in the hours that count. Copies of exchanges are written too; years are those until the blocks of the most worn drive have had their cycles, at this rate (the day is compressed to 24 minutes: divide drive writes by real days, not by these).".into()),
             wear(outcome),
             charts::responses(&Figures { load: Load::AsDrawn, ..figures }, ArrayKind::Flash, two, &Variant::FIRST),
         ]),

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use sim::cached::{BackEndMode, CacheMode, CachedError, CachedResult, run_cached};
-
+use super::array::{ArrayError, BackEndMode, CacheMode};
 use super::arrays::Scale;
 use super::customer::{Customer, Sources};
 use super::matching::{Matching, matched};
+use super::result::ArrayResult;
+use serde::{Deserialize, Serialize};
 
 /// A way to manage cache and back end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,7 +141,7 @@ pub struct Run {
     /// Which.
     pub variant: Variant,
     /// The numbers.
-    pub result: CachedResult,
+    pub result: ArrayResult,
 }
 
 impl Job {
@@ -149,7 +149,7 @@ impl Job {
     ///
     /// # Errors
     /// When the array cannot be simulated.
-    pub fn run(&self) -> Result<JobResult, CachedError> {
+    pub fn run(&self) -> Result<JobResult, ArrayError> {
         let drawn = self.array()?;
         let (array, matching) = match self.load {
             Load::AsDrawn => (drawn, None),
@@ -163,7 +163,7 @@ impl Job {
             let (cache, back_end) = variant.modes();
             Ok(Run {
                 variant: *variant,
-                result: run_cached(&array, cache, back_end, &mut |_| ())?,
+                result: array.run(cache, back_end)?,
             })
         };
         let runs = self.load.variants().iter().map(run);
@@ -172,9 +172,9 @@ impl Job {
             array: self.array,
             customer: self.customer.name.into(),
             load: self.load,
-            kinds: array.kinds.iter().map(|k| k.name.clone()).collect(),
+            kinds: array.kinds.iter().map(|k| k.name.into()).collect(),
             matching,
-            runs: runs.collect::<Result<_, CachedError>>()?,
+            runs: runs.collect::<Result<_, ArrayError>>()?,
         })
     }
 }

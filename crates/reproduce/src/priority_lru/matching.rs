@@ -6,8 +6,8 @@
 //! a method gains is not looked at.
 
 use serde::{Deserialize, Serialize};
-use sim::cached::{CachedArray, CachedError, run_cached};
 
+use super::array::{Array, ArrayError};
 use super::job::Variant;
 
 /// Hours of a run of the search.
@@ -55,11 +55,11 @@ struct Point {
 ///
 /// # Errors
 /// When the array cannot be simulated.
-pub fn matched(
-    array: CachedArray,
+pub(super) fn matched(
+    array: Array,
     published_ms: [f64; 3],
     most: u32,
-) -> Result<(CachedArray, Matching), CachedError> {
+) -> Result<(Array, Matching), ArrayError> {
     let evaluate = |factors| evaluated(&array, factors, published_ms);
     let (drawn, best, runs) = search(published_ms, most, evaluate)?;
     let matching = Matching {
@@ -124,25 +124,19 @@ fn stepped(factors: [f64; 3], direction: [bool; 3], by: f64) -> [f64; 3] {
     next
 }
 
-fn scaled(array: &CachedArray, factors: [f64; 3]) -> CachedArray {
-    let mut array = array.clone();
-    for volume in &mut array.volumes {
-        let factor = factors[volume.class];
-        let scale = |r: &mut f32| *r = (f64::from(*r) * factor) as f32;
-        volume.rates.iter_mut().for_each(scale);
-    }
-    array
+fn scaled(array: &Array, factors: [f64; 3]) -> Array {
+    array.scaled(|v| factors[v.class])
 }
 
 fn evaluated(
-    array: &CachedArray,
+    array: &Array,
     factors: [f64; 3],
     published_ms: [f64; 3],
-) -> Result<Point, CachedError> {
+) -> Result<Point, ArrayError> {
     let mut probe = scaled(array, factors);
     probe.hours = probe.hours.min(HOURS);
     let (cache, back_end) = Variant::QosLru.modes();
-    let result = run_cached(&probe, cache, back_end, &mut |_| ())?;
+    let result = probe.run(cache, back_end)?;
     let ms = [0, 1, 2].map(|c: usize| result.classes[c].response_mean_ms);
     Ok(Point {
         factors,

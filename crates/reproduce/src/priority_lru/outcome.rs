@@ -1,7 +1,7 @@
 //! Everything that the reproduction found, as plain data.
 
 use serde::Serialize;
-use sim::cached::TRIMMED;
+use sim::TRIMMED;
 
 use super::claims::claims;
 use super::job::{ArrayKind, JobResult, Load, Variant};
@@ -13,7 +13,7 @@ use super::view::{Mean, View};
 use crate::claim::{Reading, Scorecard, Value};
 
 /// Name and version of the layout.
-pub const SCHEMA: &str = "terrace.reproduce.priority-lru/2";
+pub const SCHEMA: &str = "terrace.reproduce.priority-lru/3";
 
 /// The outcome.
 #[derive(Debug, Clone, Serialize)]

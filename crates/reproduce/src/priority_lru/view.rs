@@ -1,9 +1,9 @@
 //! All results in one reading, to be asked by customer, group and way to manage the array.
 
 use serde::Serialize;
-use sim::cached::{CachedResult, GroupResult};
 
 use super::job::{ArrayKind, JobResult, Load, Variant};
+use super::result::{ArrayResult, GroupResult};
 use crate::claim::Value;
 
 /// Which mean a response time is.
@@ -92,7 +92,7 @@ impl<'a> View<'a> {
 
 impl<'a> OfSeed<'a> {
     /// What came of a way to manage it.
-    pub(super) fn result(&self, variant: Variant) -> Option<&'a CachedResult> {
+    pub(super) fn result(&self, variant: Variant) -> Option<&'a ArrayResult> {
         let mut runs = self.job.runs.iter();
         runs.find(|r| r.variant == variant).map(|r| &r.result)
     }
@@ -109,6 +109,6 @@ impl<'a> OfSeed<'a> {
 }
 
 /// A group by its place in the tables.
-pub(super) fn group(result: &CachedResult, index: usize) -> &GroupResult {
+pub(super) fn group(result: &ArrayResult, index: usize) -> &GroupResult {
     result.classes.get(index).unwrap_or(&result.total)
 }

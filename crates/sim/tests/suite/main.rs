@@ -9,6 +9,7 @@ mod flash;
 mod goals;
 mod mirrors;
 mod oracle;
+mod played;
 mod response;
 mod rungs;
 mod runs;

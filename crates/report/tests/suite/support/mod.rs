@@ -198,6 +198,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
         manifest: manifest(strategy, end_s, 0.0),
         simulated_s: 100.0,
         traces_ended: false,
+        stretches: None,
         unfinished: 0,
         counted_s: end_s,
         groups: groups.collect(),
