@@ -28,6 +28,31 @@ pub struct Counts {
     /// Integral of the requests in flight over time, in request-nanoseconds: divided by the time that passed, the mean
     /// queue depth. Stays at the largest number that there is room for.
     pub depth_ns: u64,
+    /// How requests came. An older server does not say.
+    #[serde(default)]
+    pub arrivals: Option<Arrivals>,
+}
+
+/// How the requests of a volume came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrivals {
+    /// Requests.
+    pub all: u64,
+    /// Reads and writes that began where the one before ended.
+    pub sequential: u64,
+    /// Time with at least one request in flight, in nanoseconds.
+    pub occupied_ns: u64,
+}
+
+impl Arrivals {
+    /// What happened between an earlier reading and this one; `None` when a counter went backwards.
+    pub fn since(&self, earlier: &Arrivals) -> Option<Arrivals> {
+        Some(Arrivals {
+            all: self.all.checked_sub(earlier.all)?,
+            sequential: self.sequential.checked_sub(earlier.sequential)?,
+            occupied_ns: self.occupied_ns.checked_sub(earlier.occupied_ns)?,
+        })
+    }
 }
 
 /// Requests of one direction that were answered without an error.
@@ -61,6 +86,10 @@ impl Counts {
             outstanding: self.outstanding,
             waiting: self.waiting.clone(),
             depth_ns: self.depth_ns.checked_sub(earlier.depth_ns)?,
+            arrivals: match (&self.arrivals, &earlier.arrivals) {
+                (Some(now), Some(old)) => Some(now.since(old)?),
+                _ => None,
+            },
         })
     }
 }

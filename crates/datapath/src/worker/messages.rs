@@ -25,7 +25,7 @@ use crate::tls::Channel;
 
 use super::answers::Segment;
 use super::holds::{Held, HoldRefusal};
-use super::volumes::LiveVolume;
+use super::volumes::{LiveVolume, Took};
 use super::{HandedConnection, HandedWork, Inbox, RingOrder, Stillness, Worker, WorkerSamples};
 
 /// A volume to serve.
@@ -377,6 +377,7 @@ impl Worker {
             copies_up: BTreeMap::new(),
             resting: None,
             held: false,
+            took: Took::default(),
             last_move: None,
             detached: None,
         });

@@ -389,7 +389,7 @@ impl Agent {
                 command: v.command.clone(),
                 moving: v.moving.clone(),
                 calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
-                sample: None,
+                sample: before(i, &v.name).and_then(|old| v.sample_since(old)),
                 throttle: v.throttle,
                 // What was limited for a part of a window is unknown.
                 load: before(i, &v.name)

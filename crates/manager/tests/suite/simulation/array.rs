@@ -164,6 +164,7 @@ impl FakeArray {
                 moving: None,
                 last_move: None,
                 counts: Counts {
+                    sample: None,
                     since_ns: 1,
                     total: Load::default(),
                 },
