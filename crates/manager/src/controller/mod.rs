@@ -117,7 +117,7 @@ pub struct Controller {
     made: Vec<Made>,
     /// By host.
     responses: BTreeMap<String, respond::Responding>,
-    answered: respond::Answered,
+    answered: respond::ShownResponses,
 }
 
 /// A decision that could place data, handed over ([`Controller::take_made`]).
@@ -182,7 +182,7 @@ impl Controller {
             stores: false,
             made: Vec::new(),
             responses: BTreeMap::new(),
-            answered: respond::Answered::default(),
+            answered: respond::ShownResponses::default(),
             settings,
         }
     }

@@ -15,7 +15,7 @@
 mod live;
 mod words;
 
-pub(super) use words::Answered;
+pub(super) use words::ShownResponses;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ use units::{Bytes, Nanos};
 use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
 use live::Live;
-use crate::view::EventKind;
+use crate::view::{EventKind, ResponseState, ResponseView};
 use crate::wire::{
     Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, DeviceWindow, Throttle,
     ThrottleOrder, VolumeWindow, WindowReport,
@@ -447,6 +447,42 @@ impl Controller {
         }
         let mut held = r.held.iter();
         held.find_map(|(w, rate)| (r.name(*w) == volume).then_some(*rate))
+    }
+}
+
+/// Answers that are shown of one volume.
+const ABOUT_MAX: usize = 10;
+
+impl Controller {
+    /// Answers to a volume's broken objective, and those that were done to it, newest first.
+    pub(super) fn responses_about(&self, host: &str, volume: &str) -> Vec<ResponseView> {
+        let newest = self.answered.views().rev();
+        let about = newest.filter(|v| {
+            v.host == host && (v.volume == volume || v.to.as_deref() == Some(volume))
+        });
+        about.take(ABOUT_MAX).cloned().collect()
+    }
+
+    /// The volume for whose objective another one is held, if it is.
+    pub(super) fn held_for(&self, host: &str, volume: &str) -> Option<&str> {
+        self.held_rate(host, volume)?;
+        let mut newest = self.answered.views().rev();
+        let of = |v: &&ResponseView| {
+            let in_force = v.state == ResponseState::InForce;
+            in_force && v.host == host && v.to.as_deref() == Some(volume)
+        };
+        newest.find(of).map(|v| &*v.volume)
+    }
+
+    /// Objectives that are broken now.
+    pub(super) fn objectives_broken(&self) -> u32 {
+        let live = self.responses.values().filter_map(|r| r.live.as_ref());
+        live.map(|l| l.broken.len() as u32).sum()
+    }
+
+    /// Volumes that are held to a rate for others' objectives.
+    pub(super) fn held(&self) -> u32 {
+        self.responses.values().map(|r| r.held.len() as u32).sum()
     }
 }
 

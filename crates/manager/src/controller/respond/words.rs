@@ -31,7 +31,7 @@ pub(super) enum ViewChange {
 
 /// Answers as they are shown, oldest first, and counted.
 #[derive(Debug, Default)]
-pub(in crate::controller) struct Answered {
+pub(in crate::controller) struct ShownResponses {
     views: VecDeque<ResponseView>,
     next: u64,
     counts: BTreeMap<(String, &'static str), u64>,
@@ -39,7 +39,7 @@ pub(in crate::controller) struct Answered {
     pub(super) too_many: BTreeSet<String>,
 }
 
-impl Answered {
+impl ShownResponses {
     /// Oldest first.
     pub(in crate::controller) fn views(&self) -> impl DoubleEndedIterator<Item = &ResponseView> {
         self.views.iter()
