@@ -198,8 +198,8 @@ fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSam
         rate: moving.rate,
         phase: moving.phase,
     });
-    let known = |d: &DeviceId| keeper.records.contains_key(d);
-    let took = live.took.into_iter().filter(|(d, _)| known(d));
+    let is_there = |d: &DeviceId| keeper.records.contains_key(d);
+    let took = live.took.into_iter().filter(|(d, _)| is_there(d));
     let took = took.map(|(d, [reads_ns, writes_ns])| TookSample {
         device: device_name(keeper, d),
         reads_ns,

@@ -304,7 +304,7 @@ impl Agent {
         self.objectives = orders.objectives;
         self.keep_policy(orders.policy);
         self.detail = orders.detail;
-        self.throttles.wanted(now_ns, orders.throttles);
+        self.throttles.wanted(sent_ns, orders.throttles);
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
     }

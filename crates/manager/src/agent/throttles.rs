@@ -53,10 +53,11 @@ fn is_renewed(one: Option<Limited>, other: Option<Limited>) -> bool {
 }
 
 impl Throttles {
-    /// The controller has said which.
-    pub(super) fn wanted(&mut self, now_ns: u64, orders: Vec<ThrottleOrder>) {
+    /// The controller has said which, in the answer to what was sent then. Their time is counted from there: it may have been long on its
+    /// way, and what was said for as long as a lease is over with that.
+    pub(super) fn wanted(&mut self, sent_ns: u64, orders: Vec<ThrottleOrder>) {
         let wanted = orders.into_iter();
-        let wanted = wanted.map(|o| (o.volume, Limited::of(o.throttle, now_ns)));
+        let wanted = wanted.map(|o| (o.volume, Limited::of(o.throttle, sent_ns)));
         self.wanted = Some(wanted.collect());
     }
 
