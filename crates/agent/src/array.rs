@@ -15,8 +15,8 @@ use manager::agent::{
     Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
-    self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, FailedIo, Load, LoadOf, MovingWindow, Placed,
-    Throttle,
+    self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, FailedIo, Load, LoadOf,
+    MovingWindow, Placed, Throttle,
 };
 use model::{ClassObjective, ExtentPlaces};
 use units::{BytesPerSec, DeviceId, Iops, Nanos};

@@ -115,7 +115,11 @@ impl DeviceModel {
     pub fn occupancy_ns(&self, op: Op, bytes: u64) -> f64 {
         let dir = usize::from(op != Op::Read);
         let moves_data = op as u8 <= Op::Write as u8;
-        let transfer_ns = if moves_data { bytes as f64 * self.byte_ns[dir] } else { 0.0 };
+        let transfer_ns = if moves_data {
+            bytes as f64 * self.byte_ns[dir]
+        } else {
+            0.0
+        };
         self.occupancy_io_ns[dir].max(transfer_ns)
     }
 
@@ -214,8 +218,16 @@ mod tests {
     #[test]
     fn what_requests_take_is_what_the_device_is_busy() {
         let mut device = DeviceModel::new(&spec());
-        let asked = [(Op::Read, 4096), (Op::Write, 1 << 20), (Op::Flush, 0), (Op::Trim, 1 << 20)];
-        let took: f64 = asked.iter().map(|(op, bytes)| device.occupancy_ns(*op, *bytes)).sum();
+        let asked = [
+            (Op::Read, 4096),
+            (Op::Write, 1 << 20),
+            (Op::Flush, 0),
+            (Op::Trim, 1 << 20),
+        ];
+        let took: f64 = asked
+            .iter()
+            .map(|(op, bytes)| device.occupancy_ns(*op, *bytes))
+            .sum();
         for (i, (op, bytes)) in asked.into_iter().enumerate() {
             device.submit(i as u64, op, bytes, 0);
         }

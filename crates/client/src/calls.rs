@@ -7,8 +7,7 @@ use manager::question::{Choice, Done, PlaceQuestion};
 use manager::store::HistoryPoint;
 use manager::view::{
     EventView, JobView, OutcomeView, PlaceView, PlanView, ResponseView, StatusView, TierView,
-    VolumeView,
-    WhyNotView, WhyView,
+    VolumeView, WhyNotView, WhyView,
 };
 use manager::wire::{JobsReport, Orders, Register, Throttle, Welcome, WindowReport, WireRefusal};
 use model::Goal;

@@ -52,7 +52,11 @@ impl LiveResponseConfig {
     pub fn mode(&self, kind: RungKind) -> AnswerMode {
         let said = self.modes.get(&kind).copied();
         let can = LIVE_RUNGS.contains(&kind);
-        let usual = if can { AnswerMode::Recommend } else { AnswerMode::Off };
+        let usual = if can {
+            AnswerMode::Recommend
+        } else {
+            AnswerMode::Off
+        };
         said.unwrap_or(usual)
     }
 
@@ -118,7 +122,10 @@ impl LiveResponseConfig {
             return Err(("interference.taken_min", "is a share: 0 to 1"));
         }
         if !share(interference.false_discovery) || !share(interference.strength_min) {
-            return Err(("interference", "false_discovery and strength_min are shares: 0 to 1"));
+            return Err((
+                "interference",
+                "false_discovery and strength_min are shares: 0 to 1",
+            ));
         }
         if interference.samples > SAMPLES_MAX || interference.lag_max > LAG_MAX {
             return Err((
@@ -170,12 +177,24 @@ mod tests {
             ("workflow.allowed = []", "workflow.allowed"),
             ("workflow.detect.samples = 0", "workflow.detect.samples"),
             ("workflow.detect.samples = 361", "workflow.detect.samples"),
-            ("workflow.detect.violating_min = 45", "workflow.detect.violating_min"),
-            ("workflow.detect.clear_below = 0.0", "workflow.detect.clear_below"),
+            (
+                "workflow.detect.violating_min = 45",
+                "workflow.detect.violating_min",
+            ),
+            (
+                "workflow.detect.clear_below = 0.0",
+                "workflow.detect.clear_below",
+            ),
             ("workflow.release.margin = nan", "workflow.release.margin"),
             ("workflow.release.samples = 0", "workflow.release.samples"),
-            ("workflow.interference.taken_min = 2.0", "workflow.interference.taken_min"),
-            ("workflow.interference.lag_max = 11", "workflow.interference"),
+            (
+                "workflow.interference.taken_min = 2.0",
+                "workflow.interference.taken_min",
+            ),
+            (
+                "workflow.interference.lag_max = 11",
+                "workflow.interference",
+            ),
             ("workflow.patience = -1.0", "workflow.patience"),
             ("modes.throtle = \"auto\"", "not read"),
             ("rungs = [\"throttle\"]", "not read"),

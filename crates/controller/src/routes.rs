@@ -7,8 +7,7 @@ use manager::question::{Answer, Done, PlaceQuestion, Question, Refusal};
 use manager::store::HistoryPoint;
 use manager::view::{
     EventView, JobView, OutcomeView, PlaceView, PlanView, ResponseView, StatusView, TierView,
-    VolumeView,
-    WhyNotView, WhyView,
+    VolumeView, WhyNotView, WhyView,
 };
 use manager::wire::{JobsReport, Orders, Register, Welcome, WindowReport};
 use schemars::{JsonSchema, Schema, SchemaGenerator};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use config::{
-    AnswerMode, ClassConfig, ConfigFault, Hours, HoursConfig, LiveResponseConfig, ModesConfig, PolicyConfig, StrategyTables, Text,
-    TierConfig, UnknownVolumes, WatchConfig,
+    AnswerMode, ClassConfig, ConfigFault, Hours, HoursConfig, LiveResponseConfig, ModesConfig,
+    PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes, WatchConfig,
 };
 use model::{DeviceSpec, Goal, Mode, NO_CLASS, Policy, SloClass, Specialty};
 use schemars::JsonSchema;

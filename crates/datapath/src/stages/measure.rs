@@ -595,7 +595,11 @@ mod tests {
         let arrivals = of(&measure, 12_000);
         assert_eq!((arrivals.all, arrivals.sequential), (4, 2));
         assert_eq!(arrivals.occupied_ns, 6_000);
-        let earlier = Arrivals { all: 1, sequential: 0, occupied_ns: 500 };
+        let earlier = Arrivals {
+            all: 1,
+            sequential: 0,
+            occupied_ns: 500,
+        };
         let since = arrivals.since(&earlier).unwrap();
         assert_eq!((since.all, since.occupied_ns), (3, 5_500));
         assert_eq!(earlier.since(&arrivals), None);

@@ -168,7 +168,8 @@ impl Worker {
             .clone()
             .expect("places are on known devices");
         let op = counted_as(kind);
-        if !background && !copies
+        if !background
+            && !copies
             && let Some(ns) = handle.stages.emulate.occupancy_ns(op, length)
         {
             let live = self.volumes[volume as usize].as_mut();

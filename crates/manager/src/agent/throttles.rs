@@ -49,7 +49,8 @@ fn is_same(now_ns: u64, one: Option<&Limited>, other: Option<&Limited>) -> bool 
 
 /// Whether two are to the same, whenever they end.
 fn is_renewed(one: Option<Limited>, other: Option<Limited>) -> bool {
-    one.zip(other).is_some_and(|(one, other)| one.is_to_the_same(&other))
+    one.zip(other)
+        .is_some_and(|(one, other)| one.is_to_the_same(&other))
 }
 
 impl Throttles {

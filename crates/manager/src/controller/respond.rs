@@ -31,12 +31,12 @@ use units::{Bytes, Nanos};
 
 use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
-use live::Live;
 use crate::view::{EventKind, ResponseState, ResponseView};
 use crate::wire::{
     Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, DeviceWindow, Throttle,
     ThrottleOrder, VolumeWindow, WindowReport,
 };
+use live::Live;
 
 /// A responder for one host, with what it has in force.
 pub(super) struct Responding {
@@ -137,7 +137,11 @@ impl Responding {
             (more.array_reads > 0).then(|| more.cache_hits as f64 / more.array_reads as f64);
         // Who takes nothing is not named, and neither is what does not say how long it was in use.
         let silent = |d: &&DeviceWindow| d.io.is_none_or(|io| io.busy_ns.is_none());
-        let silent = report.devices.iter().filter(silent).map(|d| d.name.as_str());
+        let silent = report
+            .devices
+            .iter()
+            .filter(silent)
+            .map(|d| d.name.as_str());
         let silent: BTreeSet<&str> = silent.collect();
         for (name, resource) in &self.resources {
             if !silent.contains(name.as_str()) {
@@ -457,9 +461,8 @@ impl Controller {
     /// Answers to a volume's broken objective, and those that were done to it, newest first.
     pub(super) fn responses_about(&self, host: &str, volume: &str) -> Vec<ResponseView> {
         let newest = self.answered.views().rev();
-        let about = newest.filter(|v| {
-            v.host == host && (v.volume == volume || v.to.as_deref() == Some(volume))
-        });
+        let about = newest
+            .filter(|v| v.host == host && (v.volume == volume || v.to.as_deref() == Some(volume)));
         about.take(ABOUT_MAX).cloned().collect()
     }
 

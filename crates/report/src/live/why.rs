@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use manager::view::{OnTierView, OptionView, ThrottleView, VolumeView, WhyNotView, WhyView};
+use manager::view::{
+    OnTierView, OptionView, ResponseView, ThrottleView, VolumeView, WhyNotView, WhyView,
+};
 use units::Nanos;
 
 use super::{ago, line, outcomes};

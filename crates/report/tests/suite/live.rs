@@ -156,7 +156,10 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         volume: "orders".into(),
         found_ns: NOW.0 - 120 * views::S,
         at_ns: NOW.0 - 120 * views::S,
-        evidence: vec!["missed in 5 of the last 6 windows".into(), "batch takes 64 % of slow-0, which is full".into()],
+        evidence: vec![
+            "missed in 5 of the last 6 windows".into(),
+            "batch takes 64 % of slow-0, which is full".into(),
+        ],
         rung: serde_json::from_value("throttle".into()).unwrap(),
         to: Some("batch".into()),
         rate_per_s: Some(500.0),
@@ -169,7 +172,8 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         recovered_ns: None,
         ended_ns: None,
     };
-    let said = |responses: Vec<manager::view::ResponseView>, reasons: &mut manager::view::WhyView| {
+    let said = |responses: Vec<manager::view::ResponseView>,
+                reasons: &mut manager::view::WhyView| {
         reasons.responses = responses;
         let text = why(reasons, NOW);
         let (_, said) = text.split_once("broken objectives\n").expect("it is told");
@@ -184,8 +188,14 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     response.recovered_ns = Some(NOW.0 - 60 * views::S);
     response.missed_last_ns = Some(NOW.0 - 110 * views::S);
     let ended = said(vec![response], &mut reasons);
-    assert!(ended.contains("taken back: batch held to 500 requests/s (1500/s less) 10 s ago"), "{ended}");
-    assert!(ended.contains("kept again 60 s ago; last missed 10 s after it was found broken"), "{ended}");
+    assert!(
+        ended.contains("taken back: batch held to 500 requests/s (1500/s less) 10 s ago"),
+        "{ended}"
+    );
+    assert!(
+        ended.contains("kept again 60 s ago; last missed 10 s after it was found broken"),
+        "{ended}"
+    );
 }
 
 #[test]

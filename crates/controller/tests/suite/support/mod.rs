@@ -20,8 +20,7 @@ use manager::service::{MessageRefusal, Now, Service};
 use manager::settings::{ManagerConfig, Settings};
 use manager::view::{
     CountersView, EventKind, EventView, JobView, MoveState, OutcomeView, PlanView, ResponseView,
-    StatusView,
-    TierView, VolumeView,
+    StatusView, TierView, VolumeView,
 };
 use manager::wire::{JobsReport, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal};
 use units::Nanos;

@@ -70,7 +70,9 @@ impl Live {
 fn goes_on(before: &LiveResponseConfig, after: &LiveResponseConfig) -> bool {
     let auto = before.rungs(AnswerMode::Auto).into_iter();
     before.workflow == after.workflow
-        && auto.into_iter().all(|kind| after.mode(kind) == AnswerMode::Auto)
+        && auto
+            .into_iter()
+            .all(|kind| after.mode(kind) == AnswerMode::Auto)
 }
 
 fn allowed(config: &LiveResponseConfig) -> Vec<RungKind> {
@@ -269,7 +271,8 @@ impl Controller {
         self.answered.too_many.remove(name);
         self.responses.insert(name.into(), responding);
         if renewed {
-            let text = format!("answers to broken objectives of {name} begin anew: nothing is held");
+            let text =
+                format!("answers to broken objectives of {name} begin anew: nothing is held");
             self.event(EventKind::Response, Some(name), None, text);
         }
     }

@@ -26,7 +26,10 @@ pub(super) enum ViewChange {
         missed: Nanos,
     },
     /// What was done to a volume is taken back.
-    TakenBack { to: String, at: Nanos },
+    TakenBack {
+        to: String,
+        at: Nanos,
+    },
 }
 
 /// Answers as they are shown, oldest first, and counted.
@@ -220,8 +223,13 @@ fn evidence(responder: &Responder, decision: &Decision, affected: WorkloadId) ->
         said.push("nobody is known to disturb it".into());
     }
     let untested = found.map_or(0, |f| {
-        let of = |p: &&(usize, usize)| p.0 == affected.index() || p.1 == affected.index();
-        f.untested.iter().filter(of).count()
+        let other = |p: &(usize, usize)| match affected.index() {
+            a if a == p.0 => Some(p.1),
+            a if a == p.1 => Some(p.0),
+            _ => None,
+        };
+        let unknown = |w: &usize| decision.set.iter().all(|known| known.index() != *w);
+        f.untested.iter().filter_map(other).filter(unknown).count()
     });
     if untested > 0 {
         said.push(format!(
@@ -244,7 +252,11 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
             "{} held to {rate_per_s:.0} requests/s ({lost:.0}/s less)",
             name(responder, *workload)
         ),
-        Some(action) => format!("{} for {}", rung.kind.name(), name(responder, action.workload())),
+        Some(action) => format!(
+            "{} for {}",
+            rung.kind.name(),
+            name(responder, action.workload())
+        ),
         None => rung.kind.name().into(),
     }
 }
@@ -285,7 +297,9 @@ pub(super) fn decided(
     };
     let carried = responder.carried(&decision.rungs);
     let would = carried.or_else(|| taken(&decision.rungs));
-    let to = would.and_then(|r| r.action.as_ref()).map(RungAction::workload);
+    let to = would
+        .and_then(|r| r.action.as_ref())
+        .map(RungAction::workload);
     let only_said = live.only_said;
     let mode = would.map(|r| live.mode(r.kind));
     let broken = live.broken.get_mut(&affected.index())?;
@@ -322,7 +336,10 @@ pub(super) fn decided(
                 (Some(why), _) => why.to_string(),
                 (None, mode) => {
                     let kind = would.map_or("", |r| r.kind.name());
-                    format!("the mode of {kind} is {}", mode.unwrap_or(AnswerMode::Recommend))
+                    format!(
+                        "the mode of {kind} is {}",
+                        mode.unwrap_or(AnswerMode::Recommend)
+                    )
                 }
             };
             format!(

@@ -13,9 +13,9 @@ use manager::store::{
 };
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
-    ArrayTrouble, Bound, BusyWindow, CalibrationResult, DeviceIoCounts, DeviceWindow, FailedIo, JobProgress,
-    JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle,
-    VolumeSample, VolumeWindow, WindowReport,
+    ArrayTrouble, Bound, BusyWindow, CalibrationResult, DeviceIoCounts, DeviceWindow, FailedIo,
+    JobProgress, JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register,
+    Throttle, VolumeSample, VolumeWindow, WindowReport,
 };
 use units::Nanos;
 

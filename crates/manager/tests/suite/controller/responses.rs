@@ -56,10 +56,7 @@ fn obey(host: &mut Host) -> Option<Throttle> {
     if let Some(iops) = limit.and_then(|t| t.iops) {
         batch(host).ios = iops;
         host.volumes[0].latency_us = 1000;
-        host.takes = vec![
-            ("orders", 0.1, 0),
-            ("batch", 0.00085 * iops as f64, 16),
-        ];
+        host.takes = vec![("orders", 0.1, 0), ("batch", 0.00085 * iops as f64, 16)];
     }
     limit
 }
@@ -92,7 +89,10 @@ fn by_default_it_is_said_what_would_be_done_and_nothing_is_done() {
     }
     let broken = said(&mut host, "misses its objective");
     assert_eq!(broken.len(), 1, "{broken:?}");
-    assert!(broken[0].contains("orders misses its objective, p99 of 2ms, in 3 of the last 3"), "{broken:?}");
+    assert!(
+        broken[0].contains("orders misses its objective, p99 of 2ms, in 3 of the last 3"),
+        "{broken:?}"
+    );
     // Looked at again every five windows, and said once.
     let recommended = said(&mut host, "Recommended");
     assert_eq!(recommended.len(), 1, "{recommended:?}");
@@ -108,7 +108,10 @@ fn by_default_it_is_said_what_would_be_done_and_nothing_is_done() {
     let shown = responses(&mut host);
     assert_eq!(shown.len(), 1, "{shown:?}");
     let r = &shown[0];
-    assert_eq!((&*r.volume, r.to.as_deref(), r.state), ("orders", Some("batch"), ResponseState::Recommended));
+    assert_eq!(
+        (&*r.volume, r.to.as_deref(), r.state),
+        ("orders", Some("batch"), ResponseState::Recommended)
+    );
     assert!((770.0..830.0).contains(&r.rate_per_s.unwrap()), "{r:?}");
     assert_eq!(host.status().objectives_broken, 1);
     assert_eq!(host.status().held, 0);
@@ -124,7 +127,9 @@ fn what_is_automatic_is_ordered_for_its_lease_and_taken_back_when_it_is_not_need
     let iops = limit.iops.unwrap();
     assert!((770..830).contains(&iops), "{iops}");
     assert_eq!(limit.lasting_ns, 3 * WINDOW);
-    let Ok(Answer::Volume(view)) = host.ask(Question::Volume { volume: "batch".into() }) else {
+    let Ok(Answer::Volume(view)) = host.ask(Question::Volume {
+        volume: "batch".into(),
+    }) else {
         panic!("it answers")
     };
     assert_eq!(view.throttle.unwrap().for_volume.as_deref(), Some("orders"));
@@ -135,7 +140,12 @@ fn what_is_automatic_is_ordered_for_its_lease_and_taken_back_when_it_is_not_need
     }
     let kept = said(&mut host, "keeps its objective again");
     assert_eq!(kept.len(), 1, "{kept:?}");
-    assert!(kept[0].contains("no window has missed it since it was found broken; what was done: batch held to"), "{kept:?}");
+    assert!(
+        kept[0].contains(
+            "no window has missed it since it was found broken; what was done: batch held to"
+        ),
+        "{kept:?}"
+    );
     // Nothing is asked for any more.
     batch(&mut host).ios = 10;
     host.takes = vec![("orders", 0.1, 0), ("batch", 0.01, 0)];
@@ -148,9 +158,15 @@ fn what_is_automatic_is_ordered_for_its_lease_and_taken_back_when_it_is_not_need
     assert!(left >= 3, "after {left} windows");
     assert_eq!(said(&mut host, "batch: held no more").len(), 1);
     let shown = responses(&mut host);
-    assert_eq!((shown.len(), shown[0].state), (1, ResponseState::TakenBack), "{shown:?}");
+    assert_eq!(
+        (shown.len(), shown[0].state),
+        (1, ResponseState::TakenBack),
+        "{shown:?}"
+    );
     assert!(shown[0].recovered_ns.is_some() && shown[0].ended_ns.is_some());
-    let Ok(Answer::Why(why)) = host.ask(Question::Why { volume: "batch".into() }) else {
+    let Ok(Answer::Why(why)) = host.ask(Question::Why {
+        volume: "batch".into(),
+    }) else {
         panic!("it answers")
     };
     assert_eq!(why.responses, shown);
@@ -256,7 +272,11 @@ fn a_limit_is_not_renewed_without_a_window() {
     let mut host = auto();
     host.windows(3);
     let soon = host.tell_of_jobs().unwrap();
-    assert_eq!(soon.throttles.len(), 1, "it is still within a window or two");
+    assert_eq!(
+        soon.throttles.len(),
+        1,
+        "it is still within a window or two"
+    );
     host.now_ns += 4 * WINDOW;
     let late = host.tell_of_jobs().unwrap();
     assert_eq!(late.throttles, []);
@@ -317,7 +337,10 @@ fn a_fault_names_file_line_and_key() {
     let text = refused(&with("[response.modes]\nappliance = \"auto\"\n"));
     assert!(text.starts_with("live.toml:"), "{text}");
     assert!(text.contains("response.modes.appliance"), "{text}");
-    assert!(text.contains("nothing creates appliances live yet"), "{text}");
+    assert!(
+        text.contains("nothing creates appliances live yet"),
+        "{text}"
+    );
     let long = BASE.replace("window = \"1s\"", "window = \"2m\"");
     let long = long.replace("\"2s\"", "\"4m\"").replace("\"4s\"", "\"8m\"");
     let text = refused(&format!("{long}[response.modes]\nthrottle = \"auto\"\n"));

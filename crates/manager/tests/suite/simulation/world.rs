@@ -247,9 +247,8 @@ pub fn run(seed: u64) -> Sums {
 }
 
 fn settings(strategy: &str, mode: AnswerMode) -> Settings {
-    let text = format!(
-        "strategy = \"{strategy}\"\n{CONFIG}[response.modes]\nthrottle = \"{mode}\"\n"
-    );
+    let text =
+        format!("strategy = \"{strategy}\"\n{CONFIG}[response.modes]\nthrottle = \"{mode}\"\n");
     let (words, text) =
         config::read::<ManagerConfig>("test.toml", &text).expect("it is well formed");
     Settings::new(text, words).expect("it makes sense")

@@ -13,9 +13,7 @@ use model::JobStatus;
 
 use super::super::site::Site;
 use super::super::store::Outliving;
-use super::{
-    Host, LATE_WINDOWS, LEASE_WINDOWS, SECOND, STRATEGIES, WINDOW_NS, World, settings,
-};
+use super::{Host, LATE_WINDOWS, LEASE_WINDOWS, SECOND, STRATEGIES, WINDOW_NS, World, settings};
 
 impl World {
     /// Decisions are made on what is fresh: the epoch ended with the window of the report at hand.
@@ -291,7 +289,10 @@ pub(super) fn check_limits(
             Some(own) => assert!(iops <= own, "{order:?} is above the operator's {own}"),
             None => {
                 assert_eq!(mode, AnswerMode::Auto, "{order:?} is of nobody");
-                assert!(order.throttle.lasting_ns <= LEASE_WINDOWS * WINDOW_NS, "{order:?}");
+                assert!(
+                    order.throttle.lasting_ns <= LEASE_WINDOWS * WINDOW_NS,
+                    "{order:?}"
+                );
             }
         }
     }
