@@ -15,8 +15,8 @@ use manager::agent::{
     Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
-    ArrayPolicy, ArrayTrouble, DeviceIoCounts, FailedIo, Load, LoadOf, MovingWindow, Placed,
-    Throttle,
+    self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, FailedIo, Load, LoadOf,
+    MovingWindow, Placed, Throttle,
 };
 use model::{ClassObjective, ExtentPlaces};
 use units::{BytesPerSec, DeviceId, Iops, Nanos};
@@ -224,6 +224,12 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
 }
 
 fn volume(v: VolumeSample) -> VolumeSnapshot {
+    let held_back = v.held_back;
+    let busy = v.took.into_iter().map(|took| BusyWindow {
+        resource: took.device,
+        reads_ns: took.reads_ns,
+        writes_ns: took.writes_ns,
+    });
     VolumeSnapshot {
         name: v.name,
         class: v.class,
@@ -268,6 +274,17 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
         }),
         counts: v.stages.measure.counts.map(|c| Counts {
             since_ns: c.since_ns,
+            sample: c.arrivals.map(|arrivals| wire::VolumeSample {
+                sequential: arrivals.sequential,
+                issued: arrivals.all,
+                working_set_bytes: None,
+                occupied_ns: arrivals.occupied_ns,
+                waiting: held_back,
+                // Nothing answers them before the array does.
+                array_reads: c.reads.ios,
+                cache_hits: 0,
+                busy: busy.collect(),
+            }),
             total: Load {
                 reads: direction(c.reads),
                 writes: direction(c.writes),

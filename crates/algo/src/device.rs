@@ -110,6 +110,19 @@ impl DeviceModel {
         (start + self.loaded_ns[dir] * self.jitter.factor(bits) + transfer_ns) as u64
     }
 
+    /// How much of the device's time a request takes, in nanoseconds, whenever it comes.
+    #[inline]
+    pub fn occupancy_ns(&self, op: Op, bytes: u64) -> f64 {
+        let dir = usize::from(op != Op::Read);
+        let moves_data = op as u8 <= Op::Write as u8;
+        let transfer_ns = if moves_data {
+            bytes as f64 * self.byte_ns[dir]
+        } else {
+            0.0
+        };
+        self.occupancy_io_ns[dir].max(transfer_ns)
+    }
+
     /// Share of the device's time in use, averaged over the last milliseconds, 0..=1.
     pub fn utilization(&self) -> f64 {
         self.utilization
@@ -200,6 +213,25 @@ mod tests {
         );
         let (rate, _) = offer(&spec, Op::Write, 1 << 20, 2000.0);
         assert!((rate * (1 << 20) as f64 - 870e6).abs() < 10e6, "{rate}");
+    }
+
+    #[test]
+    fn what_requests_take_is_what_the_device_is_busy() {
+        let mut device = DeviceModel::new(&spec());
+        let asked = [
+            (Op::Read, 4096),
+            (Op::Write, 1 << 20),
+            (Op::Flush, 0),
+            (Op::Trim, 1 << 20),
+        ];
+        let took: f64 = asked
+            .iter()
+            .map(|(op, bytes)| device.occupancy_ns(*op, *bytes))
+            .sum();
+        for (i, (op, bytes)) in asked.into_iter().enumerate() {
+            device.submit(i as u64, op, bytes, 0);
+        }
+        assert!((device.counters().busy_ns - took).abs() < 1e-6);
     }
 
     #[test]

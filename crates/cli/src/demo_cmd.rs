@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use demo::{DemoEvent, DemoResult, DemoSettings};
+use demo::{DemoEvent, DemoResult, DemoSettings, ViolationResult};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use manager::view::EventKind;
 use serde::Serialize;
@@ -31,6 +31,9 @@ pub struct Demo {
     /// Run the same load under static and idt too, one after the other
     #[arg(long)]
     compare: bool,
+    /// An objective that a neighbour breaks, and what is done about it, instead of placement: a minute is enough
+    #[arg(long, conflicts_with_all = ["strategy", "compare"])]
+    violation: bool,
     /// Seed of the guests
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
@@ -46,6 +49,9 @@ struct Runs<'a> {
 
 /// Runs `terrace demo`.
 pub fn run(what: &Demo) -> anyhow::Result<ExitCode> {
+    if what.violation {
+        return violation(what);
+    }
     let mut strategies = vec![what.strategy.as_str()];
     if what.compare {
         strategies.extend(RIVALS.iter().filter(|r| **r != what.strategy));
@@ -72,6 +78,48 @@ pub fn run(what: &Demo) -> anyhow::Result<ExitCode> {
         }
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn violation(what: &Demo) -> anyhow::Result<ExitCode> {
+    let stop = Stop::listen()?;
+    let screen = RefCell::new(Screen::new(what.seconds, "violation"));
+    let mut on = |event: DemoEvent<'_>| screen.borrow_mut().show(&event);
+    let go_on = || stop.sleep(Duration::ZERO) == Go::On;
+    let result = demo::violation(what.seconds, what.seed, &mut on, &go_on).map_err(explained);
+    screen.borrow().bar.finish_and_clear();
+    let result = result?;
+    what.output
+        .print("terrace.demo.violation/1", &result, violated)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What came of a broken objective, in lines.
+fn violated(result: &ViolationResult) -> String {
+    let mut lines = vec![
+        "time is scaled: windows of 1 s instead of 10 s; broken is 5 of 6 that miss instead of 43 of 44".to_owned(),
+        format!("orders, mean latency as its guest saw it; the objective is {:.0} ms", result.objective_ms),
+    ];
+    for s in result.stretches() {
+        let ms = s.latency_ms.map_or("–".into(), |ms| format!("{ms:.1} ms"));
+        lines.push(format!(
+            "  {:>4} s to {:>4} s  {ms:>10}  {}",
+            s.from_s, s.to_s, s.name
+        ));
+    }
+    for r in &result.responses {
+        lines.push(format!("{}: {}", r.state.name(), r.answer));
+        lines.push(format!("  {}", r.evidence.join("; ")));
+        if let Some(prediction) = &r.prediction {
+            lines.push(format!("  predicted: {prediction}"));
+        }
+    }
+    let second = |s: Option<u64>| s.map_or("never".into(), |s| format!("after {s} s"));
+    lines.push(format!(
+        "held {}, let go {}",
+        second(result.held_s),
+        second(result.let_go_s)
+    ));
+    lines.join("\n") + "\n"
 }
 
 fn one(what: &Demo, strategy: &str, stop: &Stop) -> anyhow::Result<DemoResult> {
@@ -178,7 +226,7 @@ impl Screen {
             DemoEvent::Event(event) => {
                 let worth = matches!(
                     event.kind,
-                    EventKind::Plan | EventKind::Job | EventKind::Trust
+                    EventKind::Plan | EventKind::Job | EventKind::Trust | EventKind::Response
                 );
                 if worth {
                     self.line(&format!("  {}", event.text));

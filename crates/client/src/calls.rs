@@ -6,8 +6,8 @@ use hyper::{Method, StatusCode};
 use manager::question::{Choice, Done, PlaceQuestion};
 use manager::store::HistoryPoint;
 use manager::view::{
-    EventView, JobView, OutcomeView, PlaceView, PlanView, StatusView, TierView, VolumeView,
-    WhyNotView, WhyView,
+    EventView, JobView, OutcomeView, PlaceView, PlanView, ResponseView, StatusView, TierView,
+    VolumeView, WhyNotView, WhyView,
 };
 use manager::wire::{JobsReport, Orders, Register, Throttle, Welcome, WindowReport, WireRefusal};
 use model::Goal;
@@ -154,6 +154,12 @@ impl Client {
     pub fn outcomes(&mut self, limit: Option<usize>) -> Answered<Vec<OutcomeView>> {
         let limit = limit.map(|l| l.to_string());
         self.get(with_query("/v1/outcomes".into(), &[("limit", limit)]))
+    }
+
+    /// Answers to broken objectives since the controller was started, newest first, at most `limit`.
+    pub fn responses(&mut self, limit: Option<usize>) -> Answered<Vec<ResponseView>> {
+        let limit = limit.map(|l| l.to_string());
+        self.get(with_query("/v1/responses".into(), &[("limit", limit)]))
     }
 
     /// Begins nothing new anywhere.

@@ -8,6 +8,7 @@
 //! A fault names the file, the line, the key and the reason, and guesses what was meant. Nothing here opens a file: the
 //! caller brings the text.
 
+mod answers;
 mod autonomy;
 mod edit;
 mod grid;
@@ -20,6 +21,7 @@ mod text;
 mod tiers;
 mod unknown;
 
+pub use answers::{AnswerMode, LIVE_RUNGS, LiveResponseConfig};
 pub use autonomy::{HoursConfig, ModesConfig, WatchConfig};
 pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};

@@ -108,6 +108,20 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
         "Volumes whose load is not known.",
         unknown,
     );
+    let broken = status.objectives_broken.into();
+    one(
+        "terrace_objectives_broken",
+        Gauge,
+        "Objectives that are missed for long enough to be answered.",
+        broken,
+    );
+    let held = status.held.into();
+    one(
+        "terrace_volumes_held",
+        Gauge,
+        "Volumes that are held to less than they ask for, for others' objectives.",
+        held,
+    );
     let missed = status.slo_missed.into();
     one(
         "terrace_volumes_slo_missed",
@@ -332,6 +346,11 @@ fn counters(out: &mut Exposition, counters: &CountersView) {
             ("errno", &f.errno),
         ];
         out.whole(name, &labels, f.count);
+    }
+    let name = "terrace_responses_total";
+    out.metric(name, Kind::Counter, "Answers to broken objectives.");
+    for r in &counters.responses {
+        out.whole(name, &[("rung", &*r.rung), ("what", &r.what)], r.count);
     }
     let volumes = &counters.volumes;
     for (direction, of) in [

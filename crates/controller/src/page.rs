@@ -61,6 +61,7 @@ pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
                     a href="#volumes-section" { "Volumes" }
                     a href="#jobs-section" { "Jobs" }
                     a href="#outcomes-section" { "Outcomes" }
+                    a href="#responses-section" { "Objectives" }
                     a href="#events-section" { "Events" }
                 }
                 // What the script says: that the page is live, or that it is old.
@@ -86,6 +87,11 @@ pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
                     p class="note" { "What was predicted of moves that ended, and what was measured in the first whole epoch after them." }
                     (lists::outcomes(&shown))
                 }
+                section id="responses-section" aria-label="Broken objectives" {
+                    h2 { "Broken objectives" }
+                    p class="note" { "What was done about objectives that were missed for long, or would have been; since the controller was started." }
+                    (lists::responses(&shown))
+                }
                 section id="events-section" aria-label="Events" { h2 { "Events" } (lists::events(&shown)) }
             }
             noscript { p class="note" { "Without its script this page neither refreshes nor sends orders." } }
@@ -106,6 +112,7 @@ pub(crate) fn parts(call: &Call) -> Result<Reply, Problem> {
         (volumes::part(&shown, &wanted))
         (lists::jobs(&shown, viewer))
         (lists::outcomes(&shown))
+        (lists::responses(&shown))
         (lists::events(&shown))
     };
     Ok(Reply::text(HTML, parts.into_string()))

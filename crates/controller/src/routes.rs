@@ -6,8 +6,8 @@ use client::body::{HostBody, ModeBody, MovesBody, PinBody, ThrottleBody, TierSta
 use manager::question::{Answer, Done, PlaceQuestion, Question, Refusal};
 use manager::store::HistoryPoint;
 use manager::view::{
-    EventView, JobView, OutcomeView, PlaceView, PlanView, StatusView, TierView, VolumeView,
-    WhyNotView, WhyView,
+    EventView, JobView, OutcomeView, PlaceView, PlanView, ResponseView, StatusView, TierView,
+    VolumeView, WhyNotView, WhyView,
 };
 use manager::wire::{JobsReport, Orders, Register, Welcome, WindowReport};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -275,6 +275,16 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| {
             let limit = rows(call.query::<LimitQuery>()?.limit)?;
             call.answer(Question::Outcomes { limit })
+        },
+    )
+    .query::<LimitQuery>(),
+    Route::get(
+        "/v1/responses",
+        "Answers to broken objectives since the controller was started, newest first, with what they rest on",
+        json::<Vec<ResponseView>>(),
+        |call| {
+            let limit = rows(call.query::<LimitQuery>()?.limit)?;
+            call.answer(Question::Responses { limit })
         },
     )
     .query::<LimitQuery>(),

@@ -31,6 +31,31 @@ pub struct Counts {
     /// Of the reads, those that a cache answered from memory: no device had anything to do with them.
     #[serde(default, skip_serializing_if = "DirectionCounts::is_empty")]
     pub from_memory: DirectionCounts,
+    /// How requests came. An older server does not say.
+    #[serde(default)]
+    pub arrivals: Option<Arrivals>,
+}
+
+/// How the requests of a volume came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrivals {
+    /// Requests.
+    pub all: u64,
+    /// Reads and writes that began where the one before ended.
+    pub sequential: u64,
+    /// Time with at least one request in flight, in nanoseconds.
+    pub occupied_ns: u64,
+}
+
+impl Arrivals {
+    /// What happened between an earlier reading and this one; `None` when a counter went backwards.
+    pub fn since(&self, earlier: &Arrivals) -> Option<Arrivals> {
+        Some(Arrivals {
+            all: self.all.checked_sub(earlier.all)?,
+            sequential: self.sequential.checked_sub(earlier.sequential)?,
+            occupied_ns: self.occupied_ns.checked_sub(earlier.occupied_ns)?,
+        })
+    }
 }
 
 /// Requests of one direction that were answered without an error.
@@ -65,6 +90,10 @@ impl Counts {
             waiting: self.waiting.clone(),
             depth_ns: self.depth_ns.checked_sub(earlier.depth_ns)?,
             from_memory: self.from_memory.since(&earlier.from_memory)?,
+            arrivals: match (&self.arrivals, &earlier.arrivals) {
+                (Some(now), Some(old)) => Some(now.since(old)?),
+                _ => None,
+            },
         })
     }
 }

@@ -16,7 +16,9 @@ mod control;
 mod loads;
 mod run;
 mod tally;
+mod violation;
 
 pub use loads::{CLASSES, Class, LOADS, Load};
 pub use run::{Demo, DemoError, DemoEvent, DemoResult, DemoSettings, run};
 pub use tally::{Adapted, ClassNumbers, Stretch};
+pub use violation::{ViolationResult, ViolationStretch, violation};

@@ -22,7 +22,7 @@ use crate::loads::{CLASSES, LOADS};
 use crate::tally::{ClassNumbers, Tally};
 
 /// The daemon is ticked this often.
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Time for the guests' threads to start.
 const HEAD_START: Duration = Duration::from_millis(500);
@@ -150,6 +150,33 @@ fn file(path: &Path) -> impl FnOnce(std::io::Error) -> DemoError + '_ {
     }
 }
 
+/// A token for the page, known to nobody else.
+pub(crate) fn token(dir: &Path) -> Result<String, DemoError> {
+    let mut random = [0; 24];
+    let source = Path::new("/dev/urandom");
+    let mut urandom = File::open(source).map_err(file(source))?;
+    urandom.read_exact(&mut random).map_err(file(source))?;
+    let secret: String = random.iter().map(|b| format!("{b:02x}")).collect();
+    let path = dir.join("tokens");
+    let mut options = fs::OpenOptions::new();
+    let opened = options.write(true).create_new(true).mode(0o600).open(&path);
+    let mut tokens = opened.map_err(file(&path))?;
+    writeln!(tokens, "operate demo {secret}").map_err(file(&path))?;
+    Ok(secret)
+}
+
+/// It runs, and can be looked at.
+pub(crate) fn ready(daemon: &Daemon, secret: &str) -> DemoEvent<'static> {
+    let controller = daemon.controller();
+    let address = controller.address().map(|a| a.to_string());
+    let fingerprint = controller.fingerprint().map(|f| f.to_string());
+    DemoEvent::Ready {
+        page: format!("https://{}/?token={secret}", address.unwrap_or_default()),
+        fingerprint: fingerprint.unwrap_or_default(),
+        socket: daemon.socket().into(),
+    }
+}
+
 impl Demo {
     /// Makes the array and the configuration.
     ///
@@ -203,6 +230,8 @@ drain = "auto"
 rules = "auto"
 space = "auto"
 latency = "auto"
+[response]
+modes = {{ throttle = "off" }}
 [watch]
 calibration_budget = 0.5
 prediction_outcomes_min = 10
@@ -237,21 +266,6 @@ inject_max = "2ms"
         text
     }
 
-    /// A token for the page, known to nobody else.
-    fn token(&self) -> Result<String, DemoError> {
-        let mut random = [0; 24];
-        let source = Path::new("/dev/urandom");
-        let mut urandom = File::open(source).map_err(file(source))?;
-        urandom.read_exact(&mut random).map_err(file(source))?;
-        let secret: String = random.iter().map(|b| format!("{b:02x}")).collect();
-        let path = self.dir.path().join("tokens");
-        let mut options = fs::OpenOptions::new();
-        let opened = options.write(true).create_new(true).mode(0o600).open(&path);
-        let mut tokens = opened.map_err(file(&path))?;
-        writeln!(tokens, "operate demo {secret}").map_err(file(&path))?;
-        Ok(secret)
-    }
-
     /// Runs it.
     ///
     /// # Errors
@@ -261,7 +275,7 @@ inject_max = "2ms"
         on: &mut dyn FnMut(DemoEvent<'_>),
         go_on: &dyn Fn() -> bool,
     ) -> Result<DemoResult, DemoError> {
-        let secret = self.token()?;
+        let secret = token(self.dir.path())?;
         let (words, text) = config::read::<ManagerConfig>("the demonstration", &self.config())?;
         let settings = Settings::new(text, words)?;
         let mut daemon = Daemon::start(settings, self.dir.path())?;
@@ -302,19 +316,7 @@ inject_max = "2ms"
             None,
             TlsTrust::Nothing,
         )?;
-        let controller = daemon.controller();
-        let address = controller
-            .address()
-            .map(|a| a.to_string())
-            .unwrap_or_default();
-        on(DemoEvent::Ready {
-            page: format!("https://{address}/?token={secret}"),
-            fingerprint: controller
-                .fingerprint()
-                .map(|f| f.to_string())
-                .unwrap_or_default(),
-            socket: daemon.socket().into(),
-        });
+        on(ready(daemon, secret));
         let begin = Instant::now() + HEAD_START;
         let length = Duration::from_secs(self.settings.seconds);
         let times = Times {

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::HistoryPoint;
 use crate::view::{
-    CountersView, EventView, JobView, OutcomeView, PlaceView, PlanView, StatusView, TierView,
-    VolumeView, WhyNotView, WhyView,
+    CountersView, EventView, JobView, OutcomeView, PlaceView, PlanView, ResponseView, StatusView,
+    TierView, VolumeView, WhyNotView, WhyView,
 };
 use crate::wire::Throttle;
 use model::Mode;
@@ -53,6 +53,11 @@ pub enum Question {
     },
     /// What came of moves, newest first.
     Outcomes {
+        /// At most so many.
+        limit: usize,
+    },
+    /// Answers to broken objectives, newest first.
+    Responses {
         /// At most so many.
         limit: usize,
     },
@@ -141,6 +146,7 @@ impl Question {
             | Question::Jobs { .. }
             | Question::Events { .. }
             | Question::Outcomes { .. }
+            | Question::Responses { .. }
             | Question::Why { .. }
             | Question::WhyNot { .. }
             | Question::Place(_)
@@ -194,6 +200,7 @@ pub enum Answer {
     Jobs(Vec<JobView>),
     Events(Vec<EventView>),
     Outcomes(Vec<OutcomeView>),
+    Responses(Vec<ResponseView>),
     Counters(Box<CountersView>),
     Why(Box<WhyView>),
     WhyNot(Box<WhyNotView>),

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use config::scenario::ArrayCacheConfig;
 use config::{
-    ClassConfig, ConfigFault, Hours, HoursConfig, ModesConfig, PolicyConfig, StrategyTables, Text,
-    TierConfig, UnknownVolumes, WatchConfig,
+    AnswerMode, ClassConfig, ConfigFault, Hours, HoursConfig, LiveResponseConfig, ModesConfig,
+    PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes, WatchConfig,
 };
 use model::{DeviceSpec, Goal, Mode, NO_CLASS, Policy, SloClass, Specialty};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use slo::ladder::RungKind;
 use units::{ClassId, Nanos};
 
 use crate::wire::ArrayPolicy;
@@ -53,6 +54,10 @@ pub struct ManagerConfig {
     /// How far to go without asking, by goal.
     #[serde(default)]
     pub modes: ModesConfig,
+    /// What is done when an objective breaks, beside moves, and how far by itself. Left out, it is said what a throttle would do, where
+    /// windows are of 60 s at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<LiveResponseConfig>,
     /// When moves may begin by themselves.
     #[serde(default)]
     pub hours: HoursConfig,
@@ -80,6 +85,7 @@ impl Default for ManagerConfig {
             classes: vec![],
             policy: PolicyConfig::default(),
             modes: ModesConfig::default(),
+            response: None,
             hours: HoursConfig::default(),
             watch: WatchConfig::default(),
             strategies: StrategyTables::new(),
@@ -342,6 +348,10 @@ impl Settings {
             return Err(text.fault("watch.prediction_error_max", "must be above 0"));
         }
         cross_checks(&words).map_err(|(key, why)| text.fault(key, why))?;
+        if let Some(response) = &words.response {
+            check_response(response, window)
+                .map_err(|(key, why)| text.fault(&format!("response.{key}"), why))?;
+        }
         let settings = Self {
             text,
             resolved: None,
@@ -401,6 +411,13 @@ impl Settings {
             Goal::Space => modes.space,
             Goal::Latency => modes.latency,
         }
+    }
+
+    /// What is done when objectives break; none where nothing is looked for.
+    pub fn response(&self) -> Option<LiveResponseConfig> {
+        let said = self.words.response.clone().unwrap_or_default();
+        let off = said.rungs(AnswerMode::Off).len() == RungKind::ALL.len();
+        (!off && self.words.window <= ANSWERED_WINDOW_MAX).then_some(said)
     }
 
     /// The policy for an array of these tiers and volumes, in the order of their ids. Rules about volumes that are not there
@@ -477,6 +494,21 @@ impl Settings {
     /// The place of the class of that name.
     pub fn class(&self, name: &str) -> Option<usize> {
         self.classes.iter().position(|c| c.name == name)
+    }
+}
+
+/// Windows that answers are looked for in are of so long at most.
+const ANSWERED_WINDOW_MAX: Nanos = Nanos::from_secs(60);
+
+fn check_response(response: &LiveResponseConfig, window: Nanos) -> Result<(), (String, String)> {
+    response.check()?;
+    let off = response.rungs(AnswerMode::Off).len() == RungKind::ALL.len();
+    match off || window <= ANSWERED_WINDOW_MAX {
+        true => Ok(()),
+        false => Err((
+            "modes".into(),
+            "answers are looked for window by window, which are 60 s at most then".into(),
+        )),
     }
 }
 

@@ -13,8 +13,10 @@ use model::Mode;
 use model::TierState;
 
 mod place;
+mod response;
 
 pub use place::{PlaceCostView, PlaceLoadView, PlaceStanding, PlaceTierView, PlaceView};
+pub use response::{RefusedView, ResponseCounter, ResponseState, ResponseView};
 
 /// How everything is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,6 +43,12 @@ pub struct StatusView {
     pub slo_missed: u32,
     /// Volumes whose load is not known.
     pub unknown: u32,
+    /// Objectives that are broken: missed for long enough to do something about it.
+    #[serde(default)]
+    pub objectives_broken: u32,
+    /// Volumes that are held to less than they ask for, for others' objectives.
+    #[serde(default)]
+    pub held: u32,
     /// Moves that wait for approval.
     pub proposed: u32,
     /// Jobs that have not ended.
@@ -223,6 +231,9 @@ pub struct ThrottleView {
     pub left_ns: u64,
     /// Whether its agent says that it is so.
     pub in_force: bool,
+    /// The volume for whose broken objective it is held, if it is: then the limit is renewed with each window, until it is taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_volume: Option<String>,
 }
 
 /// What of a volume is on a tier.
@@ -619,6 +630,9 @@ pub struct WhyView {
     pub extents: Vec<ExtentsWhyView>,
     /// Its last moves, newest first.
     pub outcomes: Vec<OutcomeView>,
+    /// Answers to its broken objective, and those to another one's that were done to it, newest first.
+    #[serde(default)]
+    pub responses: Vec<ResponseView>,
 }
 
 /// Extents of a volume that were wanted on another tier, and what came of it.
@@ -693,6 +707,9 @@ pub struct CountersView {
     /// I/Os that devices failed.
     #[serde(default)]
     pub failed: Vec<FailedCounter>,
+    /// Answers to broken objectives.
+    #[serde(default)]
+    pub responses: Vec<ResponseCounter>,
 }
 
 /// I/Os of one kind that a device failed with one errno.

@@ -1,4 +1,4 @@
-//! What agents and the controller say to each other, version 4: plain data, JSON on the wire.
+//! What agents and the controller say to each other, version 5: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
@@ -15,7 +15,7 @@
 //! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
 //! is old and not fresh.
 //!
-//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]. A controller takes agents of those
+//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes. A controller takes agents of those
 //! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
 mod response;
@@ -31,7 +31,7 @@ pub use response::{
 };
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// The oldest version of an agent that a controller takes in.
 pub const PROTOCOL_OLDEST: u32 = 1;

@@ -46,10 +46,10 @@ pub fn write_through_rules() -> Vec<Rule> {
 pub struct Traits {
     /// Share of the requests that write.
     pub write_share: f64,
-    /// Share that is sequential.
-    pub sequential: f64,
-    /// Greatest working set seen.
-    pub working_set_peak: Bytes,
+    /// Share that is sequential; `None` where that is not measured.
+    pub sequential: Option<f64>,
+    /// Greatest working set seen; `None` where none was.
+    pub working_set_peak: Option<Bytes>,
     /// Miss ratios of its reads; `None` where nothing is known yet.
     pub curve: Option<Curve>,
 }
@@ -77,9 +77,10 @@ pub fn cacheable(rules: &[Rule], traits: &Traits, largest: Bytes) -> Vec<Finding
     let find = |rule: &Rule| {
         let value = match rule.measure {
             Measure::WriteShare => Some(traits.write_share),
-            Measure::SequentialShare => Some(traits.sequential),
+            Measure::SequentialShare => traits.sequential,
             Measure::WorkingSetOverLargest => {
-                Some(traits.working_set_peak.as_f64() / largest.as_f64().max(1.0))
+                let peak = traits.working_set_peak.map(Bytes::as_f64);
+                peak.map(|peak| peak / largest.as_f64().max(1.0))
             }
             Measure::MissRatioAtLargest => traits.curve.as_ref().map(|c| c.at(largest)),
         };
@@ -124,8 +125,8 @@ mod tests {
     fn traits() -> Traits {
         Traits {
             write_share: 0.1,
-            sequential: 0.2,
-            working_set_peak: Bytes::gib(3),
+            sequential: Some(0.2),
+            working_set_peak: Some(Bytes::gib(3)),
             curve: Some(Curve::new(vec![(Bytes::gib(4), 0.1)])),
         }
     }
@@ -141,17 +142,20 @@ mod tests {
         let text = why(|t| t.write_share = 0.55).unwrap();
         assert_eq!(text, "share of writes 0.55 is above 0.40");
         assert!(
-            why(|t| t.sequential = 0.9)
+            why(|t| t.sequential = Some(0.9))
                 .unwrap()
                 .starts_with("sequential")
         );
         assert!(
-            why(|t| t.working_set_peak = Bytes::gib(80))
+            why(|t| t.working_set_peak = Some(Bytes::gib(80)))
                 .unwrap()
                 .starts_with("working")
         );
         let flat = why(|t| t.curve = Some(Curve::new(vec![(Bytes::gib(16), 0.9)])));
         assert!(flat.unwrap().starts_with("miss ratio"));
         assert!(why(|t| t.curve = None).unwrap().ends_with("not known"));
+        assert!(why(|t| t.sequential = None).unwrap().ends_with("not known"));
+        let unknown = why(|t| t.working_set_peak = None).unwrap();
+        assert!(unknown.ends_with("not known"), "{unknown}");
     }
 }

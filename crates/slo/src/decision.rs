@@ -86,6 +86,9 @@ pub struct Decision {
     pub warm: Option<Warm>,
 }
 
+/// With more workloads only pairs with the affected one are tested, and no sets of others: all of them would take seconds.
+const ALL_PAIRS_MAX: usize = 64;
+
 impl Responder {
     /// A promise is broken: the whole workflow.
     pub(crate) fn decide(
@@ -95,8 +98,10 @@ impl Responder {
         evidence: DetectEvidence,
         known: &dyn Knowledge,
     ) -> Decision {
+        let near = self.site.workloads.len() > ALL_PAIRS_MAX;
+        let of_affected = |a: usize, b: usize| a == affected.index() || b == affected.index();
         let share = |a: usize, b: usize| {
-            if self.is_away(a) || self.is_away(b) {
+            if self.is_away(a) || self.is_away(b) || near && !of_affected(a, b) {
                 return false;
             }
             let (a, b) = (&self.site.workloads[a], &self.site.workloads[b]);
@@ -137,7 +142,8 @@ impl Responder {
             return vec![];
         };
         let taken = |w: usize, r: ResourceId| {
-            let busy = self.history[w].back().and_then(|s| s.busy.get(r.index()));
+            let busy = self.history[w].back();
+            let busy = busy.and_then(|s| s.busy.get(r.index()).copied().flatten());
             busy.map_or(0.0, |b| b.reads + b.writes)
         };
         let workloads = 0..self.history.len();

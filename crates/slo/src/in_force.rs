@@ -79,6 +79,10 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
+    pub(crate) fn is_not_on(&self, workload: WorkloadId) -> bool {
+        self.workload != workload
+    }
+
     fn kind(&self) -> RungKind {
         match self.answer {
             Answer::Throttle { .. } => RungKind::Throttle,

@@ -98,9 +98,7 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
 
 /// The first rung that would do.
 pub fn taken(rungs: &[Rung]) -> Option<&Rung> {
-    rungs
-        .iter()
-        .find(|r| r.refused.is_none() && r.action.is_some())
+    rungs.iter().find(|r| r.would_do())
 }
 
 /// All rungs, none of them looked at.

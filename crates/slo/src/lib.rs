@@ -24,6 +24,7 @@ pub mod detect;
 pub mod host;
 mod in_force;
 pub mod interference;
+mod joining;
 mod judged;
 pub mod ladder;
 pub mod load;

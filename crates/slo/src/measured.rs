@@ -107,26 +107,26 @@ impl<'a> Present<'a> {
 
     /// Cost on a resource and the requests that it is the mean of: of a read, of a write.
     fn costs(&self, r: usize, place: Place) -> [(f64, f64); 2] {
-        let busy =
-            |of: &dyn Fn(&Sample) -> f64| self.mean(|s| s.busy.get(r).map_or(0.0, |_| of(s)));
-        let backend_reads = self.mean(|s| s.backend_reads_per_s);
-        let gets_there = match place {
-            Place::BehindMemory => backend_reads * self.misses(),
-            Place::InFront => backend_reads,
-        };
-        let per = |busy: f64, n: f64| if n > 1e-9 { busy / n } else { 0.0 };
-        let seconds = seconds(&self.0);
-        let writes = self.mean(|s| s.writes_per_s);
-        if self.0.iter().all(|s| s.busy.len() <= r) {
+        let busy = |s: &Sample| s.busy.get(r).copied().flatten();
+        let known = self.0.iter().copied().filter(|s| busy(s).is_some());
+        let known = Self(known.collect());
+        if known.0.is_empty() {
             // Not measured is not free.
             return [(0.0, 0.0); 2];
         }
+        let backend_reads = known.mean(|s| s.backend_reads_per_s);
+        let gets_there = match place {
+            Place::BehindMemory => backend_reads * known.misses(),
+            Place::InFront => backend_reads,
+        };
+        let per = |busy: f64, n: f64| if n > 1e-9 { busy / n } else { 0.0 };
+        let seconds = seconds(&known.0);
+        let writes = known.mean(|s| s.writes_per_s);
+        let reads_took = known.mean(|s| busy(s).map_or(0.0, |b| b.reads));
+        let writes_took = known.mean(|s| busy(s).map_or(0.0, |b| b.writes));
         [
-            (
-                per(busy(&|s| s.busy[r].reads), gets_there),
-                gets_there * seconds,
-            ),
-            (per(busy(&|s| s.busy[r].writes), writes), writes * seconds),
+            (per(reads_took, gets_there), gets_there * seconds),
+            (per(writes_took, writes), writes * seconds),
         ]
     }
 }
@@ -239,13 +239,13 @@ impl Responder {
     pub(crate) fn traits(&self, w: WorkloadId, stream: &Stream) -> Traits {
         let history = &self.history[w.index()];
         let last: Vec<&Sample> = history.iter().rev().take(self.present()).collect();
-        let n = last.len().max(1) as f64;
-        let peak = history.iter().map(|s| s.working_set).max();
+        let sequential: Vec<f64> = last.iter().filter_map(|s| s.sequential).collect();
         let rate = stream.reads_per_s + stream.writes_per_s;
         Traits {
             write_share: stream.writes_per_s / rate.max(1e-9),
-            sequential: last.iter().map(|s| s.sequential).sum::<f64>() / n,
-            working_set_peak: peak.unwrap_or(Bytes::ZERO),
+            sequential: (!sequential.is_empty())
+                .then(|| sequential.iter().sum::<f64>() / sequential.len() as f64),
+            working_set_peak: history.iter().filter_map(|s| s.working_set).max(),
             curve: stream.curve.clone(),
         }
     }
@@ -257,14 +257,14 @@ impl Responder {
         let mean = history.iter().map(rate).sum::<f64>() / n;
         let last = history.iter().rev().take(self.present());
         let present = last.clone().map(rate).sum::<f64>() / last.count().max(1) as f64;
-        let set = |s: &Sample| s.working_set.as_f64();
-        let mean_set = history.iter().map(set).sum::<f64>() / n;
-        let variance = history
-            .iter()
-            .map(|s| (set(s) - mean_set) * (set(s) - mean_set));
+        let sets = history.iter().filter_map(|s| s.working_set);
+        let sets: Vec<f64> = sets.map(Bytes::as_f64).collect();
+        let known = sets.len().max(1) as f64;
+        let mean_set = sets.iter().sum::<f64>() / known;
+        let variance = sets.iter().map(|s| (s - mean_set) * (s - mean_set));
         Temper {
             rate_over_mean: present / mean.max(1e-9),
-            working_set_varies: (variance.sum::<f64>() / n).sqrt() / mean_set.max(1.0),
+            working_set_varies: (variance.sum::<f64>() / known).sqrt() / mean_set.max(1.0),
         }
     }
 

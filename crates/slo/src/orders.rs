@@ -4,7 +4,7 @@ use units::Nanos;
 
 use crate::decision::{Cause, Decision};
 use crate::host::APPLIANCE_CPUS;
-use crate::ladder::{RungAction, taken};
+use crate::ladder::RungAction;
 use crate::moved::Moved;
 use crate::placed::{Appliance, ApplianceState, CreatedFor};
 use crate::removal::RemovalWatch;
@@ -70,17 +70,16 @@ impl Responder {
         decision: Decision,
         orders: &mut Vec<ResponseOrder>,
     ) {
-        // Without an answer the next look at the same workload is some minutes off, not ten seconds.
-        const NOTHING: Nanos = Nanos::from_secs(300);
-        let rung = taken(&decision.rungs);
+        let rung = self.carried(&decision.rungs).cloned();
+        let rung = rung.as_ref();
         match (rung, &decision.cause) {
             (Some(rung), _) => {
                 let wait = Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
-                self.quiet_until = now + wait.max(Nanos::from_secs(120));
+                self.quiet_until = now + wait.max(self.config.settle);
             }
-            // Nothing is under way: others need not wait.
+            // Nothing is under way: others need not wait. The next look at the same workload is some minutes off, not ten seconds.
             (None, Cause::Violation { affected: w, .. }) => {
-                self.turns[w.index()].unanswered_until = now + NOTHING;
+                self.turns[w.index()].unanswered_until = now + self.config.look_again;
             }
             // And a peak that needs no answer does not keep its workload from getting one.
             (None, Cause::Forecast { .. }) => {}

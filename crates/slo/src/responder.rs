@@ -15,7 +15,7 @@
 //! One answer is under way at a time: an effect must be seen before the next is chosen. It carries nothing out;
 //! `executor::Appliances` has the life cycle with its deadlines, the driver does the rest.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,15 +23,15 @@ use units::Nanos;
 
 use crate::cacheable::{Rule, write_through_rules};
 use crate::decision::Decision;
-use crate::detect::{DetectConfig, Detector};
+use crate::detect::{DetectConfig, DetectEvidence, Detector};
 use crate::in_force::{Cooldown, InForce, ReleaseConfig};
 use crate::interference::{InterferenceConfig, Series};
-use crate::ladder::RungKind;
+use crate::ladder::{Rung, RungKind};
 use crate::measured::KnownCost;
 use crate::moved::Moved;
 use crate::placed::{Appliance, LeftBehind, Rest};
 use crate::removal::RemovalConfig;
-use crate::sample::{Busy, HostId, ResourceId, Sample, WorkloadId};
+use crate::sample::{Busy, HostId, ResourceId, Sample, Standing, WorkloadId};
 use crate::site::{Forecast, Knowledge, ResponseOrder, Site, Workload};
 use crate::sizing::SizingConfig;
 use crate::warm::WarmConfig;
@@ -64,6 +64,10 @@ pub struct ResponderConfig {
     pub vanished_samples: usize,
     /// How long a host where an appliance failed is avoided.
     pub avoid_host: Nanos,
+    /// After an answer at least so long passes before the next one is looked for, and before one is taken back.
+    pub settle: Nanos,
+    /// What is broken and has no answer is looked at again after so long.
+    pub look_again: Nanos,
 }
 
 impl Default for ResponderConfig {
@@ -81,6 +85,8 @@ impl Default for ResponderConfig {
             patience: 2.0,
             vanished_samples: 6,
             avoid_host: Nanos::from_secs(1800),
+            settle: Nanos::from_secs(120),
+            look_again: Nanos::from_secs(300),
         }
     }
 }
@@ -131,6 +137,10 @@ pub struct Responder {
     pub(crate) quiet_until: Nanos,
     pub(crate) turns: Vec<Turn>,
     pub(crate) decisions: Vec<Decision>,
+    /// Rungs that are decided on and not ordered.
+    only_said: Vec<RungKind>,
+    /// Numbers of workloads that have left.
+    pub(crate) left: BTreeSet<u16>,
 }
 
 impl Responder {
@@ -154,6 +164,8 @@ impl Responder {
             quiet_until: Nanos::ZERO,
             turns: vec![Turn::default(); n],
             decisions: Vec::new(),
+            only_said: Vec::new(),
+            left: BTreeSet::new(),
             config,
             site,
         }
@@ -169,6 +181,47 @@ impl Responder {
         self.detectors[workload.index()].is_broken()
     }
 
+    /// How a workload's last known sample stands to its promise.
+    pub fn standing(&self, workload: WorkloadId) -> Standing {
+        self.detectors[workload.index()].last()
+    }
+
+    /// By how many of a workload's last samples its promise is missed.
+    pub fn evidence(&self, workload: WorkloadId) -> DetectEvidence {
+        self.detectors[workload.index()].evidence()
+    }
+
+    /// Whether a rung is looked at.
+    pub fn allows(&self, kind: RungKind) -> bool {
+        self.config.allowed.contains(&kind)
+    }
+
+    /// From now on these rungs are looked at, and no others. What is in force stays until it is taken back.
+    pub fn allow(&mut self, kinds: Vec<RungKind>) {
+        self.config.allowed = kinds;
+    }
+
+    /// Whether it is not measured how much a workload takes of any resource that it uses.
+    pub fn is_unmeasured(&self, workload: WorkloadId) -> bool {
+        let w = workload.index();
+        let last = self.history[w].back();
+        let busy = |r: &ResourceId| last.and_then(|s| s.busy.get(r.index()).copied().flatten());
+        let own = &self.site.workloads[w].resources;
+        !own.iter().any(|r| busy(r).is_some())
+    }
+
+    /// From now on these rungs are decided on and not ordered: somebody else is told of them. What is in force stays until it is taken back.
+    pub fn only_say(&mut self, kinds: Vec<RungKind>) {
+        self.only_said = kinds;
+    }
+
+    /// The rung that is carried out of those that were looked at, if one is: the first that would do, but for those that are only
+    /// said.
+    pub fn carried<'a>(&self, rungs: &'a [Rung]) -> Option<&'a Rung> {
+        let may = |r: &&Rung| !self.only_said.contains(&r.kind);
+        rungs.iter().filter(|r| r.would_do()).find(may)
+    }
+
     /// The resources that a workload's requests use now. Where it has left one, what it cost there says nothing any more.
     pub fn placed(&mut self, workload: WorkloadId, resources: Vec<ResourceId>) {
         let w = workload.index();
@@ -180,7 +233,7 @@ impl Responder {
             }
             let busy = self.history[w].iter_mut();
             for busy in busy.filter_map(|s| s.busy.get_mut(left.index())) {
-                *busy = Busy::default();
+                *busy = Some(Busy::default());
             }
         }
     }
@@ -197,16 +250,34 @@ impl Responder {
         samples: &[Sample],
         known: &dyn Knowledge,
     ) -> Vec<ResponseOrder> {
+        let samples: Vec<_> = samples.iter().cloned().map(Some).collect();
+        self.tell_known(now, samples, known)
+    }
+
+    /// Takes in what is known of each workload. One of which nothing is known is taken to go on as it was, but nothing is made of that for or
+    /// against its promise.
+    pub fn tell_known(
+        &mut self,
+        now: Nanos,
+        samples: Vec<Option<Sample>>,
+        known: &dyn Knowledge,
+    ) -> Vec<ResponseOrder> {
         let mut orders = Vec::new();
         self.failed_hosts.retain(|(_, until)| *until > now);
-        for (w, sample) in samples.iter().enumerate() {
+        let told = samples.len();
+        for (w, sample) in samples.into_iter().enumerate() {
             let history = &mut self.history[w];
+            let Some(next) = sample.as_ref().or(history.back()).cloned() else {
+                continue;
+            };
             if history.len() == HISTORY {
                 history.pop_front();
             }
-            history.push_back(sample.clone());
-            self.remember_costs(w);
-            self.detectors[w].tell(sample);
+            history.push_back(next);
+            if let Some(sample) = sample {
+                self.remember_costs(w);
+                self.detectors[w].tell(&sample);
+            }
         }
         self.take_back(&mut orders);
         self.remove_unneeded(now, known, &mut orders);
@@ -218,7 +289,7 @@ impl Responder {
                 d.is_broken() && d.violating_of_last(self.config.vanished_samples) > 0
             };
             // In turn: one whose answers do not help keeps nobody else from being answered.
-            let broken = (0..samples.len())
+            let broken = (0..told)
                 .filter(|w| lasts(&self.detectors[*w]) && !self.is_away(*w))
                 .filter(|w| now >= self.turns[*w].unanswered_until)
                 .min_by_key(|w| self.turns[*w].looked_at);
@@ -242,12 +313,19 @@ impl Responder {
         self.carry(now, decision, orders);
     }
 
-    /// Rates and latencies of all workloads, for correlations; a sample without completions repeats the latency before it.
+    /// Rates and latencies of all workloads, for correlations; a sample without completions repeats the latency before it. Of one that is
+    /// known for long enough, but not for as long as others, the first sample stands for those before it.
     pub(crate) fn series(&self) -> Vec<Series> {
+        let longest = self.history.iter().map(VecDeque::len).max().unwrap_or(0);
         let one = |history: &VecDeque<Sample>| {
             let mut latency = 0.0;
             let mut series = Series::default();
-            for sample in history {
+            let lacks = match history.len() > self.config.interference.samples_min {
+                true => longest - history.len(),
+                false => 0,
+            };
+            let before = history.front().into_iter().cycle().take(lacks);
+            for sample in before.chain(history) {
                 latency = sample.latency_us.unwrap_or(latency);
                 series.rate.push(sample.rate_per_s());
                 series.latency_us.push(latency);

@@ -137,6 +137,13 @@ pub struct Rung {
     pub refused: Option<String>,
 }
 
+impl Rung {
+    /// Whether it would do.
+    pub fn would_do(&self) -> bool {
+        self.refused.is_none() && self.action.is_some()
+    }
+}
+
 /// Until a part of the memory helps: its misses have to fill it.
 pub const MEMORY_EFFECT: Nanos = Nanos::from_secs(120);
 /// Until more over-provisioned flash helps: garbage collection has to work through the old blocks.

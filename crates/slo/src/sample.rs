@@ -111,8 +111,8 @@ pub struct Sample {
     pub bytes_per_s: f64,
     /// Bytes read per second.
     pub bytes_read_per_s: f64,
-    /// Share of the requests that begin where the one before them ended, 0..=1.
-    pub sequential: f64,
+    /// Share of the requests that begin where the one before them ended, 0..=1; `None` where that is not measured.
+    pub sequential: Option<f64>,
     /// Share of the sample in which at least one request was outstanding, 0..=1. Below 1 the workload asked for no more.
     pub occupied: f64,
     /// Share of the sample in which as many requests were outstanding as the workload may have at once, 0..=1; 0 where such a limit
@@ -128,14 +128,14 @@ pub struct Sample {
     /// Their mean age; `None` where there are none.
     #[serde(default)]
     pub overdue_us: Option<f64>,
-    /// Distinct bytes touched in the sample.
-    pub working_set: Bytes,
+    /// Distinct bytes touched in the sample; `None` where they are not counted.
+    pub working_set: Option<Bytes>,
     /// Reads per second that got to the backend: all of them without an appliance.
     pub backend_reads_per_s: f64,
     /// Share of its reads at the backend that the array's memory answered; `None` where it sent none there.
     pub memory_hits: Option<f64>,
-    /// By resource.
-    pub busy: Vec<Busy>,
+    /// By resource; `None` where it is not known who takes how much of it.
+    pub busy: Vec<Option<Busy>>,
 }
 
 fn usual() -> Nanos {
@@ -155,13 +155,13 @@ impl Default for Sample {
             late: None,
             bytes_per_s: 0.0,
             bytes_read_per_s: 0.0,
-            sequential: 0.0,
+            sequential: Some(0.0),
             occupied: 0.0,
             limited: 0.0,
             waiting: 0,
             overdue: 0,
             overdue_us: None,
-            working_set: Bytes(0),
+            working_set: Some(Bytes(0)),
             backend_reads_per_s: 0.0,
             memory_hits: None,
             busy: vec![],

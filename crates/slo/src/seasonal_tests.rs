@@ -251,10 +251,10 @@ fn recorded(number: u64, rate: f64) -> Recorded {
         bytes_read_per_s: 0.8 * rate * 8192.0,
         backend_reads_per_s: 0.8 * rate,
         memory_hits: Some(0.0),
-        busy: vec![Busy {
+        busy: vec![Some(Busy {
             reads: 0.8 * rate * 0.001,
             writes: 0.2 * rate * 0.002,
-        }],
+        })],
         ..Sample::default()
     };
     let backend = Backend {

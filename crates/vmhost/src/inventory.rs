@@ -209,6 +209,8 @@ fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
     let writes = [writes, stats.flushes.unwrap_or_default()];
     let writes = of(&writes, &latencies.writes);
     Some(Counts {
+        // Who takes how much of what devices can do, QEMU does not tell.
+        sample: None,
         since_ns: u64::from(id),
         total: Load {
             depth_ns: reads.sum_ns.saturating_add(writes.sum_ns),

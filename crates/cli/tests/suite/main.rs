@@ -17,6 +17,7 @@ mod libvirt;
 mod live;
 mod live_extents;
 mod live_manager;
+mod live_responses;
 mod mrc;
 mod packaging;
 mod programs;

@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 
 use manager::question::{Answer, Question};
-use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView};
+use manager::view::{
+    EventView, JobView, OutcomeView, PlanView, ResponseView, StatusView, TierView, VolumeView,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +114,7 @@ pub(super) struct Shown {
     pub(super) plans: Vec<PlanView>,
     pub(super) jobs: Vec<JobView>,
     pub(super) outcomes: Vec<OutcomeView>,
+    pub(super) responses: Vec<ResponseView>,
     /// Newest first.
     pub(super) events: Vec<EventView>,
 }
@@ -153,6 +156,10 @@ impl Shown {
         let Answer::Outcomes(outcomes) = service.ask(Question::Outcomes { limit: ROWS })? else {
             return Err(unexpected());
         };
+        let limit = ROWS;
+        let Answer::Responses(responses) = service.ask(Question::Responses { limit })? else {
+            return Err(unexpected());
+        };
         let (after, limit) = (None, ROWS);
         let Answer::Events(mut events) = service.ask(Question::Events { after, limit })? else {
             return Err(unexpected());
@@ -166,6 +173,7 @@ impl Shown {
             plans,
             jobs,
             outcomes,
+            responses,
             events,
         })
     }

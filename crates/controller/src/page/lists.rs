@@ -1,6 +1,6 @@
 //! Jobs, outcomes and events.
 
-use manager::view::{EventKind, EventView, JobView, OutcomeView};
+use manager::view::{EventKind, EventView, JobView, OutcomeView, ResponseState, ResponseView};
 use maud::{Markup, html};
 use model::JobStatus;
 use serde_json::json;
@@ -132,6 +132,53 @@ fn outcome_row(shown: &Shown, o: &OutcomeView, now_ns: u64) -> Markup {
             td class="n" { (unknown(o.observed_us)) }
             td class="n" { @match o.error { Some(e) => (signed_percent(e)), None => (NONE) } }
             td class="n" { (maybe(o.before_iops)) } td class="n" { (maybe(o.predicted_iops)) } td class="n" { (maybe(o.observed_iops)) }
+        }
+    }
+}
+
+/// The part of answers to broken objectives.
+pub(super) fn responses(shown: &Shown) -> Markup {
+    let now_ns = shown.status.at_ns;
+    html! {
+        div id="responses" {
+            @if shown.responses.is_empty() { p class="note" { "No objective was broken." } } @else {
+                div class="scroll" tabindex="0" role="region" aria-label="Table of answers to broken objectives" {
+                    table {
+                        thead { tr {
+                            th scope="col" { "volume" } th scope="col" { "when" } th scope="col" class="reason" { "rests on" }
+                            th scope="col" class="reason" { "answer" } th scope="col" { "state" } th scope="col" { "objective" }
+                        } }
+                        tbody { @for r in &shown.responses { (response_row(shown, r, now_ns)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
+    let good = matches!(r.state, ResponseState::InForce | ResponseState::TakenBack);
+    html! {
+        tr {
+            th scope="row" { (shown.named(&r.host, &r.volume)) }
+            td { (ago(now_ns, r.at_ns)) }
+            td class="reason" { @for (i, e) in r.evidence.iter().enumerate() { @if i > 0 { br; } (e) } }
+            td class="reason" {
+                (r.answer)
+                @if let Some(p) = &r.prediction { br; span class="faint" { "predicted: " (p) } }
+                @for no in &r.refused { br; span class="faint" { "not " (no.rung.name()) ": " (no.why) } }
+            }
+            td class="state" {
+                span class=(if good { "mark good" } else { "mark" }) { (r.state.name()) }
+                @if let Some(ended) = r.ended_ns { br; span class="faint" { (ago(now_ns, ended)) } }
+            }
+            td { @match r.recovered_ns {
+                Some(recovered) => {
+                    span class="good" { "✓ kept again " (ago(now_ns, recovered)) }
+                    @if let Some(missed) = r.missed_last_ns { br; span class="faint" { "last missed " (duration(missed.saturating_sub(r.found_ns))) " after it was found broken" } }
+                },
+                None => span class="bad" { "✗ not kept yet" },
+            } }
         }
     }
 }

@@ -135,6 +135,9 @@ fn the_text_parses_and_says_what_is() {
         "terrace_host_report_age_seconds",
         "terrace_jobs",
         "terrace_moves_proposed",
+        "terrace_objectives_broken",
+        "terrace_volumes_held",
+        "terrace_responses_total",
         "terrace_build_info",
     ] {
         assert!(types.contains_key(name), "{name}");
@@ -148,6 +151,8 @@ fn the_text_parses_and_says_what_is() {
         assert_eq!(found.len(), 1, "{name} {labels:?}");
         found[0].value
     };
+    let ordered = [("rung", "throttle"), ("what", "ordered")];
+    assert_eq!(value("terrace_responses_total", &ordered), 2.0);
     assert_eq!(
         value(
             "terrace_moves_total",

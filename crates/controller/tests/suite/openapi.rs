@@ -123,6 +123,7 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
         ),
         ("get", "/v1/events", get("/v1/events?after=2&limit=10", "")),
         ("get", "/v1/outcomes", get("/v1/outcomes", "")),
+        ("get", "/v1/responses", get("/v1/responses?limit=1", "")),
         ("post", "/v1/pause", order("POST", "/v1/pause", "")),
         ("post", "/v1/resume", order("POST", "/v1/resume", "{}")),
         ("post", "/v1/reload", order("POST", "/v1/reload", "{}")),

@@ -74,6 +74,17 @@ fn it_is_complete_without_its_script() {
             "{expected}"
         );
     }
+    for expected in [
+        "build takes 64 % of slow-0, which is full",
+        "build held to 500 requests/s",
+        "predicted: slow-0 78 % busy instead of 99 %",
+        "last missed 10 s after it was found broken",
+        "recommended",
+        "not kept yet",
+    ] {
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(expected), "{expected}");
+    }
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
     assert!(
         at("objective-missed") < at("nearly-full"),
@@ -233,6 +244,7 @@ fn an_empty_controller_has_a_page() {
     fake.tiers.clear();
     fake.jobs.clear();
     fake.outcomes.clear();
+    fake.responses.clear();
     let world = World::start(fake);
     let answer = page(&world, "");
     let text = well_formed(answer.text());
@@ -242,6 +254,7 @@ fn an_empty_controller_has_a_page() {
         "No plan was made yet",
         "There were no jobs yet",
         "No move has an outcome yet",
+        "No objective was broken",
     ] {
         assert!(text.contains(expected), "{expected}");
     }

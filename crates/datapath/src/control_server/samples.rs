@@ -144,11 +144,28 @@ pub struct VolumeSample {
     /// What it is limited to for a time, with what is left of that.
     #[serde(default)]
     pub throttled: Option<Throttled>,
+    /// Requests that its stages hold back now.
+    #[serde(default)]
+    pub held_back: u64,
+    /// Time that its guest's I/O took of devices since it is served, of those devices that say so and that any was taken of: emulated
+    /// ones.
+    #[serde(default)]
+    pub took: Vec<TookSample>,
     #[serde(flatten)]
     pub stages: StagesSample,
     /// Its cache, if it is cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheSample>,
+}
+
+/// Time that a volume's I/O took of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TookSample {
+    pub device: String,
+    /// By reads, in nanoseconds.
+    pub reads_ns: u64,
+    /// By all else, in nanoseconds.
+    pub writes_ns: u64,
 }
 
 /// A move as it is.

@@ -11,7 +11,7 @@ use volume::VolumeMap;
 
 use super::{
     ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, Result, Samples,
-    Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
+    TookSample, Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};
@@ -198,12 +198,21 @@ fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSam
         rate: moving.rate,
         phase: moving.phase,
     });
+    let is_there = |d: &DeviceId| keeper.records.contains_key(d);
+    let took = live.took.into_iter().filter(|(d, _)| is_there(d));
+    let took = took.map(|(d, [reads_ns, writes_ns])| TookSample {
+        device: device_name(keeper, d),
+        reads_ns,
+        writes_ns,
+    });
     VolumeSample {
         exported: true,
         connections: live.connections,
         moving,
         last_move: live.last_move,
         throttled: None,
+        held_back: live.held_back,
+        took: took.collect(),
         stages: live.stages,
         cache: live.cache,
         ..known(keeper, record, live.placed)
@@ -257,6 +266,8 @@ fn known(keeper: &Keeper, record: &VolumeRecord, placed: Vec<(DeviceId, Bytes)>)
         moving: None,
         last_move: None,
         throttled: None,
+        held_back: 0,
+        took: vec![],
         stages: StagesSample::default(),
         cache: None,
     }

@@ -19,6 +19,8 @@ struct Emulated {
     /// What its jitter is drawn from, with the number of the request.
     source: u64,
     requests: AtomicU64,
+    /// The same device without a load, for what does not depend on one.
+    idle: DeviceModel,
     device: Mutex<DeviceModel>,
 }
 
@@ -30,6 +32,15 @@ pub struct Sample {
     pub busy_ns: Option<u64>,
 }
 
+impl Emulate {
+    /// How much of the device's time an I/O takes, in nanoseconds; a real device does not say.
+    #[inline]
+    pub fn occupancy_ns(&self, op: Op, bytes: u64) -> Option<u64> {
+        let emulated = self.0.as_ref()?;
+        Some(emulated.idle.occupancy_ns(op, bytes) as u64)
+    }
+}
+
 impl DeviceStage for Emulate {
     type Sample = Sample;
 
@@ -37,6 +48,7 @@ impl DeviceStage for Emulate {
         Self(record.emulate.as_ref().map(|like| Emulated {
             source: u64::from(record.id.0),
             requests: AtomicU64::new(0),
+            idle: DeviceModel::new(like),
             device: Mutex::new(DeviceModel::new(like)),
         }))
     }
@@ -88,6 +100,7 @@ mod tests {
         let real = Emulate::new(&record(None));
         assert_eq!(real.over_at(1_000, Op::Read, 4096), 0);
         assert_eq!(real.sample(), Sample { busy_ns: None });
+        assert_eq!(real.occupancy_ns(Op::Read, 4096), None);
         let like = model::preset("pm953").map(|p| p.spec());
         let emulated = Emulate::new(&record(like.clone()));
         assert_eq!(emulated.sample(), Sample { busy_ns: Some(0) });
@@ -96,7 +109,9 @@ mod tests {
             .collect();
         assert!(over.iter().all(|ns| *ns > 1_000));
         assert!(over[99] > over[0], "they wait for one another");
-        assert!(emulated.sample().busy_ns > Some(0));
+        let each = emulated.occupancy_ns(Op::Write, 4096).unwrap();
+        let busy = emulated.sample().busy_ns.unwrap();
+        assert!(busy.abs_diff(100 * each) <= 100, "{busy} of {each} each");
         // The same requests take the same time.
         let again = Emulate::new(&record(like));
         let times = (0..100).map(|_| again.over_at(1_000, Op::Write, 4096));

@@ -12,7 +12,7 @@ use volume::VolumeMap;
 
 use super::{Answered, Stage};
 use crate::control_server::{ControlAnswer, ControlServer};
-use crate::counts::{Counts, DirectionCounts, saturated};
+use crate::counts::{Arrivals, Counts, DirectionCounts, saturated};
 use crate::engine::{GuestOp, GuestRequest};
 use crate::heat::{Heat, HeatMap, HeatSince};
 use crate::reuse::{Reuse, ReuseCounts};
@@ -46,6 +46,9 @@ struct Measurements {
     /// Integral of outstanding requests over time.
     depth_ns: u128,
     depth_since_ns: u64,
+    arrivals: Arrivals,
+    /// Where the last read or write ended.
+    follows: u64,
     heat: Option<HeatMap>,
     reuse: Reuse,
     /// Reads that a cache answered from memory; none before the first.
@@ -335,6 +338,8 @@ impl Measurements {
             waiting: Waiting::default(),
             depth_ns: 0,
             depth_since_ns: now_ns,
+            arrivals: Arrivals::default(),
+            follows: u64::MAX,
             heat: HeatMap::new(now_ns, extents, extent_bytes),
             reuse: Reuse::new(),
             memory: None,
@@ -346,8 +351,14 @@ impl Measurements {
         self.depth_ns + tail * u128::from(self.outstanding)
     }
 
+    fn occupied_ns_at(&self, at_ns: u64) -> u64 {
+        let tail = at_ns.saturating_sub(self.depth_since_ns);
+        self.arrivals.occupied_ns + if self.outstanding > 0 { tail } else { 0 }
+    }
+
     fn depth_until(&mut self, now_ns: u64) {
         self.depth_ns = self.depth_ns_at(now_ns);
+        self.arrivals.occupied_ns = self.occupied_ns_at(now_ns);
         self.depth_since_ns = now_ns;
     }
 
@@ -358,6 +369,11 @@ impl Measurements {
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
         self.waiting.arrived(now_ns);
+        self.arrivals.all += 1;
+        if matches!(request.op, GuestOp::Read | GuestOp::Write) {
+            self.arrivals.sequential += u64::from(request.offset == self.follows);
+            self.follows = request.offset + request.length;
+        }
         self.reuse.count(request);
     }
 
@@ -409,6 +425,10 @@ impl Measurements {
             depth_ns: saturated(self.depth_ns_at(at_ns)),
             from_memory: self.memory.as_ref().map_or_else(Default::default, |m| {
                 DirectionCounts::of(&m.latency, m.bytes, m.held_ns)
+            }),
+            arrivals: Some(Arrivals {
+                occupied_ns: self.occupied_ns_at(at_ns),
+                ..self.arrivals
             }),
         }
     }
@@ -577,6 +597,33 @@ mod tests {
         assert_eq!(measure.counts(900).depth_ns, 0);
         measure.answered(&request(GuestOp::Read, 0, 512), &answered(1500, 500));
         assert_eq!(measure.counts(1400).depth_ns, 500);
+    }
+
+    #[test]
+    fn arrivals_are_counted_and_time_with_any_in_flight() {
+        let mut measure = Measurements::new(0, 1, 1 << 20);
+        let read = |offset| request(GuestOp::Read, offset, 4096);
+        measure.arrived(1_000, &read(0));
+        measure.arrived(2_000, &request(GuestOp::Write, 4096, 512));
+        measure.arrived(2_000, &request(GuestOp::Flush, 0, 0));
+        for _ in 0..3 {
+            measure.answered(&read(0), &answered(5_000, 3_000));
+        }
+        // 4,000 ns with some; then none, then one that is not answered.
+        let of = |measure: &Measurements, at| measure.counts(at).arrivals.unwrap();
+        assert_eq!(of(&measure, 9_000).occupied_ns, 4_000);
+        measure.arrived(10_000, &read(4096 + 512));
+        let arrivals = of(&measure, 12_000);
+        assert_eq!((arrivals.all, arrivals.sequential), (4, 2));
+        assert_eq!(arrivals.occupied_ns, 6_000);
+        let earlier = Arrivals {
+            all: 1,
+            sequential: 0,
+            occupied_ns: 500,
+        };
+        let since = arrivals.since(&earlier).unwrap();
+        assert_eq!((since.all, since.occupied_ns), (3, 5_500));
+        assert_eq!(earlier.since(&arrivals), None);
     }
 
     #[test]

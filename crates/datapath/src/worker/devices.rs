@@ -174,6 +174,14 @@ impl Worker {
         let handle = self.devices[device.index()]
             .clone()
             .expect("places are on known devices");
+        let op = counted_as(kind);
+        if !background
+            && !copies
+            && let Some(ns) = handle.stages.emulate.occupancy_ns(op, length)
+        {
+            let live = self.volumes[volume as usize].as_mut();
+            live.expect("it has an engine").took.add(device, op, ns);
+        }
         let id = self.ios.insert(LiveIo {
             volume,
             io,
@@ -187,7 +195,7 @@ impl Worker {
             done: 0,
             background,
             copies,
-            not_before_ns: handle.stages.over_at(self.now_ns, counted_as(kind), length),
+            not_before_ns: handle.stages.over_at(self.now_ns, op, length),
             zeroing: Zeroing::Asked,
             opening,
             turn: None,

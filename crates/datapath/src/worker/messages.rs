@@ -25,7 +25,7 @@ use crate::tls::Channel;
 
 use super::answers::Segment;
 use super::holds::{Held, HoldRefusal};
-use super::volumes::LiveVolume;
+use super::volumes::{LiveVolume, Took};
 use super::{
     CacheSample, HandedConnection, HandedWork, Inbox, RingOrder, Stillness, Worker, WorkerSamples,
 };
@@ -395,6 +395,7 @@ impl Worker {
             copies_up: BTreeMap::new(),
             resting: None,
             held: false,
+            took: Took::default(),
             last_move: None,
             cached,
             detached: None,

@@ -32,6 +32,10 @@ pub struct LiveSample {
     pub moving: Option<Moving>,
     /// How the last one ended.
     pub last_move: Option<LastMove>,
+    /// Requests that its stages hold back.
+    pub held_back: u64,
+    /// Time that its guest's I/O took of devices, by reads and by all else, in nanoseconds, of those that say so.
+    pub took: Vec<(DeviceId, [u64; 2])>,
     pub stages: StagesSample,
     /// Its cache, if it is cached.
     pub cache: Option<CacheSample>,
@@ -55,13 +59,14 @@ impl Worker {
                 *n += 1;
             }
         }
-        let live = self.volumes.iter().zip(connections);
-        let live = live.filter_map(|(volume, n)| Some((volume.as_ref()?, n)));
+        let held = self.timers.held_back(self.volumes.len());
+        let live = self.volumes.iter().zip(connections.into_iter().zip(held));
+        let live = live.filter_map(|(volume, counted)| Some((volume.as_ref()?, counted)));
         WorkerSamples {
             volumes: live
-                .map(|(volume, n)| LiveSample {
+                .map(|(volume, counted)| LiveSample {
                     cache: self.cache_sample(volume),
-                    ..sample(volume, n, at_ns)
+                    ..sample(volume, counted, at_ns)
                 })
                 .collect(),
             linked: self.remotes_linked(),
@@ -70,7 +75,7 @@ impl Worker {
     }
 }
 
-fn sample(live: &LiveVolume, connections: usize, at_ns: u64) -> LiveSample {
+fn sample(live: &LiveVolume, (connections, held_back): (usize, u64), at_ns: u64) -> LiveSample {
     let map = live.engine.map();
     let bytes = |extents: u32| Bytes(u64::from(extents) * map.extent_bytes().0);
     LiveSample {
@@ -79,6 +84,8 @@ fn sample(live: &LiveVolume, connections: usize, at_ns: u64) -> LiveSample {
         connections,
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
+        held_back,
+        took: live.took.all(),
         stages: live.stages.sample(at_ns),
         cache: None,
     }

@@ -105,6 +105,19 @@ impl Timers {
         })
     }
 
+    /// How many requests stages hold back now, by volume.
+    pub(super) fn held_back(&self, volumes: usize) -> Vec<u64> {
+        let mut held = vec![0; volumes];
+        for entry in &self.rough {
+            if let Due::Submit { volume, .. } = entry.0.due
+                && let Some(n) = held.get_mut(volume as usize)
+            {
+                *n += 1;
+            }
+        }
+        held
+    }
+
     /// Whether a request, or an I/O, waits here.
     pub(super) fn any_in_flight(&self) -> bool {
         let mut all = self.exact.iter().chain(&self.rough);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use units::VolumeId;
+use model::Op;
+use units::{DeviceId, VolumeId};
 use volume::Slack;
 
 use crate::engine::{Engine, Fault, IoKind};
@@ -34,12 +35,39 @@ pub(super) struct LiveVolume {
     pub(super) resting: Option<(u32, Sender<Result<u32, Fault>>)>,
     /// It is read only: nobody is let in who may write ([`super::holds`]).
     pub(super) held: bool,
+    /// Time that its guest's I/O took of devices.
+    pub(super) took: Took,
     /// How the last move ended.
     pub(super) last_move: Option<super::LastMove>,
     /// Its pages in the worker's cache, if it is cached.
     pub(super) cached: Option<LiveCache>,
     /// Whoever waits for it to be let go, and how many connections were cut for it.
     pub(super) detached: Option<(Sender<super::Detached>, usize)>,
+}
+
+/// Time that I/O took of devices which say how much each one takes.
+#[derive(Debug, Default)]
+pub(super) struct Took {
+    /// By device: by reads and by all else, in nanoseconds.
+    by_device: Vec<[u64; 2]>,
+}
+
+impl Took {
+    #[inline]
+    pub(super) fn add(&mut self, device: DeviceId, op: Op, ns: u64) {
+        let d = device.index();
+        if self.by_device.len() <= d {
+            self.by_device.resize(d + 1, [0; 2]);
+        }
+        self.by_device[d][usize::from(op != Op::Read)] += ns;
+    }
+
+    /// Those devices that any was taken of.
+    pub(super) fn all(&self) -> Vec<(DeviceId, [u64; 2])> {
+        let all = self.by_device.iter().enumerate();
+        let some = all.filter(|(_, [reads, others])| reads + others > 0);
+        some.map(|(d, ns)| (DeviceId::from_index(d), *ns)).collect()
+    }
 }
 
 /// An I/O on a device, in flight or held back by a stage of the device.

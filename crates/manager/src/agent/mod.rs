@@ -304,7 +304,7 @@ impl Agent {
         self.objectives = orders.objectives;
         self.keep_policy(orders.policy);
         self.detail = orders.detail;
-        self.throttles.wanted(now_ns, orders.throttles);
+        self.throttles.wanted(sent_ns, orders.throttles);
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
     }
@@ -389,7 +389,7 @@ impl Agent {
                 command: v.command.clone(),
                 moving: v.moving.clone(),
                 calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
-                sample: None,
+                sample: before(i, &v.name).and_then(|old| v.sample_since(old)),
                 throttle: v.throttle,
                 // What was limited for a part of a window is unknown.
                 load: before(i, &v.name)

@@ -5,6 +5,7 @@ use model::{DeviceSpec, IoFailure};
 use super::ExtentsSnapshot;
 use crate::wire::{
     ArrayTrouble, Bound, DeviceIoCounts, FailedIo, Load, MovingWindow, Placed, Throttle,
+    VolumeSample,
 };
 
 /// The whole array.
@@ -109,6 +110,14 @@ impl VolumeSnapshot {
                 .all(|p| p.device == device || p.bytes == 0)
     }
 
+    /// What answers to broken objectives are judged by since an earlier snapshot; none if it is not counted, or was not all the time.
+    pub fn sample_since(&self, earlier: &VolumeSnapshot) -> Option<VolumeSample> {
+        let (now, old) = (self.counts.as_ref()?, earlier.counts.as_ref()?);
+        let same = now.since_ns == old.since_ns;
+        let both = now.sample.as_ref().zip(old.sample.as_ref());
+        both.filter(|_| same).and_then(|(now, old)| now.since(old))
+    }
+
     /// Load since an earlier snapshot; none if it is not measured, or was not all the time.
     pub fn load_since(&self, earlier: &VolumeSnapshot) -> Option<Load> {
         let (now, old) = (self.counts.as_ref()?, earlier.counts.as_ref()?);
@@ -125,6 +134,9 @@ pub struct Counts {
     pub since_ns: u64,
     /// All since then.
     pub total: Load,
+    /// What answers to broken objectives are judged by, counted likewise, with the requests that wait now; none where it is not
+    /// counted.
+    pub sample: Option<VolumeSample>,
 }
 
 /// How a move ended.

@@ -34,6 +34,7 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
         }),
         last_move: None,
         counts: Some(Counts {
+            sample: None,
             since_ns: 1,
             total: Load::default(),
         }),
@@ -307,6 +308,7 @@ fn a_move_that_a_device_failed_says_which_io() {
 fn after(ios: u64, latency_ns: u64, held_ns: u64) -> VolumeSnapshot {
     let mut v = volume("slow", None);
     v.counts = Some(Counts {
+        sample: None,
         since_ns: 1,
         total: Load {
             reads: LoadOf {

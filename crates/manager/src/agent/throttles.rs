@@ -6,7 +6,7 @@ use super::{Agent, AgentAction, Snapshot};
 use crate::limited::Limited;
 use crate::wire::ThrottleOrder;
 
-/// Ends that differ by less are the same: messages take their time.
+/// Ends that differ by less are the same: messages take their time. Of what is over soon, a fourth of what is left is less.
 const SAME_END_NS: u64 = 5_000_000_000;
 
 /// What did not come about is ordered again after this time, and after twice as long each time then.
@@ -35,22 +35,30 @@ struct Tried {
 }
 
 /// Whether two are one, or none, as far as times that have travelled say.
-fn is_same(one: Option<&Limited>, other: Option<&Limited>) -> bool {
+fn is_same(now_ns: u64, one: Option<&Limited>, other: Option<&Limited>) -> bool {
     match (one, other) {
         (None, None) => true,
         (Some(one), Some(other)) => {
             let apart_ns = one.until_ns.abs_diff(other.until_ns);
-            one.is_to_the_same(other) && apart_ns < SAME_END_NS
+            let left_ns = one.until_ns.saturating_sub(now_ns);
+            one.is_to_the_same(other) && apart_ns < SAME_END_NS.min(left_ns / 4)
         }
         _ => false,
     }
 }
 
+/// Whether two are to the same, whenever they end.
+fn is_renewed(one: Option<Limited>, other: Option<Limited>) -> bool {
+    one.zip(other)
+        .is_some_and(|(one, other)| one.is_to_the_same(&other))
+}
+
 impl Throttles {
-    /// The controller has said which.
-    pub(super) fn wanted(&mut self, now_ns: u64, orders: Vec<ThrottleOrder>) {
+    /// The controller has said which, in the answer to what was sent then. Their time is counted from there: it may have been long on its
+    /// way, and what was said for as long as a lease is over with that.
+    pub(super) fn wanted(&mut self, sent_ns: u64, orders: Vec<ThrottleOrder>) {
         let wanted = orders.into_iter();
-        let wanted = wanted.map(|o| (o.volume, Limited::of(o.throttle, now_ns)));
+        let wanted = wanted.map(|o| (o.volume, Limited::of(o.throttle, sent_ns)));
         self.wanted = Some(wanted.collect());
     }
 
@@ -89,11 +97,15 @@ impl Agent {
             let ordered = wanted.get(&v.name).copied();
             let ordered = ordered.filter(|o| o.left(now_ns).is_some());
             let in_force = v.throttle.map(|t| Limited::of(t, now_ns));
-            if is_same(ordered.as_ref(), in_force.as_ref()) {
+            if is_same(now_ns, ordered.as_ref(), in_force.as_ref()) {
                 tried.remove(&v.name);
                 continue;
             }
-            let same = |before: &Tried| is_same(before.wanted.as_ref(), ordered.as_ref());
+            let same = |before: &Tried| {
+                // One that is renewed and was refused is refused again, most likely.
+                let renewed = before.why.is_some() && is_renewed(before.wanted, ordered);
+                renewed || is_same(now_ns, before.wanted.as_ref(), ordered.as_ref())
+            };
             let before = tried.get_mut(&v.name).filter(|t| same(t));
             match before {
                 Some(before) if now_ns.saturating_sub(before.at_ns) < before.apart_ns => continue,

@@ -71,6 +71,10 @@ impl Controller {
                 Ok(Answer::WhyNot(Box::new(self.why_not(host, v, tier))))
             }
             Question::Place(asked) => Ok(Answer::Place(Box::new(self.place(&asked)?))),
+            Question::Responses { limit } => {
+                let newest = self.answered.views().rev().take(limit);
+                Ok(Answer::Responses(newest.cloned().collect()))
+            }
             Question::Counters => Ok(Answer::Counters(Box::new(self.counters()))),
             Question::Apply(choice) => self.choose(&choice, Verdict::Apply).map(Answer::Done),
             Question::Reject(choice) => self.choose(&choice, Verdict::Reject).map(Answer::Done),

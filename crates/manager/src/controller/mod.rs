@@ -117,6 +117,7 @@ pub struct Controller {
     made: Vec<Made>,
     /// By host.
     responses: BTreeMap<String, respond::Responding>,
+    answered: respond::ShownResponses,
 }
 
 /// A decision that could place data, handed over ([`Controller::take_made`]).
@@ -181,6 +182,7 @@ impl Controller {
             stores: false,
             made: Vec::new(),
             responses: BTreeMap::new(),
+            answered: respond::ShownResponses::default(),
             settings,
         }
     }
@@ -383,6 +385,8 @@ impl Controller {
             let _ = host.executor.handle(self.now.at, executor::Input::Pause);
             host.dirty.executor = true;
         }
+        self.end_responses(name, "its agent has begun anew");
+        let host = self.hosts.get_mut(name).expect("it was just made");
         // Reports of the session before are not this epoch's.
         host.epoch = None;
         host.last = None;

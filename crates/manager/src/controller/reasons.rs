@@ -91,6 +91,7 @@ impl Controller {
                 })
                 .collect(),
             outcomes: vec![],
+            responses: self.responses_about(&host.name, &v.name),
         }
     }
 

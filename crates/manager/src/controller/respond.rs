@@ -8,6 +8,14 @@
 //! ```
 //!
 //! Placement goes on beside it, on its own epochs: what is throttled shows no load of its own, and stays where it is.
+//!
+//! Nothing of it is stored. A controller that has begun again knows of no limit, so it orders none; without a controller each limit is over
+//! when its lease is.
+
+mod live;
+mod words;
+
+pub(super) use words::ShownResponses;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +31,12 @@ use units::{Bytes, Nanos};
 
 use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
-use crate::view::EventKind;
+use crate::view::{EventKind, ResponseState, ResponseView};
 use crate::wire::{
-    Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, Throttle, ThrottleOrder,
-    VolumeWindow,
+    Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, DeviceWindow, Throttle,
+    ThrottleOrder, VolumeWindow, WindowReport,
 };
+use live::Live;
 
 /// A responder for one host, with what it has in force.
 pub(super) struct Responding {
@@ -47,26 +56,52 @@ pub(super) struct Responding {
     known: BTreeMap<u64, (usize, Option<ApplianceEvent>)>,
     /// Appliances that have ended, until the agent does not tell of them any more.
     taken: BTreeSet<u64>,
+    /// Of a live host.
+    live: Option<Live>,
 }
 
 /// Something to be written down: of which workload, and what.
 type Said = (usize, String);
 
 impl Responding {
+    fn new(responder: Responder, live: Option<Live>) -> Self {
+        let resources = responder.site().backend.resources.iter().enumerate();
+        let resources = resources.map(|(r, of)| (of.name.clone(), ResourceId(r as u16)));
+        Self {
+            resources: resources.collect(),
+            held: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            over_provisioned: BTreeSet::new(),
+            appliances: vec![],
+            next_appliance: 1,
+            known: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            responder,
+            live,
+        }
+    }
+
     fn name(&self, w: usize) -> &str {
         &self.responder.site().workloads[w].name
     }
 
-    /// A volume's window as the responder is told it.
-    fn sample(&self, promise: &Promise, v: Option<&VolumeWindow>, window_ns: u64) -> Sample {
+    /// A volume's window as the responder is told it; none where its load is not known, or is not its own.
+    fn sample(
+        &self,
+        promise: &Promise,
+        v: Option<&VolumeWindow>,
+        report: &WindowReport,
+    ) -> Option<Sample> {
+        let window_ns = report.window_ns;
         let mut sample = Sample {
             lasting: Nanos(window_ns),
-            busy: vec![Busy::default(); self.resources.len()],
+            sequential: None,
+            working_set: None,
+            busy: vec![None; self.resources.len()],
             ..Sample::default()
         };
-        let Some((load, v)) = v.and_then(|v| Some((v.load.as_ref()?, v))) else {
-            return sample;
-        };
+        let v = v.filter(|v| !v.calibrating)?;
+        let load = v.load.as_ref()?;
         let seconds = sample.lasting.as_secs_f64();
         let per_s = |n: u64| n as f64 / seconds;
         let us = |q: f64| load.quantile_ns(q).map(|ns| ns as f64 / 1e3);
@@ -91,30 +126,46 @@ impl Responding {
         }
         let Some(more) = &v.sample else {
             sample.backend_reads_per_s = sample.reads_per_s;
-            return sample;
+            return Some(sample);
         };
-        sample.sequential = more.sequential as f64 / more.issued.max(1) as f64;
+        sample.sequential = Some(more.sequential as f64 / more.issued.max(1) as f64);
         sample.occupied = (more.occupied_ns as f64 / window_ns as f64).min(1.0);
         sample.waiting = more.waiting;
-        sample.working_set = Bytes(more.working_set_bytes);
+        sample.working_set = more.working_set_bytes.map(Bytes);
         sample.backend_reads_per_s = per_s(more.array_reads);
         sample.memory_hits =
             (more.array_reads > 0).then(|| more.cache_hits as f64 / more.array_reads as f64);
+        // Who takes nothing is not named, and neither is what does not say how long it was in use.
+        let silent = |d: &&DeviceWindow| d.io.is_none_or(|io| io.busy_ns.is_none());
+        let silent = report
+            .devices
+            .iter()
+            .filter(silent)
+            .map(|d| d.name.as_str());
+        let silent: BTreeSet<&str> = silent.collect();
+        for (name, resource) in &self.resources {
+            if !silent.contains(name.as_str()) {
+                sample.busy[resource.index()] = Some(Busy::default());
+            }
+        }
         for busy in &more.busy {
             if let Some(resource) = self.resources.get(&busy.resource) {
                 let share = |ns: u64| ns as f64 / window_ns as f64;
-                sample.busy[resource.index()] = Busy {
+                sample.busy[resource.index()] = Some(Busy {
                     reads: share(busy.reads_ns),
                     writes: share(busy.writes_ns),
-                };
+                });
             }
         }
-        sample
+        Some(sample)
     }
 
     /// Where volumes are now. The links that they use stay.
     fn place(&mut self, volumes: &[Option<&VolumeWindow>]) {
         for (w, v) in volumes.iter().enumerate() {
+            if !self.responder.is_here(WorkloadId(w as u16)) {
+                continue;
+            }
             let placed = v.iter().flat_map(|v| &v.placed);
             let on = placed.filter_map(|p| self.resources.get(&p.device).copied());
             let site = self.responder.site();
@@ -267,19 +318,7 @@ impl Controller {
     /// by name, its resources devices (behind the memory) and links (in front of it) by name, and moves must not be among what it may do:
     /// placement is the strategy's.
     pub fn answer_with(&mut self, host: &str, responder: Responder) {
-        let resources = responder.site().backend.resources.iter().enumerate();
-        let resources = resources.map(|(r, of)| (of.name.clone(), ResourceId(r as u16)));
-        let responding = Responding {
-            resources: resources.collect(),
-            held: BTreeMap::new(),
-            parts: BTreeMap::new(),
-            over_provisioned: BTreeSet::new(),
-            appliances: vec![],
-            next_appliance: 1,
-            known: BTreeMap::new(),
-            taken: BTreeSet::new(),
-            responder,
-        };
+        let responding = Responding::new(responder, None);
         self.responses.insert(host.into(), responding);
     }
 
@@ -291,23 +330,39 @@ impl Controller {
 
     /// Answers what is broken in the window that was just taken in.
     pub(super) fn respond(&mut self, name: &str, known: &dyn Knowledge) {
+        if self.stores {
+            self.follow_site(name);
+        }
         let Some(mut responding) = self.responses.remove(name) else {
             return;
         };
         let mut said = Vec::new();
+        let mut views = Vec::new();
         if let Some((at, report)) = &self.hosts[name].last {
             let at = *at;
-            let workloads = &responding.responder.site().workloads;
-            let volume = |w: &slo::Workload| report.volumes.iter().find(|v| v.name == w.name);
-            let volumes: Vec<Option<&VolumeWindow>> = workloads.iter().map(volume).collect();
-            let samples: Vec<Sample> = workloads
+            let site = responding.responder.site();
+            let here = |w: usize| responding.responder.is_here(WorkloadId(w as u16));
+            let by_name: BTreeMap<&str, &VolumeWindow> = report
+                .volumes
                 .iter()
-                .zip(&volumes)
-                .map(|(w, v)| responding.sample(&w.objective, *v, report.window_ns))
+                .map(|v| (v.name.as_str(), v))
                 .collect();
+            let volume = |(w, of): (usize, &slo::Workload)| {
+                let found = by_name.get(of.name.as_str()).copied();
+                found.filter(|_| here(w))
+            };
+            let workloads = site.workloads.iter().enumerate();
+            let volumes: Vec<Option<&VolumeWindow>> = workloads.map(volume).collect();
+            let samples = site.workloads.iter().zip(&volumes);
+            let samples = samples.map(|(w, v)| responding.sample(&w.objective, *v, report));
+            let samples: Vec<Option<Sample>> = samples.collect();
             responding.take_in(at, &report.appliances, &mut said);
             responding.place(&volumes);
-            let orders = responding.responder.tell(at, &samples, known);
+            let orders = responding.responder.tell_known(at, samples, known);
+            if responding.live.is_some() {
+                views = responding.taken_back(at, &orders);
+                views.extend(responding.look(at, &mut said));
+            }
             responding.put(orders, &mut said);
         }
         for (w, text) in said {
@@ -315,6 +370,7 @@ impl Controller {
             self.event(EventKind::Response, Some(name), Some(&volume), text);
         }
         self.responses.insert(name.into(), responding);
+        self.answered.take_in(name, views);
     }
 
     /// Answers that are to be in force on a host, but for throttles.
@@ -346,25 +402,90 @@ impl Controller {
         let Some(r) = self.responses.get(host) else {
             return;
         };
-        let lasting_ns = LEASE_WINDOWS * self.settings.words.window.0;
-        for (w, rate) in &r.held {
-            let iops = (rate.ceil() as u64).max(IOPS_MIN);
+        for w in r.held.keys() {
             let volume = r.name(*w);
-            match orders.iter_mut().find(|o| o.volume == volume) {
-                Some(order) => {
-                    let lower = order.throttle.iops.map_or(iops, |o| o.min(iops));
-                    order.throttle.iops = Some(lower);
-                }
+            let order = orders.iter_mut().find(|o| o.volume == volume);
+            let own = order.as_ref().map(|o| o.throttle);
+            let Some(throttle) = self.held_to(host, volume, own) else {
+                continue;
+            };
+            match order {
+                Some(order) => order.throttle = throttle,
                 None => orders.push(ThrottleOrder {
                     volume: volume.into(),
-                    throttle: Throttle {
-                        iops: Some(iops),
-                        bandwidth_bytes_per_s: None,
-                        lasting_ns,
-                    },
+                    throttle,
                 }),
             }
         }
+    }
+
+    /// What a volume is held to: the lower one of what its operator says and of what the responder does. That lasts as long as its lease, and is
+    /// renewed with each window that was looked at.
+    pub(super) fn held_to(
+        &self,
+        host: &str,
+        volume: &str,
+        own: Option<Throttle>,
+    ) -> Option<Throttle> {
+        let Some(rate) = self.held_rate(host, volume) else {
+            return own;
+        };
+        let iops = (rate.ceil() as u64).max(IOPS_MIN);
+        let lease_ns = LEASE_WINDOWS * self.settings.words.window.0;
+        Some(match own {
+            Some(own) if own.iops.is_some_and(|o| o <= iops) => own,
+            own => Throttle {
+                iops: Some(iops),
+                bandwidth_bytes_per_s: own.and_then(|o| o.bandwidth_bytes_per_s),
+                lasting_ns: own.map_or(lease_ns, |o| o.lasting_ns.min(lease_ns)),
+            },
+        })
+    }
+
+    /// Requests per second that the responder holds a volume to.
+    fn held_rate(&self, host: &str, volume: &str) -> Option<f64> {
+        let r = self.responses.get(host)?;
+        let is_old = |live: &Live| live.is_old(self.now.at, self.late_after());
+        if r.live.as_ref().is_some_and(is_old) {
+            return None;
+        }
+        let mut held = r.held.iter();
+        held.find_map(|(w, rate)| (r.name(*w) == volume).then_some(*rate))
+    }
+}
+
+/// Answers that are shown of one volume.
+const ABOUT_MAX: usize = 10;
+
+impl Controller {
+    /// Answers to a volume's broken objective, and those that were done to it, newest first.
+    pub(super) fn responses_about(&self, host: &str, volume: &str) -> Vec<ResponseView> {
+        let newest = self.answered.views().rev();
+        let about = newest
+            .filter(|v| v.host == host && (v.volume == volume || v.to.as_deref() == Some(volume)));
+        about.take(ABOUT_MAX).cloned().collect()
+    }
+
+    /// The volume for whose objective another one is held, if it is.
+    pub(super) fn held_for(&self, host: &str, volume: &str) -> Option<&str> {
+        self.held_rate(host, volume)?;
+        let mut newest = self.answered.views().rev();
+        let of = |v: &&ResponseView| {
+            let in_force = v.state == ResponseState::InForce;
+            in_force && v.host == host && v.to.as_deref() == Some(volume)
+        };
+        newest.find(of).map(|v| &*v.volume)
+    }
+
+    /// Objectives that are broken now.
+    pub(super) fn objectives_broken(&self) -> u32 {
+        let live = self.responses.values().filter_map(|r| r.live.as_ref());
+        live.map(|l| l.broken.len() as u32).sum()
+    }
+
+    /// Volumes that are held to a rate for others' objectives.
+    pub(super) fn held(&self) -> u32 {
+        self.responses.values().map(|r| r.held.len() as u32).sum()
     }
 }
 

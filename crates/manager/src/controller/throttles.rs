@@ -137,8 +137,9 @@ impl Controller {
 
     /// What a volume is limited to, or still is.
     pub(super) fn throttle_view(&self, host: &str, v: &VolumeWindow) -> Option<ThrottleView> {
-        let ordered = self.operator.throttles.get(&format!("{host}/{}", v.name));
-        let ordered = ordered.and_then(|t| t.left(self.now.at.0));
+        let own = self.operator.throttles.get(&format!("{host}/{}", v.name));
+        let own = own.and_then(|t| t.left(self.now.at.0));
+        let ordered = self.held_to(host, &v.name, own);
         let shown = ordered.or(v.throttle)?;
         let is_so = |t: Throttle| Limited::of(t, 0).is_to_the_same(&Limited::of(shown, 0));
         Some(ThrottleView {
@@ -146,6 +147,7 @@ impl Controller {
             bandwidth_bytes_per_s: shown.bandwidth_bytes_per_s,
             left_ns: ordered.map_or(0, |t| t.lasting_ns),
             in_force: v.throttle.is_some_and(is_so),
+            for_volume: self.held_for(host, &v.name).map(Into::into),
         })
     }
 }

@@ -48,6 +48,8 @@ impl Controller {
             unknown: reports
                 .map(|r| r.volumes.iter().filter(|v| v.load.is_none()).count() as u32)
                 .sum(),
+            objectives_broken: self.objectives_broken(),
+            held: self.held(),
             proposed: count(|s| *s == JobState::Proposed),
             jobs: count(|s| !s.ended() && *s != JobState::Proposed),
             hosts,
@@ -382,6 +384,7 @@ impl Controller {
             reports_refused: counters.reports_refused,
             calibrations: counters.calibrations,
             failed,
+            responses: self.answered.counters(),
         }
     }
 }

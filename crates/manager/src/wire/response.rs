@@ -13,8 +13,9 @@ pub struct VolumeSample {
     pub sequential: u64,
     /// Requests that were issued.
     pub issued: u64,
-    /// Distinct bytes that were touched.
-    pub working_set_bytes: u64,
+    /// Distinct bytes that were touched; none where they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_set_bytes: Option<u64>,
     /// Time with at least one request outstanding.
     pub occupied_ns: u64,
     /// Requests that have arrived and wait to be issued, at the window's end.
@@ -23,8 +24,36 @@ pub struct VolumeSample {
     pub array_reads: u64,
     /// Of those, the ones that the array's cache answered.
     pub cache_hits: u64,
-    /// Time that its requests took of devices and links, those with any.
+    /// Time that its requests took of devices and links, those with any. Of a device that does not say how long it was in use
+    /// ([`crate::wire::DeviceIoCounts::busy_ns`]) nothing is known here either.
     pub busy: Vec<BusyWindow>,
+}
+
+impl VolumeSample {
+    /// What was added since an earlier reading of the same counters; none if something went backwards. Those that wait are this reading's.
+    pub fn since(&self, earlier: &VolumeSample) -> Option<VolumeSample> {
+        let busy = self.busy.iter().map(|b| {
+            let old = earlier.busy.iter().find(|o| o.resource == b.resource);
+            let [old_reads, old_writes] = old.map_or([0; 2], |o| [o.reads_ns, o.writes_ns]);
+            Some(BusyWindow {
+                resource: b.resource.clone(),
+                reads_ns: b.reads_ns.checked_sub(old_reads)?,
+                writes_ns: b.writes_ns.checked_sub(old_writes)?,
+            })
+        });
+        let mut busy = busy.collect::<Option<Vec<_>>>()?;
+        busy.retain(|b| b.reads_ns + b.writes_ns > 0);
+        Some(VolumeSample {
+            sequential: self.sequential.checked_sub(earlier.sequential)?,
+            issued: self.issued.checked_sub(earlier.issued)?,
+            working_set_bytes: None,
+            occupied_ns: self.occupied_ns.checked_sub(earlier.occupied_ns)?,
+            waiting: self.waiting,
+            array_reads: self.array_reads.checked_sub(earlier.array_reads)?,
+            cache_hits: self.cache_hits.checked_sub(earlier.cache_hits)?,
+            busy,
+        })
+    }
 }
 
 /// Time that a volume's requests took of a device or a link in a window.

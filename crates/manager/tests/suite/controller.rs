@@ -5,6 +5,7 @@ mod host;
 mod place;
 mod reload;
 mod reports;
+mod responses;
 mod restarts;
 mod throttles;
 mod trouble;

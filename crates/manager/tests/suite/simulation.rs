@@ -58,6 +58,10 @@ fn every_seed_keeps_the_promises() {
         );
         assert!(sums.throttles > count / 4, "{sums:?}");
         assert!(
+            sums.recommended > 0 && sums.answered > count / 10 && sums.taken_back > 0,
+            "{sums:?}"
+        );
+        assert!(
             sums.lost > count && sums.late > count && sums.kills > count / 2,
             "{sums:?}"
         );

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use manager::view::{OnTierView, OptionView, ThrottleView, VolumeView, WhyNotView, WhyView};
+use manager::view::{
+    OnTierView, OptionView, ResponseView, ThrottleView, VolumeView, WhyNotView, WhyView,
+};
 use units::Nanos;
 
 use super::{ago, line, outcomes};
@@ -31,7 +33,47 @@ pub fn why(why: &WhyView, now: Nanos) -> String {
     if !why.outcomes.is_empty() {
         let _ = write!(out, "\nits moves\n{}", outcomes(&why.outcomes, now));
     }
+    if !why.responses.is_empty() {
+        out.push_str("\nbroken objectives\n");
+        for r in &why.responses {
+            response(&mut out, r, now);
+        }
+    }
     out
+}
+
+/// An answer to a broken objective, its own or another volume's.
+fn response(out: &mut String, r: &ResponseView, now: Nanos) {
+    let _ = writeln!(
+        out,
+        "  {}, {}: {}",
+        printable(&r.volume),
+        ago(now, r.at_ns),
+        printable(&r.evidence.join("; "))
+    );
+    let ended = r.ended_ns.map(|ns| format!(" {}", ago(now, ns)));
+    let _ = writeln!(
+        out,
+        "    {}: {}{}",
+        r.state.name(),
+        printable(&r.answer),
+        ended.unwrap_or_default()
+    );
+    if let Some(prediction) = &r.prediction {
+        let _ = writeln!(out, "    predicted: {}", printable(prediction));
+    }
+    for no in &r.refused {
+        let _ = writeln!(out, "    not {}: {}", no.rung.name(), printable(&no.why));
+    }
+    let _ = match r.recovered_ns.zip(r.missed_last_ns) {
+        Some((recovered, missed)) => writeln!(
+            out,
+            "    kept again {}; last missed {} after it was found broken",
+            ago(now, recovered),
+            span(missed.saturating_sub(r.found_ns))
+        ),
+        None => writeln!(out, "    not kept again yet"),
+    };
 }
 
 fn limited(t: &ThrottleView) -> String {
@@ -40,6 +82,10 @@ fn limited(t: &ThrottleView) -> String {
     let bytes = bytes.map(|n| format!("{} MiB", fixed(mib(n as f64), 1)));
     let both: Vec<String> = iops.into_iter().chain(bytes).collect();
     let most = format!("to {} a second", both.join(" and "));
+    if let Some(of) = &t.for_volume {
+        let so = if t.in_force { "" } else { ", not yet so" };
+        return format!("{most} for the objective of {}{so}", printable(of));
+    }
     match (t.left_ns, t.in_force) {
         (0, _) => format!("{most} still, and not ordered any more"),
         (left, true) => format!(

@@ -148,6 +148,57 @@ fn reasons_have_their_numbers() {
 }
 
 #[test]
+fn what_was_done_about_a_broken_objective_is_a_reason() {
+    let mut reasons = views::why();
+    let mut response = manager::view::ResponseView {
+        id: 1,
+        host: "alpha".into(),
+        volume: "orders".into(),
+        found_ns: NOW.0 - 120 * views::S,
+        at_ns: NOW.0 - 120 * views::S,
+        evidence: vec![
+            "missed in 5 of the last 6 windows".into(),
+            "batch takes 64 % of slow-0, which is full".into(),
+        ],
+        rung: serde_json::from_value("throttle".into()).unwrap(),
+        to: Some("batch".into()),
+        rate_per_s: Some(500.0),
+        lost_per_s: Some(1500.0),
+        answer: "batch held to 500 requests/s (1500/s less)".into(),
+        prediction: Some("slow-0 78 % busy instead of 99 %".into()),
+        refused: vec![],
+        state: manager::view::ResponseState::InForce,
+        missed_last_ns: None,
+        recovered_ns: None,
+        ended_ns: None,
+    };
+    let said = |responses: Vec<manager::view::ResponseView>,
+                reasons: &mut manager::view::WhyView| {
+        reasons.responses = responses;
+        let text = why(reasons, NOW);
+        let (_, said) = text.split_once("broken objectives\n").expect("it is told");
+        said.to_owned()
+    };
+    assert_eq!(
+        said(vec![response.clone()], &mut reasons),
+        "  orders, 2 min ago: missed in 5 of the last 6 windows; batch takes 64 % of slow-0, which is full\n    in force: batch held to 500 requests/s (1500/s less)\n    predicted: slow-0 78 % busy instead of 99 %\n    not kept again yet\n"
+    );
+    response.state = manager::view::ResponseState::TakenBack;
+    response.ended_ns = Some(NOW.0 - 10 * views::S);
+    response.recovered_ns = Some(NOW.0 - 60 * views::S);
+    response.missed_last_ns = Some(NOW.0 - 110 * views::S);
+    let ended = said(vec![response], &mut reasons);
+    assert!(
+        ended.contains("taken back: batch held to 500 requests/s (1500/s less) 10 s ago"),
+        "{ended}"
+    );
+    assert!(
+        ended.contains("kept again 60 s ago; last missed 10 s after it was found broken"),
+        "{ended}"
+    );
+}
+
+#[test]
 fn advice_about_a_new_volume_has_a_row_for_every_tier() {
     let mut advice = views::place();
     insta::assert_snapshot!("place", place(&advice, NOW));
@@ -270,6 +321,6 @@ fn names_are_harmless_on_a_terminal() {
 #[test]
 fn ages_are_never_negative() {
     // The answers of two calls: something may have happened between them.
-    let early = Nanos(NOW.0 - 7000 * S);
+    let early = Nanos(NOW.0 - 7000 * views::S);
     assert!(plan(&views::plan(12), early, PlanDetail::Moves).contains("0 s ago"));
 }

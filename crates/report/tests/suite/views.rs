@@ -60,6 +60,8 @@ pub fn status() -> StatusView {
         volumes: 24,
         slo_missed: 1,
         unknown: 2,
+        objectives_broken: 0,
+        held: 0,
         proposed: 3,
         jobs: 1,
         store_failure: None,
@@ -468,6 +470,7 @@ pub fn why() -> WhyView {
         notes: vec![],
         evidence: [("iops".into(), 2500.0), ("latency_mean_us".into(), 720.2)].into(),
         outcomes: outcomes(),
+        responses: vec![],
     }
 }
 

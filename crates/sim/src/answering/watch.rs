@@ -160,7 +160,7 @@ impl Watch {
         VolumeSample {
             sequential: touched.sequential,
             issued: std::mem::take(&mut v.issued),
-            working_set_bytes: touched.working_set.0,
+            working_set_bytes: Some(touched.working_set.0),
             // What is answered in a later window is outstanding in that one.
             occupied_ns: std::mem::replace(&mut v.occupied_ns, later_ns).saturating_sub(later_ns),
             waiting: count,

@@ -127,9 +127,11 @@ impl Monitor {
         let latencies = (requests > 0).then(|| self.latencies.summary());
         self.latencies.clear();
         let share = |ns: u64, of: f64| ns as f64 / 1e9 / seconds / of;
-        let busy = |reads: u64, writes: u64, of: f64| Busy {
-            reads: share(reads, of),
-            writes: share(writes, of),
+        let busy = |reads: u64, writes: u64, of: f64| {
+            Some(Busy {
+                reads: share(reads, of),
+                writes: share(writes, of),
+            })
         };
         let disks = f64::from(disks);
         let touched = self.accesses.end_sample();
@@ -143,14 +145,14 @@ impl Monitor {
             late: None,
             bytes_per_s: (s.read_bytes + s.write_bytes) as f64 / seconds,
             bytes_read_per_s: s.read_bytes as f64 / seconds,
-            sequential: touched.sequential as f64 / requests.max(1) as f64,
+            sequential: Some(touched.sequential as f64 / requests.max(1) as f64),
             occupied: queue.occupied,
             limited: queue.limited,
             waiting: queue.waiting,
             overdue: queue.overdue.count,
             overdue_us: (queue.overdue.count > 0)
                 .then(|| queue.overdue.age_ns as f64 / 1e3 / queue.overdue.count as f64),
-            working_set: touched.working_set,
+            working_set: Some(touched.working_set),
             backend_reads_per_s: s.backend_reads as f64 / seconds,
             memory_hits: (s.backend_reads > 0)
                 .then(|| s.memory_hits as f64 / s.backend_reads as f64),
@@ -326,10 +328,11 @@ mod tests {
         // Histograms keep quantiles to 0.8 %.
         let about = |us: Option<f64>, want: f64| (us.unwrap() / want - 1.0).abs() < 0.008;
         assert!(about(sample.p50_us, 2000.0) && about(sample.p99_us, 7000.0));
-        assert_eq!(sample.sequential, 0.25);
-        assert_eq!(sample.working_set, Bytes(3 * 4096));
+        assert_eq!(sample.sequential, Some(0.25));
+        assert_eq!(sample.working_set, Some(Bytes(3 * 4096)));
         assert_eq!(sample.memory_hits, Some(0.5));
-        assert_eq!((sample.busy[0].reads, sample.busy[1].reads), (0.1, 0.5));
+        let reads = |r: usize| sample.busy[r].unwrap().reads;
+        assert_eq!((reads(0), reads(1)), (0.1, 0.5));
         let nothing = monitor.sample(slo::SAMPLE, 10, Queue::default());
         assert_eq!((nothing.rate_per_s(), nothing.p99_us), (0.0, None));
     }

@@ -207,7 +207,7 @@ fn draw(
             at: now,
             workload: w,
             points: points.collect(),
-            working_set: last.map_or(Bytes::ZERO, |s| s.working_set),
+            working_set: last.and_then(|s| s.working_set).unwrap_or(Bytes::ZERO),
         });
     }
 }

@@ -152,7 +152,7 @@ impl Script {
                     reads: rate * (1.0 - writes) * (1.0 - hits) / 1500.0,
                     writes: rate * writes / 1500.0,
                 };
-                Vec::from_iter(measured.then_some(disks))
+                vec![measured.then_some(disks)]
             };
             let sample = |rate: f64, occupied: f64, writes: f64, hits: f64, us: f64| Sample {
                 reads_per_s: rate * (1.0 - writes),
@@ -162,7 +162,7 @@ impl Script {
                 bytes_read_per_s: rate * (1.0 - writes) * 8192.0,
                 occupied,
                 waiting: u64::from(occupied >= 1.0),
-                working_set: Bytes::gib(2),
+                working_set: Some(Bytes::gib(2)),
                 backend_reads_per_s: rate * (1.0 - writes) * (1.0 - hits),
                 memory_hits: (hits < 1.0).then_some(0.0),
                 busy: busy(rate, writes, hits),

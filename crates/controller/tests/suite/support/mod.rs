@@ -19,8 +19,8 @@ use manager::question::{Actor, Answer, Done, Question, Refusal};
 use manager::service::{MessageRefusal, Now, Service};
 use manager::settings::{ManagerConfig, Settings};
 use manager::view::{
-    CountersView, EventKind, EventView, JobView, MoveState, OutcomeView, PlanView, StatusView,
-    TierView, VolumeView,
+    CountersView, EventKind, EventView, JobView, MoveState, OutcomeView, PlanView, ResponseView,
+    StatusView, TierView, VolumeView,
 };
 use manager::wire::{JobsReport, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal};
 use units::Nanos;
@@ -38,6 +38,7 @@ pub struct Fake {
     pub plan: PlanView,
     pub jobs: Vec<JobView>,
     pub outcomes: Vec<OutcomeView>,
+    pub responses: Vec<ResponseView>,
     pub events: Vec<EventView>,
     pub counters: CountersView,
     /// Orders with who gave them.
@@ -66,6 +67,7 @@ impl Fake {
             plan: views::plan(),
             jobs: views::jobs(),
             outcomes: views::outcomes(),
+            responses: views::responses(),
             events: views::events(),
             counters: views::counters(volumes),
             orders: vec![],
@@ -236,6 +238,7 @@ impl Service for Fake {
             Question::Jobs { limit } => Answer::Jobs(first(&self.jobs, limit)),
             Question::Events { .. } => Answer::Events(self.events_asked()),
             Question::Outcomes { limit } => Answer::Outcomes(first(&self.outcomes, limit)),
+            Question::Responses { limit } => Answer::Responses(first(&self.responses, limit)),
             Question::Why { volume } => Answer::Why(Box::new(views::why(self.volume(&volume)?))),
             Question::WhyNot { volume, tier } => {
                 Answer::WhyNot(Box::new(views::why_not(self.volume(&volume)?, &tier)))

@@ -69,6 +69,8 @@ pub fn status(volumes: u32) -> StatusView {
         volumes,
         slo_missed: 2,
         unknown: 1,
+        objectives_broken: 0,
+        held: 0,
         proposed: 2,
         jobs: 1,
         store_failure: None,
@@ -175,6 +177,7 @@ pub fn volume(n: usize) -> VolumeView {
             bandwidth_bytes_per_s: None,
             left_ns: 1_500 * S,
             in_force: true,
+            for_volume: None,
         }),
         slo: target.map(|target_us| SloView {
             statistic: SloStatistic::P99,
@@ -422,6 +425,11 @@ pub fn counters(volumes: usize) -> CountersView {
         reports: 720,
         reports_refused: 1,
         calibrations: 33,
+        responses: vec![ResponseCounter {
+            rung: "throttle".into(),
+            what: "ordered".into(),
+            count: 2,
+        }],
         failed: vec![FailedCounter {
             host: "alpha".into(),
             device: "nvme0".into(),
@@ -484,6 +492,7 @@ pub fn why(volume: &VolumeView) -> WhyView {
         evidence: BTreeMap::from([("latency_mean_us".into(), 210.5)]),
         notes: vec![],
         outcomes: outcomes(),
+        responses: vec![],
     }
 }
 
@@ -663,4 +672,33 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         appliances: vec![],
         troubles: vec![],
     }
+}
+
+pub fn responses() -> Vec<ResponseView> {
+    let response = |id, state, recovered: Option<u64>| ResponseView {
+        id,
+        host: "alpha".into(),
+        volume: "orders".into(),
+        found_ns: 3000 * S,
+        at_ns: 3000 * S,
+        evidence: vec![
+            "missed in 5 of the last 6 windows".into(),
+            "build takes 64 % of slow-0, which is full".into(),
+        ],
+        rung: serde_json::from_value("throttle".into()).unwrap(),
+        to: Some("build".into()),
+        rate_per_s: Some(500.0),
+        lost_per_s: Some(1500.0),
+        answer: "build held to 500 requests/s (1500/s less)".into(),
+        prediction: Some("slow-0 78 % busy instead of 99 %".into()),
+        refused: vec![],
+        state,
+        missed_last_ns: recovered.map(|_| 3010 * S),
+        recovered_ns: recovered,
+        ended_ns: None,
+    };
+    vec![
+        response(2, ResponseState::InForce, Some(3100 * S)),
+        response(1, ResponseState::Recommended, None),
+    ]
 }

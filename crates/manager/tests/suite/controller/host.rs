@@ -13,9 +13,9 @@ use manager::store::{
 };
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
-    ArrayTrouble, Bound, CalibrationResult, DeviceIoCounts, DeviceWindow, FailedIo, JobProgress,
-    JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle,
-    VolumeWindow, WindowReport,
+    ArrayTrouble, Bound, BusyWindow, CalibrationResult, DeviceIoCounts, DeviceWindow, FailedIo,
+    JobProgress, JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register,
+    Throttle, VolumeSample, VolumeWindow, WindowReport,
 };
 use units::Nanos;
 
@@ -113,6 +113,8 @@ pub struct Host {
     pub troubles: Vec<ArrayTrouble>,
     /// Size of each device.
     pub device_mib: u64,
+    /// Where it is measured: share of its device's time that each volume takes, and requests of it that are held back.
+    pub takes: Vec<(&'static str, f64, u64)>,
 }
 
 pub fn settings(config: &str) -> Settings {
@@ -160,6 +162,7 @@ impl Host {
             errors: vec![],
             troubles: vec![],
             device_mib: 4096,
+            takes: vec![],
         };
         host.register();
         host
@@ -217,7 +220,7 @@ impl Host {
                 .map(|e| e.1.clone())
                 .collect(),
         };
-        WindowReport {
+        let mut report = WindowReport {
             session: self.session,
             seq: self.seq,
             as_of_ns: self.now_ns,
@@ -234,6 +237,38 @@ impl Host {
             trouble: vec![],
             appliances: vec![],
             troubles: self.troubles.clone(),
+        };
+        self.measure(&mut report);
+        report
+    }
+
+    /// Adds what each volume takes of its device.
+    fn measure(&self, report: &mut WindowReport) {
+        for (name, share, waiting) in &self.takes {
+            let Some(v) = report.volumes.iter_mut().find(|v| v.name == *name) else {
+                continue;
+            };
+            let device = v.placed[0].device.clone();
+            let reads_ns = (share * WINDOW as f64) as u64;
+            let ios = v.load.as_ref().map_or(0, Load::ios);
+            v.sample = Some(VolumeSample {
+                issued: ios,
+                occupied_ns: if *waiting > 0 { WINDOW } else { WINDOW / 2 },
+                waiting: *waiting,
+                array_reads: ios,
+                busy: vec![BusyWindow {
+                    resource: device,
+                    reads_ns,
+                    writes_ns: 0,
+                }],
+                ..VolumeSample::default()
+            });
+        }
+        if !self.takes.is_empty() {
+            for device in &mut report.devices {
+                let io = device.io.get_or_insert_default();
+                io.busy_ns = Some(0);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use manager::agent::{
     AgentAction, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd,
     Snapshot, VolumeSnapshot, WantedExtents,
 };
-use manager::wire::{DeviceIoCounts, Load, LoadOf, MovingWindow, Placed};
+use manager::wire::{BusyWindow, DeviceIoCounts, Load, LoadOf, MovingWindow, Placed};
 use model::{DeviceSpec, ExtentPlaces, ExtentRanges, preset};
 use units::DeviceId;
 
@@ -116,7 +116,14 @@ pub struct FakeArray {
     now_ns: u64,
     /// Moves do not go on until then.
     pub frozen_until_ns: u64,
+    /// Whether devices are slow that are asked for more than [`CROWD`] requests a second, as arrays that say what each volume takes.
+    pub crowded: bool,
+    /// What volumes are limited to, requests per second.
+    pub limits: BTreeMap<String, u64>,
 }
+
+/// Requests per second that a crowded device is quick with.
+const CROWD: f64 = 800.0;
 
 impl FakeArray {
     /// Three tiers, two devices on the last; volumes spread over them.
@@ -142,6 +149,8 @@ impl FakeArray {
             tiers: ["fast", "mid", "slow"].map(String::from).into(),
             now_ns: 0,
             frozen_until_ns: 0,
+            crowded: false,
+            limits: BTreeMap::new(),
         };
         for i in 0..volumes {
             let extents = 2 + rng(8);
@@ -164,6 +173,7 @@ impl FakeArray {
                 moving: None,
                 last_move: None,
                 counts: Counts {
+                    sample: None,
                     since_ns: 1,
                     total: Load::default(),
                 },
@@ -251,10 +261,25 @@ impl FakeArray {
 
     /// Guests' requests: latency by tier, and what is injected.
     fn serve(&mut self, i: usize, seconds: f64) {
+        let on = |v: &FakeVolume| v.extents.first().map_or(0, |e| e.0);
+        let limits = &self.limits;
+        let gets = |v: &FakeVolume| {
+            let limit = limits.get(&v.name).map_or(f64::INFINITY, |l| *l as f64);
+            v.rate.min(limit)
+        };
+        let device = on(&self.volumes[i]);
+        let asked = self.volumes.iter().filter(|v| on(v) == device).map(gets);
+        let crowd = self.crowded && asked.sum::<f64>() > CROWD;
+        let (rate, held) = {
+            let v = &self.volumes[i];
+            (gets(v), gets(v) < v.rate)
+        };
         let v = &mut self.volumes[i];
-        let device = v.extents.first().map_or(0, |e| e.0);
-        let ios = (v.rate * seconds) as u64;
-        let bare_ns = [100_000, 300_000, 900_000, 900_000][device];
+        let ios = (rate * seconds) as u64;
+        let bare_ns = match crowd {
+            true => 5_000_000,
+            false => [100_000, 300_000, 900_000, 900_000][device],
+        };
         let held_ns = v
             .inject
             .filter(|(_, until)| *until > self.now_ns)
@@ -273,7 +298,30 @@ impl FakeArray {
         v.counts.total.reads.add(&add);
         v.counts.total.depth_ns += ios * latency_ns;
         v.touch(ios);
+        let name = self.devices[device].name.clone();
+        let took_ns = (ios as f64 / CROWD * 1e9) as u64;
+        if self.crowded {
+            let sample = v.counts.sample.get_or_insert_default();
+            let passed_ns = (seconds * 1e9) as u64;
+            sample.issued += ios;
+            sample.array_reads += ios;
+            sample.occupied_ns += if held { passed_ns } else { passed_ns / 2 };
+            sample.waiting = if held { 16 } else { 0 };
+            let busy = sample.busy.iter_mut().find(|b| b.resource == name);
+            match busy {
+                Some(busy) => busy.reads_ns += took_ns,
+                None => sample.busy.push(BusyWindow {
+                    resource: name,
+                    reads_ns: took_ns,
+                    writes_ns: 0,
+                }),
+            }
+        }
+        let crowded = self.crowded;
         let io = &mut self.devices[device].io;
+        if crowded {
+            *io.busy_ns.get_or_insert(0) += took_ns;
+        }
         io.reads += ios;
         io.read_bytes += ios * 4096;
     }

@@ -20,6 +20,14 @@ impl Throttles {
         }
     }
 
+    /// Requests per second that volumes are limited to now.
+    pub fn iops(&self, now_ns: u64) -> BTreeMap<String, u64> {
+        let there = self.in_force.iter().filter(|(_, l)| l.until_ns > now_ns);
+        there
+            .filter_map(|(v, l)| Some((v.clone(), l.iops?)))
+            .collect()
+    }
+
     pub fn order(&mut self, now_ns: u64, volume: &str, to: Option<Throttle>) {
         match to {
             Some(to) => {

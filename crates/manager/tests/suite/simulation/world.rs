@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use algo::Rng;
+use config::AnswerMode;
 use manager::agent::{Agent, AgentAction, Message};
 use manager::managed::Managed;
 use manager::recording::Entry;
@@ -20,13 +21,15 @@ use super::machines::Happened;
 use super::site::Site;
 use super::store::Outliving;
 use super::throttles::Throttles;
-use checks::check_orders;
+use checks::{check_limits, check_orders};
 
 const BEAT_NS: u64 = 250_000_000;
 const SECOND: u64 = 1_000_000_000;
 /// Trouble for so long, then peace for so long.
 const TROUBLE_NS: u64 = 180 * SECOND;
 const PEACE_NS: u64 = 180 * SECOND;
+/// From then on guests of crowded arrays ask for little.
+const QUIET_NS: u64 = TROUBLE_NS + PEACE_NS - 60 * SECOND;
 const WINDOW_NS: u64 = SECOND;
 const LATE_WINDOWS: u64 = 2;
 const LEASE_WINDOWS: u64 = 3;
@@ -66,6 +69,18 @@ preset = "pm863"
 stuck_after = "10s"
 give_up_after = "20s"
 calibration_budget = 1.0
+[response.workflow]
+settle = "4s"
+look_again = "8s"
+patience = 0.1
+[response.workflow.detect]
+samples = 4
+violating_min = 3
+clear_below = 0.5
+[response.workflow.release]
+samples = 3
+cooldown = "5s"
+cooldown_max = "10s"
 [strategies.period]
 period = "12s"
 [strategies.dual-period]
@@ -111,6 +126,9 @@ pub struct Sums {
     pub store_failures: u64,
     pub full: u64,
     pub throttles: u64,
+    pub recommended: u64,
+    pub answered: u64,
+    pub taken_back: u64,
     /// What happened on hosts of virtual machines.
     pub machines: Happened,
 }
@@ -132,6 +150,9 @@ impl Sums {
         self.store_failures += other.store_failures;
         self.full += other.full;
         self.throttles += other.throttles;
+        self.recommended += other.recommended;
+        self.answered += other.answered;
+        self.taken_back += other.taken_back;
         self.machines.add(&other.machines);
     }
 }
@@ -174,6 +195,8 @@ struct Host {
     /// When each volume last had data on a device.
     seen: BTreeMap<(String, String), u64>,
     throttles: Throttles,
+    /// When the report was sent that the newest answer the agent has had was to.
+    answered_ns: u64,
 }
 
 struct World {
@@ -195,12 +218,21 @@ struct World {
     at_hand_ns: Option<u64>,
     /// What controllers were told, of some worlds: it takes as long as everything else.
     recording: Option<Arc<Mutex<Vec<String>>>>,
+    /// How far broken objectives are answered.
+    mode: AnswerMode,
+    /// What operators have limited volumes to and have not lifted, by host and volume: the time may be over.
+    limited: BTreeMap<String, u64>,
     sums: Sums,
 }
 
 pub fn run(seed: u64) -> Sums {
     let mut world = World::new(seed);
     world.recording = seed.is_multiple_of(4).then(Default::default);
+    for host in &mut world.hosts {
+        if let Site::Array(array) = &mut host.site {
+            array.crowded = world.mode != AnswerMode::Off;
+        }
+    }
     while world.now_ns < TROUBLE_NS + PEACE_NS {
         world.step();
     }
@@ -214,8 +246,9 @@ pub fn run(seed: u64) -> Sums {
     world.sums
 }
 
-fn settings(strategy: &str) -> Settings {
-    let text = format!("strategy = \"{strategy}\"\n{CONFIG}");
+fn settings(strategy: &str, mode: AnswerMode) -> Settings {
+    let text =
+        format!("strategy = \"{strategy}\"\n{CONFIG}[response.modes]\nthrottle = \"{mode}\"\n");
     let (words, text) =
         config::read::<ManagerConfig>("test.toml", &text).expect("it is well formed");
     Settings::new(text, words).expect("it makes sense")
@@ -236,6 +269,7 @@ impl World {
                 newest: (0, vec![]),
                 seen: BTreeMap::new(),
                 throttles: Throttles::default(),
+                answered_ns: 0,
             })
             .collect();
         Self {
@@ -252,6 +286,12 @@ impl World {
             cut_until_ns: 0,
             at_hand_ns: None,
             recording: None,
+            mode: match seed % 4 {
+                1 => AnswerMode::Recommend,
+                3 => AnswerMode::Off,
+                _ => AnswerMode::Auto,
+            },
+            limited: BTreeMap::new(),
             sums: Sums::default(),
         }
     }
@@ -273,6 +313,13 @@ impl World {
         self.controller_lives();
         for h in 0..self.hosts.len() {
             let troubled = self.now_ns < TROUBLE_NS;
+            let limits = self.hosts[h].throttles.iops(self.now_ns);
+            if let Site::Array(array) = &mut self.hosts[h].site {
+                array.limits = limits;
+                if self.now_ns >= QUIET_NS && array.crowded {
+                    array.volumes.iter_mut().for_each(|v| v.rate = 20.0);
+                }
+            }
             self.hosts[h].site.step(BEAT_NS, troubled);
             self.hosts[h].see(self.now_ns);
             self.agent_beats(h);
@@ -297,7 +344,7 @@ impl World {
         if self.controller.is_none() && self.now_ns >= self.controller_back_ns {
             self.store.set_fault(Fault::None);
             let strategy = STRATEGIES[self.rng.below(STRATEGIES.len() as u64) as usize];
-            let settings = settings(strategy);
+            let settings = settings(strategy, self.mode);
             let unix_ms = self.now().unix_ms;
             let mut made =
                 Managed::new(settings, self.store.clone(), unix_ms).expect("the store works");
@@ -369,6 +416,18 @@ impl World {
             let result = match &action {
                 AgentAction::Throttle { .. } if refused => Err("not now".into()),
                 AgentAction::Throttle { volume, to } => {
+                    let own = format!("{}/{volume}", host.name);
+                    if let Some(to) = to.filter(|_| !self.limited.contains_key(&own)) {
+                        assert_eq!(self.mode, AnswerMode::Auto, "{volume} is held to {to:?}");
+                        // What it is held for was looked at in that report at the latest.
+                        let end_ns = now_ns + to.lasting_ns;
+                        let lease_ns = LEASE_WINDOWS * WINDOW_NS;
+                        assert!(
+                            end_ns <= host.answered_ns + lease_ns,
+                            "{volume} is held until {end_ns}, its lease is from {}",
+                            host.answered_ns
+                        );
+                    }
                     host.throttles.order(now_ns, volume, *to);
                     self.sums.throttles += u64::from(to.is_some());
                     Ok(())
@@ -444,6 +503,7 @@ impl World {
                 if let Some(agent) = self.hosts[host].agent_of(life) {
                     agent.ordered(now_ns, sent_ns, *orders);
                     if own && seq > self.hosts[host].newest.0 {
+                        self.hosts[host].answered_ns = sent_ns;
                         self.hosts[host].newest = (seq, jobs.clone());
                     }
                     for job in jobs {
@@ -483,6 +543,7 @@ impl World {
         {
             Ok(orders) => {
                 check_orders(controller.store(), &name, &orders);
+                check_limits(self.mode, &self.limited, &name, &orders);
                 Some(Packet::Orders {
                     host,
                     life,

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use config::AnswerMode;
 use manager::question::{Actor, Answer, Question};
 use manager::recording::Replay;
 use manager::service::Service;
 use manager::store::{Change, Store};
-use manager::view::JobView;
+use manager::view::{EventKind, JobView};
 use manager::wire::Orders;
 use model::JobStatus;
 
 use super::super::site::Site;
 use super::super::store::Outliving;
-use super::{Host, LATE_WINDOWS, SECOND, STRATEGIES, WINDOW_NS, World, settings};
+use super::{Host, LATE_WINDOWS, LEASE_WINDOWS, SECOND, STRATEGIES, WINDOW_NS, World, settings};
 
 impl World {
     /// Decisions are made on what is fresh: the epoch ended with the window of the report at hand.
@@ -49,6 +50,12 @@ impl World {
                         age_ns <= LATE_WINDOWS * WINDOW_NS,
                         "decided on a report that was {age_ns} ns on its way"
                     );
+                }
+                Change::Event(event) if event.kind == EventKind::Response => {
+                    let says = |what: &str| u64::from(event.text.contains(what));
+                    self.sums.recommended += says(". Recommended: ");
+                    self.sums.answered += says(". Answer: ");
+                    self.sums.taken_back += says(": held no more");
                 }
                 Change::Job(job) if job.state == JobStatus::Done => {
                     self.sums.moves_done += 1;
@@ -163,7 +170,7 @@ impl World {
         self.limits_are_as_ordered();
     }
 
-    /// What operators limit is limited, and nothing else.
+    /// What operators limit is limited, and nothing else; nobody is held any more when nothing is broken for long.
     fn limits_are_as_ordered(&mut self) {
         let now = self.now();
         let controller = self.controller.as_mut().expect("nobody kills it any more");
@@ -172,6 +179,8 @@ impl World {
             panic!("it answers what it was asked")
         };
         for v in volumes {
+            let of = v.throttle.as_ref().and_then(|t| t.for_volume.as_ref());
+            assert_eq!(of, None, "{} is held, and nothing is broken", v.name);
             if let Some(throttle) = &v.throttle {
                 let as_ordered = throttle.in_force && throttle.left_ns > 0;
                 // The newest orders and reports are on their way.
@@ -265,6 +274,30 @@ pub(super) fn check_orders(store: &mut Outliving, host: &str, orders: &Orders) {
     }
 }
 
+/// What operators limit is limited to no more than that. Nothing else is limited, but what is held for a lease where that is the mode.
+pub(super) fn check_limits(
+    mode: AnswerMode,
+    limited: &BTreeMap<String, u64>,
+    host: &str,
+    orders: &Orders,
+) {
+    for order in &orders.throttles {
+        let iops = order.throttle.iops.expect("only rates are limited");
+        let own = limited.get(&format!("{host}/{}", order.volume)).copied();
+        match own {
+            Some(own) if mode != AnswerMode::Auto => assert_eq!(iops, own, "{order:?}"),
+            Some(own) => assert!(iops <= own, "{order:?} is above the operator's {own}"),
+            None => {
+                assert_eq!(mode, AnswerMode::Auto, "{order:?} is of nobody");
+                assert!(
+                    order.throttle.lasting_ns <= LEASE_WINDOWS * WINDOW_NS,
+                    "{order:?}"
+                );
+            }
+        }
+    }
+}
+
 /// What the facts say of places was true a short time before.
 fn check_fresh(host: &Host, facts: &model::Facts, now_ns: u64) {
     let oldest = (LATE_WINDOWS + 2) * WINDOW_NS;
@@ -287,7 +320,7 @@ fn decided_again(decision: &manager::store::StoredDecision) {
         "noop" => STRATEGIES[0],
         other => other,
     };
-    let text = manager::export::scenario(decision, &settings(strategy));
+    let text = manager::export::scenario(decision, &settings(strategy, AnswerMode::Off));
     let text = text.expect("its inputs are kept");
     let file = sim::ScenarioFile::parse("exported.toml", &text).expect("an export is a scenario");
     let (facts, again) = file.decide_again().expect("it was recorded");

@@ -183,8 +183,18 @@ impl World {
             _ => Question::Reject(choice),
         };
         let now = self.now();
+        let limits = match &question {
+            Question::Throttle { volume, to } => Some((volume.clone(), *to)),
+            _ => None,
+        };
         if let Some(controller) = &mut self.controller {
-            let _ = controller.ask(now, &Actor("operator".into()), question);
+            let answer = controller.ask(now, &Actor("operator".into()), question);
+            if let (Ok(_), Some((volume, to))) = (answer, limits) {
+                match to.and_then(|to| to.iops) {
+                    Some(iops) => self.limited.insert(volume, iops),
+                    None => self.limited.remove(&volume),
+                };
+            }
         }
     }
 }

@@ -1,0 +1,183 @@
+//! A broken objective as an operator meets it: the real binary, one emulated disk, a database and a batch job that takes all of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use datapath::Client;
+use serde_json::Value;
+
+use crate::live::{Bench, MIB, Running, fill};
+
+/// Nothing here takes so long on any machine that can run it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const SIZE_MIB: u64 = 24;
+const PAGE: u64 = 4096;
+
+/// Requests that the batch job has outstanding: what comes waits for all of them.
+const BATCH_DEPTH: u64 = 16;
+
+/// A disk takes 5.6 ms for a request, and one that waits for sixteen others a hundred.
+const CONFIG: &str = r#"
+window = "500ms"
+strategy = "noop"
+[array]
+dir = "terrace-array"
+host = "here"
+[[classes]]
+name = "gold"
+latency = "50ms"
+statistic = "mean"
+[response.workflow]
+settle = "2s"
+look_again = "2s"
+patience = 0.1
+[response.workflow.detect]
+samples = 4
+violating_min = 3
+clear_below = 0.5
+[response.workflow.release]
+samples = 4
+cooldown = "5s"
+[response.modes]
+"#;
+
+fn bench(mode: &str) -> Bench {
+    let bench = Bench::empty();
+    let size = format!("{SIZE_MIB} MiB");
+    let tier = ["tier", "add", "disks", "--dir", "s", "--size", "128 MiB"];
+    bench.ok(&[&tier[..], &["--emulate", "disk-15k"]].concat());
+    let create = |name: &str, class: &[&str]| {
+        let words = ["volume", "create", name, "--size", &size, "--tier", "disks"];
+        bench.ok(&[&words[..], class].concat());
+    };
+    create("orders", &["--class", "gold"]);
+    create("batch", &[]);
+    let text = format!("{CONFIG}throttle = \"{mode}\"\n");
+    std::fs::write(bench.path().join("live.toml"), text).unwrap();
+    bench
+}
+
+fn connect(running: &Running, name: &str) -> Client {
+    let mut lines = running.lines.iter();
+    let line = lines.find(|l| l.contains(name)).expect("it is served");
+    let uri = line.split(' ').nth(2).expect("volume, name, URI");
+    Client::connect(&uri.trim().parse().unwrap()).unwrap()
+}
+
+/// Reads at random, so many at once, until it is told to stop.
+struct Guest {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Guest {
+    fn on(running: &Running, name: &str, depth: u64, thinks: Duration) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let reader = |n: u64| {
+            let (mut client, over) = (connect(running, name), over.clone());
+            std::thread::spawn(move || {
+                let mut rng = algo::Rng::new(n, 11);
+                while !over.load(Ordering::Acquire) {
+                    let page = rng.below(SIZE_MIB * MIB / PAGE);
+                    client.read(page * PAGE, PAGE as u32).unwrap();
+                    std::thread::sleep(thinks);
+                }
+            })
+        };
+        let threads = (0..depth).map(reader).collect();
+        Self { over, threads }
+    }
+
+    fn end(self) {
+        self.over.store(true, Ordering::Release);
+        for thread in self.threads {
+            thread.join().expect("what it read was answered");
+        }
+    }
+}
+
+fn serve(bench: &Bench) -> Running {
+    let running = bench.start(&["serve", "--config", "live.toml"], 4);
+    assert_eq!(running.lines[3].trim(), "ready", "{:?}", running.lines);
+    for name in ["orders", "batch"] {
+        fill(&mut connect(&running, name), SIZE_MIB);
+    }
+    running
+}
+
+/// What is said of broken objectives.
+fn events(bench: &Bench) -> Vec<String> {
+    let all = bench.json(&["events", "--limit", "1000"]);
+    let all = all["events"].as_array().expect("a list").iter();
+    let about = all.filter(|e| e["kind"] == "response");
+    about
+        .map(|e| e["text"].as_str().expect("a text").to_owned())
+        .collect()
+}
+
+fn until_said(bench: &Bench, what: &str) {
+    let until = Instant::now() + PATIENCE;
+    while !events(bench).iter().any(|text| text.contains(what)) {
+        let now = || events(bench).join("\n");
+        assert!(Instant::now() < until, "nobody says {what:?}:\n{}", now());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn why(bench: &Bench, volume: &str) -> Value {
+    bench.json(&["why", volume])
+}
+
+#[test]
+fn a_neighbour_is_held_while_an_objective_needs_it_and_let_go_then() {
+    let bench = bench("auto");
+    let running = serve(&bench);
+    let orders = Guest::on(&running, "orders", 1, Duration::from_millis(20));
+    let batch = Guest::on(&running, "batch", BATCH_DEPTH, Duration::ZERO);
+    until_said(&bench, "orders misses its objective, mean of 50ms");
+    until_said(&bench, "batch: held to ");
+    let text = events(&bench).join("\n");
+    assert!(text.contains("of disks-0, which is full"), "{text}");
+    assert!(text.contains("predicted: disks-0 "), "{text}");
+    let limited = why(&bench, "batch");
+    let throttle = &limited["volume"]["throttle"];
+    assert_eq!(throttle["for_volume"], "orders", "{limited:#}");
+    until_said(&bench, "orders keeps its objective again");
+    let metrics = bench.ok(&["why", "orders"]);
+    assert!(metrics.contains("batch held to"), "{metrics}");
+    batch.end();
+    until_said(&bench, "batch: held no more");
+    let shown = why(&bench, "orders");
+    let answers = shown["responses"].as_array().expect("a list");
+    let all_ended = answers.iter().all(|r| r["state"] == "taken-back");
+    assert!(!answers.is_empty() && all_ended, "{shown:#}");
+    // The array is told, and lets it go.
+    let until = Instant::now() + PATIENCE;
+    while !why(&bench, "batch")["volume"]["throttle"].is_null() {
+        assert!(Instant::now() < until, "it is limited still");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    orders.end();
+    running.stop();
+}
+
+#[test]
+fn what_is_recommended_is_said_and_not_done() {
+    let bench = bench("recommend");
+    let running = serve(&bench);
+    let orders = Guest::on(&running, "orders", 1, Duration::from_millis(20));
+    let batch = Guest::on(&running, "batch", BATCH_DEPTH, Duration::ZERO);
+    until_said(&bench, "Recommended: batch held to ");
+    std::thread::sleep(Duration::from_secs(3));
+    let text = events(&bench).join("\n");
+    assert!(text.contains("the mode of throttle is recommend"), "{text}");
+    assert!(!text.contains("batch: held to"), "{text}");
+    assert!(why(&bench, "batch")["volume"]["throttle"].is_null());
+    batch.end();
+    until_said(&bench, "nothing was done about it");
+    orders.end();
+    running.stop();
+}

@@ -1,0 +1,206 @@
+//! What a live controller may do when an objective breaks, and how far by itself: `[response]` of a live configuration.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slo::ResponderConfig;
+use slo::ladder::RungKind;
+
+/// How far a live controller goes with one kind of answer.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum AnswerMode {
+    /// It is not looked at.
+    Off,
+    /// What would be done is said, with its evidence, and nothing is done.
+    #[default]
+    Recommend,
+    /// It is done, and taken back when it is not needed any more.
+    #[serde(alias = "automatic")]
+    Auto,
+}
+
+impl std::fmt::Display for AnswerMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AnswerMode::Off => "off",
+            AnswerMode::Recommend => "recommend",
+            AnswerMode::Auto => "auto",
+        })
+    }
+}
+
+/// Kinds of answers that a live host has.
+pub const LIVE_RUNGS: [RungKind; 1] = [RungKind::Throttle];
+
+/// Answers to broken objectives of a live host, window by window. `workflow` is that of a scenario's `[response]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LiveResponseConfig {
+    /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
+    /// (`throttle`).
+    pub modes: BTreeMap<RungKind, AnswerMode>,
+    /// How answers are found: detection, interference, when they are taken back.
+    pub workflow: ResponderConfig,
+}
+
+impl LiveResponseConfig {
+    /// The mode of a kind of answer.
+    pub fn mode(&self, kind: RungKind) -> AnswerMode {
+        let said = self.modes.get(&kind).copied();
+        let can = LIVE_RUNGS.contains(&kind);
+        let usual = if can {
+            AnswerMode::Recommend
+        } else {
+            AnswerMode::Off
+        };
+        said.unwrap_or(usual)
+    }
+
+    /// Kinds of answers of that mode.
+    pub fn rungs(&self, mode: AnswerMode) -> Vec<RungKind> {
+        let all = RungKind::ALL.into_iter();
+        all.filter(|kind| self.mode(*kind) == mode).collect()
+    }
+
+    /// What cannot be, with the key in the table.
+    ///
+    /// # Errors
+    /// The key, and why.
+    pub fn check(&self) -> Result<(), (String, String)> {
+        for (kind, mode) in &self.modes {
+            if LIVE_RUNGS.contains(kind) || *mode == AnswerMode::Off {
+                continue;
+            }
+            let key = format!("modes.{}", kind.name());
+            let why = match kind {
+                RungKind::Move => "moves are the strategy's: modes.latency says how far it goes",
+                RungKind::MemoryShare => {
+                    "no live host has a cache that can be shared out yet: only \"off\", or leave it out"
+                }
+                RungKind::OpsShare => {
+                    "no live device lets its spare flash be shared out: only \"off\", or leave it out"
+                }
+                RungKind::Appliance => {
+                    "nothing creates appliances live yet: only \"off\", or leave it out"
+                }
+                RungKind::Throttle => unreachable!("it can be done"),
+            };
+            return Err((key, why.into()));
+        }
+        self.check_workflow()
+            .map_err(|(key, why)| (format!("workflow.{key}"), why.into()))
+    }
+
+    fn check_workflow(&self) -> Result<(), (&'static str, &'static str)> {
+        let workflow = &self.workflow;
+        let (detect, release) = (&workflow.detect, &workflow.release);
+        let share = |v: f64| (0.0..=1.0).contains(&v);
+        if workflow.allowed != ResponderConfig::default().allowed {
+            return Err(("allowed", "what may be done is said in response.modes"));
+        }
+        if !(1..=SAMPLES_MAX).contains(&detect.samples) {
+            return Err(("detect.samples", "is from 1 to 360 windows"));
+        }
+        if !(1..=detect.samples).contains(&detect.violating_min) {
+            return Err(("detect.violating_min", "is from 1 to detect.samples"));
+        }
+        if !share(detect.clear_below) || detect.clear_below == 0.0 {
+            return Err(("detect.clear_below", "is a share above 0, up to 1"));
+        }
+        if !share(release.margin) {
+            return Err(("release.margin", "is a share: 0 to 1"));
+        }
+        if release.samples == 0 {
+            return Err(("release.samples", "is at least 1"));
+        }
+        let interference = &workflow.interference;
+        if interference.taken_min.is_some_and(|t| !share(t)) {
+            return Err(("interference.taken_min", "is a share: 0 to 1"));
+        }
+        if !share(interference.false_discovery) || !share(interference.strength_min) {
+            return Err((
+                "interference",
+                "false_discovery and strength_min are shares: 0 to 1",
+            ));
+        }
+        if interference.samples > SAMPLES_MAX || interference.lag_max > LAG_MAX {
+            return Err((
+                "interference",
+                "samples are 360 at most, and lag_max is 10 at most: a controller has other hosts too",
+            ));
+        }
+        if !(0.0..=100.0).contains(&workflow.patience) {
+            return Err(("patience", "is from 0 to 100"));
+        }
+        Ok(())
+    }
+}
+
+/// Samples of a volume that are kept.
+const SAMPLES_MAX: usize = 360;
+const LAG_MAX: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str) -> Result<LiveResponseConfig, (String, String)> {
+        let (read, _) = crate::read::<LiveResponseConfig>("t.toml", text)
+            .map_err(|e| ("not read".to_string(), e.to_string()))?;
+        read.check().map(|()| read)
+    }
+
+    #[test]
+    fn by_default_throttles_are_recommended_and_nothing_else_is_looked_at() {
+        let config = checked("").unwrap();
+        assert_eq!(config.rungs(AnswerMode::Recommend), [RungKind::Throttle]);
+        assert_eq!(config.rungs(AnswerMode::Auto), []);
+        for word in ["auto", "automatic"] {
+            let config = checked(&format!("modes.throttle = \"{word}\"")).unwrap();
+            assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Throttle]);
+        }
+        let off = checked("modes = { throttle = \"off\", appliance = \"off\" }").unwrap();
+        assert_eq!(off.rungs(AnswerMode::Off), RungKind::ALL);
+    }
+
+    #[test]
+    fn what_cannot_be_done_live_is_refused_with_its_key() {
+        for (text, key) in [
+            ("modes.memory-share = \"recommend\"", "modes.memory-share"),
+            ("modes.ops-share = \"auto\"", "modes.ops-share"),
+            ("modes.appliance = \"auto\"", "modes.appliance"),
+            ("modes.move = \"recommend\"", "modes.move"),
+            ("workflow.allowed = []", "workflow.allowed"),
+            ("workflow.detect.samples = 0", "workflow.detect.samples"),
+            ("workflow.detect.samples = 361", "workflow.detect.samples"),
+            (
+                "workflow.detect.violating_min = 45",
+                "workflow.detect.violating_min",
+            ),
+            (
+                "workflow.detect.clear_below = 0.0",
+                "workflow.detect.clear_below",
+            ),
+            ("workflow.release.margin = nan", "workflow.release.margin"),
+            ("workflow.release.samples = 0", "workflow.release.samples"),
+            (
+                "workflow.interference.taken_min = 2.0",
+                "workflow.interference.taken_min",
+            ),
+            (
+                "workflow.interference.lag_max = 11",
+                "workflow.interference",
+            ),
+            ("workflow.patience = -1.0", "workflow.patience"),
+            ("modes.throtle = \"auto\"", "not read"),
+            ("rungs = [\"throttle\"]", "not read"),
+        ] {
+            let (said, why) = checked(text).unwrap_err();
+            assert_eq!(said, key, "{text}: {why}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The responder of a live host: its site is what the host's reports tell of, and changes with them.
+//!
+//! ```text
+//!  report ─▶ volumes that come and go, devices, promises ─▶ responder ─▶ decided ─▶ auto: ordered   recommend: said
+//! ```
+//!
+//! A host whose agent registers anew, or whose answers are configured anew, begins anew: what was held is let go.
+
+use std::collections::BTreeMap;
+
+use config::{AnswerMode, LiveResponseConfig};
+use slo::ladder::RungKind;
+use slo::load::{Backend, Place, Resource};
+use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
+use slo::{HostId, Promise, Responder, ResponderConfig, Site, Workload, WorkloadId};
+use units::{Bytes, Nanos};
+
+use super::super::{Controller, PROTOCOL_THROTTLES};
+use super::{Responding, Said, words};
+use crate::view::EventKind;
+use crate::wire::{VolumeWindow, WindowReport};
+
+/// Volumes of a host for which answers are looked for, at most: of each an hour of samples is kept, some 150 KiB.
+const VOLUMES_MAX: usize = 256;
+
+/// Devices that a responder remembers; with more of them it begins anew.
+const RESOURCES_MAX: usize = 1024;
+
+/// Use of a device up to which it is taken to be quick; as in a simulated array.
+const USE_MAX: f64 = 0.8;
+
+/// What a live host's responder has beside one of a simulated host.
+pub(super) struct Live {
+    config: LiveResponseConfig,
+    /// Volumes by name.
+    numbers: BTreeMap<String, WorkloadId>,
+    /// By workload whose objective is broken.
+    pub(super) broken: BTreeMap<usize, Broken>,
+    /// The controller's time when a window was last looked at.
+    looked: Nanos,
+    /// Why nothing is done though its mode is to do it, if so.
+    pub(super) only_said: Option<&'static str>,
+}
+
+/// A broken objective.
+pub(super) struct Broken {
+    /// When it was found.
+    pub(super) found: Nanos,
+    /// The end of the last window that missed it.
+    pub(super) missed: Nanos,
+    /// What was last said about it and not done: which kind of answer, to whom; within none where nothing would do.
+    pub(super) said: Option<Option<(RungKind, WorkloadId)>>,
+    /// What was last done about it, in words.
+    pub(super) done: Option<String>,
+}
+
+impl Live {
+    /// Whether what is held rests on nothing that is new enough.
+    pub(super) fn is_old(&self, now: Nanos, late_after: Nanos) -> bool {
+        now.saturating_sub(self.looked) > late_after
+    }
+
+    pub(super) fn mode(&self, kind: RungKind) -> AnswerMode {
+        self.config.mode(kind)
+    }
+}
+
+/// Whether a responder with one configuration can go on with the other: answers are found alike, and none is in force that is not to be
+/// carried out any more.
+fn goes_on(before: &LiveResponseConfig, after: &LiveResponseConfig) -> bool {
+    let auto = before.rungs(AnswerMode::Auto).into_iter();
+    before.workflow == after.workflow
+        && auto
+            .into_iter()
+            .all(|kind| after.mode(kind) == AnswerMode::Auto)
+}
+
+fn allowed(config: &LiveResponseConfig) -> Vec<RungKind> {
+    let all = RungKind::ALL.into_iter();
+    all.filter(|kind| config.mode(*kind) != AnswerMode::Off)
+        .collect()
+}
+
+fn begun(config: &LiveResponseConfig) -> Responding {
+    let site = Site {
+        workloads: vec![],
+        hosts: vec![],
+        backend: Backend {
+            resources: vec![],
+            memory: vec![Bytes::ZERO],
+            use_max: USE_MAX,
+        },
+        elsewhere: None,
+    };
+    let workflow = ResponderConfig {
+        allowed: allowed(config),
+        ..config.workflow.clone()
+    };
+    let live = Live {
+        config: config.clone(),
+        numbers: BTreeMap::new(),
+        broken: BTreeMap::new(),
+        looked: Nanos::ZERO,
+        only_said: None,
+    };
+    Responding::new(Responder::new(workflow, site), Some(live))
+}
+
+fn workload(v: &VolumeWindow, objective: Promise) -> Workload {
+    Workload {
+        name: v.name.clone(),
+        objective,
+        host: HostId(0),
+        attachment: Attachment {
+            protocol: Protocol::Nbd,
+            own_addresses: 0,
+            hypervisor: Hypervisor::Plain,
+            proxy: Proxy::Between,
+        },
+        stored: Bytes(v.placed.iter().map(|p| p.bytes).sum()),
+        resources: vec![],
+        pool: 0,
+    }
+}
+
+impl Responding {
+    /// Takes in which volumes and devices there are, and what was promised. Volumes that have gone.
+    fn follow(&mut self, report: &WindowReport, promise: impl Fn(&VolumeWindow) -> Promise) {
+        let Some(live) = &mut self.live else {
+            return;
+        };
+        for d in &report.devices {
+            if !self.resources.contains_key(&d.name) {
+                let resource = self.responder.add_resource(Resource {
+                    name: d.name.clone(),
+                    place: Place::BehindMemory,
+                });
+                self.resources.insert(d.name.clone(), resource);
+            }
+        }
+        let there: BTreeMap<&str, &VolumeWindow> = report
+            .volumes
+            .iter()
+            .map(|v| (v.name.as_str(), v))
+            .collect();
+        let gone = live.numbers.iter();
+        let gone = gone.filter(|(name, _)| !there.contains_key(name.as_str()));
+        let gone: Vec<(String, WorkloadId)> = gone.map(|(n, w)| (n.clone(), *w)).collect();
+        for (name, w) in gone {
+            live.numbers.remove(&name);
+            live.broken.remove(&w.index());
+            self.held.remove(&w.index());
+            self.responder.forget(w);
+        }
+        for v in &report.volumes {
+            let promise = promise(v);
+            match live.numbers.get(&v.name) {
+                Some(w) => self.responder.promise(*w, promise),
+                None => {
+                    let w = self.responder.join(workload(v, promise));
+                    live.numbers.insert(v.name.clone(), w);
+                }
+            }
+        }
+    }
+
+    /// What is found broken and kept again, and what was decided with the window that was just told.
+    pub(super) fn look(&mut self, at: Nanos, said: &mut Vec<Said>) -> Vec<words::ViewChange> {
+        let mut changes = Vec::new();
+        let Some(live) = &mut self.live else {
+            return changes;
+        };
+        let responder = &self.responder;
+        let workloads = &responder.site().workloads;
+        for w in live.numbers.values() {
+            let (i, name) = (w.index(), &workloads[w.index()].name);
+            let is_broken = responder.is_broken(*w);
+            if is_broken && !live.broken.contains_key(&i) {
+                let broken = Broken {
+                    found: at,
+                    missed: at,
+                    said: None,
+                    done: None,
+                };
+                live.broken.insert(i, broken);
+                said.push((i, words::found(responder, *w)));
+            }
+            let Some(broken) = live.broken.get_mut(&i) else {
+                continue;
+            };
+            if responder.standing(*w).violates() {
+                broken.missed = at;
+            }
+            if !is_broken {
+                said.push((i, words::recovered(name, broken)));
+                changes.push(words::ViewChange::Recovered {
+                    volume: name.clone(),
+                    at,
+                    missed: broken.missed,
+                });
+                live.broken.remove(&i);
+            }
+        }
+        let decision = responder.decisions().last().filter(|d| d.at == at);
+        if let Some(decision) = decision {
+            changes.extend(words::decided(live, responder, decision, said));
+        }
+        changes
+    }
+}
+
+impl Controller {
+    /// Has the responder of a live host know what there is, begins one where there is none yet, and ends it where none is wanted.
+    pub(super) fn follow_site(&mut self, name: &str) {
+        let host = &self.hosts[name];
+        let Some((_, report)) = &host.last else {
+            return;
+        };
+        let target = |v: &VolumeWindow| self.settings.class_of(&v.class).target;
+        let promise = |v: &VolumeWindow| {
+            target(v).map_or(Promise::default(), |t| Promise {
+                rate_min_per_s: None,
+                latency_max: Some(t.latency),
+                statistic: t.statistic,
+            })
+        };
+        let config = self.settings.response();
+        let wanted = report.volumes.iter().any(|v| target(v).is_some());
+        let Some(config) = config.filter(|_| wanted) else {
+            return self.end_responses(name, "nothing is looked for any more");
+        };
+        let count = report.volumes.len();
+        if count > VOLUMES_MAX {
+            self.end_responses(name, "it has too many volumes");
+            if self.answered.too_many.insert(name.into()) {
+                let text = format!(
+                    "no answers to broken objectives are looked for on {name}: {count} volumes are more than {VOLUMES_MAX}"
+                );
+                self.event(EventKind::Response, Some(name), None, text);
+            }
+            return;
+        }
+        let only_said = match host.link.map(|l| l.protocol) {
+            _ if self.operator.paused => Some("everything is paused"),
+            Some(protocol) if protocol < PROTOCOL_THROTTLES => {
+                Some("its agent is of a version that limits nothing")
+            }
+            _ => None,
+        };
+        let mut responding = self.responses.remove(name);
+        let renewed = responding.as_ref().is_some_and(|r| {
+            let same = r.live.as_ref().is_some_and(|l| goes_on(&l.config, &config));
+            !same || r.resources.len() + report.devices.len() > RESOURCES_MAX
+        });
+        if renewed {
+            self.answered.let_go(name, self.now.at);
+            responding = None;
+        }
+        let mut responding = responding.unwrap_or_else(|| begun(&config));
+        responding.follow(report, promise);
+        let kinds = match only_said {
+            Some(_) => RungKind::ALL.into(),
+            None => config.rungs(AnswerMode::Recommend),
+        };
+        responding.responder.only_say(kinds);
+        responding.responder.allow(allowed(&config));
+        if let Some(live) = &mut responding.live {
+            (live.looked, live.only_said) = (self.now.at, only_said);
+            live.config = config;
+        }
+        self.answered.too_many.remove(name);
+        self.responses.insert(name.into(), responding);
+        if renewed {
+            let text =
+                format!("answers to broken objectives of {name} begin anew: nothing is held");
+            self.event(EventKind::Response, Some(name), None, text);
+        }
+    }
+
+    /// Ends what a live host's responder does: nothing is held from here on.
+    pub(in crate::controller) fn end_responses(&mut self, name: &str, why: &str) {
+        if !self.stores {
+            return;
+        }
+        let Some(ended) = self.responses.remove(name) else {
+            return;
+        };
+        self.answered.let_go(name, self.now.at);
+        for w in ended.held.keys() {
+            let volume = ended.name(*w).to_string();
+            let text = format!("{volume}: held no more: {why}");
+            self.event(EventKind::Response, Some(name), Some(&volume), text);
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! What is said of answers to broken objectives: events, and what the interface shows.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use config::AnswerMode;
+use slo::ladder::{Rung, RungAction, taken};
+use slo::load::{Change, predict};
+use slo::{Cause, Decision, Promise, Responder, ResponseOrder, WorkloadId};
+use units::Nanos;
+
+use super::live::{Broken, Live};
+use super::{Responding, Said};
+use crate::view::{RefusedView, ResponseCounter, ResponseState, ResponseView};
+
+/// Answers that are kept to be shown, of all hosts; the store has their events.
+const VIEWS_MAX: usize = 200;
+
+/// Something that is shown.
+pub(super) enum ViewChange {
+    New(Box<ResponseView>),
+    /// An objective is kept again.
+    Recovered {
+        volume: String,
+        at: Nanos,
+        /// The end of the last window that missed it.
+        missed: Nanos,
+    },
+    /// What was done to a volume is taken back.
+    TakenBack {
+        to: String,
+        at: Nanos,
+    },
+}
+
+/// Answers as they are shown, oldest first, and counted.
+#[derive(Debug, Default)]
+pub(in crate::controller) struct ShownResponses {
+    views: VecDeque<ResponseView>,
+    next: u64,
+    counts: BTreeMap<(String, &'static str), u64>,
+    /// Hosts of which it was said that they have too many volumes.
+    pub(super) too_many: BTreeSet<String>,
+}
+
+impl ShownResponses {
+    /// Oldest first.
+    pub(in crate::controller) fn views(&self) -> impl DoubleEndedIterator<Item = &ResponseView> {
+        self.views.iter()
+    }
+
+    pub(in crate::controller) fn counters(&self) -> Vec<ResponseCounter> {
+        let all = self.counts.iter();
+        all.map(|((rung, what), count)| ResponseCounter {
+            rung: rung.clone(),
+            what: (*what).into(),
+            count: *count,
+        })
+        .collect()
+    }
+
+    fn count(&mut self, rung: Option<slo::ladder::RungKind>, what: &'static str) {
+        let rung = rung.map_or("none", |r| r.name()).to_string();
+        *self.counts.entry((rung, what)).or_default() += 1;
+    }
+
+    pub(super) fn take_in(&mut self, host: &str, changes: Vec<ViewChange>) {
+        for change in changes {
+            match change {
+                ViewChange::New(mut view) => {
+                    self.next += 1;
+                    (view.id, view.host) = (self.next, host.into());
+                    let what = match view.state {
+                        ResponseState::Recommended => "recommended",
+                        ResponseState::InForce => "ordered",
+                        ResponseState::TakenBack => "taken-back",
+                        ResponseState::NoAnswer => "no-answer",
+                    };
+                    self.count(view.rung, what);
+                    // One that is made stronger takes the place of what was in force.
+                    if view.state == ResponseState::InForce {
+                        let same = |v: &&mut ResponseView| {
+                            v.state == ResponseState::InForce
+                                && v.host == view.host
+                                && (v.rung, &v.to) == (view.rung, &view.to)
+                        };
+                        for before in self.views.iter_mut().filter(same) {
+                            before.state = ResponseState::TakenBack;
+                            before.ended_ns = Some(view.at_ns);
+                        }
+                    }
+                    if self.views.len() == VIEWS_MAX {
+                        self.views.pop_front();
+                    }
+                    self.views.push_back(*view);
+                }
+                ViewChange::Recovered { volume, at, missed } => {
+                    let of = |v: &&mut ResponseView| {
+                        v.host == host && v.volume == volume && v.recovered_ns.is_none()
+                    };
+                    for view in self.views.iter_mut().filter(of) {
+                        view.recovered_ns = Some(at.0);
+                        view.missed_last_ns = Some(missed.0);
+                    }
+                }
+                ViewChange::TakenBack { to, at } => {
+                    self.end(at, |v| v.host == host && v.to.as_ref() == Some(&to));
+                }
+            }
+        }
+    }
+
+    /// Nothing of a host is in force any more.
+    pub(super) fn let_go(&mut self, host: &str, at: Nanos) {
+        self.end(at, |v| v.host == host);
+    }
+
+    fn end(&mut self, at: Nanos, which: impl Fn(&ResponseView) -> bool) {
+        let in_force = |v: &&mut ResponseView| v.state == ResponseState::InForce && which(v);
+        let mut ended = vec![];
+        for view in self.views.iter_mut().filter(in_force) {
+            view.state = ResponseState::TakenBack;
+            view.ended_ns = Some(at.0);
+            ended.push(view.rung);
+        }
+        for rung in ended {
+            self.count(rung, "taken-back");
+        }
+    }
+}
+
+impl Responding {
+    /// What was taken back by these orders, as it is shown.
+    pub(super) fn taken_back(&self, at: Nanos, orders: &[ResponseOrder]) -> Vec<ViewChange> {
+        let of = |order: &ResponseOrder| match order {
+            ResponseOrder::Unthrottle { workload } => Some(*workload),
+            ResponseOrder::TakeBack { action } => Some(action.workload()),
+            _ => None,
+        };
+        let workloads = orders.iter().filter_map(of);
+        workloads
+            .map(|w| ViewChange::TakenBack {
+                to: self.name(w.index()).into(),
+                at,
+            })
+            .collect()
+    }
+}
+
+fn name(responder: &Responder, w: WorkloadId) -> &str {
+    &responder.site().workloads[w.index()].name
+}
+
+fn objective(promise: &Promise) -> String {
+    promise.objective().map_or_else(String::new, |o| {
+        format!("{} of {}", o.statistic.name(), o.latency.words())
+    })
+}
+
+/// A promise was found to be broken.
+pub(super) fn found(responder: &Responder, w: WorkloadId) -> String {
+    let evidence = responder.evidence(w);
+    let promise = &responder.site().workloads[w.index()].objective;
+    format!(
+        "{} misses its objective, {}, in {} of the last {} windows",
+        name(responder, w),
+        objective(promise),
+        evidence.violating,
+        evidence.samples
+    )
+}
+
+/// And is kept again.
+pub(super) fn recovered(name: &str, broken: &Broken) -> String {
+    let after = broken.missed.saturating_sub(broken.found);
+    let done = match &broken.done {
+        Some(done) => format!("; what was done: {done}"),
+        None => "; nothing was done about it".into(),
+    };
+    match after {
+        Nanos::ZERO => format!(
+            "{name} keeps its objective again: no window has missed it since it was found broken{done}"
+        ),
+        after => format!(
+            "{name} keeps its objective again: the last window that missed it ended {} after it was found broken{done}",
+            after.words()
+        ),
+    }
+}
+
+/// What a decision is made of, in words.
+fn evidence(responder: &Responder, decision: &Decision, affected: WorkloadId) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Cause::Violation { evidence, .. } = decision.cause {
+        said.push(format!(
+            "missed in {} of the last {} windows",
+            evidence.violating, evidence.samples
+        ));
+    }
+    let resources = &responder.site().backend.resources;
+    for taker in &decision.takers {
+        said.push(format!(
+            "{} takes {:.0} % of {}, which is full",
+            name(responder, taker.workload),
+            100.0 * taker.taken,
+            resources[taker.resource.index()].name
+        ));
+    }
+    let found = decision.interference.as_ref();
+    let pairs = found.iter().flat_map(|f| &f.pairs);
+    for pair in pairs.filter(|p| p.edge == slo::interference::Edge::Joined) {
+        let other = match affected.index() {
+            a if a == pair.a => pair.b,
+            b if b == pair.b => pair.a,
+            _ => continue,
+        };
+        said.push(format!(
+            "{} and it change together ({:.2})",
+            name(responder, WorkloadId(other as u16)),
+            pair.strength
+        ));
+    }
+    if decision.set.len() < 2 {
+        said.push("nobody is known to disturb it".into());
+    }
+    let untested = found.map_or(0, |f| {
+        let other = |p: &(usize, usize)| match affected.index() {
+            a if a == p.0 => Some(p.1),
+            a if a == p.1 => Some(p.0),
+            _ => None,
+        };
+        let unknown = |w: &usize| decision.set.iter().all(|known| known.index() != *w);
+        f.untested.iter().filter_map(other).filter(unknown).count()
+    });
+    if untested > 0 {
+        said.push(format!(
+            "of {untested} that share a device with it too little is known to tell by how they change"
+        ));
+    }
+    if responder.is_unmeasured(affected) {
+        said.push("how much each volume takes of its devices is not measured here".into());
+    }
+    said
+}
+
+fn answer(responder: &Responder, rung: &Rung) -> String {
+    let lost = rung.price.lost_per_s;
+    match &rung.action {
+        Some(RungAction::Throttle {
+            workload,
+            rate_per_s,
+        }) => format!(
+            "{} held to {rate_per_s:.0} requests/s ({lost:.0}/s less)",
+            name(responder, *workload)
+        ),
+        Some(action) => format!(
+            "{} for {}",
+            rung.kind.name(),
+            name(responder, action.workload())
+        ),
+        None => rung.kind.name().into(),
+    }
+}
+
+/// What is predicted of the devices that the affected one uses, where anything was measured there.
+fn prediction(
+    responder: &Responder,
+    decision: &Decision,
+    rung: &Rung,
+    affected: WorkloadId,
+) -> Option<String> {
+    let backend = &responder.site().backend;
+    let now = predict(backend, &decision.streams, &Change::None);
+    let after = rung.prediction.as_ref()?;
+    let own = &responder.site().workloads[affected.index()].resources;
+    let known = own.iter().filter(|r| now.uses[r.index()] > 0.0);
+    let of = |r: &slo::ResourceId| {
+        format!(
+            "{} {:.0} % busy instead of {:.0} %",
+            backend.resources[r.index()].name,
+            100.0 * after.uses[r.index()],
+            100.0 * now.uses[r.index()]
+        )
+    };
+    let said: Vec<String> = known.map(of).collect();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
+/// What was decided: said, and shown, unless it was said before and nothing is done.
+pub(super) fn decided(
+    live: &mut Live,
+    responder: &Responder,
+    decision: &Decision,
+    said: &mut Vec<Said>,
+) -> Option<ViewChange> {
+    let Cause::Violation { affected, .. } = decision.cause else {
+        return None;
+    };
+    let carried = responder.carried(&decision.rungs);
+    let would = carried.or_else(|| taken(&decision.rungs));
+    let to = would
+        .and_then(|r| r.action.as_ref())
+        .map(RungAction::workload);
+    let only_said = live.only_said;
+    let mode = would.map(|r| live.mode(r.kind));
+    let broken = live.broken.get_mut(&affected.index())?;
+    let key = would.zip(to).map(|(r, to)| (r.kind, to));
+    if carried.is_none() && broken.said.replace(key) == Some(key) {
+        return None;
+    }
+    let evidence = evidence(responder, decision, affected);
+    let predicted = would.and_then(|r| prediction(responder, decision, r, affected));
+    let refused = decision.rungs.iter().filter_map(|r| {
+        // What is not allowed was not looked at.
+        let looked_at = responder.allows(r.kind);
+        let why = r.refused.clone().filter(|_| looked_at)?;
+        Some(RefusedView { rung: r.kind, why })
+    });
+    let refused: Vec<RefusedView> = refused.collect();
+    let answer = would.map_or_else(|| "nothing".into(), |r| answer(responder, r));
+    let state = match (carried, would) {
+        (Some(_), _) => ResponseState::InForce,
+        (None, Some(_)) => ResponseState::Recommended,
+        (None, None) => ResponseState::NoAnswer,
+    };
+    let rests_on = evidence.join("; ");
+    let volume = name(responder, affected);
+    let expected = predicted
+        .as_ref()
+        .map_or("nothing is known to predict from".into(), |p| {
+            format!("predicted: {p}")
+        });
+    let text = match state {
+        ResponseState::InForce => format!("{volume}: {rests_on}. Answer: {answer}; {expected}"),
+        ResponseState::Recommended => {
+            let why = match (only_said, mode) {
+                (Some(why), _) => why.to_string(),
+                (None, mode) => {
+                    let kind = would.map_or("", |r| r.kind.name());
+                    format!(
+                        "the mode of {kind} is {}",
+                        mode.unwrap_or(AnswerMode::Recommend)
+                    )
+                }
+            };
+            format!(
+                "{volume}: {rests_on}. Recommended: {answer}; {expected}. Nothing is done: {why}"
+            )
+        }
+        _ => {
+            let whys: Vec<String> = refused
+                .iter()
+                .map(|r| format!("{}: {}", r.rung.name(), r.why))
+                .collect();
+            format!("{volume}: {rests_on}. No answer: {}", whys.join("; "))
+        }
+    };
+    said.push((affected.index(), text));
+    if carried.is_some() {
+        broken.done = Some(answer.clone());
+        broken.said = None;
+    }
+    Some(ViewChange::New(Box::new(ResponseView {
+        id: 0,
+        host: String::new(),
+        volume: volume.into(),
+        found_ns: broken.found.0,
+        at_ns: decision.at.0,
+        evidence,
+        rung: would.map(|r| r.kind),
+        to: to.map(|w| name(responder, w).into()),
+        rate_per_s: would.and_then(|r| match r.action {
+            Some(RungAction::Throttle { rate_per_s, .. }) => Some(rate_per_s),
+            _ => None,
+        }),
+        lost_per_s: would.map(|r| r.price.lost_per_s),
+        answer,
+        prediction: predicted,
+        refused,
+        state,
+        missed_last_ns: None,
+        recovered_ns: None,
+        ended_ns: None,
+    })))
+}

@@ -1,0 +1,95 @@
+//! What was done about broken objectives, or would have been.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slo::ladder::RungKind;
+
+/// What became of an answer to a broken objective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResponseState {
+    /// It is said, and not done: its mode is `recommend`, or everything is paused.
+    Recommended,
+    /// It is ordered with every window, until it is taken back.
+    InForce,
+    /// It was taken back.
+    TakenBack,
+    /// Nothing would do.
+    NoAnswer,
+}
+
+impl ResponseState {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            ResponseState::Recommended => "recommended",
+            ResponseState::InForce => "in force",
+            ResponseState::TakenBack => "taken back",
+            ResponseState::NoAnswer => "no answer",
+        }
+    }
+}
+
+/// An answer to a broken objective, with what it rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResponseView {
+    /// Its number; rises, from 1 at each start of the controller.
+    pub id: u64,
+    /// The host.
+    pub host: String,
+    /// The volume whose objective is broken.
+    pub volume: String,
+    /// When that was found, the controller's time.
+    pub found_ns: u64,
+    /// When it was decided, the controller's time.
+    pub at_ns: u64,
+    /// What it rests on: windows that missed, who disturbs and by what, what is not known.
+    pub evidence: Vec<String>,
+    /// What kind of answer; none where nothing would do.
+    pub rung: Option<RungKind>,
+    /// To which volume it is done.
+    pub to: Option<String>,
+    /// Requests per second that it is held to, of a throttle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+    /// What others lose, requests per second, as predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_per_s: Option<f64>,
+    /// The answer in words.
+    pub answer: String,
+    /// What it is predicted to lead to, in words; none where nothing is known to predict from.
+    pub prediction: Option<String>,
+    /// What else was looked at, and why it was not taken.
+    pub refused: Vec<RefusedView>,
+    /// What became of it.
+    pub state: ResponseState,
+    /// When the last window ended that missed the objective, once it is kept again; the controller's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed_last_ns: Option<u64>,
+    /// When the objective was found to be kept again, the controller's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered_ns: Option<u64>,
+    /// When it was taken back, the controller's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ns: Option<u64>,
+}
+
+/// An answer that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedView {
+    /// Which kind.
+    pub rung: RungKind,
+    /// Why.
+    pub why: String,
+}
+
+/// Answers of one kind since the controller was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResponseCounter {
+    /// The kind, or `none` where nothing would do.
+    pub rung: String,
+    /// `recommended`, `ordered`, `taken-back` or `no-answer`.
+    pub what: String,
+    /// How many.
+    pub count: u64,
+}

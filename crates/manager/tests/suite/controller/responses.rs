@@ -1,0 +1,351 @@
+//! Broken objectives of a live host: what is recommended, ordered, taken back.
+
+use manager::question::{Answer, Question};
+use manager::service::Service;
+use manager::settings::{ManagerConfig, Settings};
+use manager::view::{ResponseState, ResponseView};
+use manager::wire::Throttle;
+
+use super::host::{BASE, FakeVolume, Host, WINDOW, volume};
+use super::with;
+
+/// A violation is three windows of three, and an answer settles in two.
+const QUICK: &str = r#"
+[response.workflow]
+settle = "2s"
+look_again = "5s"
+patience = 0.1
+[response.workflow.detect]
+samples = 3
+violating_min = 3
+clear_below = 0.5
+[response.workflow.release]
+samples = 3
+cooldown = "10s"
+"#;
+
+const AUTO: &str = "[response]\nmodes.throttle = \"auto\"\n";
+
+/// A database that misses its objective of 2 ms beside a batch job, which asks for six sevenths of their device.
+fn noisy(config: &str) -> Host {
+    let orders = volume("orders", "slow", "slow-0", 200, 5000);
+    let batch = FakeVolume {
+        class: "default",
+        ..volume("batch", "slow", "slow-0", 1000, 5000)
+    };
+    let mut host = Host::new(&with(config), vec![orders, batch]);
+    host.takes = vec![("orders", 0.1, 0), ("batch", 0.85, 0)];
+    host
+}
+
+fn auto() -> Host {
+    noisy(&format!("{AUTO}{QUICK}"))
+}
+
+fn batch(host: &mut Host) -> &mut FakeVolume {
+    let batch = host.volumes.iter_mut().find(|v| v.name == "batch");
+    batch.expect("it is there")
+}
+
+/// The batch job gets what it is limited to, and the database what it was promised.
+fn obey(host: &mut Host) -> Option<Throttle> {
+    let orders = host.orders.as_ref().expect("a window was reported");
+    let limit = orders.throttles.iter().find(|o| o.volume == "batch");
+    let limit = limit.map(|o| o.throttle);
+    batch(host).throttle = limit;
+    if let Some(iops) = limit.and_then(|t| t.iops) {
+        batch(host).ios = iops;
+        host.volumes[0].latency_us = 1000;
+        host.takes = vec![("orders", 0.1, 0), ("batch", 0.00085 * iops as f64, 16)];
+    }
+    limit
+}
+
+fn responses(host: &mut Host) -> Vec<ResponseView> {
+    match host.ask(Question::Responses { limit: 100 }) {
+        Ok(Answer::Responses(responses)) => responses,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn said(host: &mut Host, what: &str) -> Vec<String> {
+    host.tick();
+    let all = host.events().into_iter();
+    all.filter(|text| text.contains(what)).collect()
+}
+
+fn held(host: &Host) -> Option<Throttle> {
+    let orders = host.orders.as_ref()?;
+    let order = orders.throttles.iter().find(|o| o.volume == "batch");
+    order.map(|o| o.throttle)
+}
+
+#[test]
+fn by_default_it_is_said_what_would_be_done_and_nothing_is_done() {
+    let mut host = noisy(QUICK);
+    for _ in 0..40 {
+        host.windows(1);
+        assert_eq!(host.orders.as_ref().unwrap().throttles, []);
+    }
+    let broken = said(&mut host, "misses its objective");
+    assert_eq!(broken.len(), 1, "{broken:?}");
+    assert!(
+        broken[0].contains("orders misses its objective, p99 of 2ms, in 3 of the last 3"),
+        "{broken:?}"
+    );
+    // Looked at again every five windows, and said once.
+    let recommended = said(&mut host, "Recommended");
+    assert_eq!(recommended.len(), 1, "{recommended:?}");
+    let text = &recommended[0];
+    for part in [
+        "batch takes 85 % of slow-0, which is full",
+        "Recommended: batch held to 8",
+        "predicted: slow-0 79 % busy instead of 95 %",
+        "Nothing is done: the mode of throttle is recommend",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    let shown = responses(&mut host);
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    let r = &shown[0];
+    assert_eq!(
+        (&*r.volume, r.to.as_deref(), r.state),
+        ("orders", Some("batch"), ResponseState::Recommended)
+    );
+    assert!((770.0..830.0).contains(&r.rate_per_s.unwrap()), "{r:?}");
+    assert_eq!(host.status().objectives_broken, 1);
+    assert_eq!(host.status().held, 0);
+}
+
+#[test]
+fn what_is_automatic_is_ordered_for_its_lease_and_taken_back_when_it_is_not_needed() {
+    let mut host = auto();
+    host.windows(2);
+    assert_eq!(held(&host), None, "two windows are no violation");
+    host.windows(1);
+    let limit = obey(&mut host).expect("it is held");
+    let iops = limit.iops.unwrap();
+    assert!((770..830).contains(&iops), "{iops}");
+    assert_eq!(limit.lasting_ns, 3 * WINDOW);
+    let Ok(Answer::Volume(view)) = host.ask(Question::Volume {
+        volume: "batch".into(),
+    }) else {
+        panic!("it answers")
+    };
+    assert_eq!(view.throttle.unwrap().for_volume.as_deref(), Some("orders"));
+    // It asks for as much as before, and is not let go.
+    for _ in 0..30 {
+        host.windows(1);
+        assert_eq!(obey(&mut host).and_then(|t| t.iops), Some(iops));
+    }
+    let kept = said(&mut host, "keeps its objective again");
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert!(
+        kept[0].contains(
+            "no window has missed it since it was found broken; what was done: batch held to"
+        ),
+        "{kept:?}"
+    );
+    // Nothing is asked for any more.
+    batch(&mut host).ios = 10;
+    host.takes = vec![("orders", 0.1, 0), ("batch", 0.01, 0)];
+    let mut left = 0;
+    while held(&host).is_some() {
+        host.windows(1);
+        left += 1;
+        assert!(left < 20, "it is held for ever");
+    }
+    assert!(left >= 3, "after {left} windows");
+    assert_eq!(said(&mut host, "batch: held no more").len(), 1);
+    let shown = responses(&mut host);
+    assert_eq!(
+        (shown.len(), shown[0].state),
+        (1, ResponseState::TakenBack),
+        "{shown:?}"
+    );
+    assert!(shown[0].recovered_ns.is_some() && shown[0].ended_ns.is_some());
+    let Ok(Answer::Why(why)) = host.ask(Question::Why {
+        volume: "batch".into(),
+    }) else {
+        panic!("it answers")
+    };
+    assert_eq!(why.responses, shown);
+}
+
+#[test]
+fn an_operators_lower_limit_goes_before_it_and_a_higher_one_does_not() {
+    let limited = |iops: Option<u64>, bandwidth: Option<u64>| {
+        let mut host = auto();
+        host.windows(3);
+        host.order(Question::Throttle {
+            volume: "batch".into(),
+            to: Some(Throttle {
+                iops,
+                bandwidth_bytes_per_s: bandwidth,
+                lasting_ns: 600 * WINDOW,
+            }),
+        });
+        host.windows(1);
+        held(&host).expect("it is held")
+    };
+    let lower = limited(Some(100), None);
+    assert_eq!(lower.iops, Some(100));
+    assert!(lower.lasting_ns > 500 * WINDOW, "{lower:?}");
+    let higher = limited(Some(5000), None);
+    assert!(higher.iops.unwrap() < 900, "{higher:?}");
+    assert_eq!(higher.lasting_ns, 3 * WINDOW, "no longer than its lease");
+    let both = limited(None, Some(4 << 20));
+    assert!(both.iops.unwrap() < 900, "{both:?}");
+    assert_eq!(both.bandwidth_bytes_per_s, Some(4 << 20));
+}
+
+#[test]
+fn what_is_not_measured_is_said_and_nothing_is_made_up() {
+    let mut host = auto();
+    host.takes.clear();
+    host.windows(20);
+    assert_eq!(held(&host), None);
+    let none = said(&mut host, "No answer");
+    assert_eq!(none.len(), 1, "{none:?}");
+    for part in [
+        "nobody is known to disturb it",
+        "too little is known to tell by how they change",
+        "how much each volume takes of its devices is not measured here",
+    ] {
+        assert!(none[0].contains(part), "{part:?} is not in {none:?}");
+    }
+    assert_eq!(responses(&mut host)[0].state, ResponseState::NoAnswer);
+}
+
+#[test]
+fn a_volume_that_goes_is_forgotten_and_comes_as_a_new_one() {
+    let mut host = auto();
+    host.windows(3);
+    assert!(held(&host).is_some());
+    let gone = host.volumes.remove(1);
+    host.windows(1);
+    assert_eq!(host.orders.as_ref().unwrap().throttles, []);
+    // Another one takes its number, and is not held for what that did.
+    let other = FakeVolume {
+        name: "other",
+        ios: 5,
+        ..gone.clone()
+    };
+    host.volumes.push(other);
+    host.takes = vec![("orders", 0.1, 0), ("other", 0.01, 0)];
+    host.windows(10);
+    assert_eq!(host.orders.as_ref().unwrap().throttles, []);
+    host.volumes.push(gone);
+    host.takes.push(("batch", 0.85, 0));
+    host.windows(8);
+    assert!(held(&host).is_some());
+    assert_eq!(host.orders.as_ref().unwrap().throttles.len(), 1);
+}
+
+#[test]
+fn nothing_is_held_after_a_restart_or_a_new_agent_or_a_pause() {
+    let mut host = auto();
+    host.windows(3);
+    assert!(held(&host).is_some());
+    host.restart_controller();
+    host.register();
+    host.windows(1);
+    assert_eq!(held(&host), None, "it is not known why");
+    host.windows(4);
+    assert!(held(&host).is_some(), "and found again");
+    // Another agent is only taken when the one before has been late.
+    host.now_ns += 6 * WINDOW;
+    host.register();
+    host.windows(1);
+    assert_eq!(held(&host), None);
+    assert_eq!(said(&mut host, "its agent has begun anew").len(), 1);
+    host.order(Question::Pause);
+    host.windows(10);
+    assert_eq!(held(&host), None);
+    let paused = said(&mut host, "Nothing is done: everything is paused");
+    assert_eq!(paused.len(), 1, "{paused:?}");
+}
+
+/// Orders in the middle of a window are complete, too; they renew nothing that no window was looked at for.
+#[test]
+fn a_limit_is_not_renewed_without_a_window() {
+    let mut host = auto();
+    host.windows(3);
+    let soon = host.tell_of_jobs().unwrap();
+    assert_eq!(
+        soon.throttles.len(),
+        1,
+        "it is still within a window or two"
+    );
+    host.now_ns += 4 * WINDOW;
+    let late = host.tell_of_jobs().unwrap();
+    assert_eq!(late.throttles, []);
+}
+
+#[test]
+fn modes_change_while_it_runs() {
+    let mut host = noisy(QUICK);
+    host.windows(5);
+    let reload = |host: &mut Host, mode: &str| {
+        let config = with(&format!("[response]\nmodes.throttle = \"{mode}\"\n{QUICK}"));
+        let (now, actor) = (host.now(), manager::question::Actor("somebody".into()));
+        let settings = super::host::settings(&config);
+        host.managed.reload(now, &actor, settings).unwrap();
+    };
+    // What is known already is good for the next look.
+    reload(&mut host, "auto");
+    host.windows(6);
+    assert!(held(&host).is_some());
+    reload(&mut host, "recommend");
+    host.windows(1);
+    assert_eq!(held(&host), None);
+    assert_eq!(said(&mut host, "begin anew: nothing is held").len(), 1);
+    host.windows(10);
+    assert_eq!(held(&host), None);
+    reload(&mut host, "off");
+    let before = said(&mut host, "Recommended").len();
+    host.windows(10);
+    assert_eq!(said(&mut host, "Recommended").len(), before);
+}
+
+#[test]
+fn too_many_volumes_are_said_once_and_not_answered() {
+    let mut host = auto();
+    let batch = host.volumes[1].clone();
+    for i in 0..255 {
+        host.volumes.push(FakeVolume {
+            name: Box::leak(format!("v{i}").into_boxed_str()),
+            ios: 1,
+            mib: 1,
+            ..batch.clone()
+        });
+    }
+    host.windows(8);
+    assert_eq!(held(&host), None);
+    assert_eq!(said(&mut host, "257 volumes are more than 256").len(), 1);
+    host.volumes.pop();
+    host.windows(4);
+    assert!(held(&host).is_some());
+}
+
+#[test]
+fn a_fault_names_file_line_and_key() {
+    let refused = |text: &str| {
+        let (words, read) = config::read::<ManagerConfig>("live.toml", text).unwrap();
+        Settings::new(read, words).unwrap_err().to_string()
+    };
+    let text = refused(&with("[response.modes]\nappliance = \"auto\"\n"));
+    assert!(text.starts_with("live.toml:"), "{text}");
+    assert!(text.contains("response.modes.appliance"), "{text}");
+    assert!(
+        text.contains("nothing creates appliances live yet"),
+        "{text}"
+    );
+    let long = BASE.replace("window = \"1s\"", "window = \"2m\"");
+    let long = long.replace("\"2s\"", "\"4m\"").replace("\"4s\"", "\"8m\"");
+    let text = refused(&format!("{long}[response.modes]\nthrottle = \"auto\"\n"));
+    assert!(text.contains("60 s at most"), "{text}");
+    // Without the table nothing is looked for, and nothing is wrong.
+    let (words, read) = config::read::<ManagerConfig>("live.toml", &long).unwrap();
+    assert_eq!(Settings::new(read, words).unwrap().response(), None);
+}

@@ -1,0 +1,89 @@
+//! Workloads and resources that come and go while a responder is at work, as on a live host.
+//!
+//! A workload keeps its number until it leaves; then the next one that comes may have it. Decisions that were made before name workloads by the
+//! numbers of then: who keeps them for longer keeps the names.
+
+use std::collections::VecDeque;
+
+use crate::detect::Detector;
+use crate::load::Resource;
+use crate::measured::KnownCost;
+use crate::placed::Rest;
+use crate::responder::{HISTORY, Responder, Turn};
+use crate::sample::{Promise, ResourceId, WorkloadId};
+use crate::site::Workload;
+
+impl Responder {
+    /// A workload is there of which nothing is known yet; its number.
+    ///
+    /// # Panics
+    /// With more than 65,535 at once.
+    pub fn join(&mut self, workload: Workload) -> WorkloadId {
+        let detector = Detector::new(self.config.detect, workload.objective);
+        let Some(number) = self.left.pop_first() else {
+            let number = u16::try_from(self.site.workloads.len()).expect("numbers for all");
+            self.site.workloads.push(workload);
+            self.detectors.push(detector);
+            self.history.push(VecDeque::with_capacity(HISTORY));
+            let resources = self.site.backend.resources.len();
+            self.costs.push(vec![KnownCost::default(); resources]);
+            self.appliances.push(None);
+            self.rests.push(Rest::default());
+            self.moves.push(None);
+            self.turns.push(Turn::default());
+            return WorkloadId(number);
+        };
+        let w = usize::from(number);
+        self.site.workloads[w] = workload;
+        self.detectors[w] = detector;
+        WorkloadId(number)
+    }
+
+    /// A workload is gone: so is all that is known of it and in force on it, without an order.
+    pub fn forget(&mut self, workload: WorkloadId) {
+        let w = workload.index();
+        if !self.left.insert(workload.0) {
+            return;
+        }
+        let gone = &mut self.site.workloads[w];
+        gone.objective = Promise::default();
+        gone.resources.clear();
+        self.detectors[w] = Detector::new(self.config.detect, Promise::default());
+        self.history[w].clear();
+        self.costs[w].fill(KnownCost::default());
+        self.appliances[w] = None;
+        self.rests[w] = Rest::default();
+        self.moves[w] = None;
+        self.turns[w] = Turn::default();
+        self.in_force.retain(|a| a.is_not_on(workload));
+        self.cooldowns.retain(|(_, of), _| *of != workload);
+        self.foreseen.retain(|f| f.workload != workload);
+    }
+
+    /// Whether there is a workload of that number.
+    pub fn is_here(&self, workload: WorkloadId) -> bool {
+        workload.index() < self.site.workloads.len() && !self.left.contains(&workload.0)
+    }
+
+    /// What a workload is promised from now on. Another promise than before is judged by the samples from here on.
+    pub fn promise(&mut self, workload: WorkloadId, objective: Promise) {
+        let w = workload.index();
+        if self.site.workloads[w].objective != objective {
+            self.site.workloads[w].objective = objective;
+            self.detectors[w] = Detector::new(self.config.detect, objective);
+        }
+    }
+
+    /// A resource that was not there before; its number. Nothing is known of it yet.
+    ///
+    /// # Panics
+    /// With more than 65,535.
+    pub fn add_resource(&mut self, resource: Resource) -> ResourceId {
+        let number = u16::try_from(self.site.backend.resources.len()).expect("numbers for all");
+        self.site.backend.resources.push(resource);
+        for costs in &mut self.costs {
+            costs.push(KnownCost::default());
+        }
+        ResourceId(number)
+    }
+}
