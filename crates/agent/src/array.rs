@@ -15,8 +15,8 @@ use manager::agent::{
     Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
-    self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, FailedIo, Load, LoadOf,
-    MovingWindow, Placed, Throttle,
+    self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, DevicesLoad, FailedIo, Load,
+    LoadOf, MovingWindow, Placed, Throttle,
 };
 use model::{ClassObjective, ExtentPlaces};
 use units::{BytesPerSec, DeviceId, Iops, Nanos};
@@ -280,21 +280,33 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 working_set_bytes: None,
                 occupied_ns: arrivals.occupied_ns,
                 waiting: held_back,
-                // Nothing answers them before the array does.
                 array_reads: c.reads.ios,
-                cache_hits: 0,
+                cache_hits: c.from_memory.ios,
                 busy: busy.collect(),
             }),
             total: Load {
+                devices: v.cache.is_some().then(|| on_devices(&c)),
                 reads: direction(c.reads),
                 writes: direction(c.writes),
                 errors: c.errors,
                 depth_ns: c.depth_ns,
                 waiting: c.waiting,
-                devices: None,
             },
         }),
         extents: None,
+    }
+}
+
+/// What reached the devices of what a volume's guest asked for: all but the reads that the cache answered.
+fn on_devices(c: &datapath::Counts) -> DevicesLoad {
+    let reads = c.reads.since(&c.from_memory);
+    // They are counted together: of all reads there are not fewer.
+    let reads = reads.unwrap_or_default();
+    DevicesLoad {
+        waited_ios: reads.ios + c.writes.ios,
+        waited_ns: reads.sum_ns + c.writes.sum_ns,
+        reads: direction(reads),
+        writes: direction(c.writes.clone()),
     }
 }
 

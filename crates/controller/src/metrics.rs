@@ -390,6 +390,14 @@ fn counters(out: &mut Exposition, counters: &CountersView) {
     for v in volumes {
         out.whole(name, &labels(v), v.errors);
     }
+    let name = "terrace_volume_from_cache_total";
+    let help = "Requests that a cache answered, which reached no device.";
+    out.metric(name, Kind::Counter, help);
+    for v in volumes {
+        if let Some(from_cache) = v.from_cache {
+            out.whole(name, &labels(v), from_cache);
+        }
+    }
     let name = "terrace_volume_slo_missed_seconds_total";
     out.metric(
         name,

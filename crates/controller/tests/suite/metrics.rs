@@ -120,6 +120,7 @@ fn the_text_parses_and_says_what_is() {
         "terrace_volume_write_bytes_total",
         "terrace_volume_errors_total",
         "terrace_device_errors_total",
+        "terrace_volume_from_cache_total",
         "terrace_volume_slo_missed_seconds_total",
         "terrace_volume_slo_target_seconds",
         "terrace_tier_size_bytes",
@@ -153,6 +154,8 @@ fn the_text_parses_and_says_what_is() {
     };
     let ordered = [("rung", "throttle"), ("what", "ordered")];
     assert_eq!(value("terrace_responses_total", &ordered), 2.0);
+    // Of the one volume that is cached.
+    assert_eq!(value("terrace_volume_from_cache_total", &[]), 7.0);
     assert_eq!(
         value(
             "terrace_moves_total",

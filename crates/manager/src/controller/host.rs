@@ -169,6 +169,8 @@ pub(super) struct Totals {
     pub(super) writes: DirectionCounters,
     pub(super) errors: u64,
     pub(super) slo_missed_ns: u64,
+    /// Requests that a cache answered; none while there is none.
+    pub(super) from_cache: Option<u64>,
 }
 
 /// A volume's last windows.

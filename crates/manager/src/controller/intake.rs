@@ -520,6 +520,10 @@ fn count(totals: &mut Totals, load: &Load, missed_ns: u64) {
     count_direction(&mut totals.writes, &load.writes);
     totals.errors += load.errors;
     totals.slo_missed_ns += missed_ns;
+    if let Some(devices) = &load.devices {
+        let reached = devices.reads.ios + devices.writes.ios;
+        *totals.from_cache.get_or_insert(0) += load.ios().saturating_sub(reached);
+    }
 }
 
 fn count_direction(sum: &mut DirectionCounters, load: &LoadOf) {

@@ -351,6 +351,7 @@ impl Controller {
                     writes: totals.writes,
                     errors: totals.errors,
                     slo_missed_ns: totals.slo_missed_ns,
+                    from_cache: totals.from_cache,
                 });
             }
         }

@@ -412,6 +412,7 @@ pub fn counters(volumes: usize) -> CountersView {
                     writes: flow(2 * n as u64),
                     errors: 3,
                     slo_missed_ns: 155_500_000_000,
+                    from_cache: (n == 1).then_some(7),
                 }
             })
             .collect(),
