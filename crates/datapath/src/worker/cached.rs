@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cache::PageCounts;
+use cache::{CannotKeep, PageCounts};
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 use volume::Slack;
@@ -267,9 +267,16 @@ impl Worker {
         match part {
             None => pages.take_part_back(volume),
             Some(part) => {
-                let most = u64::from(pages.capacity());
-                let wanted = (part.0 / page).min(most) as u32;
-                pages.give_part(volume, wanted).map_err(|e| e.to_string())?;
+                let wanted = (part.0 / page).min(u64::from(u32::MAX)) as u32;
+                let bytes = |pages: u64| Bytes(pages * page);
+                pages.give_part(volume, wanted).map_err(|why| match why {
+                    CannotKeep::TooLarge { asked, all } => format!(
+                        "parts of {} do not fit into the {} of its worker, of which others need at least a page",
+                        bytes(asked),
+                        bytes(all.into())
+                    ),
+                    other => other.to_string(),
+                })?;
             }
         }
         Ok(())

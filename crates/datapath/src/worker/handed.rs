@@ -191,8 +191,10 @@ impl Worker {
     pub(super) fn be_still(&mut self, still: bool) {
         self.still = still;
         self.handed_over = false;
-        if still {
-            self.submit_throttled();
+        match still {
+            true => self.submit_throttled(),
+            // Another process may have had the volumes for a moment.
+            false => self.forget_cached(),
         }
         let all = self.connections.iter();
         let serving = all.filter(|(_, c)| matches!(c.stage, Stage::Serving { .. }));
