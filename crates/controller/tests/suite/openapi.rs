@@ -74,7 +74,7 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
         json!({ "protocol": manager::wire::PROTOCOL, "session": 9, "version": "x" }).to_string();
     let report = serde_json::to_string(&views::report(9, 1, 2)).unwrap();
     let order = |method: &str, path: &str, body: &str| send(method, path, "", body);
-    let table: [(&str, &str, String); 35] = [
+    let table: [(&str, &str, String); 36] = [
         ("get", "/v1/status", get("/v1/status", "")),
         ("get", "/v1/tiers", get("/v1/tiers", "")),
         ("get", "/v1/volumes", get("/v1/volumes", "")),

@@ -42,6 +42,10 @@ pub struct FakeVolume {
 }
 
 impl FakeVolume {
+    pub fn is_gold(&self) -> bool {
+        self.class == "gold"
+    }
+
     pub fn hot_extents(&self) -> Vec<usize> {
         let n = self.extents.len();
         (0..n.div_ceil(5)).map(|i| (self.hot + i) % n).collect()
@@ -123,7 +127,7 @@ pub struct FakeArray {
 }
 
 /// Requests per second that a crowded device is quick with.
-const CROWD: f64 = 800.0;
+const CROWD: f64 = 2000.0;
 
 impl FakeArray {
     /// Three tiers, two devices on the last; volumes spread over them.

@@ -74,9 +74,9 @@ settle = "4s"
 look_again = "8s"
 patience = 0.1
 [response.workflow.detect]
-samples = 4
-violating_min = 3
-clear_below = 0.5
+samples = 2
+violating_min = 2
+clear_below = 0.6
 [response.workflow.release]
 samples = 3
 cooldown = "5s"

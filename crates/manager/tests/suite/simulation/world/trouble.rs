@@ -76,7 +76,7 @@ impl World {
 
     /// What guests of an array do; those of virtual machines have troubles of their own.
     fn guests(&mut self, h: usize) {
-        let [grow, change, forget] = [100, 60, 300].map(|of| self.chance(of));
+        let [grow, change, forget, noise] = [100, 60, 300, 80].map(|of| self.chance(of));
         let Site::Array(array) = &mut self.hosts[h].site else {
             return;
         };
@@ -90,6 +90,14 @@ impl World {
             let v = self.rng.below(volumes) as usize;
             array.volumes[v].rate = (20 << self.rng.below(8)) as f64;
             array.volumes[v].hot = self.rng.below(10) as usize;
+        }
+        if noise && array.crowded {
+            // One asks for more than a device can do, and nobody else for much.
+            let loud = self.rng.below(volumes) as usize;
+            for (v, volume) in array.volumes.iter_mut().enumerate() {
+                let is_loud = v == loud && !volume.is_gold();
+                volume.rate = if is_loud { 3000.0 } else { 40.0 };
+            }
         }
         if forget {
             let v = self.rng.below(volumes) as usize;
