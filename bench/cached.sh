@@ -70,7 +70,7 @@ size = "$cache"
 page = "$page"
 policy = "$2"
 END
-  (cd "$dir" && "$terrace" sim run replay.toml --strategy noop -o json >sim.json)
+  (cd "$dir" && "$terrace" sim run replay.toml --strategy noop --out "$dir/out" -o json >sim.json 2>/dev/null)
   python3 - "$1" "$2" "$dir/live.json" "$dir/sim.json" <<'END'
 import json, sys
 load, policy, live, sim = sys.argv[1:]
@@ -92,8 +92,9 @@ print(f"{load:<12} {policy:<18} {reads:>9} {100 * a:>7.2f} {100 * b:>10.2f} {100
 END
 }
 
-"$terrace" tier add ssd --dir "$dir/ssd" --size "2 GiB" >/dev/null
-for volume in fio pg; do "$terrace" volume create $volume --size "$size" --tier ssd >/dev/null; done
+mkdir "$dir/ssd"
+"$terrace" tier add ssd --dir "$dir/ssd" --size "2 GiB" >/dev/null 2>&1
+for volume in fio pg; do "$terrace" volume create $volume --size "$size" --tier ssd >/dev/null 2>&1; done
 echo "a cache of $cache in pages of $page; $seconds s of each load"
 printf "%-12s %-18s %9s %7s %10s %11s\n" load policy "pages read" "live, %" "replayed, %" "difference"
 for policy in "${policies[@]}"; do
@@ -116,11 +117,12 @@ for policy in "${policies[@]}"; do
   mkfs.ext4 -q "$loop"
   mount "$loop" "$dir/mnt"; mounted=yes
   mkdir "$dir/mnt/data"; chown postgres "$dir/mnt/data"
-  mkdir "$group"; echo $((64 << 20)) >"$group/memory.limit_in_bytes"
+  mkdir "$group"; echo $((96 << 20)) >"$group/memory.limit_in_bytes"
   as() { sh -c 'echo $$ >"$0/cgroup.procs"; exec runuser -u postgres -- "$@"' "$group" "$@"; }
-  as "$pg/initdb" -D "$dir/mnt/data" >/dev/null
-  as "$pg/pg_ctl" -D "$dir/mnt/data" -w -l "$dir/mnt/data/log" -o "-c listen_addresses='' -c unix_socket_directories=/tmp -c port=54330 -c shared_buffers=16MB" start >/dev/null
-  runuser -u postgres -- "$pg/pgbench" -h /tmp -p 54330 -i -s 20 -q postgres >/dev/null 2>&1
+  as "$pg/initdb" -A trust -D "$dir/mnt/data" >/dev/null
+  as "$pg/pg_ctl" -D "$dir/mnt/data" -w -l "$dir/mnt/data/log" -o "-c listen_addresses='' -c unix_socket_directories=/tmp -c port=54330 -c shared_buffers=16MB -c maintenance_work_mem=8MB -c max_parallel_maintenance_workers=0 -c max_wal_size=64MB" start >/dev/null ||
+    { tail -5 "$dir/mnt/data/log"; exit 1; }
+  runuser -u postgres -- "$pg/pgbench" -h /tmp -p 54330 -i -s 20 -q postgres >"$dir/pgbench.log" 2>&1 || { tail -5 "$dir/pgbench.log"; exit 1; }
   runuser -u postgres -- "$pg/pgbench" -h /tmp -p 54330 -c 4 -T "$seconds" postgres >"$dir/pgbench.log" 2>&1 || { cat "$dir/pgbench.log"; exit 1; }
   set +e; runuser -u postgres -- "$pg/pg_ctl" -D "$dir/mnt/data" -w stop >/dev/null; umount "$dir/mnt"; mounted=; end_postgres; set -e
   compare postgresql "$policy" pg
