@@ -347,7 +347,7 @@ fn pages_are_kept_by_reads_and_by_writes_that_are_not_around() {
             &mut cache,
             request(GuestOp::Trim, PAGE, SECTOR),
         );
-        assert_eq!(there(&mut memory, &mut cache)[1], false);
+        assert!(!there(&mut memory, &mut cache)[1]);
         let whole = cache.whole(&memory, &request(GuestOp::Read, 4 * PAGE + 100, PAGE));
         assert_eq!(whole, (4 * PAGE, PAGE + SECTOR));
         // A flush that fails leaves nothing.
