@@ -201,7 +201,7 @@ fn the_text_parses_and_says_what_is() {
     check_histograms(&samples);
     let allowed = [
         "host", "volume", "class", "tier", "device", "goal", "end", "le", "version", "strategy",
-        "kind", "subject", "op", "errno",
+        "kind", "subject", "op", "errno", "rung", "what",
     ];
     for sample in &samples {
         assert!(

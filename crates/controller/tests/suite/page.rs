@@ -78,7 +78,7 @@ fn it_is_complete_without_its_script() {
         "build takes 64 % of slow-0, which is full",
         "build held to 500 requests/s",
         "predicted: slow-0 78 % busy instead of 99 %",
-        "last missed 10 s after it was found broken",
+        "last missed 10.0 s after it was found broken",
         "recommended",
         "not kept yet",
     ] {

@@ -8,7 +8,7 @@ use report::live::{
 };
 use units::Nanos;
 
-use crate::views::{self, NOW, S};
+use crate::views::{self, NOW};
 
 #[test]
 fn status_is_one_screen() {

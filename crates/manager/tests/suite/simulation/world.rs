@@ -220,8 +220,8 @@ struct World {
     recording: Option<Arc<Mutex<Vec<String>>>>,
     /// How far broken objectives are answered.
     mode: AnswerMode,
-    /// What operators have limited volumes to and have not lifted, by host and volume: the time may be over.
-    limited: BTreeMap<String, u64>,
+    /// What operators have limited volumes to and have not lifted, by host and volume, and until when by the controller's clock.
+    limited: BTreeMap<String, (u64, Nanos)>,
     sums: Sums,
 }
 
@@ -543,7 +543,7 @@ impl World {
         {
             Ok(orders) => {
                 check_orders(controller.store(), &name, &orders);
-                check_limits(self.mode, &self.limited, &name, &orders);
+                check_limits(self.mode, now.at, &self.limited, (&name, &orders));
                 Some(Packet::Orders {
                     host,
                     life,

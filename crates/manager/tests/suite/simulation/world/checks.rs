@@ -10,6 +10,7 @@ use manager::store::{Change, Store};
 use manager::view::{EventKind, JobView};
 use manager::wire::Orders;
 use model::JobStatus;
+use units::Nanos;
 
 use super::super::site::Site;
 use super::super::store::Outliving;
@@ -277,13 +278,14 @@ pub(super) fn check_orders(store: &mut Outliving, host: &str, orders: &Orders) {
 /// What operators limit is limited to no more than that. Nothing else is limited, but what is held for a lease where that is the mode.
 pub(super) fn check_limits(
     mode: AnswerMode,
-    limited: &BTreeMap<String, u64>,
-    host: &str,
-    orders: &Orders,
+    now: Nanos,
+    limited: &BTreeMap<String, (u64, Nanos)>,
+    (host, orders): (&str, &Orders),
 ) {
     for order in &orders.throttles {
         let iops = order.throttle.iops.expect("only rates are limited");
-        let own = limited.get(&format!("{host}/{}", order.volume)).copied();
+        let own = limited.get(&format!("{host}/{}", order.volume));
+        let own = own.filter(|(_, until)| now < *until).map(|own| own.0);
         match own {
             Some(own) if mode != AnswerMode::Auto => assert_eq!(iops, own, "{order:?}"),
             Some(own) => assert!(iops <= own, "{order:?} is above the operator's {own}"),

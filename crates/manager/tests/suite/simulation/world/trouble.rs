@@ -5,6 +5,7 @@ use manager::service::Service;
 use manager::store::memory::Fault;
 use manager::wire::Throttle;
 use model::{Goal, Mode, TierState};
+use units::Nanos;
 
 use super::super::site::Site;
 use super::{SECOND, TROUBLE_NS, World};
@@ -198,8 +199,10 @@ impl World {
         if let Some(controller) = &mut self.controller {
             let answer = controller.ask(now, &Actor("operator".into()), question);
             if let (Ok(_), Some((volume, to))) = (answer, limits) {
-                match to.and_then(|to| to.iops) {
-                    Some(iops) => self.limited.insert(volume, iops),
+                let until = |lasting_ns| Nanos(now.at.0 + lasting_ns);
+                let limit = to.and_then(|to| Some((to.iops?, until(to.lasting_ns))));
+                match limit {
+                    Some(limit) => self.limited.insert(volume, limit),
                     None => self.limited.remove(&volume),
                 };
             }
