@@ -31,6 +31,13 @@ impl Priorities {
         self.percent.resize(volumes, 0);
     }
 
+    /// A volume begins at 0 again.
+    pub fn forget(&mut self, volume: u32) {
+        if let Some(percent) = self.percent.get_mut(volume as usize) {
+            *percent = 0;
+        }
+    }
+
     /// A slice is over. `response_over_target` is the volume's mean response time since the hour began over its desired one;
     /// none if it had no I/O in the slice, which leaves its priority as it is. Exactly on target counts as fast enough.
     pub fn end_slice(&mut self, volume: u32, response_over_target: Option<f64>) {

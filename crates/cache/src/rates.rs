@@ -116,6 +116,17 @@ impl ExtentRates {
         self.extents.resize(extents, Extent::default());
     }
 
+    /// Nothing is known of these extents any more; in the slice under way they were touched as before.
+    pub fn forget(&mut self, extents: std::ops::Range<usize>) {
+        for extent in &mut self.extents[extents] {
+            *extent = Extent {
+                accesses_slice: extent.accesses_slice,
+                ..Extent::default()
+            };
+        }
+        self.is_stale = true;
+    }
+
     /// Counts an access to a page of an extent.
     #[inline]
     pub fn record(&mut self, extent: u32, hit: bool) {

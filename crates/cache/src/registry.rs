@@ -196,6 +196,16 @@ impl AnyPolicy {
         }
     }
 
+    /// Tells a policy that looks at volumes or extents that these are others from now on.
+    pub fn forget(&mut self, volume: u32, extents: std::ops::Range<usize>) {
+        match self {
+            Self::HrLru(p) => p.forget(extents),
+            Self::PriorityLru(p) => p.forget(volume, extents),
+            Self::PriorityLruLazy(p) => p.forget(volume, extents),
+            _ => {}
+        }
+    }
+
     /// Changes how many pages fit, at least one; those beyond leave as they would to make room, and are told. Whether the policy can
     /// ([`PolicyKind::can_resize`]).
     pub fn resize(&mut self, capacity: u32, gone: &mut dyn FnMut(u32)) -> bool {
@@ -227,6 +237,14 @@ impl PolicyKind {
     /// Whether it can change its size while it runs ([`AnyPolicy::resize`]).
     pub fn can_resize(self) -> bool {
         self == Self::Lru
+    }
+
+    /// Whether it looks at which extent a page is of.
+    pub fn looks_at_extents(self) -> bool {
+        matches!(
+            self,
+            Self::HrLru | Self::PriorityLru | Self::PriorityLruLazy
+        )
     }
 
     /// Whether it remembers pages that are not cached any more, by their numbers: those must then stay theirs.

@@ -41,6 +41,9 @@ pub enum CannotKeep {
     /// Too many pages behind the cache.
     #[error("the volumes behind the cache have more than {} pages: use larger pages", NONE - 1)]
     TooManyPages,
+    /// Each part has tables as large as those of the whole cache.
+    #[error("{} volumes have parts of their own already, and no more can", PARTS_MAX - 1)]
+    TooManyParts,
     /// More than the whole cache.
     #[error(
         "parts of {asked} pages do not fit into a cache of {all}, of which others need at least one"
@@ -206,7 +209,23 @@ impl ResidentPages {
             return;
         };
         let first = (v.first_page / self.extent_pages) as usize;
-        self.volume_of[first..first + v.extents as usize].fill(NONE);
+        let extents = first..first + v.extents as usize;
+        self.volume_of[extents.clone()].fill(NONE);
+        for part in &mut self.parts {
+            part.policy.forget(volume.0, extents.clone());
+        }
+    }
+
+    /// A volume has so many pages from now on, and nothing of it is there; it keeps its part and what was counted of it.
+    pub fn replace_volume(&mut self, volume: VolumeNo, pages: u64) -> Result<VolumeNo, CannotKeep> {
+        let (part, counts) = (self.part(volume), self.counts(volume));
+        self.remove_volume(volume);
+        let volume = self.add_volume(pages)?;
+        self.of_mut(volume).counts = counts;
+        if let Some(part) = part {
+            self.give_part(volume, part)?;
+        }
+        Ok(volume)
     }
 
     /// Counts an access to a page by its result.
@@ -289,7 +308,10 @@ impl ResidentPages {
         let asked = given + u64::from(pages);
         let free = self.parts.iter().skip(1).position(|p| p.given == 0);
         let no_number = mine == 0 && free.is_none() && self.parts.len() == PARTS_MAX;
-        if asked >= u64::from(self.pages) || no_number {
+        if no_number {
+            return Err(CannotKeep::TooManyParts);
+        }
+        if asked >= u64::from(self.pages) {
             let all = self.pages;
             return Err(CannotKeep::TooLarge { asked, all });
         }
@@ -371,7 +393,10 @@ impl ResidentPages {
 
     fn policy(&self, pages: u32) -> AnyPolicy {
         let options = PolicyOptions {
-            layout: self.layout(),
+            layout: match self.kind.looks_at_extents() {
+                true => self.layout(),
+                false => PageLayout::default(),
+            },
             ..self.options.clone()
         };
         AnyPolicy::with_options(self.kind, pages, self.frames(), &options)
@@ -390,6 +415,9 @@ impl ResidentPages {
     }
 
     fn relayout(&mut self) {
+        if !self.kind.looks_at_extents() {
+            return;
+        }
         let layout = self.layout();
         for part in &mut self.parts {
             part.policy.relayout(&layout);

@@ -72,7 +72,7 @@ pub enum CacheFault {
     #[error("a page has 4 KiB to 256 KiB and is a power of two, not {0}")]
     Page(Bytes),
     /// Not even a page, or more than a policy counts.
-    #[error("{size} in pages of {page} are {pages} pages; a cache has 1 to {most}", most = cache::CAPACITY_PAGES_MAX - 64)]
+    #[error("what a worker has of the cache, {size}, is {pages} pages of {page}; it can be 1 to {most}", most = cache::CAPACITY_PAGES_MAX - 64)]
     Pages {
         /// The memory.
         size: Bytes,
@@ -205,9 +205,8 @@ impl VolumeCache {
     /// The volume is larger now: its cache begins anew.
     pub fn grew(&mut self, memory: &mut CacheMemory, size: u64) -> Result<(), CannotKeep> {
         self.flight.keep_nothing();
-        memory.pages.remove_volume(self.volume);
         let pages = size.div_ceil(memory.page_bytes);
-        self.volume = memory.pages.add_volume(pages)?;
+        self.volume = memory.pages.replace_volume(self.volume, pages)?;
         self.size = size;
         Ok(())
     }

@@ -35,6 +35,11 @@ impl HrLru {
         self.layout = layout;
     }
 
+    /// Nothing is known of these extents any more.
+    pub fn forget(&mut self, extents: std::ops::Range<usize>) {
+        self.rates.forget(extents);
+    }
+
     /// The statistics.
     pub fn rates(&self) -> &ExtentRates {
         &self.rates

@@ -44,6 +44,12 @@ impl<Q: Policy> PriorityLru<Q> {
         self.layout = layout;
     }
 
+    /// Nothing is known of this volume and these extents any more.
+    pub fn forget(&mut self, volume: u32, extents: std::ops::Range<usize>) {
+        self.rates.forget(extents);
+        self.priorities.forget(volume);
+    }
+
     /// The priority of a volume, percent.
     pub fn priority(&self, volume: u32) -> i32 {
         self.priorities.of(volume)

@@ -296,6 +296,12 @@ impl<G> Engine<G> {
         std::mem::swap(&mut self.effects, into);
     }
 
+    /// Whether changes that were answered with an error may still land: what touches their bytes waits for them.
+    #[inline]
+    pub fn has_late_changes(&self) -> bool {
+        self.zombies > 0
+    }
+
     /// Requests that guests wait for.
     pub fn unanswered(&self) -> usize {
         self.requests.iter().filter(|r| r.1.guest.is_some()).count()

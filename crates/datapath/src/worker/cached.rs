@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cache::{CannotKeep, PageCounts};
 use serde::{Deserialize, Serialize};
-use units::Bytes;
+use units::{Bytes, DeviceId};
 use volume::Slack;
 
 use crate::cached::{CacheMemory, VolumeCache};
@@ -14,6 +14,15 @@ use crate::io::Buf;
 use super::Worker;
 use super::guests::{Guest, HEAD};
 use super::volumes::LiveVolume;
+
+/// Whole pages are read for a request only up to so many bytes: no device has to take larger requests than guests may make.
+const WHOLE_MAX: u64 = 1 << 20;
+
+/// So many bytes of whole pages may be under way at once, beside what guests asked for; more are read as they were asked for, and not kept.
+const WIDENED_MAX: u64 = 32 << 20;
+
+/// Where whole pages could not be read, requests go as they are for so long: what is beside them may hang.
+const NARROW_NS: u64 = 10_000_000_000;
 
 /// What a guest asked for, while whole pages are read for it.
 #[derive(Debug)]
@@ -29,12 +38,16 @@ pub(super) struct WorkerCache {
     slices_per_hour: u32,
     slice_ends_ns: u64,
     slices: u32,
+    /// Bytes of whole pages that are being read.
+    widened: u64,
 }
 
 /// The cached pages of a volume that is served.
 #[derive(Debug)]
 pub(super) struct LiveCache {
     cache: VolumeCache,
+    /// Until then no more is read than what is asked for.
+    narrow_until_ns: u64,
     /// Requests that were answered since the last look at how the volume stands.
     answered: u64,
     /// Since the hour began: requests, and their response times over the objective, weighted with them; then requests of the slice.
@@ -70,6 +83,7 @@ impl WorkerCache {
             slices_per_hour: slices_per_hour.max(1),
             slice_ends_ns: now_ns + slice_ns,
             slices: 0,
+            widened: 0,
         }
     }
 
@@ -80,6 +94,7 @@ impl WorkerCache {
             begun.inspect_err(|why| tracing::warn!(volume = name, %why, "it is not cached"));
         Some(LiveCache {
             cache: cache.ok()?,
+            narrow_until_ns: 0,
             answered: 0,
             responses: (0, 0.0, 0),
         })
@@ -146,7 +161,13 @@ impl Worker {
                 return None;
             }
             let (offset, length) = cached.cache.whole(memory, &request);
-            if length != request.length {
+            // What was answered late may still be under way beside it, and it would wait for that.
+            let may = length <= WHOLE_MAX
+                && cache.widened + length <= WIDENED_MAX
+                && self.now_ns >= cached.narrow_until_ns
+                && !live.engine.has_late_changes();
+            if length != request.length && may {
+                cache.widened += length;
                 let whole = self.pool.take(HEAD + length as usize);
                 let buf = guest.buf.replace(whole).expect("it has one");
                 guest.asked = Some(Box::new(Asked { request, buf }));
@@ -197,11 +218,15 @@ impl Worker {
             .buf
             .replace(buf.clone())
             .expect("it was read into one");
+        if let Some(cache) = &mut self.cache {
+            cache.widened -= request.length;
+        }
         if result.is_err() {
             // Of what is beside it nobody wants to know: it may be that alone that cannot be read.
             self.pool.give(whole);
             let live = self.volumes[volume as usize].as_mut().expect("as above");
             if let (Some(cached), Some(cache)) = (&mut live.cached, &self.cache) {
+                cached.narrow_until_ns = self.now_ns + NARROW_NS;
                 guest.pass = cached.cache.pass(&cache.memory, &wanted);
             }
             live.engine.submit(self.now_ns, guest, wanted);
@@ -216,13 +241,15 @@ impl Worker {
         Some((guest, wanted))
     }
 
-    /// Nothing that was cached of any volume on a device may be used any more.
-    pub(super) fn forget_cached(&mut self) {
+    /// Nothing that was cached of any volume may be used any more, or of those that have something on one device.
+    pub(super) fn forget_cached(&mut self, on: Option<DeviceId>) {
         let Some(cache) = &mut self.cache else {
             return;
         };
         for live in self.volumes.iter_mut().flatten() {
-            if let Some(cached) = &mut live.cached {
+            let holders = live.engine.map().holders();
+            let concerned = on.is_none_or(|device| holders.iter().any(|h| h.0 == device));
+            if let Some(cached) = live.cached.as_mut().filter(|_| concerned) {
                 cached.cache.forget(&mut cache.memory);
             }
         }

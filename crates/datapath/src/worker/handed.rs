@@ -194,7 +194,7 @@ impl Worker {
         match still {
             true => self.submit_throttled(),
             // Another process may have had the volumes for a moment.
-            false => self.forget_cached(),
+            false => self.forget_cached(None),
         }
         let all = self.connections.iter();
         let serving = all.filter(|(_, c)| matches!(c.stage, Stage::Serving { .. }));

@@ -295,7 +295,7 @@ impl Worker {
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.device_back(device.id);
                 }
-                self.forget_cached();
+                self.forget_cached(None);
                 self.use_device(device);
             }
             Message::SourceIsTheSame(device) => self.source_is_the_same(device),
@@ -304,7 +304,7 @@ impl Worker {
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.device_lost(device.id, true);
                 }
-                self.forget_cached();
+                self.forget_cached(None);
                 self.use_device(device);
             }
             Message::Store(volume, reply) => {
@@ -320,14 +320,10 @@ impl Worker {
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.flush_failed_elsewhere(failure);
                 }
-                self.forget_cached();
+                self.forget_cached(None);
             }
             Message::Ring(order) => self.ring_order(order),
-            Message::Reconnected(remote, connected) => {
-                // What is behind it may have been changed by others.
-                self.forget_cached();
-                self.reconnected(remote, connected);
-            }
+            Message::Reconnected(remote, connected) => self.reconnected(remote, connected),
             Message::AtStages(volume, call) => {
                 let live = self.volumes.get_mut(volume.index());
                 let live = live.and_then(Option::as_mut);
@@ -596,6 +592,7 @@ impl Worker {
                 live.engine.flush_failed_elsewhere(failure);
             }
         }
+        self.forget_cached(None);
         for (index, peer) in self.peers.iter().enumerate() {
             if index != self.index {
                 peer.send(Message::FlushFailed(failure));

@@ -620,8 +620,9 @@ impl Worker {
         };
         remote.stale = u32::from(link.receiving) + u32::from(link.waiting_writable);
         let _ = rustix::net::shutdown(&*link.socket, rustix::net::Shutdown::Both);
-        // What was answered and not flushed may be lost: the other server may not be the same any more.
+        // What was answered and not flushed may be lost: the other server may not be the same any more, and others may write to what is behind it.
         let device = remote.device.id;
+        self.forget_cached(Some(device));
         for live in self.volumes.iter_mut().flatten() {
             let gone = Failure::new(device, IoKind::Flush, Errno::NOTCONN);
             live.engine.flush_failed_elsewhere(gone);

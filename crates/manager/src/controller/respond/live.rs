@@ -124,10 +124,15 @@ fn workload(v: &VolumeWindow, objective: Promise) -> Workload {
 }
 
 impl Responding {
-    /// Takes in which volumes and devices there are, and what was promised. Volumes that have gone.
-    fn follow(&mut self, report: &WindowReport, promise: impl Fn(&VolumeWindow) -> Promise) {
+    /// Takes in which volumes and devices there are, and what was promised. Volumes that were held, and have gone.
+    fn follow(
+        &mut self,
+        report: &WindowReport,
+        promise: impl Fn(&VolumeWindow) -> Promise,
+    ) -> Vec<String> {
+        let mut held = vec![];
         let Some(live) = &mut self.live else {
-            return;
+            return held;
         };
         for d in &report.devices {
             if !self.resources.contains_key(&d.name) {
@@ -149,7 +154,9 @@ impl Responding {
         for (name, w) in gone {
             live.numbers.remove(&name);
             live.broken.remove(&w.index());
-            self.held.remove(&w.index());
+            if self.held.remove(&w.index()).is_some() {
+                held.push(name);
+            }
             self.responder.forget(w);
         }
         for v in &report.volumes {
@@ -162,6 +169,7 @@ impl Responding {
                 }
             }
         }
+        held
     }
 
     /// What is found broken and kept again, and what was decided with the window that was just told.
@@ -250,14 +258,15 @@ impl Controller {
         let mut responding = self.responses.remove(name);
         let renewed = responding.as_ref().is_some_and(|r| {
             let same = r.live.as_ref().is_some_and(|l| goes_on(&l.config, &config));
-            !same || r.resources.len() + report.devices.len() > RESOURCES_MAX
+            let new = |d: &&crate::wire::DeviceWindow| !r.resources.contains_key(&d.name);
+            !same || r.resources.len() + report.devices.iter().filter(new).count() > RESOURCES_MAX
         });
         if renewed {
             self.answered.let_go(name, self.now.at);
             responding = None;
         }
         let mut responding = responding.unwrap_or_else(|| begun(&config));
-        responding.follow(report, promise);
+        let gone = responding.follow(report, promise);
         let kinds = match only_said {
             Some(_) => RungKind::ALL.into(),
             None => config.rungs(AnswerMode::Recommend),
@@ -270,6 +279,15 @@ impl Controller {
         }
         self.answered.too_many.remove(name);
         self.responses.insert(name.into(), responding);
+        for volume in gone {
+            let back = words::ViewChange::TakenBack {
+                to: volume.clone(),
+                at: self.now.at,
+            };
+            self.answered.take_in(name, vec![back]);
+            let text = format!("{volume}: held no more: it is gone");
+            self.event(EventKind::Response, Some(name), Some(&volume), text);
+        }
         if renewed {
             let text =
                 format!("answers to broken objectives of {name} begin anew: nothing is held");

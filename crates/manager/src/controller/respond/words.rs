@@ -89,7 +89,10 @@ impl ShownResponses {
                         }
                     }
                     if self.views.len() == VIEWS_MAX {
-                        self.views.pop_front();
+                        // What is in force is shown for as long as it is.
+                        let over = |v: &ResponseView| v.state != ResponseState::InForce;
+                        let oldest = self.views.iter().position(over).unwrap_or(0);
+                        self.views.remove(oldest);
                     }
                     self.views.push_back(*view);
                 }
