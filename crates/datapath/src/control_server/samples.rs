@@ -141,6 +141,9 @@ pub struct VolumeSample {
     pub moving: Option<MovingSample>,
     /// How the last move ended, since the server runs.
     pub last_move: Option<LastMove>,
+    /// What of it has a second copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorSample>,
     /// What it is limited to for a time, with what is left of that.
     #[serde(default)]
     pub throttled: Option<Throttled>,
@@ -149,6 +152,23 @@ pub struct VolumeSample {
     /// Its cache, if it is cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheSample>,
+}
+
+/// Second copies as they are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MirrorSample {
+    /// The device that they are on.
+    pub to: String,
+    /// Bytes that have one, or are to have one.
+    pub bytes: Bytes,
+    /// Share of the reads of what is mirrored that go to the second copy, 0..=1; none before all of it is there.
+    pub read_share: f64,
+    /// Reads of what is mirrored that the first copy has answered since the second one was there.
+    pub reads_first: u64,
+    /// Likewise, the second copy.
+    pub reads_second: u64,
+    /// What is done; `mirrored` once reads go to both.
+    pub phase: Cow<'static, str>,
 }
 
 /// A move as it is.

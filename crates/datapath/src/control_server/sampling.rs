@@ -10,7 +10,7 @@ use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::VolumeMap;
 
 use super::{
-    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, Result, Samples,
+    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MirrorSample, MovingSample, Result, Samples,
     Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
@@ -203,6 +203,14 @@ fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSam
         connections: live.connections,
         moving,
         last_move: live.last_move,
+        mirror: live.mirror.map(|mirror| MirrorSample {
+            to: device_name(keeper, DeviceId(mirror.to)),
+            bytes: mirror.bytes,
+            read_share: mirror.read_share,
+            reads_first: mirror.reads_first,
+            reads_second: mirror.reads_second,
+            phase: mirror.phase,
+        }),
         throttled: None,
         stages: live.stages,
         cache: live.cache,
@@ -256,6 +264,7 @@ fn known(keeper: &Keeper, record: &VolumeRecord, placed: Vec<(DeviceId, Bytes)>)
         connections: 0,
         moving: None,
         last_move: None,
+        mirror: None,
         throttled: None,
         stages: StagesSample::default(),
         cache: None,

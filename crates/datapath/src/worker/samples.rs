@@ -7,7 +7,7 @@ use crate::stages::StagesSample;
 
 use super::guests::Stage;
 use super::volumes::LiveVolume;
-use super::{CacheSample, LastMove, Moving, Worker};
+use super::{CacheSample, LastMove, Mirroring, Moving, Worker};
 
 /// How the volumes of a worker are.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub struct LiveSample {
     pub moving: Option<Moving>,
     /// How the last one ended.
     pub last_move: Option<LastMove>,
+    /// What of it has a second copy.
+    pub mirror: Option<Mirroring>,
     pub stages: StagesSample,
     /// Its cache, if it is cached.
     pub cache: Option<CacheSample>,
@@ -79,6 +81,7 @@ fn sample(live: &LiveVolume, connections: usize, at_ns: u64) -> LiveSample {
         connections,
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
+        mirror: live.engine.mirror_status().map(Mirroring::from),
         stages: live.stages.sample(at_ns),
         cache: None,
     }

@@ -42,7 +42,10 @@ impl Life<'_> {
             _ => {}
         }
         if let DataRef::Guest { request: id, from } = request.data {
-            let op = *self.engines[volume].guest(id).expect("it was just issued");
+            let Some(op) = self.engines[volume].guest(id).copied() else {
+                // A read that was to be done again before this was begun.
+                return self.engines[volume].not_begun(self.now_ns, request.io);
+            };
             asked = Some(op);
             if request.kind != IoKind::Read {
                 let offset = self.asked[&op].request.offset + from;

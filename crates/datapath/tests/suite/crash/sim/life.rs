@@ -616,6 +616,14 @@ impl<'a> Life<'a> {
                         stays.ended(&end, self.engines[volume].map())?;
                         self.tally.ended(&end);
                     }
+                    Effect::MirrorEnded(end) => self.tally.mirror_ended(&end),
+                    Effect::Again { guest, request } => {
+                        self.tally.mirror_again += 1;
+                        // What was begun for it has memory of its own.
+                        let own = self.ios.values_mut().filter(|io| io.asked == Some(guest));
+                        own.for_each(|io| io.asked = None);
+                        self.engines[volume].submit(self.now_ns, guest, request);
+                    }
                 }
             }
         }

@@ -1,0 +1,1 @@
+//! Mirrors, with every I/O ended by hand.
