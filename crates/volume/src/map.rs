@@ -458,7 +458,8 @@ impl VolumeMap {
     /// Begins to give a shared extent a slot of its own: nobody writes to it, moves it or makes a hole of it until that is over. Whether it
     /// is to be done: not if it is not shared (any more), is being moved, or copied already.
     pub fn begin_copy_up(&mut self, extent: usize) -> bool {
-        let begins = self.is_shared(extent) && !self.is_relocated(extent) && !self.is_copied_up(extent);
+        let begins =
+            self.is_shared(extent) && !self.is_relocated(extent) && !self.is_copied_up(extent);
         if begins {
             self.copied_up.insert(extent);
         }

@@ -176,7 +176,10 @@ mod tests {
         assert!(other.look([one, last]) > 1.0 / 64.0);
         let before = other.share();
         assert!(before > 1.0 / 64.0);
-        assert_eq!(other.give_way([one, last]), (before - STEP_MAX).max(1.0 / 64.0));
+        assert_eq!(
+            other.give_way([one, last]),
+            (before - STEP_MAX).max(1.0 / 64.0)
+        );
         assert_eq!(other.give_way([one, last]), 1.0 / 64.0);
         // No share at all is a share, too.
         let never = OffloadLimits {

@@ -54,7 +54,8 @@ pub(crate) use limits::weighable;
 pub(crate) use policy::boundable;
 pub use reuse::ReuseSample;
 pub use samples::{
-    DeviceErrors, DeviceSample, MirrorSample, MovingSample, Samples, Trouble, TroubleKind, VolumeSample,
+    DeviceErrors, DeviceSample, MirrorSample, MovingSample, Samples, Trouble, TroubleKind,
+    VolumeSample,
 };
 
 /// Where questions are answered.

@@ -10,8 +10,8 @@ use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::VolumeMap;
 
 use super::{
-    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MirrorSample, MovingSample, Result, Samples,
-    Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
+    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MirrorSample, MovingSample, Result,
+    Samples, Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};

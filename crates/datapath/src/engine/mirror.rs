@@ -285,7 +285,8 @@ impl<G> Engine<G> {
             GuestOp::Read => s.mirrors > 0 && late(s.since_ns),
             _ => s.mirrors > 0 && s.left == s.mirrors && late(s.first_done_ns),
         })?;
-        let of = |owner| matches!(owner, Owner::Guest { request, mirror: true } if request == id as u32);
+        let of =
+            |owner| matches!(owner, Owner::Guest { request, mirror: true } if request == id as u32);
         let to = self.mover.as_ref().map(|m| m.order().to);
         let flushes = self.requests[id].request.op == GuestOp::Flush;
         Some(self.late_io(|io| {

@@ -385,8 +385,10 @@ impl<G> Engine<G> {
     /// An I/O is done. `zeroes` says of a read for a copy that all it read was zero.
     pub fn io_done(&mut self, now_ns: u64, io: u32, result: Result<(), Fault>, zeroes: Zeroes) {
         self.now_ns = now_ns;
-        let state = self.ios.remove(io as usize);
+        let state = self.ios[io as usize];
         self.write_is_over(&state, result);
+        // By that it may be one that nobody waits for any more.
+        let state = self.ios.remove(io as usize);
         match state.owner {
             Owner::Guest { request, mirror } => self.part_done(request, mirror, result),
             Owner::CopyRead => self.copy_read_done(result, zeroes),

@@ -185,7 +185,13 @@ impl Life<'_> {
     }
 
     fn send_piece(&mut self, io: u32, piece: usize) {
-        let hangs = self.chance(self.faults.hang);
+        // Second copies hang more often: nobody is to notice.
+        let SimIo {
+            volume, request, ..
+        } = &self.ios[&io];
+        let mirror = self.engines[*volume].mirror_status();
+        let there = mirror.is_some_and(|m| m.share > 0.0 && m.to == request.device);
+        let hangs = self.chance(self.faults.hang * if there { 40 } else { 1 });
         let wait_ns = match self.ios[&io].request.kind {
             _ if hangs => TIMEOUT_NS,
             IoKind::Flush => self.plan.flush_ns,

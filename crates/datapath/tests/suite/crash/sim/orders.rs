@@ -22,6 +22,11 @@ impl Life<'_> {
             let wait_ns = self.some(self.plan.order_ns);
             self.after(wait_ns, Event::Order(volume));
         }
+        // What is mirrored is left alone most of the time, or it would never be read.
+        let mirrored = self.engines[volume].mirror_status().is_some();
+        if mirrored && self.rng.below(20) > 0 {
+            return Ok(());
+        }
         if self.plan.snapshots && self.rng.below(4) == 0 {
             return self.order_snapshot(volume);
         }
@@ -32,15 +37,11 @@ impl Life<'_> {
             }
             return Ok(());
         }
-        if self.engines[volume].mirror_status().is_some() {
-            if self.rng.below(2) == 0 {
-                return Ok(());
-            }
-            if self.rng.below(2) == 0 {
-                self.engines[volume].stop_mirror(self.now_ns, StopReason::Cancelled);
-                return self.settle(volume);
-            }
-        } else if self.rng.below(2) == 0 {
+        if mirrored && self.rng.below(2) == 0 {
+            self.engines[volume].stop_mirror(self.now_ns, StopReason::Cancelled);
+            return self.settle(volume);
+        }
+        if !mirrored && self.rng.below(3) > 0 {
             return self.mirror(volume);
         }
         let size = self.engines[volume].map().size().0;
@@ -85,10 +86,23 @@ impl Life<'_> {
 
     /// Some of a volume is to be on two devices. Nobody stores that.
     fn mirror(&mut self, volume: usize) -> Result<(), String> {
+        let to = DeviceId(self.rng.below(DEVICES as u64) as u16);
+        let map = self.engines[volume].map();
+        let elsewhere = |e: &u32| {
+            let at = map.location(*e as usize);
+            at.is_some_and(|at| at.device != to) && !map.is_shared(*e as usize)
+        };
+        // Few, so that trims leave them alone for a while.
+        let few = (0..map.extents() as u32).filter(elsewhere);
+        let few = ExtentRanges::from_sorted(few.take(1 + self.rng.below(3) as usize));
         let order = MoveOrder {
-            to: DeviceId(self.rng.below(DEVICES as u64) as u16),
-            bandwidth: BytesPerSec(self.plan.bandwidth * 4),
-            extents: self.some_extents(volume),
+            to,
+            bandwidth: BytesPerSec(self.plan.bandwidth << 6),
+            extents: match self.rng.below(4) {
+                0 => self.some_extents(volume),
+                _ if few.count() == 0 => return Ok(()),
+                _ => Some(few),
+            },
             purpose: Purpose::Mirror,
         };
         self.tally.mirrors += 1;
