@@ -8,7 +8,7 @@ use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::stages::throttle::Throttled;
 use crate::stages::{DeviceStagesSample, StagesSample};
-use crate::worker::{CacheSample, LastMove};
+use crate::worker::{CacheSample, LastMove, Mirroring};
 
 /// The tiers, devices and volumes of an array as they are, with counters that only grow while the server runs.
 ///
@@ -143,7 +143,7 @@ pub struct VolumeSample {
     pub last_move: Option<LastMove>,
     /// What of it has a second copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mirror: Option<MirrorSample>,
+    pub mirror: Option<Mirroring>,
     /// What it is limited to for a time, with what is left of that.
     #[serde(default)]
     pub throttled: Option<Throttled>,
@@ -152,23 +152,6 @@ pub struct VolumeSample {
     /// Its cache, if it is cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheSample>,
-}
-
-/// Second copies as they are.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MirrorSample {
-    /// The device that they are on.
-    pub to: String,
-    /// Bytes that have one, or are to have one.
-    pub bytes: Bytes,
-    /// Share of the reads of what is mirrored that go to the second copy, 0..=1; none before all of it is there.
-    pub read_share: f64,
-    /// Reads of what is mirrored that the first copy has answered since the second one was there.
-    pub reads_first: u64,
-    /// Likewise, the second copy.
-    pub reads_second: u64,
-    /// What is done; `mirrored` once reads go to both.
-    pub phase: Cow<'static, str>,
 }
 
 /// A move as it is.

@@ -10,8 +10,8 @@ use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::VolumeMap;
 
 use super::{
-    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MirrorSample, MovingSample, Result,
-    Samples, Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
+    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, Result, Samples,
+    Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};
@@ -203,14 +203,7 @@ fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSam
         connections: live.connections,
         moving,
         last_move: live.last_move,
-        mirror: live.mirror.map(|mirror| MirrorSample {
-            to: device_name(keeper, DeviceId(mirror.to)),
-            bytes: mirror.bytes,
-            read_share: mirror.read_share,
-            reads_first: mirror.reads_first,
-            reads_second: mirror.reads_second,
-            phase: mirror.phase,
-        }),
+        mirror: live.mirror,
         throttled: None,
         stages: live.stages,
         cache: live.cache,

@@ -490,6 +490,7 @@ impl Worker {
                 let live = self.volumes[volume.index()].as_ref();
                 Ok(Answer::Status(Box::new(VolumeStatus {
                     cache: live.and_then(|live| self.cache_sample(live)),
+                    mirror: live.and_then(|live| self.mirroring(live)),
                     ..how
                 })))
             }
@@ -662,7 +663,7 @@ fn status(
         stages: live.stages.status(now_ns),
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
-        mirror: live.engine.mirror_status().map(Mirroring::from),
+        mirror: None,
         last_mirror: live.last_mirror.clone(),
         cache: None,
         away,

@@ -9,13 +9,14 @@ use units::{Bytes, VolumeId};
 
 use super::Worker;
 use super::messages::outside;
-use crate::engine::{MirrorEnd, MirrorRefusal, MirrorStatus, MoveOrder, StopReason};
+use super::volumes::LiveVolume;
+use crate::engine::{MirrorEnd, MirrorRefusal, MoveOrder, StopReason};
 
 /// Extents with second copies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mirroring {
     /// The device of the second copies.
-    pub to: u16,
+    pub to: String,
     /// The extents that were named; none is the whole volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentRanges>,
@@ -32,22 +33,6 @@ pub struct Mirroring {
     pub phase: Cow<'static, str>,
 }
 
-impl From<MirrorStatus> for Mirroring {
-    fn from(status: MirrorStatus) -> Self {
-        let [reads_first, reads_second] = status.reads;
-        Self {
-            to: status.to.0,
-            extents: status.extents,
-            bytes: status.bytes,
-            copied: status.copied,
-            read_share: status.share,
-            reads_first,
-            reads_second,
-            phase: Cow::Borrowed(status.phase),
-        }
-    }
-}
-
 /// How a mirror ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastMirror {
@@ -61,6 +46,23 @@ pub struct LastMirror {
 }
 
 impl Worker {
+    /// What of a volume has second copies, if anything has.
+    pub(super) fn mirroring(&self, live: &LiveVolume) -> Option<Mirroring> {
+        let status = live.engine.mirror_status()?;
+        let [reads_first, reads_second] = status.reads;
+        let device = self.devices[status.to.index()].as_ref();
+        Some(Mirroring {
+            to: device.expect("places are on known devices").name.clone(),
+            extents: status.extents,
+            bytes: status.bytes,
+            copied: status.copied,
+            read_share: status.share,
+            reads_first,
+            reads_second,
+            phase: Cow::Borrowed(status.phase),
+        })
+    }
+
     pub(super) fn start_mirror(
         &mut self,
         volume: VolumeId,

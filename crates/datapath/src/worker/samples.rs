@@ -63,6 +63,7 @@ impl Worker {
             volumes: live
                 .map(|(volume, n)| LiveSample {
                     cache: self.cache_sample(volume),
+                    mirror: self.mirroring(volume),
                     ..sample(volume, n, at_ns)
                 })
                 .collect(),
@@ -81,7 +82,7 @@ fn sample(live: &LiveVolume, connections: usize, at_ns: u64) -> LiveSample {
         connections,
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
-        mirror: live.engine.mirror_status().map(Mirroring::from),
+        mirror: None,
         stages: live.stages.sample(at_ns),
         cache: None,
     }

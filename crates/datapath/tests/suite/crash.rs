@@ -51,7 +51,7 @@ fn no_crash_loses_what_was_promised() {
         (tally.mirror_reads, 300),
         (tally.mirror_again, 10),
         (tally.mirrors_failed, 30),
-        (tally.mirrors_late, 10),
+        (tally.mirrors_late, 3),
         (tally.mirrors_first, 50),
         (tally.mirrors_made_way, 300),
         (tally.grown, 200),
