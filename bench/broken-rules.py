@@ -160,8 +160,8 @@ RULES = [
      "        if losses > self.losses + 1_000_000 {"),
     ("others' losses: a flush that failed for the keeper is not told to volumes",
      DATAPATH + "engine/flush.rs",
-     "        if dirt.dirty || !dirt.running.is_empty() || dirt.writing > 0 {",
-     "        if dirt.dirty && dirt.writing > 1_000_000 {"),
+     "        if state.dirty || !state.running.is_empty() || state.writing > 0 {",
+     "        if state.dirty && state.writing > 1_000_000 {"),
 ]
 
 

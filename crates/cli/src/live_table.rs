@@ -361,6 +361,25 @@ pub fn volume(listed: &ListedVolume) -> String {
         (None, Some(last)) => line("last move", ended(last)),
         (None, None) => {}
     }
+    match (&status.mirror, &status.last_mirror) {
+        (Some(m), _) => line(
+            "mirror",
+            format!(
+                "{}: {} on {}, {} % of reads go there ({} of {})",
+                m.phase,
+                size(m.bytes),
+                m.to,
+                fixed(100.0 * m.read_share, 1),
+                m.reads_second,
+                m.reads_first + m.reads_second
+            ),
+        ),
+        (None, Some(last)) => line(
+            "last mirror",
+            format!("over: {}; {} copied", last.why, size(last.copied)),
+        ),
+        (None, None) => {}
+    }
     if let Some(injected) = &status.stages.inject.injected {
         let what = if status.stages.inject.injecting {
             "injecting"

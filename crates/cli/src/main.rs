@@ -29,6 +29,7 @@ mod job_watch;
 mod live;
 mod live_table;
 mod logging;
+mod mirror_cmd;
 mod move_cmd;
 mod mrc_cmd;
 mod notify;

@@ -15,8 +15,8 @@ use crate::live::{ArrayArg, OutputArg, absolute, parse_iops, wrong_usage};
 use crate::snapshot_cmd::{self, SnapshotCommand};
 use crate::volume_listed::{ListedVolume, ListedVolumes};
 use crate::{
-    check_cmd, export_cmd, heat_cmd, import_cmd, inject_cmd, live_table, move_cmd, place_cmd,
-    reuse_cmd, save_cmd, volume_asked,
+    check_cmd, export_cmd, heat_cmd, import_cmd, inject_cmd, live_table, mirror_cmd, move_cmd,
+    place_cmd, reuse_cmd, save_cmd, volume_asked,
 };
 
 /// Where `terrace serve` lets guests connect unless it is told otherwise.
@@ -116,6 +116,8 @@ pub enum VolumeCommand {
     },
     /// Move a volume to another tier while it is in use
     Move(move_cmd::Move),
+    /// Keep second copies of what guests read most on another tier, while the volume is served
+    Mirror(mirror_cmd::Mirror),
     /// Give the move of a volume up; what was moved stays where it is
     Cancel {
         #[command(flatten)]
@@ -271,6 +273,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             target,
         } => print!("{}", xml(&which, socket, vhost_user, &target)?),
         VolumeCommand::Move(what) => return move_cmd::run(&what),
+        VolumeCommand::Mirror(what) => mirror_cmd::run(&what)?,
         VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),
         VolumeCommand::Class { which, class, .. } => {
             which.array.order(ControlRequest::SetClass {

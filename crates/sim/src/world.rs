@@ -616,7 +616,10 @@ fn done(issue: &Issue, at_ns: u64) -> Done {
 fn io(issue: &Issue, part: Option<&DeviceIo>) -> Io {
     let (op, at, length, copy) = match part {
         None => (issue.op, 0, issue.length, false),
-        Some(part) => (part.op, part.at, part.length, part.mirror),
+        Some(part) => {
+            let copy = part.mirror && part.op != Op::Read;
+            (part.op, part.at, part.length, copy)
+        }
     };
     Io {
         op,

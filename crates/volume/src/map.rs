@@ -58,7 +58,9 @@ pub struct DeviceIo {
     pub length: u64,
     /// First byte on the device.
     pub at: u64,
-    /// It keeps the target of a move alike. When it fails, the move is to be given up; the guest's request is not harmed.
+    /// It is for the second of two places: it keeps the target of a relocation alike, or reads from it what is alike there
+    /// ([`VolumeMap::share_reads`]). When it fails, the relocation is to be given up; the guest's request is not harmed: a write is done at its first
+    /// place, a read is to be submitted again.
     pub mirror: bool,
 }
 
@@ -322,7 +324,7 @@ impl VolumeMap {
     /// Makes a hole of an extent; what was its place is free once every request that was submitted before is complete.
     /// `None` if it is a hole already, is being moved, or copied up.
     pub fn vacate(&mut self, extent: usize) -> Option<Location> {
-        let moved = self.moves(extent) || self.is_copied_up(extent);
+        let moved = self.is_relocated(extent) || self.is_copied_up(extent);
         if self.extents[extent] == HOLE || moved {
             return None;
         }
@@ -385,7 +387,7 @@ impl VolumeMap {
         let range = self.extents_of(offset, length);
         let end = range.end;
         let mut shared = range.filter(|e| self.shared.contains(*e));
-        if shared.clone().any(|e| self.moves(e)) {
+        if shared.clone().any(|e| self.is_relocated(e)) {
             self.wanted = true;
             return Submission::Held; // it has a slot of its own after the switch
         }
@@ -435,7 +437,7 @@ impl VolumeMap {
     /// When it is a hole, or being moved.
     pub fn share(&mut self, extent: usize) {
         assert!(self.extents[extent] != HOLE, "a hole is nobody's");
-        assert!(!self.moves(extent), "what is shared is at rest");
+        assert!(!self.is_relocated(extent), "what is shared is at rest");
         self.shared.insert(extent);
     }
 
@@ -456,7 +458,8 @@ impl VolumeMap {
     /// Begins to give a shared extent a slot of its own: nobody writes to it, moves it or makes a hole of it until that is over. Whether it
     /// is to be done: not if it is not shared (any more), is being moved, or copied already.
     pub fn begin_copy_up(&mut self, extent: usize) -> bool {
-        let begins = self.is_shared(extent) && !self.moves(extent) && !self.is_copied_up(extent);
+        let begins =
+            self.is_shared(extent) && !self.is_relocated(extent) && !self.is_copied_up(extent);
         if begins {
             self.copied_up.insert(extent);
         }
@@ -502,10 +505,6 @@ impl VolumeMap {
     /// Whether a write waits for the relocation under way: it should not be slow.
     pub fn is_wanted(&self) -> bool {
         self.wanted
-    }
-
-    fn moves(&self, extent: usize) -> bool {
-        self.relocation.as_ref().is_some_and(|r| r.moves(extent))
     }
 
     /// A flush covers every device that holds data of the volume, and both ends of a move.
@@ -576,7 +575,7 @@ impl VolumeMap {
                     offset,
                     length: part_end - offset,
                     at: u64::from(slot) * self.extent_bytes + (offset - begin),
-                    mirror: false,
+                    mirror: copy.is_some(),
                 };
                 push_joined(out, first_part, part);
             }
@@ -591,6 +590,7 @@ pub(crate) fn push_joined(parts: &mut Vec<DeviceIo>, first: usize, part: DeviceI
     match parts[first..].last_mut() {
         Some(last)
             if last.device == part.device
+                && last.mirror == part.mirror
                 && last.offset + last.length == part.offset
                 && last.at + last.length == part.at =>
         {

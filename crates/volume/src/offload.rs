@@ -79,8 +79,30 @@ impl Offload {
         self.share
     }
 
+    /// As [`Offload::look`], but the second copy gets less whatever the means say: what it does is why somebody misses an objective.
+    pub fn give_way(&mut self, ends: [EndReads; 2]) -> f64 {
+        self.learn(ends);
+        self.share = (self.share - STEP_MAX).max(self.limits.least);
+        self.share
+    }
+
     /// Takes in what both ends, the first and the second copy, answered since the last look; the new share.
     pub fn look(&mut self, ends: [EndReads; 2]) -> f64 {
+        let new = self.learn(ends);
+        let [Some(first), Some(second)] = self.mean_ns else {
+            return self.share;
+        };
+        if !new {
+            return self.share;
+        }
+        let sooner = (first - second) / (first + second).max(1.0);
+        let step = (GAIN * sooner).clamp(-STEP_MAX, STEP_MAX);
+        self.share = (self.share + step).clamp(self.limits.least, self.limits.most);
+        self.share
+    }
+
+    /// Whether anything was learned.
+    fn learn(&mut self, ends: [EndReads; 2]) -> bool {
         let mut new = false;
         for ((mean, waiting), end) in self.mean_ns.iter_mut().zip(&mut self.waiting).zip(ends) {
             waiting.count += end.count;
@@ -93,16 +115,7 @@ impl Offload {
             let seen = end.sum_ns as f64 / end.count as f64;
             *mean = Some(mean.map_or(seen, |mean| mean + WEIGHT * (seen - mean)));
         }
-        let [Some(first), Some(second)] = self.mean_ns else {
-            return self.share;
-        };
-        if !new {
-            return self.share;
-        }
-        let sooner = (first - second) / (first + second).max(1.0);
-        let step = (GAIN * sooner).clamp(-STEP_MAX, STEP_MAX);
-        self.share = (self.share + step).clamp(self.limits.least, self.limits.most);
-        self.share
+        new
     }
 }
 
@@ -161,6 +174,13 @@ mod tests {
         let mut last = none;
         last.add(1_000_000);
         assert!(other.look([one, last]) > 1.0 / 64.0);
+        let before = other.share();
+        assert!(before > 1.0 / 64.0);
+        assert_eq!(
+            other.give_way([one, last]),
+            (before - STEP_MAX).max(1.0 / 64.0)
+        );
+        assert_eq!(other.give_way([one, last]), 1.0 / 64.0);
         // No share at all is a share, too.
         let never = OffloadLimits {
             most: 0.0,

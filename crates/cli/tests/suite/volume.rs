@@ -84,6 +84,73 @@ fn from_nothing_to_a_moved_volume_and_back_to_nothing() {
 }
 
 #[test]
+fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_server() {
+    let bench = Bench::with_volume("64 MiB");
+    let mirror = ["volume", "mirror", "data", "--to", "slow"];
+    assert!(bench.refused(&mirror).contains("not served"));
+    let server = bench.export();
+    let mut client = server.client();
+    assert!(bench.refused(&mirror).contains("nothing to mirror"));
+    fill(&mut client, 20);
+    let said = bench.refused(&["volume", "mirror", "data", "--to", "slow", "--hottest", "5"]);
+    assert!(said.contains("is read and hardly written"), "{said}");
+    for _ in 0..30 {
+        client.read(2 * MIB, 4096).unwrap();
+        client.read(7 * MIB, 4096).unwrap();
+    }
+    let hot = [&mirror[..], &["--hottest", "5"]].concat();
+    bench.ok(&hot);
+    let phase = |v: &serde_json::Value| v["status"]["mirror"]["phase"] == "mirrored";
+    bench.until("mirrored", phase);
+    let show = bench.show();
+    assert_eq!(show["status"]["mirror"]["bytes"], "2 MiB");
+    assert_eq!(show["status"]["mirror"]["extents"], "2,7");
+    assert_eq!(show["tiers"], json!([["fast", "20 MiB"]]));
+    assert!(bench.refused(&mirror).contains("mirrored already"));
+    for _ in 0..300 {
+        client.read(2 * MIB, 4096).unwrap();
+    }
+    let show = bench.show();
+    assert_ne!(show["status"]["mirror"]["reads_second"], 0);
+    let text = bench.ok(&["volume", "show", "data"]);
+    assert!(
+        text.contains("mirror           mirrored: 2 MiB on slow"),
+        "{text}"
+    );
+    // A write to what is mirrored goes to both; a trim of it ends the mirror.
+    verify(&mut client, 20);
+    client.trim(7 * MIB, MIB as u32).unwrap();
+    bench.until("given up", |v| v["status"]["mirror"].is_null());
+    let why = &bench.show()["status"]["last_mirror"]["why"];
+    assert_eq!(why, "it made way for a trim");
+    bench.ok(&[&mirror[..], &["--extents", "0-3"]].concat());
+    bench.until("mirrored", phase);
+    bench.ok(&["volume", "resize", "data", "--size", "80 MiB"]);
+    let why = &bench.show()["status"]["last_mirror"]["why"];
+    assert_eq!(why, "it made way for a change of size");
+    bench.ok(&mirror);
+    bench.until("mirrored", phase);
+    bench.ok(&["volume", "move", "data", "--to", "slow", "--wait"]);
+    assert_eq!(bench.show()["status"]["last_move"]["end"], "done");
+    bench.ok(&["volume", "mirror", "data", "--to", "fast"]);
+    bench.until("mirrored", phase);
+    bench.ok(&["volume", "mirror", "data", "--stop"]);
+    bench.until("given up", |v| v["status"]["mirror"].is_null());
+    bench.ok(&["volume", "mirror", "data", "--to", "fast"]);
+    bench.until("mirrored", phase);
+    server.kill_9();
+
+    let server = bench.export();
+    let mut client = server.client();
+    assert!(bench.show()["status"]["mirror"].is_null());
+    assert_eq!(bench.show()["tiers"], json!([["slow", "19 MiB"]]));
+    assert_eq!(client.read(2 * MIB, 4096).unwrap().len(), 4096);
+    client.disconnect().unwrap();
+    assert_eq!(server.stop(), "");
+    assert!(bench.ok(&["volume", "check"]).ends_with("no problem\n"));
+}
+
+#[test]
 fn a_server_that_is_killed_in_mid_move_goes_on_with_it() {
     let bench = Bench::with_volume("32 MiB");
     let server = bench.export();

@@ -207,6 +207,26 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         extents: Option<ExtentRanges>,
     },
+    /// Second copies of extents on another tier, for reads; until something is in their way, the server ends, or they are given up.
+    Mirror {
+        /// Its name.
+        volume: String,
+        /// The tier.
+        to: String,
+        /// The device of that tier; the one with most room if left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+        /// The copy is made at most so fast.
+        bandwidth: BytesPerSec,
+        /// Which extents; all if left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        extents: Option<ExtentRanges>,
+    },
+    /// Give its second copies up.
+    StopMirror {
+        /// Its name.
+        volume: String,
+    },
     /// To another service class.
     SetClass {
         /// Its name.

@@ -294,9 +294,11 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String,
     let record = device_named(keeper, name)?;
     check_loss(keeper, &record, accept_loss)?;
     let id = record.id;
-    if keeper.holds(id) && keeper.devices.contains_key(&id) {
+    // Slots are taken there, and nothing is in them for good.
+    let reserved = keeper.holds(id) && holdings(keeper, id)?.is_empty();
+    if reserved || (keeper.holds(id) && keeper.devices.contains_key(&id)) {
         return Err(format!(
-            "device {name:?} is the target of a move: cancel that first"
+            "device {name:?} is the target of a move, or of a mirror: give that up first (`terrace volume cancel`, `terrace volume mirror --stop`)"
         ));
     }
     check_second(keeper, std::slice::from_ref(&record), None)?;

@@ -10,6 +10,7 @@ mod holds;
 mod imports;
 mod limits;
 mod losses;
+mod mirrors;
 mod moves;
 mod objectives;
 mod policy;
@@ -416,6 +417,24 @@ impl ControlServer {
                     extents,
                 };
                 self.start_move(&volume, goal, bandwidth)
+            }
+            ControlRequest::Mirror {
+                volume,
+                to,
+                device,
+                bandwidth,
+                extents,
+            } => {
+                let goal = MoveGoal {
+                    tier: to,
+                    device,
+                    extents,
+                };
+                self.start_mirror(&volume, goal, bandwidth)
+            }
+            ControlRequest::StopMirror { volume } => {
+                self.order(&volume, Question::StopMirror(None))?;
+                done(format!("the second copies of {volume} are being given up"))
             }
             ControlRequest::SetClass { volume, class } => self.set_class(&volume, class),
             ControlRequest::CancelMove { volume } => {

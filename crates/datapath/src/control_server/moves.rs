@@ -33,7 +33,7 @@ impl std::fmt::Display for MoveGoal {
 }
 
 /// A move of a volume is being ordered.
-struct Ordering<'a> {
+pub(super) struct Ordering<'a> {
     all: &'a Mutex<BTreeSet<VolumeId>>,
     volume: VolumeId,
 }
@@ -45,7 +45,7 @@ impl Drop for Ordering<'_> {
     }
 }
 
-const UNEXPECTED: &str = "its worker answered something else";
+pub(super) const UNEXPECTED: &str = "its worker answered something else";
 
 impl ControlServer {
     pub(super) fn start_move(
@@ -78,6 +78,9 @@ impl ControlServer {
                 "the volume is being moved already: {} left",
                 moving.left
             ));
+        }
+        if status.mirror.is_some() {
+            self.without_mirror(id, "a move");
         }
         let done_line = match &goal.extents {
             None => format!("volume {name} is moving to {goal}"),
@@ -115,7 +118,7 @@ impl ControlServer {
     }
 
     /// Nobody else orders a move of this volume until what is returned is dropped.
-    fn ordering_alone(&self, volume: VolumeId) -> Result<Ordering<'_>> {
+    pub(super) fn ordering_alone(&self, volume: VolumeId) -> Result<Ordering<'_>> {
         let all = &self.ordering;
         let first = all
             .lock()
@@ -161,7 +164,11 @@ fn begin(
 }
 
 /// The device that a move goes to.
-fn target<'a>(keeper: &'a Keeper, tier: &str, device: Option<&str>) -> Result<&'a DeviceRecord> {
+pub(super) fn target<'a>(
+    keeper: &'a Keeper,
+    tier: &str,
+    device: Option<&str>,
+) -> Result<&'a DeviceRecord> {
     let tier = tier_named(keeper, tier)?;
     match device {
         Some(name) => device_of(keeper, tier, name),

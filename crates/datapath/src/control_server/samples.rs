@@ -8,7 +8,7 @@ use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::stages::throttle::Throttled;
 use crate::stages::{DeviceStagesSample, StagesSample};
-use crate::worker::{CacheSample, LastMove};
+use crate::worker::{CacheSample, LastMove, Mirroring};
 
 /// The tiers, devices and volumes of an array as they are, with counters that only grow while the server runs.
 ///
@@ -141,6 +141,9 @@ pub struct VolumeSample {
     pub moving: Option<MovingSample>,
     /// How the last move ended, since the server runs.
     pub last_move: Option<LastMove>,
+    /// What of it has a second copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Mirroring>,
     /// What it is limited to for a time, with what is left of that.
     #[serde(default)]
     pub throttled: Option<Throttled>,

@@ -227,6 +227,7 @@ impl ControlServer {
         }
         let of = |why: String| format!("volume {name:?}: {why}");
         if self.server.is_some() {
+            self.without_mirror(id, "a change of size");
             let (zeroed, answered) = channel();
             let (from, to) = (now, size);
             let grow = Question::Grow { from, to, zeroed };

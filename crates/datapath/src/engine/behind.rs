@@ -250,7 +250,7 @@ impl<G> Engine<G> {
             wanted: false,
             failed: None,
         });
-        let moves_to = self.mover.as_ref().map(|m| m.order().to);
+        let moves_to = self.moves_by().map(|o| o.to);
         let prefer = moves_to.or(self.map.main_device());
         let gather = StoreRequest::Gather { count, prefer };
         self.effects.push(Effect::Store(gather));
@@ -271,9 +271,7 @@ impl<G> Engine<G> {
         devices.dedup();
         let mut losses = vec![];
         for device in devices {
-            if !self.map.relocating() {
-                self.begins_on(device);
-            }
+            self.comes_to(device);
             losses.push((device, self.losses(device)));
         }
         let group = self.group(number);

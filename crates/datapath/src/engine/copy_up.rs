@@ -73,7 +73,7 @@ impl<G> Engine<G> {
                 phase: Phase::Asked,
             });
             // What moves goes to where it is going; the others stay on their device while it has room.
-            let order = self.mover.as_ref().map(volume::Mover::order);
+            let order = self.moves_by();
             let moves = order.filter(|o| o.selection().contains(extent as usize));
             let prefer = moves.map_or(from.device, |o| o.to);
             self.effects.push(Effect::Store(StoreRequest::Unshare {
@@ -118,10 +118,7 @@ impl<G> Engine<G> {
             }
             Err(fault) => self.end_copy_up(number, Some(fault)),
             Ok(Some(to)) => {
-                // What a running move has on its target is its own, as for places.
-                if !self.map.relocating() {
-                    self.begins_on(to.device);
-                }
+                self.comes_to(to.device);
                 let losses = self.losses(to.device);
                 let copy = &mut self.copy_ups[number as usize];
                 (copy.to, copy.losses, copy.phase) = (to, losses, Phase::Copying);

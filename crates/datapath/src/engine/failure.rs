@@ -71,6 +71,15 @@ pub enum StopReason {
     /// What was copied may be lost.
     #[error("the target failed a flush")]
     TargetFlush(Option<Failure>),
+    /// What is mirrored was not written, or read, in time.
+    #[error("the target did not answer in time")]
+    TargetLate(Option<Failure>),
+    /// Of what is mirrored the first copy failed a write, or lost something.
+    #[error("the first copy failed")]
+    FirstCopy(Option<Failure>),
+    /// What is mirrored was, for something that cannot be done to it.
+    #[error("it made way for {0}")]
+    MadeWay(&'static str),
 }
 
 impl StopReason {
@@ -78,8 +87,12 @@ impl StopReason {
     pub fn failure(self) -> Option<Failure> {
         match self {
             StopReason::Source(fault) | StopReason::TargetWrite(fault) => fault.failure(),
-            StopReason::NoProgress(failure) | StopReason::TargetFlush(failure) => failure,
+            StopReason::NoProgress(failure)
+            | StopReason::TargetFlush(failure)
+            | StopReason::TargetLate(failure)
+            | StopReason::FirstCopy(failure) => failure,
             StopReason::Cancelled
+            | StopReason::MadeWay(_)
             | StopReason::NoSpace
             | StopReason::TargetLost
             | StopReason::Store => None,

@@ -61,8 +61,8 @@ pub(super) struct FlushState {
 
 /// Who waits for a flush.
 #[derive(Debug, Clone, Copy)]
-struct Waiter {
-    owner: Owner,
+pub(super) struct Waiter {
+    pub(super) owner: Owner,
     /// Losses told when it began: if there are more in the end, it fails.
     reported: u64,
     /// Losses that it tells for good when it fails.
@@ -89,6 +89,11 @@ impl FlushState {
             absent: false,
         }
     }
+
+    /// Who waits for a flush.
+    pub(super) fn waiters(&mut self) -> impl Iterator<Item = &mut Waiter> {
+        self.running.iter_mut().chain(&mut self.next)
+    }
 }
 
 impl<G> Engine<G> {
@@ -107,6 +112,12 @@ impl<G> Engine<G> {
         state.losses += 1;
         state.loss = failure;
         state.unsettled.push_back(in_flight);
+        self.lost_at_mirror(device, failure);
+    }
+
+    /// Whether a flush of the volume has to reach a device.
+    pub(super) fn is_to_flush(&mut self, part: &DeviceIo) -> bool {
+        !(part.mirror && self.is_unread()) && self.needs_flush(part.device)
     }
 
     /// A flush of this device failed for somebody else: writes of this volume may be lost too, and the kernel will not say
@@ -128,6 +139,8 @@ impl<G> Engine<G> {
         let state = self.flush_state(device);
         state.dirty = false;
         state.absent = true;
+        let gone = Failure::new(device, IoKind::Flush, Errno::NODEV);
+        self.lost_at_mirror(device, Some(gone));
     }
 
     /// The device can be used again; what is written to it is to be flushed.
@@ -147,6 +160,14 @@ impl<G> Engine<G> {
     pub(super) fn loss(&mut self, device: DeviceId) -> Fault {
         let loss = self.flush_state(device).loss;
         loss.map_or(Fault::Io, Fault::Device)
+    }
+
+    /// It gets a place on a device. What a running move has on its target is its own already, and so is what a mirror has.
+    pub(super) fn comes_to(&mut self, device: DeviceId) {
+        let mirrors = self.mirror.is_some() && self.move_target() != Some(device);
+        if !self.map.relocating() || mirrors {
+            self.begins_on(device);
+        }
     }
 
     /// The volume comes to a device on which it has nothing: what was lost there is not its own.
@@ -252,26 +273,32 @@ impl<G> Engine<G> {
     fn flush_is_over(&mut self, device: DeviceId, result: Result<(), Fault>) {
         let state = self.flush_state(device);
         let waiters = std::mem::take(&mut state.running);
+        state.dirty |= result.is_err();
+        debug_assert!(self.telling.is_empty(), "one flush is over at a time");
+        self.telling.extend(waiters);
         if let Err(fault) = result {
-            state.dirty = true;
             self.lost(device, fault.failure());
         }
         if !self.flush_state(device).next.is_empty() {
             self.begin_flush(device);
         }
-        for waiter in waiters {
+        while let Some(waiter) = self.telling.front().copied() {
             let lost = self.losses(device) > waiter.reported;
             let result = if lost { Err(self.loss(device)) } else { result };
+            let mirrors = matches!(waiter.owner, Owner::Guest { mirror: true, .. });
+            let harmless = result.is_err_and(|fault| mirrors && self.mirror_failed(fault));
+            let waiter = self.telling.pop_front().expect("it was just looked at");
             match waiter.owner {
                 Owner::Guest { request, mirror } => {
-                    let harmless = result.is_err_and(|fault| mirror && self.mirror_failed(fault));
                     if result.is_err() && !harmless {
                         self.tell(device, waiter, request);
                     }
                     let result = if harmless { Ok(()) } else { result };
-                    self.part_done(request, false, result);
+                    self.part_done(request, mirror, result);
                 }
                 Owner::MoveFlush { batch } => self.move_flush_done(batch),
+                Owner::MirrorFlush { batch } => self.mirror_flushed(batch, result),
+                Owner::Straggler(number) => self.straggler_done(number),
                 Owner::CopyUpFlush(number) => self.copy_up_flushed(number),
                 Owner::BehindFlush(number) => self.behind_flushed(number, device),
                 Owner::RestFlush(number) => self.flushed_at_rest(number, result),

@@ -8,7 +8,7 @@ use thiserror::Error;
 use units::DeviceId;
 use volume::Location;
 
-use super::{Failure, MoveEnd};
+use super::{Failure, MirrorEnd, MoveEnd};
 
 /// What a guest may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,6 +291,14 @@ pub enum Effect<G> {
     Wake(u64),
     /// The move is over.
     MoveEnded(MoveEnd),
+    /// Nothing is mirrored any more.
+    MirrorEnded(MirrorEnd),
+    /// A read is to be submitted again, into other memory: what was begun for it at a second copy may still write to what it had.
+    Again {
+        /// What belongs to it.
+        guest: G,
+        request: GuestRequest,
+    },
     /// The volume is at rest, and all that was answered is durable; or why it is not: it took too long ([`Fault::Io`]), or a device failed.
     AtRest(Result<(), Fault>),
 }

@@ -35,6 +35,7 @@ mod flush;
 mod grace;
 mod interface;
 mod judged;
+mod mirror;
 mod mover;
 mod places;
 mod rest;
@@ -46,19 +47,23 @@ use model::Op;
 use rustix::io::Errno;
 use slab::Slab;
 use units::{Bytes, DeviceId};
-use volume::{DeviceIo, GuestLatency, Mover, Others, Request, Submission, Ticket, VolumeMap};
+use volume::{
+    DeviceIo, GuestLatency, Mover, Others, Request, Slack, Submission, Ticket, VolumeMap,
+};
 
 use behind::Behind;
 pub use behind::ImportStatus;
 use copy_up::CopyUp;
 pub use failure::{Failure, StopReason};
-use flush::FlushState;
+use flush::{FlushState, Waiter};
 use grace::{Epoch, Grace};
 pub use interface::{
     DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, StoreReply, StoreRequest,
     Zeroes,
 };
 use judged::JudgedLatency;
+use mirror::{Mirror, Straggler};
+pub use mirror::{MirrorEnd, MirrorLimits, MirrorRefusal, MirrorStatus};
 pub use mover::{MoveEnd, MoveStatus};
 pub use places::Presence;
 use places::Quarantined;
@@ -88,6 +93,12 @@ struct GuestState<G> {
     stage: Stage,
     /// Parts, and answers of the store, that are outstanding.
     left: u32,
+    /// Those of them that are parts at a second copy.
+    mirrors: u32,
+    /// When no others were left.
+    first_done_ns: u64,
+    /// Of a read of what is mirrored: the end that it went to.
+    end: Option<u8>,
     failed: Option<Fault>,
     ticket: Option<Ticket>,
     epoch: Option<Epoch>,
@@ -110,6 +121,11 @@ enum Owner {
     MoveFlush {
         batch: u64,
     },
+    MirrorFlush {
+        batch: u64,
+    },
+    /// Nobody waits for it, but a slot does.
+    Straggler(u32),
     CopyUpRead(u32),
     CopyUpWrite(u32),
     CopyUpFlush(u32),
@@ -141,6 +157,8 @@ pub struct EngineLimits {
     pub batch: Bytes,
     /// Bytes of one piece of an import, of which some are copied at a time.
     pub import_piece: Bytes,
+    /// Of second copies.
+    pub mirror: MirrorLimits,
 }
 
 impl Default for EngineLimits {
@@ -150,6 +168,7 @@ impl Default for EngineLimits {
             copy_chunk: Bytes(64 << 10),
             batch: Bytes::mib(64),
             import_piece: Bytes::mib(1),
+            mirror: MirrorLimits::default(),
         }
     }
 }
@@ -182,6 +201,14 @@ pub struct Engine<G> {
     /// Writes that were answered with an error and may still land.
     zombies: u32,
     mover: Option<Mover<StopReason>>,
+    /// What the mover does is to keep second copies.
+    mirror: Option<Box<Mirror>>,
+    /// The move to make once they are gone.
+    next_move: Option<MoveOrder>,
+    /// Parts of requests at second copies that were given up.
+    stragglers: Slab<Straggler>,
+    /// Who is being told of a flush that is over.
+    telling: VecDeque<Waiter>,
     /// Extents that are given slots of their own.
     copy_ups: Slab<CopyUp>,
     /// While something is at the source of an import.
@@ -195,6 +222,8 @@ pub struct Engine<G> {
     earlier: Option<Epoch>,
     latency: GuestLatency,
     judged: JudgedLatency,
+    /// What the guest used of its objective at the last look.
+    slack: Slack,
     /// When the guest was answered last.
     answered_ns: u64,
     /// What guests of other volumes have left on the devices of the move.
@@ -226,6 +255,11 @@ impl<G> Engine<G> {
             unsure: BTreeMap::new(),
             zombies: 0,
             mover: None,
+            mirror: None,
+            next_move: None,
+            stragglers: Slab::new(),
+            telling: VecDeque::new(),
+            slack: Slack::Unbound,
             copy_ups: Slab::new(),
             behind,
             rest: None,
@@ -252,11 +286,13 @@ impl<G> Engine<G> {
         engine
     }
 
-    /// Makes the volume larger, unless it has that size already, or is being moved. Whether it has it now.
+    /// Makes the volume larger, unless it has that size already, or is being moved. Whether it has it now. A mirror is given up for it, and may have to end first.
     pub fn grow(&mut self, size: Bytes) -> bool {
         if self.map.size().0 >= size.0 {
             return true;
         }
+        self.mirror_makes_way(StopReason::MadeWay("a change of size"));
+        self.settle();
         let still = self.mover.is_none() && !self.map.relocating() && !self.copies_up();
         if still {
             self.map.grow(size);
@@ -334,6 +370,9 @@ impl<G> Engine<G> {
             request,
             stage: Stage::Waiting,
             left: 0,
+            mirrors: 0,
+            first_done_ns: 0,
+            end: None,
             failed: None,
             ticket: None,
             epoch: None,
@@ -352,8 +391,10 @@ impl<G> Engine<G> {
     /// An I/O is done. `zeroes` says of a read for a copy that all it read was zero.
     pub fn io_done(&mut self, now_ns: u64, io: u32, result: Result<(), Fault>, zeroes: Zeroes) {
         self.now_ns = now_ns;
-        let state = self.ios.remove(io as usize);
+        let state = self.ios[io as usize];
         self.write_is_over(&state, result);
+        // By that it may be one that nobody waits for any more.
+        let state = self.ios.remove(io as usize);
         match state.owner {
             Owner::Guest { request, mirror } => self.part_done(request, mirror, result),
             Owner::CopyRead => self.copy_read_done(result, zeroes),
@@ -362,8 +403,10 @@ impl<G> Engine<G> {
             Owner::CopyUpWrite(number) => self.copy_up_written(number, result),
             Owner::BehindRead(piece) => self.behind_read(piece, result, zeroes),
             Owner::BehindWrite(piece) => self.behind_written(piece, result),
+            Owner::Straggler(number) => self.straggler_done(number),
             Owner::Flush
             | Owner::MoveFlush { .. }
+            | Owner::MirrorFlush { .. }
             | Owner::CopyUpFlush(_)
             | Owner::BehindFlush(_)
             | Owner::RestFlush(_) => {
@@ -472,6 +515,7 @@ impl<G> Engine<G> {
         if self.changes_wait() && request.op.changes() {
             return false;
         }
+        let trims_nothing = request.op == GuestOp::Trim && self.trims_nothing(request);
         let vacated = match request.op {
             // During a move a trim gives space back, but not the slot.
             GuestOp::Trim if !self.map.relocating() => self.vacate_whole(request),
@@ -488,6 +532,8 @@ impl<G> Engine<G> {
             Submission::Issued(ticket) => {
                 if request.op == GuestOp::Flush {
                     self.cover_unsure(&mut parts);
+                } else if trims_nothing {
+                    parts.clear();
                 }
                 self.issue(id, ticket, &parts, &vacated);
                 true
@@ -508,8 +554,13 @@ impl<G> Engine<G> {
 
     fn issue(&mut self, id: u32, ticket: Option<Ticket>, parts: &[DeviceIo], vacated: &[u32]) {
         let epoch = self.grace.enter();
+        let request = self.requests[id as usize].request;
+        let end = match request.op {
+            GuestOp::Read => self.end_of(request, parts),
+            _ => None,
+        };
         let state = &mut self.requests[id as usize];
-        let request = state.request;
+        state.end = end;
         state.stage = Stage::Issued;
         state.ticket = ticket;
         state.epoch = Some(epoch);
@@ -530,7 +581,7 @@ impl<G> Engine<G> {
                 GuestOp::ZeroAllocated => IoKind::ZeroAllocated,
                 GuestOp::Flush => IoKind::Flush,
             };
-            if kind == IoKind::Flush && !self.needs_flush(part.device) {
+            if kind == IoKind::Flush && !self.is_to_flush(part) {
                 continue;
             }
             let data = match kind {
@@ -540,11 +591,7 @@ impl<G> Engine<G> {
                 },
                 _ => DataRef::None,
             };
-            self.requests[id as usize].left += 1;
-            let owner = Owner::Guest {
-                request: id,
-                mirror: part.mirror,
-            };
+            let owner = self.part_begins(id, part.mirror);
             match kind {
                 IoKind::Flush => self.start_flush(owner, part.device),
                 _ => self.start_io(owner, *part, kind, data),
@@ -557,18 +604,52 @@ impl<G> Engine<G> {
         self.part_done(id, false, Ok(()));
     }
 
+    /// One more part is on its way.
+    fn part_begins(&mut self, id: u32, mirror: bool) -> Owner {
+        let state = &mut self.requests[id as usize];
+        state.left += 1;
+        state.mirrors += u32::from(mirror);
+        Owner::Guest {
+            request: id,
+            mirror,
+        }
+    }
+
     fn part_done(&mut self, id: u32, mirror: bool, result: Result<(), Fault>) {
+        let state = &mut self.requests[id as usize];
+        state.mirrors -= u32::from(mirror);
+        let op = state.request.op;
         if let Err(fault) = result {
             let harmless = mirror && self.mirror_failed(fault);
+            if harmless && op == GuestOp::Read {
+                self.ask_again(id);
+            }
             if !harmless {
                 self.requests[id as usize].failed.get_or_insert(fault);
+                if op.changes() {
+                    self.mirror_makes_way(StopReason::FirstCopy(fault.failure()));
+                }
             }
         }
+        let mover = self.mover.as_ref().filter(|_| self.mirror.is_some());
+        let given_up = mover.is_some_and(Mover::is_given_up);
         let state = &mut self.requests[id as usize];
         state.left -= 1;
         if state.left > 0 {
+            if state.left == state.mirrors {
+                state.first_done_ns = self.now_ns;
+                if given_up && op != GuestOp::Read {
+                    self.straggle(id);
+                }
+            }
             return;
         }
+        self.parts_over(id);
+    }
+
+    /// All parts of a request are done, or not waited for.
+    fn parts_over(&mut self, id: u32) {
+        let state = &self.requests[id as usize];
         let durable_next = state.request.fua
             && state.stage == Stage::Issued
             && state.failed.is_none()
@@ -603,12 +684,8 @@ impl<G> Engine<G> {
             self.ticket_done(before);
         }
         for part in &parts {
-            if self.needs_flush(part.device) {
-                self.requests[id as usize].left += 1;
-                let owner = Owner::Guest {
-                    request: id,
-                    mirror: part.mirror,
-                };
+            if self.is_to_flush(part) {
+                let owner = self.part_begins(id, part.mirror);
                 self.start_flush(owner, part.device);
             }
         }
@@ -633,7 +710,11 @@ impl<G> Engine<G> {
             Some(guest) => {
                 self.report_losses(&state.reports_losses);
                 let latency_ns = self.now_ns.saturating_sub(state.since_ns);
-                self.latency.observe(latency_ns, self.mover.is_some());
+                let moving = self.mover.as_ref().is_some_and(|m| !m.is_mirrored());
+                self.latency.observe(latency_ns, moving);
+                if let Some(end) = state.end.filter(|_| state.failed.is_none()) {
+                    self.read_at(end, latency_ns);
+                }
                 self.judged.observe(latency_ns);
                 self.answered_ns = self.now_ns;
                 self.effects.push(Effect::Reply {
@@ -684,6 +765,7 @@ impl<G> Engine<G> {
             self.release_quarantine();
             self.ask_store_again();
             self.step_move();
+            self.step_mirror();
             self.step_behind();
             self.come_to_rest();
             if self.retry.is_none() {

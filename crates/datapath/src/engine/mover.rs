@@ -1,15 +1,17 @@
-//! Carries out a move: slots and switches from the store, chunks and flushes on devices, grace periods for requests from
+//! Carries out a move, or the copy of a mirror: slots and switches from the store, chunks and flushes on devices, grace periods for requests from
 //! before. What a move does, and when, is [`volume::Mover`]'s.
 
 use model::{ExtentRanges, Objective, Op};
 use units::{Bytes, BytesPerSec, DeviceId};
 use volume::{
     Chunk, DeviceIo, Flushed, Guests, Location, MoveLimits, MoveOrder, MoveStep, Mover, Others,
-    Slack,
+    Purpose, Slack,
 };
 
 use super::retry::Retry;
-use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StopReason, StoreRequest, Zeroes};
+use super::{
+    DataRef, Effect, Engine, Fault, IoKind, MirrorEnd, Owner, StopReason, StoreRequest, Zeroes,
+};
 
 /// How a move ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,32 +49,67 @@ impl<G> Engine<G> {
         order: MoveOrder,
         others: Others,
     ) -> Result<(), MoveStatus> {
+        assert_eq!(order.purpose, Purpose::Move, "a mirror is another order");
         if let Some(status) = self.move_status() {
             return Err(status);
         }
         self.now_ns = now_ns;
         self.others = others;
+        if self.mirror.is_some() {
+            self.next_move = Some(order);
+            self.mirror_makes_way(StopReason::MadeWay("a move"));
+        } else {
+            self.mover = Some(self.new_mover(order));
+        }
+        self.settle();
+        Ok(())
+    }
+
+    pub(super) fn new_mover(&self, order: MoveOrder) -> Mover<StopReason> {
         let limits = MoveLimits {
             batch: self.limits.batch,
             chunk: self.limits.copy_chunk,
         };
-        self.mover = Some(Mover::new(now_ns, order, limits, &self.map));
-        self.settle();
-        Ok(())
+        Mover::new(self.now_ns, order, limits, &self.map)
+    }
+
+    /// The order of the move under way; none where it only mirrors.
+    pub(super) fn moves_by(&self) -> Option<&MoveOrder> {
+        let order = self.mover.as_ref().map(Mover::order);
+        order.filter(|o| o.purpose == Purpose::Move)
     }
 
     /// Ends a move as soon as that is safe; the answer is [`Effect::MoveEnded`]. Whether there is one.
     pub fn cancel_move(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
-        let running = self.mover.is_some();
-        self.give_up(StopReason::Cancelled);
+        if self.next_move.take().is_some() {
+            self.effects.push(Effect::Store(StoreRequest::MoveOver));
+            let (why, copied) = (StopReason::Cancelled, Bytes::ZERO);
+            let end = MoveEnd::Stopped { why, copied };
+            self.effects.push(Effect::MoveEnded(end));
+            return true;
+        }
+        let running = self.mover.is_some() && self.mirror.is_none();
+        if running {
+            self.give_up(StopReason::Cancelled);
+        }
         self.settle();
         running
     }
 
     /// How far the move is, if there is one.
     pub fn move_status(&self) -> Option<MoveStatus> {
-        let mover = self.mover.as_ref()?;
+        if let Some(next) = &self.next_move {
+            return Some(MoveStatus {
+                to: next.to,
+                extents: next.extents.clone(),
+                copied: Bytes::ZERO,
+                left: self.map.bytes_not_on(next.selection(), next.to),
+                rate: next.bandwidth,
+                phase: "preparing",
+            });
+        }
+        let mover = self.mover.as_ref().filter(|_| self.mirror.is_none())?;
         Some(MoveStatus {
             to: mover.order().to,
             extents: mover.order().extents.clone(),
@@ -83,7 +120,7 @@ impl<G> Engine<G> {
         })
     }
 
-    /// Where the running move goes.
+    /// Where the running move goes, or the second copies are.
     pub fn move_target(&self) -> Option<DeviceId> {
         self.mover.as_ref().map(|m| m.order().to)
     }
@@ -99,7 +136,8 @@ impl<G> Engine<G> {
         let asked = self.requests.iter().map(|(_, s)| s);
         let unanswered = asked.filter(|s| s.guest.is_some());
         let ages_ns = unanswered.map(|s| self.now_ns.saturating_sub(s.since_ns));
-        self.judged.look(self.now_ns, ages_ns)
+        self.slack = self.judged.look(self.now_ns, ages_ns);
+        self.slack
     }
 
     /// What guests of other volumes have left on the devices of the move: it yields to them.
@@ -107,11 +145,18 @@ impl<G> Engine<G> {
         self.others = others;
     }
 
-    fn give_up(&mut self, why: StopReason) {
+    pub(super) fn give_up(&mut self, why: StopReason) {
         if let Some(mover) = &mut self.mover
             && mover.give_up(&mut self.map, why)
         {
             self.retry = Retry::All;
+            self.shed_if_mirror();
+        }
+    }
+
+    fn shed_if_mirror(&mut self) {
+        if self.mirror.is_some() {
+            self.shed();
         }
     }
 
@@ -169,7 +214,7 @@ impl<G> Engine<G> {
                     self.retry = Retry::All;
                     return;
                 }
-                MoveStep::Over => self.end_move(),
+                MoveStep::Over => return self.end_move(),
             }
         }
     }
@@ -210,10 +255,17 @@ impl<G> Engine<G> {
             self.earlier = Some(self.grace.end_epoch());
             self.begins_on(to);
             self.batches += 1;
+            if let Some(mirror) = &mut self.mirror {
+                let targets = self.map.batch_targets();
+                mirror.bytes = targets.iter().map(|t| self.map.bytes_of(t.0)).sum();
+            }
         }
     }
 
     fn copy_io(&mut self, owner: Owner, chunk: Chunk, end: (DeviceId, u64), kind: IoKind) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.chunk_since_ns = Some(self.now_ns);
+        }
         let part = DeviceIo {
             device: end.0,
             op: Op::Read,
@@ -229,7 +281,14 @@ impl<G> Engine<G> {
         self.start_io(owner, part, kind, data);
     }
 
+    fn copy_io_done(&mut self) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.chunk_since_ns = None;
+        }
+    }
+
     pub(super) fn copy_read_done(&mut self, result: Result<(), Fault>, zeroes: Zeroes) {
+        self.copy_io_done();
         if let Err(fault) = result {
             return self.copy_failed(StopReason::Source(fault));
         }
@@ -245,6 +304,7 @@ impl<G> Engine<G> {
     }
 
     pub(super) fn copy_write_done(&mut self, result: Result<(), Fault>) {
+        self.copy_io_done();
         if let Err(fault) = result {
             return self.copy_failed(StopReason::TargetWrite(fault));
         }
@@ -259,6 +319,7 @@ impl<G> Engine<G> {
         let mover = self.mover.as_mut().expect("a move ends after its chunks");
         if mover.chunk_failed(&mut self.map, why) {
             self.retry = Retry::All;
+            self.shed_if_mirror();
         }
     }
 
@@ -302,6 +363,16 @@ impl<G> Engine<G> {
     fn end_move(&mut self) {
         let mover = self.mover.take().expect("a move ends once");
         let (why, copied) = mover.into_end();
+        if let Some(mirror) = self.mirror.take() {
+            let reads = mirror.reads;
+            let end = MirrorEnd { why, copied, reads };
+            self.effects.push(Effect::MirrorEnded(end));
+            if let Some(next) = self.next_move.take() {
+                self.mover = Some(self.new_mover(next));
+            }
+            self.retry = Retry::All; // what waited for it goes on
+            return;
+        }
         self.effects.push(Effect::Store(StoreRequest::MoveOver));
         self.effects.push(Effect::MoveEnded(match why {
             None => MoveEnd::Done { copied },

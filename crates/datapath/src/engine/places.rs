@@ -27,7 +27,7 @@ impl<G> Engine<G> {
         }
         self.placing.extend(&wanted);
         // What moves is placed where it is going; the others are at home.
-        let order = self.mover.as_ref().map(volume::Mover::order);
+        let order = self.moves_by();
         let moves = |e: &u32| order.is_some_and(|o| o.selection().contains(*e as usize));
         let to = order.map(|o| o.to);
         let (moving, staying): (Vec<u32>, Vec<u32>) = wanted.into_iter().partition(moves);
@@ -47,9 +47,7 @@ impl<G> Engine<G> {
             Ok(places) => {
                 assert_eq!(places.len(), extents.len(), "one place for each extent");
                 for (extent, place) in extents.iter().zip(places) {
-                    if !self.map.relocating() {
-                        self.begins_on(place.device);
-                    }
+                    self.comes_to(place.device);
                     self.map.place(*extent as usize, place);
                     self.unsure.remove(extent);
                 }

@@ -10,7 +10,7 @@
 use units::DeviceId;
 
 use super::retry::Retry;
-use super::{Effect, Engine, Fault, Owner};
+use super::{Effect, Engine, Fault, Owner, StopReason};
 
 /// How long a volume may take to come to rest; then it goes on as it was. Protects its guest.
 const REST_NS: u64 = 5_000_000_000;
@@ -43,6 +43,7 @@ impl<G> Engine<G> {
         let until_ns = now_ns + REST_NS;
         self.rests += 1;
         self.rest = Some(Rest::Move { until_ns });
+        self.mirror_makes_way(StopReason::MadeWay("a snapshot"));
         self.settle();
         Some(self.rests)
     }
@@ -98,6 +99,9 @@ impl<G> Engine<G> {
     pub fn hold_moves(&mut self, now_ns: u64, held: bool) {
         self.now_ns = now_ns;
         self.moves_held = held;
+        if held {
+            self.mirror_makes_way(StopReason::MadeWay("another process"));
+        }
         self.settle();
     }
 

@@ -123,6 +123,8 @@ impl Worker {
                     }
                     Effect::Wake(at_ns) => self.timers.at(at_ns, Due::Wake(volume)),
                     Effect::MoveEnded(end) => self.move_ended(volume, end),
+                    Effect::MirrorEnded(end) => self.mirror_ended(volume, end),
+                    Effect::Again { guest, request } => self.again(volume, guest, request),
                     Effect::AtRest(result) => at_rest = Some(result),
                 }
             }
@@ -131,6 +133,16 @@ impl Worker {
         if let Some(result) = at_rest {
             self.at_rest(volume, result);
         }
+    }
+
+    /// A read is done once more, into a buffer that nothing from before writes to.
+    fn again(&mut self, volume: u32, mut guest: Guest, request: GuestRequest) {
+        let before = guest.buf.take().expect("a read has a buffer");
+        guest.buf = Some(self.pool.take(before.len()));
+        self.pool.give(before);
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it has an engine");
+        live.engine.submit(self.now_ns, guest, request);
     }
 
     fn start_device(&mut self, volume: u32, request: DeviceRequest) {
@@ -147,7 +159,10 @@ impl Worker {
             .expect("it has an engine");
         let (buf, from) = match data {
             DataRef::Guest { request, from } => {
-                let guest = live.engine.guest(request).expect("it was just issued");
+                let Some(guest) = live.engine.guest(request) else {
+                    // A read that was to be done again before this was begun.
+                    return live.engine.not_begun(self.now_ns, io);
+                };
                 let buf = guest.buf.clone().expect("reads and writes have a buffer");
                 (Some(buf), HEAD + from as usize)
             }

@@ -16,7 +16,7 @@ use volume::{Others, Slack, VolumeMap};
 use crate::client::Connected;
 use crate::device::Device;
 use crate::engine::{
-    Engine, EngineLimits, Failure, Fault, MoveEnd, MoveOrder, MoveStatus, StoreReply,
+    Engine, EngineLimits, Failure, Fault, MoveEnd, MoveOrder, MoveStatus, StopReason, StoreReply,
 };
 use crate::keeper::errno_name;
 use crate::objective::SharedObjective;
@@ -25,6 +25,7 @@ use crate::tls::Channel;
 
 use super::answers::Segment;
 use super::holds::{Held, HoldRefusal};
+use super::mirrors::{LastMirror, Mirroring};
 use super::volumes::{LiveVolume, Took};
 use super::{
     CacheSample, HandedConnection, HandedWork, Inbox, RingOrder, Stillness, Worker, WorkerSamples,
@@ -161,6 +162,10 @@ pub enum Question {
     Move(MoveOrder),
     /// Give its move up.
     CancelMove,
+    /// Keep second copies of extents.
+    Mirror(MoveOrder),
+    /// Give those up; why, as an operator is told.
+    StopMirror(Option<&'static str>),
     /// It is larger from now on, for guests that are told so; that is when what is new of its last extent is durably zero, which is told: what
     /// a slot has behind the end of its volume is anything.
     Grow {
@@ -199,6 +204,12 @@ pub struct VolumeStatus {
     pub moving: Option<Moving>,
     /// How the last move ended.
     pub last_move: Option<LastMove>,
+    /// What of it has a second copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Mirroring>,
+    /// How the last mirror ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_mirror: Option<LastMirror>,
     /// Remote devices that are not connected now, by number.
     pub away: Vec<u16>,
     /// Its cache, if it is cached.
@@ -393,6 +404,7 @@ impl Worker {
             held: false,
             took: Took::default(),
             last_move: None,
+            last_mirror: None,
             cached,
             detached: None,
         });
@@ -426,6 +438,8 @@ impl Worker {
             return;
         }
         live.detached = Some((answer, open));
+        let why = StopReason::MadeWay("the end of the service");
+        live.engine.stop_mirror(self.now_ns, why);
         live.engine.stop_import(self.now_ns);
         self.carry_out(volume.0);
         for connection in connections {
@@ -473,6 +487,7 @@ impl Worker {
                 let live = self.volumes[volume.index()].as_ref();
                 Ok(Answer::Status(Box::new(VolumeStatus {
                     cache: live.and_then(|live| self.cache_sample(live)),
+                    mirror: live.and_then(|live| self.mirroring(live)),
                     ..how
                 })))
             }
@@ -499,6 +514,15 @@ impl Worker {
                     return Err("it is not being moved".into());
                 }
                 self.carry_out(volume.0);
+                Ok(Answer::Done)
+            }
+            Question::Mirror(order) => {
+                self.start_mirror(volume, order)?;
+                Ok(Answer::Done)
+            }
+            Question::StopMirror(way) => {
+                let why = way.map_or(StopReason::Cancelled, StopReason::MadeWay);
+                self.stop_mirror(volume, why)?;
                 Ok(Answer::Done)
             }
             Question::ShareCache(part) => {
@@ -608,7 +632,7 @@ impl Worker {
 }
 
 /// Refuses a move of extents that the volume does not have.
-fn outside(order: &MoveOrder, map: &VolumeMap) -> Result<(), String> {
+pub(super) fn outside(order: &MoveOrder, map: &VolumeMap) -> Result<(), String> {
     let last = order.extents.as_ref().and_then(ExtentRanges::last);
     match last.filter(|last| *last as usize >= map.extents()) {
         None => Ok(()),
@@ -637,6 +661,8 @@ fn status(
         stages: live.stages.status(now_ns),
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
+        mirror: None,
+        last_mirror: live.last_mirror.clone(),
         cache: None,
         away,
         import_waits,

@@ -19,6 +19,7 @@ mod guests;
 mod handed;
 mod holds;
 mod messages;
+mod mirrors;
 mod polling;
 mod remote;
 mod rest;
@@ -57,6 +58,7 @@ pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
     VolumeStatus,
 };
+pub use mirrors::{LastMirror, Mirroring};
 pub use polling::{Pollers, Polling};
 use remote::Remote;
 use rings::Rings;

@@ -7,7 +7,7 @@ use crate::stages::StagesSample;
 
 use super::guests::Stage;
 use super::volumes::LiveVolume;
-use super::{CacheSample, LastMove, Moving, Worker};
+use super::{CacheSample, LastMove, Mirroring, Moving, Worker};
 
 /// How the volumes of a worker are.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub struct LiveSample {
     pub held_back: u64,
     /// Time that its guest's I/O took of devices, by reads and by all else, in nanoseconds, of those that say so.
     pub took: Vec<(DeviceId, [u64; 2])>,
+    /// What of it has a second copy.
+    pub mirror: Option<Mirroring>,
     pub stages: StagesSample,
     /// Its cache, if it is cached.
     pub cache: Option<CacheSample>,
@@ -66,6 +68,7 @@ impl Worker {
             volumes: live
                 .map(|(volume, counted)| LiveSample {
                     cache: self.cache_sample(volume),
+                    mirror: self.mirroring(volume),
                     ..sample(volume, counted, at_ns)
                 })
                 .collect(),
@@ -86,6 +89,7 @@ fn sample(live: &LiveVolume, (connections, held_back): (usize, u64), at_ns: u64)
         last_move: live.last_move.clone(),
         held_back,
         took: live.took.all(),
+        mirror: None,
         stages: live.stages.sample(at_ns),
         cache: None,
     }

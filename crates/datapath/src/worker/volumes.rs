@@ -39,6 +39,8 @@ pub(super) struct LiveVolume {
     pub(super) took: Took,
     /// How the last move ended.
     pub(super) last_move: Option<super::LastMove>,
+    /// How the last mirror ended.
+    pub(super) last_mirror: Option<super::LastMirror>,
     /// Its pages in the worker's cache, if it is cached.
     pub(super) cached: Option<LiveCache>,
     /// Whoever waits for it to be let go, and how many connections were cut for it.

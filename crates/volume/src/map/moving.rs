@@ -219,6 +219,11 @@ impl VolumeMap {
         })
     }
 
+    /// Whether an extent is one of the relocation under way.
+    pub fn is_relocated(&self, extent: usize) -> bool {
+        self.relocation.as_ref().is_some_and(|r| r.moves(extent))
+    }
+
     /// Bytes that are.
     pub fn mirrored_bytes(&self) -> Bytes {
         Bytes(self.relocation.as_ref().map_or(0, |r| r.alike_bytes()))

@@ -59,9 +59,7 @@ impl Driven {
                 Effect::Io(io) => self.started.push(io),
                 Effect::Store(request) => self.stored.push(request),
                 Effect::Reply { guest, result, .. } => self.answered.push((guest, result)),
-                Effect::Wake(_) | Effect::MoveEnded(_) | Effect::AtRest(_) => {
-                    panic!("nothing moves: {effect:?}")
-                }
+                _ => panic!("nothing moves: {effect:?}"),
             }
         }
     }

@@ -108,10 +108,11 @@ impl Life<'_> {
             }
             (asked.request, asked.bytes) = (narrower, own);
             if result.is_err() {
-                // Once more, without what is beside it.
+                // Once more, without what is beside it. What hangs of the first time has memory of its own.
                 let pass = of.pass(memory, &narrower);
                 cache.passes.insert((volume, op), (pass, narrower));
                 self.tally.read_again += 1;
+                self.disown(op);
                 self.engines[volume].submit(self.now_ns, op, narrower);
                 return Ok(());
             }

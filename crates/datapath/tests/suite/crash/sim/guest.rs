@@ -85,9 +85,36 @@ impl Life<'_> {
         self.settle(volume)
     }
 
+    /// Extents that have second copies that are read.
+    fn mirrored_extents(&self, volume: usize) -> Vec<u32> {
+        let engine = &self.engines[volume];
+        let read = engine.mirror_status().is_some_and(|m| m.share > 0.0);
+        let is_mirrored = |e: &u32| read && engine.map().is_relocated(*e as usize);
+        (0..engine.map().extents() as u32)
+            .filter(is_mirrored)
+            .collect()
+    }
+
     fn draw(&mut self, volume: usize) -> GuestRequest {
         let size = self.keeper.volumes[&VolumeId(volume as u32)].size; // as it was told
+        let mirrored = self.mirrored_extents(volume);
         let rng = &mut self.rng;
+        if !mirrored.is_empty() && rng.below(2) == 0 {
+            // Where a second copy could differ from the first.
+            let extent = mirrored[rng.below(mirrored.len() as u64) as usize];
+            let op = [GuestOp::Read, GuestOp::Read, GuestOp::Write][rng.below(3) as usize];
+            let offset = u64::from(extent) * EXTENT + rng.below(24) * SECTOR as u64;
+            let length = (1 + rng.below(16)) * SECTOR as u64;
+            let fua = op == GuestOp::Write && rng.below(8) == 0;
+            if offset + length <= size.0 {
+                return GuestRequest {
+                    op,
+                    offset,
+                    length,
+                    fua,
+                };
+            }
+        }
         let op = match rng.below(100) {
             0..25 => GuestOp::Read,
             25..68 => GuestOp::Write,

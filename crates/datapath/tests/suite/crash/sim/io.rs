@@ -42,7 +42,10 @@ impl Life<'_> {
             _ => {}
         }
         if let DataRef::Guest { request: id, from } = request.data {
-            let op = *self.engines[volume].guest(id).expect("it was just issued");
+            let Some(op) = self.engines[volume].guest(id).copied() else {
+                // A read that was to be done again before this was begun.
+                return self.engines[volume].not_begun(self.now_ns, request.io);
+            };
             asked = Some(op);
             if request.kind != IoKind::Read {
                 let offset = self.asked[&op].request.offset + from;
@@ -182,7 +185,13 @@ impl Life<'_> {
     }
 
     fn send_piece(&mut self, io: u32, piece: usize) {
-        let hangs = self.chance(self.faults.hang);
+        // Second copies hang more often: nobody is to notice.
+        let SimIo {
+            volume, request, ..
+        } = &self.ios[&io];
+        let mirror = self.engines[*volume].mirror_status();
+        let there = mirror.is_some_and(|m| m.share > 0.0 && m.to == request.device);
+        let hangs = self.chance(self.faults.hang * if there { 40 } else { 1 });
         let wait_ns = match self.ios[&io].request.kind {
             _ if hangs => TIMEOUT_NS,
             IoKind::Flush => self.plan.flush_ns,

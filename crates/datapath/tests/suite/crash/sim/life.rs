@@ -616,9 +616,21 @@ impl<'a> Life<'a> {
                         stays.ended(&end, self.engines[volume].map())?;
                         self.tally.ended(&end);
                     }
+                    Effect::MirrorEnded(end) => self.tally.mirror_ended(&end),
+                    Effect::Again { guest, request } => {
+                        self.tally.mirror_again += 1;
+                        self.disown(guest);
+                        self.engines[volume].submit(self.now_ns, guest, request);
+                    }
                 }
             }
         }
+    }
+
+    /// What was begun for a guest's request has memory that is not its any more.
+    pub(super) fn disown(&mut self, op: u64) {
+        let own = self.ios.values_mut().filter(|io| io.asked == Some(op));
+        own.for_each(|io| io.asked = None);
     }
 
     fn call_keeper(&mut self) {

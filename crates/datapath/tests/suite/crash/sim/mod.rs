@@ -24,7 +24,7 @@ mod sources;
 mod stays;
 mod world;
 
-use datapath::engine::{Fault, MoveEnd};
+use datapath::engine::{Fault, MirrorEnd, MoveEnd, StopReason};
 
 pub use world::run;
 
@@ -54,6 +54,17 @@ pub struct Tally {
     pub done: u64,
     /// Moves that stopped early.
     pub stopped: u64,
+    /// Mirrors that began.
+    pub mirrors: u64,
+    /// Reads that second copies have answered, of mirrors that ended before their process did.
+    pub mirror_reads: u64,
+    /// Reads that were done again at the first copy.
+    pub mirror_again: u64,
+    /// Mirrors that were given up since the second copy failed, since it was late, since the first one failed, and since they made way.
+    pub mirrors_failed: u64,
+    pub mirrors_late: u64,
+    pub mirrors_first: u64,
+    pub mirrors_made_way: u64,
     /// Volumes that were made larger.
     pub grown: u64,
     /// Snapshots that were taken.
@@ -131,6 +142,20 @@ impl Tally {
     fn answered(&mut self, result: Result<(), Fault>) {
         self.failed += u64::from(result.is_err());
         self.no_space += u64::from(result == Err(Fault::NoSpace));
+    }
+
+    fn mirror_ended(&mut self, end: &MirrorEnd) {
+        self.mirror_reads += end.reads[1];
+        let count = match end.why {
+            Some(StopReason::TargetWrite(_) | StopReason::TargetFlush(_)) => {
+                &mut self.mirrors_failed
+            }
+            Some(StopReason::TargetLate(_)) => &mut self.mirrors_late,
+            Some(StopReason::FirstCopy(_)) => &mut self.mirrors_first,
+            Some(StopReason::MadeWay(_)) => &mut self.mirrors_made_way,
+            _ => return,
+        };
+        *count += 1;
     }
 
     fn ended(&mut self, end: &MoveEnd) {

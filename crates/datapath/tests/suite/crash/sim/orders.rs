@@ -1,7 +1,7 @@
 //! What an operator orders: moves, and volumes that are made larger.
 
 use array::{Change, MoveRecord, VolumeRecord};
-use datapath::engine::{Fault, GuestOp, GuestRequest, MoveOrder, Purpose};
+use datapath::engine::{Fault, GuestOp, GuestRequest, MoveOrder, Purpose, StopReason};
 use model::ExtentRanges;
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::Others;
@@ -22,6 +22,11 @@ impl Life<'_> {
             let wait_ns = self.some(self.plan.order_ns);
             self.after(wait_ns, Event::Order(volume));
         }
+        // What is mirrored is left alone most of the time, or it would never be read.
+        let mirrored = self.engines[volume].mirror_status().is_some();
+        if mirrored && self.rng.below(20) > 0 {
+            return Ok(());
+        }
         if self.plan.snapshots && self.rng.below(4) == 0 {
             return self.order_snapshot(volume);
         }
@@ -31,6 +36,13 @@ impl Life<'_> {
                 self.settle(volume)?;
             }
             return Ok(());
+        }
+        if mirrored && self.rng.below(2) == 0 {
+            self.engines[volume].stop_mirror(self.now_ns, StopReason::Cancelled);
+            return self.settle(volume);
+        }
+        if !mirrored && self.rng.below(3) > 0 {
+            return self.mirror(volume);
         }
         let size = self.engines[volume].map().size().0;
         let room = self.plan.volumes[volume] + GROWTH > size;
@@ -72,6 +84,33 @@ impl Life<'_> {
         self.settle(volume)
     }
 
+    /// Some of a volume is to be on two devices. Nobody stores that.
+    fn mirror(&mut self, volume: usize) -> Result<(), String> {
+        let to = DeviceId(self.rng.below(DEVICES as u64) as u16);
+        let map = self.engines[volume].map();
+        let elsewhere = |e: &u32| {
+            let at = map.location(*e as usize);
+            at.is_some_and(|at| at.device != to) && !map.is_shared(*e as usize)
+        };
+        // Few, so that trims leave them alone for a while.
+        let few = (0..map.extents() as u32).filter(elsewhere);
+        let few = ExtentRanges::from_sorted(few.take(1 + self.rng.below(3) as usize));
+        let order = MoveOrder {
+            to,
+            bandwidth: BytesPerSec(self.plan.bandwidth << 6),
+            extents: match self.rng.below(4) {
+                0 => self.some_extents(volume),
+                _ if few.count() == 0 => return Ok(()),
+                _ => Some(few),
+            },
+            purpose: Purpose::Mirror,
+        };
+        self.tally.mirrors += 1;
+        let started = self.engines[volume].start_mirror(self.now_ns, order, Others::UNKNOWN);
+        started.map_err(|why| format!("a volume at rest cannot be mirrored: {why:?}"))?;
+        self.settle(volume)
+    }
+
     /// A volume is to be made larger: its engine knows first, what is new of its last extent becomes zero, then the map knows, and then its guest.
     fn grow(&mut self, volume: usize) -> Result<(), String> {
         let id = VolumeId(volume as u32);
@@ -83,8 +122,12 @@ impl Life<'_> {
             return Ok(());
         }
         self.oracles[volume].grow(to.0);
+        let mirrored = self.engines[volume].mirror_status().is_some();
         if !self.engines[volume].grow(to) {
-            return Err("a volume that does not move cannot grow".into());
+            return match mirrored {
+                true => self.settle(volume), // it is given up first
+                false => Err("a volume that does not move cannot grow".into()),
+            };
         }
         self.growing[volume] = Some((from, to));
         self.cached_grew(volume);

@@ -6,7 +6,9 @@ use cache::{Ageing, OnHit, PolicyKind, REGISTRY, RatesConfig, WriteMode};
 use datapath::EngineLimits;
 use datapath::cached::CacheSettings;
 use datapath::direct::Alignment;
+use datapath::engine::MirrorLimits;
 use units::{Bytes, Nanos};
+use volume::OffloadLimits;
 
 use super::sources::SourcePlan;
 
@@ -195,6 +197,14 @@ impl Plan {
                 copy_chunk: Bytes([8 << 10, 16 << 10, 64 << 10][rng.below(3) as usize]),
                 batch: Bytes(EXTENT * (1 + rng.below(4))),
                 import_piece,
+                mirror: MirrorLimits {
+                    look_ns: TIMEOUT_NS / 60,
+                    late_ns: TIMEOUT_NS / 6,
+                    offload: OffloadLimits {
+                        least: 0.4,
+                        most: 0.9,
+                    },
+                },
             },
             rounds: 2 + rng.below(3) + 3 * u64::from(alternates),
             requests: 40 + rng.below(160),

@@ -10,7 +10,7 @@ use array::{
 use crashdisk::CrashDisk;
 use datapath::AcceptLoss;
 use datapath::device::superblock_of;
-use datapath::engine::{GuestOp, GuestRequest};
+use datapath::engine::{GuestOp, GuestRequest, StopReason};
 use model::DirectIo;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
@@ -692,6 +692,12 @@ impl Life<'_> {
                 && self.store_idle();
             if quiet && self.engines.iter().all(|e| e.at_rest()) {
                 return Ok(());
+            }
+            for volume in 0..self.engines.len() {
+                // It has no end of its own.
+                if quiet && self.engines[volume].stop_mirror(self.now_ns, StopReason::Cancelled) {
+                    self.settle(volume)?;
+                }
             }
             self.step()?;
         }

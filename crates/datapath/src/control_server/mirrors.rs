@@ -1,0 +1,119 @@
+//! Orders to keep second copies of extents. Nothing of them is durable, so the map is not asked to remember anything.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use array::MOVE_RANGES_MAX;
+use units::{Bytes, BytesPerSec, VolumeId};
+
+use super::moves::{MoveGoal, UNEXPECTED, target};
+use super::{ControlAnswer, ControlServer, Result, done};
+use crate::engine::{MoveOrder, Purpose};
+use crate::keeper::Keeper;
+use crate::worker::{Answer, Question};
+
+/// Bytes from the first to the last extent of a mirror, at most: its volume remembers a few bytes for each 64 KiB between them.
+const SPAN_MAX: Bytes = Bytes(256 << 30);
+
+/// Share of a device that second copies leave free, in percent: guests' new extents come first.
+const FREE_PERCENT: u64 = 10;
+
+/// What waits for a mirror to end waits for so long. It ends in milliseconds, unless a device hangs.
+const ENDS_IN: Duration = Duration::from_secs(5);
+
+impl ControlServer {
+    pub(super) fn start_mirror(
+        &self,
+        name: &str,
+        goal: MoveGoal,
+        bandwidth: BytesPerSec,
+    ) -> Result<ControlAnswer> {
+        if bandwidth.0 == 0 {
+            return Err("a copy needs some bandwidth".into());
+        }
+        let ranges = goal.extents.as_ref().map(|e| e.ranges().len());
+        if let Some(ranges) = ranges.filter(|r| !(1..=MOVE_RANGES_MAX).contains(r)) {
+            return Err(format!(
+                "a mirror names 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}"
+            ));
+        }
+        let volume = self.volume(name)?;
+        let (id, size) = (volume.id, volume.size);
+        let _ordering = self.ordering_alone(id)?;
+        let order = |question| {
+            let answer = self.ask_worker(id, question);
+            answer.map_err(|why| format!("volume {name:?}: {why}"))
+        };
+        let extents = goal.extents.clone();
+        let what = match &extents {
+            None => format!("volume {name}"),
+            Some(e) => format!("{} extent(s) of volume {name}", e.count()),
+        };
+        let done_line = format!("{what} are being mirrored on {goal}");
+        let MoveGoal { tier, device, .. } = goal;
+        let (target, free, total, extent) = self.with_keeper(move |keeper| -> Result<_> {
+            let target = target(keeper, &tier, device.as_deref())?.clone();
+            let extent = keeper.map.extent();
+            let bytes = |slots: u32| Bytes(u64::from(slots) * extent.0);
+            let free = bytes(keeper.slots.free(target.id));
+            let total = bytes(keeper.slots.total(target.id));
+            Ok((target, free, total, extent))
+        })??;
+        let span = match extents
+            .as_ref()
+            .and_then(|e| Some((e.iter().next()?, e.last()?)))
+        {
+            None => size,
+            Some((first, last)) => Bytes(u64::from(last - first + 1) * extent.0),
+        };
+        if span > SPAN_MAX {
+            return Err(format!(
+                "a mirror spans {SPAN_MAX} of a volume at most, and these extents {span}: name some that are nearer to one another (`terrace volume heat` shows which are used most)"
+            ));
+        }
+        let wanted = MoveOrder {
+            to: target.id,
+            bandwidth,
+            extents,
+            purpose: Purpose::Mirror,
+        };
+        let Answer::Bytes(need) = order(Question::Elsewhere(wanted.clone()))? else {
+            return Err(UNEXPECTED.into());
+        };
+        if need == Bytes::ZERO {
+            return Err(format!(
+                "there is nothing to mirror: what is written of it is on device {:?}",
+                target.name
+            ));
+        }
+        let stays = Bytes(total.0 / 100 * FREE_PERCENT);
+        if need + stays > free {
+            return Err(format!(
+                "device {:?} has {free} free, the second copies need {need}, and {FREE_PERCENT} % of it ({stays}) stay free for what guests write",
+                target.name
+            ));
+        }
+        order(Question::Mirror(wanted))?;
+        done(done_line)
+    }
+
+    /// Ends the mirror of a volume, if there is one, for something that is to be done with it: its slots are free then.
+    pub(super) fn without_mirror(&self, id: VolumeId, why: &'static str) {
+        if self
+            .ask_worker(id, Question::StopMirror(Some(why)))
+            .is_err()
+        {
+            return; // it has none, or is not served
+        }
+        let until = Instant::now() + ENDS_IN;
+        let mirrored = || {
+            let answer = self.ask_worker(id, Question::Status);
+            matches!(answer, Ok(Answer::Status(status)) if status.mirror.is_some())
+        };
+        while mirrored() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        // The keeper has taken its slots back when it comes to what is asked now.
+        let _ = self.with_keeper(|_: &mut Keeper| ());
+    }
+}

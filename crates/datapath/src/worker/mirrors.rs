@@ -1,0 +1,122 @@
+//! Second copies of what volumes' guests read most.
+
+use std::borrow::Cow;
+
+use model::{ExtentRanges, IoFailure};
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+use units::{Bytes, VolumeId};
+
+use super::Worker;
+use super::messages::outside;
+use super::volumes::LiveVolume;
+use crate::engine::{MirrorEnd, MirrorRefusal, MoveOrder, StopReason};
+
+/// Extents with second copies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mirroring {
+    /// The device of the second copies.
+    pub to: String,
+    /// The extents that were named; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentRanges>,
+    /// Bytes that have a second copy, or are to have one.
+    pub bytes: Bytes,
+    /// Bytes copied, those copied again included.
+    pub copied: Bytes,
+    /// Share of the reads of what is mirrored that go to the second copy, 0..=1.
+    pub read_share: f64,
+    /// Reads that the first copy has answered since the second one was there.
+    pub reads_first: u64,
+    /// Likewise, the second copy.
+    pub reads_second: u64,
+    pub phase: Cow<'static, str>,
+}
+
+/// How a mirror ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastMirror {
+    /// Why; names the I/O that failed, too.
+    pub why: String,
+    /// Bytes copied, those copied again included.
+    pub copied: Bytes,
+    /// The I/O that failed, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<IoFailure>,
+}
+
+impl Worker {
+    /// What of a volume has second copies, if anything has.
+    pub(super) fn mirroring(&self, live: &LiveVolume) -> Option<Mirroring> {
+        let status = live.engine.mirror_status()?;
+        let [reads_first, reads_second] = status.reads;
+        let device = self.devices[status.to.index()].as_ref();
+        Some(Mirroring {
+            to: device.expect("places are on known devices").name.clone(),
+            extents: status.extents,
+            bytes: status.bytes,
+            copied: status.copied,
+            read_share: status.share,
+            reads_first,
+            reads_second,
+            phase: Cow::Borrowed(status.phase),
+        })
+    }
+
+    pub(super) fn start_mirror(
+        &mut self,
+        volume: VolumeId,
+        order: MoveOrder,
+    ) -> Result<(), String> {
+        let others = self.others(volume.index(), order.to);
+        let now_ns = self.now_ns;
+        let to = self.devices.get(order.to.index());
+        let device = to.and_then(Option::as_ref).map(|d| d.name.clone());
+        let live = self.volumes[volume.index()].as_mut();
+        let live = live.expect("it was just looked at");
+        outside(&order, live.engine.map())?;
+        let started = live.engine.start_mirror(now_ns, order, others);
+        started.map_err(|refusal| match refusal {
+            MirrorRefusal::Moving => "it is being moved",
+            MirrorRefusal::Mirrored => "it is mirrored already, or the last mirror is not over",
+        })?;
+        info!(volume = live.name, device, "a mirror begins");
+        self.carry_out(volume.0);
+        Ok(())
+    }
+
+    pub(super) fn stop_mirror(&mut self, volume: VolumeId, why: StopReason) -> Result<(), String> {
+        let live = self.volumes[volume.index()].as_mut();
+        let live = live.expect("it was just looked at");
+        if !live.engine.stop_mirror(self.now_ns, why) {
+            return Err("it is not mirrored".into());
+        }
+        self.carry_out(volume.0);
+        Ok(())
+    }
+
+    pub(super) fn mirror_ended(&mut self, volume: u32, end: MirrorEnd) {
+        let failed = end.why.and_then(StopReason::failure);
+        let failed = failed.map(|failure| self.failed_io(failure));
+        let why = match (&end.why, &failed) {
+            (None, _) => "there was nothing to mirror".to_owned(),
+            (Some(why), Some(io)) => format!("{why} ({io})"),
+            (Some(why), None) => why.to_string(),
+        };
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it was mirrored");
+        let (volume, copied) = (live.name.as_str(), end.copied);
+        match &failed {
+            None => info!(volume, %copied, why, "a mirror is over"),
+            Some(io) => {
+                let (device, errno) = (&io.device, &io.errno);
+                warn!(volume, device, errno, %copied, why, "a mirror was given up");
+            }
+        }
+        live.last_mirror = Some(LastMirror {
+            why,
+            copied,
+            failed,
+        });
+    }
+}
