@@ -52,6 +52,7 @@ impl Life<'_> {
                     let whole = vec![0xee; length as usize];
                     let own = std::mem::replace(&mut asked.bytes, whole);
                     asked.narrower = Some((request, own));
+                    asked.buffer += 1;
                     request = GuestRequest {
                         offset,
                         length,
@@ -107,6 +108,7 @@ impl Life<'_> {
                 own.copy_from_slice(&asked.bytes[from..from + narrower.length as usize]);
             }
             (asked.request, asked.bytes) = (narrower, own);
+            asked.buffer += 1;
             if result.is_err() {
                 // Once more, without what is beside it. What hangs of the first time has memory of its own.
                 let pass = of.pass(memory, &narrower);

@@ -22,6 +22,8 @@ pub struct Asked {
     pub(super) began: u64,
     /// What was asked for, and its buffer, while whole pages are read for it.
     pub(super) narrower: Option<(GuestRequest, Vec<u8>)>,
+    /// Which of its buffers is read into: one that was given up for another may still be filled, and is nobody's then.
+    pub(super) buffer: u32,
 }
 
 impl Life<'_> {
@@ -72,6 +74,7 @@ impl Life<'_> {
                 bytes,
                 began,
                 narrower: None,
+                buffer: 0,
             },
         );
         self.tally.requests += 1;

@@ -46,7 +46,7 @@ impl Life<'_> {
                 // A read that was to be done again before this was begun.
                 return self.engines[volume].not_begun(self.now_ns, request.io);
             };
-            asked = Some(op);
+            asked = self.asked.get(&op).map(|a| (op, a.buffer));
             if request.kind != IoKind::Read {
                 let offset = self.asked[&op].request.offset + from;
                 fill(volume as u32, offset, op, &mut bytes);
@@ -302,7 +302,9 @@ impl Life<'_> {
                 }
                 self.copies_up.insert((volume, number), live.bytes);
             } else if let DataRef::Guest { from, .. } = live.request.data
-                && let Some(asked) = live.asked.and_then(|op| self.asked.get_mut(&op))
+                && let Some((op, buffer)) = live.asked
+                && let Some(asked) = self.asked.get_mut(&op)
+                && asked.buffer == buffer
             {
                 let from = from as usize;
                 asked.bytes[from..from + live.bytes.len()].copy_from_slice(&live.bytes);

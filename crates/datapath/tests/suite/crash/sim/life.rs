@@ -79,8 +79,8 @@ pub struct SimIo {
     pub(super) request: DeviceRequest,
     /// None if the device is lost.
     pub(super) device: Option<Arc<SimDevice>>,
-    /// The guest's request, if it is a part of one.
-    pub(super) asked: Option<u64>,
+    /// The guest's request, and its buffer, if it is a part of one.
+    pub(super) asked: Option<(u64, u32)>,
     pub(super) bytes: Vec<u8>,
     /// Ranges of it that are executed one by one, and whether they have been.
     pub(super) pieces: Vec<(u64, u64, bool)>,
@@ -629,7 +629,10 @@ impl<'a> Life<'a> {
 
     /// What was begun for a guest's request has memory that is not its any more.
     pub(super) fn disown(&mut self, op: u64) {
-        let own = self.ios.values_mut().filter(|io| io.asked == Some(op));
+        let own = self
+            .ios
+            .values_mut()
+            .filter(|io| io.asked.is_some_and(|a| a.0 == op));
         own.for_each(|io| io.asked = None);
     }
 

@@ -278,6 +278,7 @@ impl Life<'_> {
             for asked in kept.values_mut() {
                 if let Some((request, bytes)) = asked.narrower.take() {
                     (asked.request, asked.bytes) = (request, bytes);
+                    asked.buffer += 1;
                 }
             }
             if let Some(guest) = &mut self.rings[volume] {
