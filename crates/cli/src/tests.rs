@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 33] = [
+const PRINT_NOTHING: [(&str, &str); 34] = [
     ("agent", "runs until it is stopped, and prints messages"),
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),
@@ -31,6 +31,7 @@ const PRINT_NOTHING: [(&str, &str); 33] = [
     ("volume class", "says what was done, on standard error"),
     ("volume create", "says what was done, on standard error"),
     ("volume delete", "says what was done, on standard error"),
+    ("volume mirror", "says what was done, on standard error"),
     ("volume move", "says what was done, on standard error"),
     ("volume rename", "says what was done, on standard error"),
     ("volume resize", "says what was done, on standard error"),
