@@ -113,7 +113,10 @@ fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_
     let show = bench.show();
     assert_ne!(show["status"]["mirror"]["reads_second"], 0);
     let text = bench.ok(&["volume", "show", "data"]);
-    assert!(text.contains("mirror           mirrored: 2 MiB on slow"), "{text}");
+    assert!(
+        text.contains("mirror           mirrored: 2 MiB on slow"),
+        "{text}"
+    );
     // A write to what is mirrored goes to both; a trim of it ends the mirror.
     verify(&mut client, 20);
     client.trim(7 * MIB, MIB as u32).unwrap();
