@@ -114,7 +114,7 @@ fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_
     assert_ne!(show["status"]["mirror"]["reads_second"], 0);
     let text = bench.ok(&["volume", "show", "data"]);
     assert!(
-        text.contains("mirror           mirrored: 2 MiB on slow"),
+        text.contains("mirror           mirrored: 2.0 MiB on slow"),
         "{text}"
     );
     // A write to what is mirrored goes to both; a trim of it ends the mirror.
