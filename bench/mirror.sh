@@ -4,6 +4,6 @@
 # Rates are reads per second of the emulated devices (12000,9000); writes have half of that. Needs fio with its nbd engine.
 set -eu
 cd "$(dirname "$0")/.."
-TERRACE=$(bench/program.sh cli terrace)
+TERRACE=${TERRACE:-$(bench/program.sh cli terrace)}
 export TERRACE
 exec python3 bench/mirror.py "$@"
