@@ -60,8 +60,6 @@ pub struct Situation<'a> {
 
 /// Rate that a neighbour without a promise is left at least, share of what it asks for.
 const UNPROMISED_LEFT: f64 = 0.2;
-/// Nobody is held to less than so many requests per second: guests give requests up that take longer than they expect.
-pub const THROTTLE_MIN_PER_S: f64 = 20.0;
 /// How closely the rate of a throttle is looked for, share of the present one.
 const RATE_STEP: f64 = 0.02;
 /// Rates that are looked at for one throttle; more than are needed for [`RATE_STEP`], and an end whatever the rates are.
@@ -164,7 +162,6 @@ fn throttle(at: &Judged<'_>) -> Rung {
             (None, Some(rate)) => rate,
             (None, None) => UNPROMISED_LEFT * asked,
         };
-        let least = least.max(THROTTLE_MIN_PER_S);
         if least < present {
             tried.push(held_to(at, workload, least, present));
         }
@@ -173,7 +170,7 @@ fn throttle(at: &Judged<'_>) -> Rung {
     first_or_last(
         RungKind::Throttle,
         tried,
-        "nobody who interferes asks for more than was promised, or than a throttle leaves",
+        "nobody who interferes asks for more than was promised",
     )
 }
 

@@ -232,6 +232,8 @@ impl Responding {
                         rate_per_s,
                     } => {
                         self.held.insert(workload.index(), rate_per_s);
+                        // No limit is lower than that.
+                        let rate_per_s = rate_per_s.max(IOPS_MIN as f64);
                         let text = format!("held to {rate_per_s:.0} requests/s");
                         (workload, text)
                     }

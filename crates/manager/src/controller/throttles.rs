@@ -10,7 +10,7 @@ use crate::wire::{Throttle, ThrottleOrder, VolumeWindow};
 
 /// Nothing is limited to less: guests' drivers give requests up that take longer than they expect.
 /// Half of it is what each direction gets where those are limited apart.
-pub(super) const IOPS_MIN: u64 = slo::ladder::THROTTLE_MIN_PER_S as u64;
+pub(super) const IOPS_MIN: u64 = 20;
 const BANDWIDTH_MIN: u64 = 2 << 20;
 
 /// QEMU takes no limit above this.
