@@ -85,7 +85,7 @@ class Array:
         return answer
 
     def show(self):
-        return json.loads(self.run("volume", "show", "v", "--json"))
+        return json.loads(self.run("volume", "show", "v", "-o", "json"))
 
     def fio(self, rw, seconds, settle=0, more=()):
         args = ["fio", "--name=m", "--ioengine=nbd", f"--uri={self.uri}", f"--rw={rw}", "--bs=4k", f"--iodepth={DEPTH}"]
