@@ -45,7 +45,7 @@ pub use layout::PageLayout;
 pub use lazy::LazySegmentedLru;
 pub use page_cache::{
     Effect, Origin, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGES_PER_EXTENT, PageCache, PageCacheConfig,
-    PageCacheError, PageCounts, WriteMode,
+    PageCacheError, PageCounts, WriteMode, is_page_size,
 };
 pub use policies::arc::Arc;
 pub use policies::belady::{Belady, TooManyReferences};

@@ -34,6 +34,11 @@ pub const PAGE_BYTES_MIN: u64 = 4 << 10;
 /// Largest page, bytes.
 pub const PAGE_BYTES_MAX: u64 = 256 << 10;
 
+/// Whether a page may have so many bytes.
+pub fn is_page_size(bytes: u64) -> bool {
+    bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
+}
+
 /// What happens to writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -94,8 +99,7 @@ pub enum PageCacheError {
 impl PageCacheConfig {
     /// Pages of the read and of the write part.
     pub fn parts(&self) -> Result<(u32, u32), PageCacheError> {
-        let sizes = PAGE_BYTES_MIN..=PAGE_BYTES_MAX;
-        if !self.page_bytes.is_power_of_two() || !sizes.contains(&self.page_bytes) {
+        if !is_page_size(self.page_bytes) {
             return Err(PageCacheError::PageBytes(self.page_bytes));
         }
         if !(0.0..1.0).contains(&self.write_share) {

@@ -51,6 +51,14 @@ impl RatesConfig {
         }
     }
 
+    /// One of the two: as in the paper, or corrected.
+    pub fn of(literal: bool) -> Self {
+        match literal {
+            true => Self::literal(),
+            false => Self::corrected(),
+        }
+    }
+
     /// With a least number of accesses (20) and the hour before at half its weight.
     pub fn corrected() -> Self {
         Self {

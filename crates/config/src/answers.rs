@@ -66,6 +66,12 @@ impl LiveResponseConfig {
         all.filter(|kind| self.mode(*kind) == mode).collect()
     }
 
+    /// Whether nothing is looked at.
+    pub fn is_off(&self) -> bool {
+        let mut all = RungKind::ALL.into_iter();
+        all.all(|kind| self.mode(kind) == AnswerMode::Off)
+    }
+
     /// What cannot be, with the key in the table.
     ///
     /// # Errors
@@ -79,7 +85,7 @@ impl LiveResponseConfig {
             let why = match kind {
                 RungKind::Move => "moves are the strategy's: modes.latency says how far it goes",
                 RungKind::MemoryShare => {
-                    "no live host has a cache that can be shared out yet: only \"off\", or leave it out"
+                    "parts of a live host's cache are given by hand (terrace volume set --cache-part): only \"off\", or leave it out"
                 }
                 RungKind::OpsShare => {
                     "no live device lets its spare flash be shared out: only \"off\", or leave it out"

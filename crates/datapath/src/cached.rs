@@ -18,8 +18,8 @@ mod tests;
 use std::ops::Range;
 
 use cache::{
-    Ageing, CannotKeep, OnHit, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageCounts, PolicyKind,
-    PolicyOptions, RatesConfig, ResidentPages, VolumeNo, WriteMode,
+    Ageing, CannotKeep, OnHit, PageCounts, PolicyKind, PolicyOptions, RatesConfig, ResidentPages,
+    VolumeNo, WriteMode,
 };
 use thiserror::Error;
 use units::{Bytes, Nanos};
@@ -106,7 +106,7 @@ impl CacheMemory {
     /// An empty cache. The system gives the memory when it is written first.
     pub fn new(settings: &CacheSettings) -> Result<Self, CacheFault> {
         let page = settings.page.0;
-        if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
+        if !cache::is_page_size(page) {
             return Err(CacheFault::Page(settings.page));
         }
         if settings.writes == WriteMode::WriteBack {

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use config::scenario::ArrayCacheConfig;
 use config::{
-    AnswerMode, ClassConfig, ConfigFault, Hours, HoursConfig, LiveResponseConfig, ModesConfig,
-    PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes, WatchConfig,
+    ClassConfig, ConfigFault, Hours, HoursConfig, LiveResponseConfig, ModesConfig, PolicyConfig,
+    StrategyTables, Text, TierConfig, UnknownVolumes, WatchConfig,
 };
 use model::{DeviceSpec, Goal, Mode, NO_CLASS, Policy, SloClass, Specialty};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use slo::ladder::RungKind;
 use units::{ClassId, Nanos};
 
 use crate::wire::ArrayPolicy;
@@ -416,8 +415,7 @@ impl Settings {
     /// What is done when objectives break; none where nothing is looked for.
     pub fn response(&self) -> Option<LiveResponseConfig> {
         let said = self.words.response.clone().unwrap_or_default();
-        let off = said.rungs(AnswerMode::Off).len() == RungKind::ALL.len();
-        (!off && self.words.window <= ANSWERED_WINDOW_MAX).then_some(said)
+        (!said.is_off() && self.words.window <= ANSWERED_WINDOW_MAX).then_some(said)
     }
 
     /// The policy for an array of these tiers and volumes, in the order of their ids. Rules about volumes that are not there
@@ -502,8 +500,7 @@ const ANSWERED_WINDOW_MAX: Nanos = Nanos::from_secs(60);
 
 fn check_response(response: &LiveResponseConfig, window: Nanos) -> Result<(), (String, String)> {
     response.check()?;
-    let off = response.rungs(AnswerMode::Off).len() == RungKind::ALL.len();
-    match off || window <= ANSWERED_WINDOW_MAX {
+    match response.is_off() || window <= ANSWERED_WINDOW_MAX {
         true => Ok(()),
         false => Err((
             "modes".into(),

@@ -99,10 +99,7 @@ impl CacheModel {
                 pages_per_extent: self.config.extent_pages,
                 volume_of: Arc::clone(&part.volume_of),
             },
-            rates: match self.config.literal {
-                true => RatesConfig::literal(),
-                false => RatesConfig::corrected(),
-            },
+            rates: RatesConfig::of(self.config.literal),
             ageing: self.config.ageing,
             on_hit: self.config.on_hit,
         };

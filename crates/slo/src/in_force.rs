@@ -79,8 +79,8 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
-    pub(crate) fn is_not_on(&self, workload: WorkloadId) -> bool {
-        self.workload != workload
+    pub(crate) fn is_on(&self, workload: WorkloadId) -> bool {
+        self.workload == workload
     }
 
     fn kind(&self) -> RungKind {

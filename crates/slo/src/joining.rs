@@ -55,7 +55,7 @@ impl Responder {
         self.rests[w] = Rest::default();
         self.moves[w] = None;
         self.turns[w] = Turn::default();
-        self.in_force.retain(|a| a.is_not_on(workload));
+        self.in_force.retain(|a| !a.is_on(workload));
         self.cooldowns.retain(|(_, of), _| *of != workload);
         self.foreseen.retain(|f| f.workload != workload);
     }

@@ -119,9 +119,7 @@ impl ArrayCacheConfig {
 
     /// The key of what cannot be, and why, if anything.
     pub fn fault(&self) -> Option<(&'static str, String)> {
-        let is_page = self.page.0.is_power_of_two()
-            && (::cache::PAGE_BYTES_MIN..=::cache::PAGE_BYTES_MAX).contains(&self.page.0);
-        if !is_page {
+        if !::cache::is_page_size(self.page.0) {
             let why = format!(
                 "a page has 4 KiB to 256 KiB and is a power of two, not {}",
                 self.page
@@ -163,10 +161,7 @@ impl ArrayCacheConfig {
 
     /// What policies that keep hit ratios of extents count by.
     pub fn rates(&self) -> RatesConfig {
-        match self.literal {
-            true => RatesConfig::literal(),
-            false => RatesConfig::corrected(),
-        }
+        RatesConfig::of(self.literal)
     }
 }
 

@@ -31,8 +31,7 @@ impl ControlServer {
         if bandwidth.0 == 0 {
             return Err("a copy needs some bandwidth".into());
         }
-        let ranges = goal.extents.as_ref().map(|e| e.ranges().len());
-        if let Some(ranges) = ranges.filter(|r| !(1..=MOVE_RANGES_MAX).contains(r)) {
+        if let Some(ranges) = goal.wrong_ranges() {
             return Err(format!(
                 "a mirror names 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}"
             ));

@@ -45,6 +45,14 @@ impl Drop for Ordering<'_> {
     }
 }
 
+impl MoveGoal {
+    /// The number of its ranges of extents, where an order does not take so many.
+    pub(super) fn wrong_ranges(&self) -> Option<usize> {
+        let ranges = self.extents.as_ref().map(|e| e.ranges().len());
+        ranges.filter(|r| !(1..=MOVE_RANGES_MAX).contains(r))
+    }
+}
+
 pub(super) const UNEXPECTED: &str = "its worker answered something else";
 
 impl ControlServer {
@@ -57,8 +65,7 @@ impl ControlServer {
         if bandwidth.0 == 0 {
             return Err("a move needs some bandwidth".into());
         }
-        let ranges = goal.extents.as_ref().map(|e| e.ranges().len());
-        if let Some(ranges) = ranges.filter(|r| !(1..=MOVE_RANGES_MAX).contains(r)) {
+        if let Some(ranges) = goal.wrong_ranges() {
             return Err(format!(
                 "a move names 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}: move some after the others"
             ));

@@ -338,11 +338,6 @@ impl<G> Engine<G> {
         self.zombies > 0
     }
 
-    /// Requests that guests wait for.
-    pub fn unanswered(&self) -> usize {
-        self.requests.iter().filter(|r| r.1.guest.is_some()).count()
-    }
-
     /// A guest's request was answered without the engine, and took so long: it counts towards the objective.
     #[inline]
     pub fn answered_from_memory(&mut self, now_ns: u64, latency_ns: u64) {

@@ -87,9 +87,9 @@ impl WorkerCache {
         }
     }
 
-    /// A volume of so many bytes is cached from now on; none, with a word in the log, where it cannot be.
-    pub(super) fn begin(&mut self, name: &str, size: Bytes, under_way: usize) -> Option<LiveCache> {
-        let begun = VolumeCache::new(&mut self.memory, size.0, under_way);
+    /// A volume of so many bytes, at rest, is cached from now on; none, with a word in the log, where it cannot be.
+    pub(super) fn begin(&mut self, name: &str, size: Bytes) -> Option<LiveCache> {
+        let begun = VolumeCache::new(&mut self.memory, size.0, 0);
         let cache =
             begun.inspect_err(|why| tracing::warn!(volume = name, %why, "it is not cached"));
         Some(LiveCache {

@@ -60,6 +60,11 @@ pub(super) struct Responding {
     live: Option<Live>,
 }
 
+/// The limit of a volume that is to do no more than so many requests per second: none is lower than what guests bear.
+fn limit(rate_per_s: f64) -> f64 {
+    rate_per_s.max(IOPS_MIN as f64)
+}
+
 /// Something to be written down: of which workload, and what.
 type Said = (usize, String);
 
@@ -232,9 +237,7 @@ impl Responding {
                         rate_per_s,
                     } => {
                         self.held.insert(workload.index(), rate_per_s);
-                        // No limit is lower than that.
-                        let rate_per_s = rate_per_s.max(IOPS_MIN as f64);
-                        let text = format!("held to {rate_per_s:.0} requests/s");
+                        let text = format!("held to {:.0} requests/s", limit(rate_per_s));
                         (workload, text)
                     }
                     RungAction::GiveMemory { workload, size } => {
@@ -432,7 +435,7 @@ impl Controller {
         let Some(rate) = self.held_rate(host, volume) else {
             return own;
         };
-        let iops = (rate.ceil() as u64).max(IOPS_MIN);
+        let iops = limit(rate).ceil() as u64;
         let lease_ns = LEASE_WINDOWS * self.settings.words.window.0;
         Some(match own {
             Some(own) if own.iops.is_some_and(|o| o <= iops) => own,
