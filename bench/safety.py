@@ -4,11 +4,12 @@
     safety.py write URI JOURNAL SECONDS SEED     random writes and flushes until the time is over; the server may fail, or die
     safety.py check URI JOURNAL                  reads everything; one line of JSON
 
-A block that is read back must be the last acknowledged write, or one after it that was answered with an error or not at all. Blocks of
+A journal that is there is gone on from: what an earlier run wrote is what a block holds whose first write of this run was cut off. A block that is read back must be the last acknowledged write, or one after it that was answered with an error or not at all. Blocks of
 another volume or another place are others' bytes. A read that fails loses nothing: it is counted as unreadable.
 """
 
 import json
+import os
 import random
 import sys
 import time
@@ -39,7 +40,7 @@ def write(uri, journal, seconds, seed):
     volume = uri.split("///")[1].split("?")[0]
     rng = random.Random(int(seed))
     until = time.monotonic() + float(seconds)
-    acked, maybe, seq = {}, {}, 0
+    acked, maybe, seq = before(journal)
     counts = {"writes": 0, "failed": 0, "flushes": 0, "failed_flushes": 0, "reconnects": 0}
     handle = connect(uri, until)
     blocks = handle.get_size() // BLOCK if handle else 0
@@ -66,13 +67,33 @@ def write(uri, journal, seconds, seed):
             else:
                 time.sleep(0.005)
     with open(journal, "w") as out:
-        json.dump({"volume": volume, "acked": acked, "maybe": maybe, "counts": counts}, out)
+        json.dump({"volume": volume, "acked": acked, "maybe": maybe, "seq": seq, "counts": counts}, out)
     print(json.dumps({"volume": volume, **counts}))
 
 
-def check(uri, journal):
+def before(journal):
+    """What an earlier run left: the last acknowledged write of each block, those after it, and the highest number used."""
+    if not os.path.exists(journal):
+        return {}, {}, 0
+    known = load(journal)
+    acked, maybe = ({int(block): value for block, value in known[part].items()} for part in ("acked", "maybe"))
+    return acked, maybe, known["seq"]
+
+
+def load(journal):
     with open(journal) as source:
-        known = json.load(source)
+        return json.load(source)
+
+
+def parts_of_sectors(data):
+    """Volume, block and number of the write that each sector is of, as far as its first whole tag tells."""
+    for start in range(0, BLOCK, 512):
+        tags = data[start:start + 512].split(b";")
+        yield tags[1 if len(tags) > 2 else 0].split(b":")
+
+
+def check(uri, journal):
+    known = load(journal)
     volume = known["volume"]
     found = {"volume": volume, "blocks": 0, "lost": 0, "others": 0, "unreadable": 0}
     handle = connect(uri, time.monotonic() + 10)
@@ -99,6 +120,9 @@ def check(uri, journal):
             found["others"] += 1
         else:
             found["lost"] += 1
+            sequences = [int(part[2]) if len(part) == 3 else None for part in parts_of_sectors(data)]
+            print(f"{volume}: block {block} holds writes {sequences}, of which {acked} was the last acknowledged and {maybe} came after it",
+                  file=sys.stderr)
     print(json.dumps(found))
 
 
