@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The cache of the data path beside the simulator's, on the same requests: loads run on a volume that is cached, and is recorded meanwhile; the recording is
 # then replayed by `terrace sim run` with a cache of the same size, page and policy. Prints the share of pages read that were there, live and simulated.
-# Loads: fio (Zipf, 80 % reads), and PostgreSQL (pgbench) in a control group whose memory is small, so that its file system caches little; the working sets are
-# at least twice the cache.
+# Loads: fio (Zipf, 80 % reads), PostgreSQL (pgbench) in a control group whose memory is small, so that its file system caches little, and RocksDB (db_bench,
+# direct reads of Zipf-like keys); the working sets are about twice the cache.
 # usage: bench/cached.sh [SECONDS [POLICY…]]        20 seconds of each; lru and priority-lru
-# fio needs fio with libnbd; PostgreSQL root, nbdfuse, losetup with a free loop device, mkfs.ext4, a memory controller of version 1; says "skipped" without.
+# fio needs fio with libnbd; the databases root, nbdfuse, losetup with a free loop device, mkfs.ext4; PostgreSQL a memory controller of version 1, RocksDB db_bench
+# (rocksdb-tools on Debian); says "skipped" without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-20}
@@ -22,8 +23,9 @@ export TERRACE_ARRAY=$dir/array NO_COLOR=1
 pg=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1 || true)
 group=/sys/fs/cgroup/memory/terrace-bench-$$
 loop= fuse= server= mounted=
-end_postgres() {
-  [ -n "$mounted" ] && { runuser -u postgres -- "$pg/pg_ctl" -D "$dir/mnt/data" -m immediate stop >/dev/null 2>&1; umount "$dir/mnt"; }
+end_disk() {
+  [ -f "$dir/mnt/data/postmaster.pid" ] && runuser -u postgres -- "$pg/pg_ctl" -D "$dir/mnt/data" -m immediate stop >/dev/null 2>&1
+  [ -n "$mounted" ] && umount "$dir/mnt"
   [ -n "$loop" ] && losetup -d "$loop"
   [ -n "$fuse" ] && { fusermount3 -u "$dir/fuse"; wait "$fuse" 2>/dev/null; }
   [ -d "$group" ] && rmdir "$group"
@@ -31,7 +33,7 @@ end_postgres() {
 }
 cleanup() {
   set +e
-  end_postgres
+  end_disk
   [ -n "$server" ] && { kill "$server"; wait "$server" 2>/dev/null; }
   rm -rf "$dir"
 }
@@ -94,7 +96,7 @@ END
 
 mkdir "$dir/ssd"
 "$terrace" tier add ssd --dir "$dir/ssd" --size "2 GiB" >/dev/null 2>&1
-for volume in fio pg; do "$terrace" volume create $volume --size "$size" --tier ssd >/dev/null 2>&1; done
+for volume in fio pg rocks; do "$terrace" volume create $volume --size "$size" --tier ssd >/dev/null 2>&1; done
 echo "a cache of $cache in pages of $page; $seconds s of each load"
 printf "%-12s %-18s %9s %7s %10s %11s\n" load policy "pages read" "live, %" "replayed, %" "difference"
 for policy in "${policies[@]}"; do
@@ -104,26 +106,55 @@ for policy in "${policies[@]}"; do
   compare fio "$policy" fio
 done
 
-[ "$(id -u)" = 0 ] && [ -n "$pg" ] && [ -x "$pg/pgbench" ] && id postgres >/dev/null 2>&1 || skip postgresql "with pgbench, and root"
-for program in nbdfuse losetup mkfs.ext4 fusermount3 runuser; do command -v $program >/dev/null || skip "$program"; done
+[ "$(id -u)" = 0 ] || skip root
+for program in nbdfuse losetup mkfs.ext4 fusermount3; do command -v $program >/dev/null || skip "$program"; done
 [ -e /dev/fuse ] && losetup -f >/dev/null 2>&1 || skip "/dev/fuse and a free loop device"
-[ -f /sys/fs/cgroup/memory/cgroup.procs ] || skip "a memory controller of control groups, version 1"
 mkdir -p "$dir"/{fuse,mnt}
-for policy in "${policies[@]}"; do
-  serve "$policy" pg
-  nbdfuse "$dir/fuse" "nbd+unix:///pg?socket=$dir/nbd.sock" & fuse=$!
+disk() { # VOLUME: with a file system, mounted
+  nbdfuse "$dir/fuse" "nbd+unix:///$1?socket=$dir/nbd.sock" & fuse=$!
   for _ in $(seq 500); do [ -f "$dir/fuse/nbd" ] && break; sleep 0.02; done
   loop=$(losetup -f --show --direct-io=on "$dir/fuse/nbd") || { loop=; skip loop "devices over FUSE"; }
   mkfs.ext4 -q "$loop"
   mount "$loop" "$dir/mnt"; mounted=yes
-  mkdir "$dir/mnt/data"; chown postgres "$dir/mnt/data"
-  mkdir "$group"; echo $((96 << 20)) >"$group/memory.limit_in_bytes"
-  as() { sh -c 'echo $$ >"$0/cgroup.procs"; exec runuser -u postgres -- "$@"' "$group" "$@"; }
+  mkdir "$dir/mnt/data"
+}
+rocksdb() { # POLICY
+  serve "$1" rocks
+  disk rocks
+  # 128 MiB of values, in blocks of 4 KiB, and next to no cache of its own.
+  run() {
+    db_bench --db="$dir/mnt/data" --num=262144 --value_size=512 --compression_type=none --cache_size=1048576 --use_direct_reads \
+      --use_direct_io_for_flush_and_compaction --open_files=64 --seed=1 "$@" >"$dir/db_bench.log" 2>&1 || { tail -5 "$dir/db_bench.log"; exit 1; }
+  }
+  run --benchmarks=fillrandom,compact
+  run --use_existing_db --benchmarks=readrandom --read_random_exp_range=4 --reads=1000000000 --duration="$seconds" --threads=2
+  set +e; end_disk; set -e
+  compare rocksdb "$1" rocks
+}
+if command -v db_bench >/dev/null; then
+  for policy in "${policies[@]}"; do rocksdb "$policy"; done
+else
+  echo "skipped: RocksDB needs db_bench (rocksdb-tools)"
+fi
+
+[ -n "$pg" ] && [ -x "$pg/pgbench" ] && id postgres >/dev/null 2>&1 || skip postgresql "with pgbench"
+command -v runuser >/dev/null || skip runuser
+[ -f /sys/fs/cgroup/memory/cgroup.procs ] || skip "a memory controller of control groups, version 1"
+as() { sh -c 'echo $$ >"$0/cgroup.procs"; exec runuser -u postgres -- "$@"' "$group" "$@"; }
+client() { # ARGUMENT …
+  runuser -u postgres -- "$pg/pgbench" -h /tmp -p 54330 "$@" postgres >"$dir/pgbench.log" 2>&1 || { tail -5 "$dir/pgbench.log"; exit 1; }
+}
+for policy in "${policies[@]}"; do
+  serve "$policy" pg
+  disk pg
+  chown postgres "$dir/mnt/data"
+  mkdir "$group"; echo $((64 << 20)) >"$group/memory.limit_in_bytes"
   as "$pg/initdb" -A trust -D "$dir/mnt/data" >/dev/null
-  as "$pg/pg_ctl" -D "$dir/mnt/data" -w -l "$dir/mnt/data/log" -o "-c listen_addresses='' -c unix_socket_directories=/tmp -c port=54330 -c shared_buffers=16MB -c maintenance_work_mem=8MB -c max_parallel_maintenance_workers=0 -c max_wal_size=64MB" start >/dev/null ||
+  as "$pg/pg_ctl" -D "$dir/mnt/data" -w -l "$dir/mnt/data/log" -o "-c listen_addresses='' -c unix_socket_directories=/tmp -c port=54330 -c shared_buffers=8MB -c maintenance_work_mem=4MB -c max_parallel_maintenance_workers=0 -c max_wal_size=64MB" start >/dev/null ||
     { tail -5 "$dir/mnt/data/log"; exit 1; }
-  runuser -u postgres -- "$pg/pgbench" -h /tmp -p 54330 -i -s 20 -q postgres >"$dir/pgbench.log" 2>&1 || { tail -5 "$dir/pgbench.log"; exit 1; }
-  runuser -u postgres -- "$pg/pgbench" -h /tmp -p 54330 -c 4 -T "$seconds" postgres >"$dir/pgbench.log" 2>&1 || { cat "$dir/pgbench.log"; exit 1; }
-  set +e; runuser -u postgres -- "$pg/pg_ctl" -D "$dir/mnt/data" -w stop >/dev/null; umount "$dir/mnt"; mounted=; end_postgres; set -e
+  # Some 130 MiB of tables.
+  client -i -s 8 -q
+  client -c 4 -T "$seconds"
+  set +e; runuser -u postgres -- "$pg/pg_ctl" -D "$dir/mnt/data" -w stop >/dev/null; end_disk; set -e
   compare postgresql "$policy" pg
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A guest that knows what it was promised: writes tagged blocks over NBD, and says later what became of them.
 
-    safety.py write URI JOURNAL SECONDS SEED     random writes and flushes until the time is over; the server may fail, or die
+    safety.py write URI JOURNAL SECONDS SEED     random writes, reads and flushes until the time is over; the server may fail, or die
     safety.py check URI JOURNAL                  reads everything; one line of JSON
 
 A journal that is there is gone on from: what an earlier run wrote is what a block holds whose first write of this run was cut off. A block that is read back must be the last acknowledged write, or one after it that was answered with an error or not at all. Blocks of
@@ -41,7 +41,8 @@ def write(uri, journal, seconds, seed):
     rng = random.Random(int(seed))
     until = time.monotonic() + float(seconds)
     acked, maybe, seq = before(journal)
-    counts = {"writes": 0, "failed": 0, "flushes": 0, "failed_flushes": 0, "reconnects": 0}
+    recent = []
+    counts = {"writes": 0, "failed": 0, "flushes": 0, "failed_flushes": 0, "reconnects": 0, "reads": 0, "wrong_reads": 0}
     handle = connect(uri, until)
     blocks = handle.get_size() // BLOCK if handle else 0
     while handle and time.monotonic() < until:
@@ -50,6 +51,13 @@ def write(uri, journal, seconds, seed):
             handle.pwrite(tag(volume, block, seq), block * BLOCK)
             acked[block], maybe[block] = seq, []
             counts["writes"] += 1
+            known = rng.choice(recent) if recent and rng.random() < 0.5 else block
+            recent = ([block] + recent)[:256]
+            read = bytes(handle.pread(BLOCK, known * BLOCK))
+            counts["reads"] += 1
+            if not maybe[known] and read != tag(volume, known, acked[known]):
+                counts["wrong_reads"] += 1
+                print(f"{volume}: block {known} is read, and is not write {acked[known]}", file=sys.stderr)
             if seq % 64 == 0:
                 counts["flushes"] += 1
                 try:
@@ -69,6 +77,7 @@ def write(uri, journal, seconds, seed):
     with open(journal, "w") as out:
         json.dump({"volume": volume, "acked": acked, "maybe": maybe, "seq": seq, "counts": counts}, out)
     print(json.dumps({"volume": volume, **counts}))
+    sys.exit(1 if counts["wrong_reads"] else 0)
 
 
 def before(journal):

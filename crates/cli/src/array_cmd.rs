@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
+use datapath::SecondStatus;
 use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo};
 use report::{table, words};
 use serde::Serialize;
+use units::Bytes;
 
 use crate::live::{AcceptLossArg, ArrayArg, OutputArg, absolute, message, unexpected};
 
@@ -23,6 +25,8 @@ pub enum ArrayCommand {
     },
     /// Keep the second copy of the map in another directory, or do without one
     Copy(Copy),
+    /// Show the second level of a served array's cache, give it another one, or none
+    Cache(Cache),
     /// Write the map to a file, also while the array is served
     Backup {
         #[command(flatten)]
@@ -61,6 +65,64 @@ struct Target {
     /// Keep one copy only: the map is lost with its disk
     #[arg(long)]
     none: bool,
+}
+
+/// `terrace array cache`
+#[derive(Debug, Args)]
+pub struct Cache {
+    #[command(flatten)]
+    array: ArrayArg,
+    /// Where the second level is from now on: a directory on flash, an export of `terrace cache-node` such as
+    /// nbds://HOST:PORT?tls-certificates=DIR, or off. Until the server ends
+    #[arg(long, value_name = "DIR|NBD-URI|off")]
+    second: Option<String>,
+    /// How large it is; of an export all, if it is left out
+    #[arg(long, value_name = "SIZE", requires = "second")]
+    size: Option<Bytes>,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Cache {
+    fn run(self) -> anyhow::Result<()> {
+        match self.second.as_deref() {
+            None => {}
+            Some("off") => self.order(None)?,
+            Some(uri) if uri.contains("://") => self.order(Some(uri.to_owned()))?,
+            Some(dir) => {
+                let dir = absolute(dir.as_ref())?;
+                let dir = dir.into_os_string().into_string();
+                let dir = dir.map_err(|_| anyhow!("a directory whose name is text"))?;
+                self.order(Some(dir))?;
+            }
+        }
+        let ControlAnswer::Second(status) = self.array.ask(ControlRequest::Second)? else {
+            return Err(unexpected());
+        };
+        self.output.print("terrace.array.cache/1", &status, second)
+    }
+
+    fn order(&self, at: Option<String>) -> anyhow::Result<()> {
+        let size = self.size;
+        self.array.order(ControlRequest::UseSecond { at, size })
+    }
+}
+
+fn second(status: &Option<SecondStatus>) -> String {
+    let Some(status) = status else {
+        return "no second level\n".into();
+    };
+    if let Some(why) = &status.ended {
+        return format!("no second level any more: {}\n", report::printable(why));
+    }
+    let ready = match status.ready {
+        true => "",
+        false => " (its export is not connected yet)",
+    };
+    format!(
+        "second level     {} of {}{ready}\npages read       {}\npages written    {}\n",
+        status.bytes, status.size, status.hits, status.fills
+    )
 }
 
 #[derive(Serialize)]
@@ -121,6 +183,7 @@ pub fn run(command: ArrayCommand) -> anyhow::Result<ExitCode> {
             let dir = target.dir.as_deref().map(absolute).transpose()?;
             array.order(ControlRequest::SetSecondCopy { dir })?;
         }
+        ArrayCommand::Cache(cache) => cache.run()?,
         ArrayCommand::Backup { array, file } => {
             let path = absolute(&file)?;
             array.order(ControlRequest::Backup { path })?;

@@ -95,7 +95,11 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(
+/// Serves until it is stopped.
+///
+/// # Errors
+/// What cannot be listened on; a worker that has ended.
+pub fn serve(
     filter: &mut Filter,
     listens: Vec<Listen>,
     output: &OutputArg,

@@ -8,6 +8,7 @@ mod bench_cmd;
 mod bench_run;
 mod cache_checks;
 mod cache_cmd;
+mod cache_node_cmd;
 mod cache_read;
 mod cache_sizes;
 mod cache_table;
@@ -170,6 +171,9 @@ enum Command {
     Device(device_cmd::DeviceCommand),
     /// Measure, limit, delay or record an export of any NBD server
     Filter(Box<filter_cmd::FilterArgs>),
+    /// Lend memory of this host to the cache of another one
+    #[command(after_help = cache_node_cmd::EXAMPLES)]
+    CacheNode(cache_node_cmd::CacheNodeArgs),
     /// Check scenarios and live configurations, show what they come to, print their schemas
     #[command(subcommand)]
     Config(config_cmd::ConfigCommand),
@@ -216,6 +220,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Array(command) => return array_cmd::run(command),
         Command::Device(command) => return device_cmd::run(command),
         Command::Filter(args) => return filter_cmd::run(*args),
+        Command::CacheNode(args) => return cache_node_cmd::run(args),
         Command::Config(command) => return config_cmd::run(command),
         Command::Completion(what) => shell_cmd::completion(&what, Args::command()),
         Command::Man(what) => shell_cmd::pages(&what, Args::command()),

@@ -12,6 +12,7 @@
 //! read of the engine could have said ([`VolumeCache`]); the page on the crash model has them in words.
 
 mod flight;
+mod second;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use units::{Bytes, Nanos};
 use crate::engine::{GuestOp, GuestRequest};
 use flight::Flight;
 pub use flight::Pass;
+pub use second::{Answered, SecondCounts, SecondLevel, Stored, StoredRead};
 
 /// The cache of one worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,6 +56,15 @@ pub struct CacheSettings {
 }
 
 impl CacheSettings {
+    fn options(&self) -> PolicyOptions {
+        PolicyOptions {
+            rates: self.rates,
+            ageing: self.ageing,
+            on_hit: self.on_hit,
+            ..PolicyOptions::default()
+        }
+    }
+
     /// What one of so many workers has of it.
     #[must_use]
     pub fn of_one(self, workers: usize) -> Self {
@@ -81,6 +92,9 @@ pub enum CacheFault {
         /// Pages.
         pages: u64,
     },
+    /// A second level that has no room.
+    #[error("what a worker has of the second level, {0}, is too little")]
+    Second(Bytes),
     /// It would be lost with the process.
     #[error("writes are not kept back on the data path: what is in memory alone is lost with it")]
     WriteBack,
@@ -96,6 +110,8 @@ pub struct CacheMemory {
     page_bytes: u64,
     writes: WriteMode,
     bytes: Vec<u8>,
+    second: Option<SecondLevel>,
+    settings: CacheSettings,
     /// Frames of the request at hand.
     frames: Vec<u32>,
     /// Times that a volume began to be cached.
@@ -120,26 +136,60 @@ impl CacheMemory {
                 pages,
             });
         }
-        let options = PolicyOptions {
-            rates: settings.rates,
-            ageing: settings.ageing,
-            on_hit: settings.on_hit,
-            ..PolicyOptions::default()
-        };
         let pages = ResidentPages::new(
             settings.policy,
             pages as u32,
             settings.extent_pages,
-            &options,
+            &settings.options(),
         )?;
         Ok(Self {
             bytes: vec![0; pages.frames() as usize * page as usize],
             pages,
             page_bytes: page,
             writes: settings.writes,
+            second: None,
+            settings: *settings,
             frames: Vec::new(),
             times: 0,
         })
+    }
+
+    /// A second level of so many bytes from now on, which has nothing, and none of the volumes yet ([`VolumeCache::begin_second`]).
+    pub fn begin_second(&mut self, size: Bytes) -> Result<(), CacheFault> {
+        let of = &self.settings;
+        let places = size.0 / self.page_bytes;
+        let second = SecondLevel::new(of.policy, places, of.extent_pages, &of.options())?;
+        self.second = Some(second.ok_or(CacheFault::Second(size))?);
+        Ok(())
+    }
+
+    /// There is no second level any more, and what was there is not to be believed. What volumes have of it is to be ended too
+    /// ([`VolumeCache::end_second`]).
+    pub fn end_second(&mut self) {
+        self.second = None;
+    }
+
+    /// The second level, if there is one.
+    pub fn second(&self) -> Option<&SecondLevel> {
+        self.second.as_ref()
+    }
+
+    /// The same, to tell it of writes that ended.
+    pub fn second_mut(&mut self) -> Option<&mut SecondLevel> {
+        self.second.as_mut()
+    }
+
+    /// A slice of time is over ([`ResidentPages::slice_ended`]).
+    pub fn slice_ended(&mut self, over_target: &[Option<f64>]) {
+        self.pages.slice_ended(over_target);
+    }
+
+    /// An hour is over.
+    pub fn hour_ended(&mut self) {
+        self.pages.hour_ended();
+        if let Some(second) = &mut self.second {
+            second.pages_mut().hour_ended();
+        }
     }
 
     /// Which pages are there.
@@ -184,6 +234,8 @@ impl CacheMemory {
 #[derive(Debug)]
 pub struct VolumeCache {
     volume: VolumeNo,
+    /// Its number in the second level, if it is there.
+    second: Option<VolumeNo>,
     size: u64,
     flight: Flight,
 }
@@ -197,6 +249,7 @@ impl VolumeCache {
         memory.times += 1;
         Ok(Self {
             volume,
+            second: None,
             size,
             flight: Flight::new(memory.times, under_way),
         })
@@ -207,6 +260,9 @@ impl VolumeCache {
         self.flight.keep_nothing();
         let pages = size.div_ceil(memory.page_bytes);
         self.volume = memory.pages.replace_volume(self.volume, pages)?;
+        if let (Some(volume), Some(second)) = (self.second, &mut memory.second) {
+            self.second = Some(second.pages_mut().replace_volume(volume, pages)?);
+        }
         self.size = size;
         Ok(())
     }
@@ -214,6 +270,28 @@ impl VolumeCache {
     /// It is not cached any more.
     pub fn end(self, memory: &mut CacheMemory) {
         memory.pages.remove_volume(self.volume);
+        if let (Some(volume), Some(second)) = (self.second, &mut memory.second) {
+            second.pages_mut().remove_volume(volume);
+        }
+    }
+
+    /// Its pages may be in the second level from now on.
+    pub fn begin_second(&mut self, memory: &mut CacheMemory) -> Result<(), CannotKeep> {
+        if let Some(second) = &mut memory.second {
+            let pages = self.size.div_ceil(memory.page_bytes);
+            self.second = Some(second.pages_mut().add_volume(pages)?);
+        }
+        Ok(())
+    }
+
+    /// The second level has ended.
+    pub fn end_second(&mut self) {
+        self.second = None;
+    }
+
+    /// Its number in the second level, if it is there.
+    pub fn in_second(&self) -> Option<VolumeNo> {
+        self.second
     }
 
     /// Its number among the volumes of the worker's cache.
@@ -277,6 +355,99 @@ impl VolumeCache {
         true
     }
 
+    /// Begins a read of the second level, if it has all pages of what is asked for; [`VolumeCache::stored_over`] is to be told how it ended. It is one
+    /// request under way as those are that are passed on: what changes its pages meanwhile overtakes it.
+    pub fn read_stored(
+        &mut self,
+        memory: &mut CacheMemory,
+        request: &GuestRequest,
+    ) -> Option<StoredRead> {
+        let (volume, second) = (self.second?, memory.second.as_mut()?);
+        if !self.contains(request) {
+            return None;
+        }
+        let page_bytes = memory.page_bytes;
+        let end = request.offset + request.length;
+        let pages = request.offset / page_bytes..end.div_ceil(page_bytes);
+        if self.flight.changes(&pages) {
+            return None;
+        }
+        let places = pages.clone().map(|page| second.find(volume, page));
+        let places = places.collect::<Option<Vec<_>>>()?;
+        places.iter().for_each(|p| second.touch(volume, *p));
+        Some(StoredRead {
+            bytes: pages.start * page_bytes..pages.end * page_bytes,
+            pass: self.flight.begin_read(pages),
+            places,
+        })
+    }
+
+    /// A read of the second level is over; none of one that failed. What is right is in memory too from now on.
+    pub fn stored_over(
+        &mut self,
+        memory: &mut CacheMemory,
+        read: &StoredRead,
+        data: Option<&[u8]>,
+    ) -> Answered {
+        let kept = self.flight.over(read.pass) == Some(true);
+        let (Some(second), Some(data), true) = (&mut memory.second, data, kept) else {
+            return Answered::Overtaken;
+        };
+        let page_bytes = memory.page_bytes as usize;
+        for (place, page) in read.places.iter().zip(data.chunks_exact(page_bytes)) {
+            match second.judge(*place, page) {
+                Answered::Right => {}
+                other => return other,
+            }
+        }
+        second.counts.hits += read.places.len() as u64;
+        let whole = GuestRequest {
+            op: GuestOp::Read,
+            offset: read.bytes.start,
+            length: read.bytes.end - read.bytes.start,
+            fua: false,
+        };
+        for page in self.pages_of(memory, &whole) {
+            memory.pages.count(self.volume, false, false);
+            self.keep(memory, page, &whole, data);
+        }
+        Answered::Right
+    }
+
+    /// Places in the second level for the pages that a read has read, as many as `room`, which are to be written there now; with the first byte of each in
+    /// `data`. Of a read whose pages were kept ([`VolumeCache::over`]).
+    pub fn fill(
+        &self,
+        memory: &mut CacheMemory,
+        request: &GuestRequest,
+        data: &[u8],
+        room: usize,
+    ) -> Vec<(Stored, usize)> {
+        let (Some(volume), pages) = (self.second, self.pages_of(memory, request)) else {
+            return vec![];
+        };
+        let bytes = memory.page_bytes;
+        // A last page that is short is no page there.
+        let full = |page: &u64| {
+            self.length_of(memory, *page) == bytes && self.covers(memory, *page, request)
+        };
+        let pages: Vec<u64> = pages.filter(full).collect();
+        let Some(second) = &mut memory.second else {
+            return vec![];
+        };
+        let mut places = vec![];
+        for page in pages {
+            if places.len() == room {
+                break;
+            }
+            let at = (page * bytes - request.offset) as usize;
+            if let Some(stored) = second.fill(volume, page, &data[at..at + bytes as usize]) {
+                places.push((stored, at));
+            }
+        }
+        places
+    }
+
     /// The whole pages that a read that is not answered from memory is to be made of: offset and length.
     pub fn whole(&self, memory: &CacheMemory, request: &GuestRequest) -> (u64, u64) {
         if !self.contains(request) {
@@ -305,22 +476,29 @@ impl VolumeCache {
     }
 
     /// A request that was passed on is over. `data` is what a read read or a write wrote, asked for where it is kept; none of one that
-    /// failed. Of a read of parts of pages, only whole ones are kept.
+    /// failed. Of a read of parts of pages, only whole ones are kept. Whether it was a read whose pages could be.
     pub fn over(
         &mut self,
         memory: &mut CacheMemory,
         pass: Pass,
         request: &GuestRequest,
         data: Option<&[u8]>,
-    ) {
+    ) -> bool {
         let kept = self.flight.over(pass);
         if request.op == GuestOp::Flush && data.is_none() {
             self.forget(memory);
         }
         let Some(kept) = kept else {
-            return;
+            return false;
         };
         let pages = self.pages_of(memory, request);
+        if request.op != GuestOp::Read
+            && let (Some(volume), Some(second)) = (self.second, &mut memory.second)
+        {
+            for page in pages.clone() {
+                second.pages_mut().remove(volume, page);
+            }
+        }
         match request.op {
             GuestOp::Read => {
                 for page in pages {
@@ -361,12 +539,16 @@ impl VolumeCache {
                 }
             }
         }
+        request.op == GuestOp::Read && kept && data.is_some()
     }
 
     /// Nothing that is there of the volume may be used any more, nor what is under way be kept.
     pub fn forget(&mut self, memory: &mut CacheMemory) {
         self.flight.keep_nothing();
         memory.pages.clear(self.volume);
+        if let (Some(volume), Some(second)) = (self.second, &mut memory.second) {
+            second.pages_mut().clear(volume);
+        }
     }
 
     fn covers(&self, memory: &CacheMemory, page: u64, request: &GuestRequest) -> bool {

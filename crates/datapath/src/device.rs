@@ -46,6 +46,11 @@ pub enum DeviceError {
     /// Another process has it.
     #[error("device {name:?} ({path}) is in use by another process")]
     InUse { name: String, path: String },
+    /// A process that has ended wrote to it past the page cache, and the device has not done all of that.
+    #[error(
+        "device {name:?} ({path}) does not end what the process before wrote, which may overwrite what is written now"
+    )]
+    UnderWay { name: String, path: String },
     /// It is another one than the array's.
     #[error("device {name:?} ({path}): {why}")]
     Wrong {
@@ -371,6 +376,25 @@ impl Device {
         Self {
             start: 0,
             ..Self::with(id, SOURCE.into(), Medium::File(file, backing))
+        }
+    }
+
+    /// The file of a cache's second level: used from its first byte on, past the page cache where that can be.
+    pub(crate) fn second(id: DeviceId, name: String, file: File) -> Self {
+        let backing = Backing::of(&file);
+        let device = Self {
+            start: 0,
+            ..Self::with(id, name, Medium::File(Arc::new(file), backing))
+        };
+        device.settle_as(true, "what is there is in memory too, or is not wanted there".into());
+        device
+    }
+
+    /// Memory that is a file, and belongs to no array.
+    pub(crate) fn memory(file: File) -> Self {
+        Self {
+            start: 0,
+            ..Self::with(DeviceId(0), "memory".into(), Medium::File(Arc::new(file), Backing::Memory))
         }
     }
 

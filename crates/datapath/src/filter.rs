@@ -7,13 +7,17 @@
 //!
 //! There is no array: the volume's map is one extent, which is never moved and never given up. What the remote does not
 //! offer (trims, zeroes, forced unit access, writes) is not offered here either.
+//!
+//! In the place of the remote there can be memory of this host: a cache node, where another host's cache has its second level.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use nbd::{BlockSizes, Export, ExportFlags, Uri};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use thiserror::Error;
 use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos, VolumeId};
 use volume::{Limits, VolumeMap};
@@ -21,7 +25,7 @@ use volume::{Limits, VolumeMap};
 use crate::client::{self, ClientError};
 use crate::device::Device;
 use crate::registry::{Home, REQUEST_BYTES_MAX};
-use crate::server::{Server, ServerConfig, ServerError};
+use crate::server::{Server, ServerConfig, ServerError, available_memory};
 use crate::stages::record::{Recorded, Recorder};
 use crate::stages::throttle::Share;
 use crate::stages::{Served, StagesSetup};
@@ -36,7 +40,7 @@ const VOLUME: VolumeId = VolumeId(0);
 /// What to put in front of an export.
 #[derive(Debug, Clone)]
 pub struct FilterOptions {
-    /// Name of the export here; the remote's if left out.
+    /// Name of the export here; if left out the remote's, and none of memory.
     pub name: Option<String>,
     /// How to serve. There is one worker, whatever it says: there is one volume.
     pub server: ServerConfig,
@@ -62,6 +66,17 @@ pub enum FilterError {
         /// The export.
         uri: String,
     },
+    /// It would be swapped out, or the process ended for it.
+    #[error("{wanted} does not fit into the {available} of memory that are available")]
+    Memory {
+        /// What was asked for.
+        wanted: Bytes,
+        /// What the system says.
+        available: Bytes,
+    },
+    /// The system gives no memory that is a file.
+    #[error("cannot have memory")]
+    NoMemory(#[source] std::io::Error),
     /// It was there, and is not any more.
     #[error("{uri}: no second connection within {} s", CONNECT_TIME.as_secs())]
     Away {
@@ -96,17 +111,63 @@ impl Filter {
     /// [`FilterError`].
     pub fn start(uri: &Uri, options: FilterOptions) -> Result<Self, FilterError> {
         let remote = client::connect(uri)?.session.export;
-        let size = Bytes(remote.size);
-        if size.0 == 0 {
+        if remote.size == 0 {
             let uri = uri.to_string();
             return Err(FilterError::Empty { uri });
         }
+        let name = options.name.clone();
+        let name = name.unwrap_or_else(|| remote.name.clone());
+        let device = Device::remote(uri.to_string(), uri.clone());
+        let filter = Self::serve(device, name.clone(), Bytes(remote.size), options)?;
+        filter.wait_for_remote(uri)?;
+        filter.let_in(offered(&remote, name));
+        Ok(filter)
+    }
+
+    /// Serves so much memory of this host. What is there is gone when it stops.
+    ///
+    /// # Errors
+    /// [`FilterError`].
+    pub fn start_on_memory(size: Bytes, options: FilterOptions) -> Result<Self, FilterError> {
+        if let Some(available) = available_memory().filter(|available| size > *available) {
+            return Err(FilterError::Memory {
+                wanted: size,
+                available,
+            });
+        }
+        let no_memory = |errno: rustix::io::Errno| FilterError::NoMemory(errno.into());
+        let file = memfd_create("terrace-cache-node", MemfdFlags::CLOEXEC).map_err(no_memory)?;
+        ftruncate(&file, size.0).map_err(no_memory)?;
+        let device = Device::memory(File::from(file));
+        let own = ExportFlags::HAS_FLAGS.with(ExportFlags::CAN_MULTI_CONN);
+        let export = Export {
+            name: options.name.clone().unwrap_or_default(),
+            description: "memory".into(),
+            size: size.0,
+            flags: own.with(ExportFlags::SEND_FLUSH),
+            block: BlockSizes {
+                minimum: 1,
+                preferred: 4096,
+                maximum: REQUEST_BYTES_MAX,
+            },
+        };
+        let filter = Self::serve(device, export.name.clone(), size, options)?;
+        filter.let_in(export);
+        Ok(filter)
+    }
+
+    /// Starts to serve what a device has. Nobody is let in yet.
+    fn serve(
+        device: Device,
+        name: String,
+        size: Bytes,
+        options: FilterOptions,
+    ) -> Result<Self, FilterError> {
         let config = ServerConfig {
             workers: 1,
             ..options.server
         };
         let server = Server::start(None, config)?;
-        let name = options.name.unwrap_or_else(|| remote.name.clone());
         let share = Arc::new(Share::default());
         share.limit(Limits {
             iops: options.iops,
@@ -114,7 +175,6 @@ impl Filter {
         });
         // One byte that no request reaches: so no trim covers the extent, which therefore is never given up.
         let bytes = Bytes(size.0.saturating_add(1));
-        let device = Device::remote(uri.to_string(), uri.clone());
         server.workers[0].send(Message::Device(Arc::new(device)));
         server.workers[0].send(Message::Attach(Box::new(VolumeSetup {
             lost: vec![],
@@ -138,7 +198,6 @@ impl Filter {
             size,
             recording: options.record.is_some(),
         };
-        filter.wait_for_remote(uri)?;
         if options.delays != [Nanos::ZERO; 2] {
             let delays = options.delays.map(|d| d.0);
             filter.at_stages(move |v| {
@@ -149,13 +208,15 @@ impl Filter {
         if let Some(path) = options.record {
             filter.at_stages(|v| v.stages.record.begin(path, v.name))?;
         }
+        Ok(filter)
+    }
+
+    fn let_in(&self, export: Export) {
         let home = Home {
             worker: 0,
             volume: VOLUME,
         };
-        let export = offered(&remote, name);
-        filter.server.shared.registry.insert(export, home);
-        Ok(filter)
+        self.server.shared.registry.insert(export, home);
     }
 
     fn wait_for_remote(&self, uri: &Uri) -> Result<(), FilterError> {

@@ -58,7 +58,7 @@ pub struct ServerConfig {
 }
 
 /// Memory that the system could give without swapping; none where it does not say.
-fn available_memory() -> Option<Bytes> {
+pub(crate) fn available_memory() -> Option<Bytes> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

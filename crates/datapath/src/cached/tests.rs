@@ -54,6 +54,27 @@ struct World {
     passed: Vec<Passed>,
     hits: u64,
     kept: u64,
+    /// The device of the second level, and what is under way there.
+    device: Vec<u8>,
+    filling: Vec<(Stored, Vec<u8>)>,
+    reading: Vec<(StoredRead, GuestRequest)>,
+    /// Reads of the second level that were right, and those that were wrong.
+    stored: u64,
+    wrong: u64,
+}
+
+impl Passed {
+    fn new(pass: Pass, request: GuestRequest, value: u8) -> Self {
+        let end = request.offset + request.length;
+        Self {
+            pass,
+            request,
+            value,
+            left: (request.offset / SECTOR..end / SECTOR).collect(),
+            data: vec![0xee; request.length as usize],
+            zombie: false,
+        }
+    }
 }
 
 impl World {
@@ -83,11 +104,10 @@ impl World {
             (first, count) = (first & !7, (count + 7) & !7);
         }
         count = count.min(all - first);
-        let mut request = match op {
+        let request = match op {
             GuestOp::Flush => request(op, 0, 0),
             _ => request(op, first * SECTOR, count * SECTOR),
         };
-        let mut pass = Pass::NONE;
         if let Some(cache) = &mut self.cache {
             let mut found = vec![0xee; request.length as usize];
             let copy = |at: usize, bytes: &[u8]| found[at..at + bytes.len()].copy_from_slice(bytes);
@@ -96,20 +116,104 @@ impl World {
                 self.hits += 1;
                 return;
             }
+            if op == GuestOp::Read
+                && let Some(read) = cache.read_stored(&mut self.memory, &request)
+            {
+                self.reading.push((read, request));
+                return;
+            }
+            self.pass(request);
+            return;
+        }
+        self.passed.push(Passed::new(Pass::NONE, request, 1));
+    }
+
+    /// A request goes to the engine.
+    fn pass(&mut self, mut request: GuestRequest) {
+        let mut pass = Pass::NONE;
+        if let Some(cache) = &mut self.cache {
+            let op = request.op;
             if op == GuestOp::Read {
                 (request.offset, request.length) = cache.whole(&self.memory, &request);
             }
             pass = cache.pass(&self.memory, &request);
         }
-        let end = request.offset + request.length;
-        self.passed.push(Passed {
-            pass,
-            request,
-            value: 1 + self.rng.below(250) as u8,
-            left: (request.offset / SECTOR..end / SECTOR).collect(),
-            data: vec![0xee; request.length as usize],
-            zombie: false,
-        });
+        let value = 1 + self.rng.below(250) as u8;
+        self.passed.push(Passed::new(pass, request, value));
+    }
+
+    /// Something that is under way in the second level is done, or found wrong, or its device forgets something.
+    fn second(&mut self) {
+        let below = |rng: &mut Rng, n: usize| rng.below(n as u64) as usize;
+        if self.rng.below(2) == 0 && !self.filling.is_empty() {
+            let at = below(&mut self.rng, self.filling.len());
+            let (stored, data) = self.filling.swap_remove(at);
+            let begin = stored.at(PAGE) as usize;
+            self.device[begin..begin + PAGE as usize].copy_from_slice(&data);
+            if let Some(second) = self.memory.second_mut() {
+                second.filled(stored);
+            }
+        }
+        if self.rng.below(2000) == 0 {
+            let at = below(&mut self.rng, self.device.len());
+            self.device[at] ^= 1;
+        }
+        if self.reading.is_empty() {
+            return;
+        }
+        let at = below(&mut self.rng, self.reading.len());
+        let (read, request) = self.reading.swap_remove(at);
+        let mut data = vec![];
+        for place in &read.places {
+            let begin = place.at(PAGE) as usize;
+            data.extend_from_slice(&self.device[begin..begin + PAGE as usize]);
+        }
+        let fails = self.rng.below(50) == 0;
+        let Some(cache) = &mut self.cache else {
+            return self.pass(request);
+        };
+        match cache.stored_over(&mut self.memory, &read, (!fails).then_some(&*data)) {
+            Answered::Right => {
+                let (offset, length) = (read.bytes.start, read.bytes.end - read.bytes.start);
+                let whole = super::tests::request(GuestOp::Read, offset, length);
+                assert_eq!(data, self.bytes(&whole), "{request:?}");
+                self.stored += 1;
+            }
+            Answered::Overtaken => self.pass(request),
+            Answered::Wrong => {
+                self.wrong += 1;
+                self.end_second();
+                self.pass(request);
+            }
+        }
+    }
+
+    fn end_second(&mut self) {
+        self.memory.end_second();
+        // What is on its way there is of no interest any more, and may land yet.
+        for (stored, data) in self.filling.drain(..) {
+            let begin = stored.at(PAGE) as usize;
+            self.device[begin..begin + PAGE as usize].copy_from_slice(&data);
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.end_second();
+        }
+        for (read, request) in std::mem::take(&mut self.reading) {
+            if let Some(cache) = &mut self.cache {
+                let over = cache.stored_over(&mut self.memory, &read, None);
+                assert_eq!(over, Answered::Overtaken);
+            }
+            self.pass(request);
+        }
+    }
+
+    fn begin_second(&mut self) {
+        self.memory
+            .begin_second(Bytes(self.device.len() as u64))
+            .unwrap();
+        if let Some(cache) = &mut self.cache {
+            cache.begin_second(&mut self.memory).unwrap();
+        }
     }
 
     /// A sector of a request is done, unless it waits for one that was answered already.
@@ -177,7 +281,14 @@ impl World {
         }
         if let Some(cache) = &mut self.cache {
             let data = (!fails).then_some(&*data);
-            cache.over(&mut self.memory, pass, &request, data);
+            if cache.over(&mut self.memory, pass, &request, data) {
+                let data = data.expect("it was kept");
+                let room = self.rng.below(9) as usize;
+                for (stored, at) in cache.fill(&mut self.memory, &request, data, room) {
+                    let page = data[at..at + PAGE as usize].to_vec();
+                    self.filling.push((stored, page));
+                }
+            }
             self.kept += u64::from(self.memory.pages().cached(cache.volume()) > 0);
         }
     }
@@ -185,7 +296,9 @@ impl World {
     /// It grows, is cached no more, or again.
     fn change(&mut self) {
         let size = self.size();
-        match (self.rng.below(4), &mut self.cache) {
+        match (self.rng.below(6), &mut self.cache) {
+            (4, _) => self.end_second(),
+            (5, _) if self.memory.second().is_none() => self.begin_second(),
             (0, Some(cache)) => {
                 let grown = self.sectors.len() + 1 + self.rng.below(12) as usize;
                 self.sectors.resize(grown, 0);
@@ -197,11 +310,17 @@ impl World {
             (1, _) => {
                 if let Some(cache) = self.cache.take() {
                     cache.end(&mut self.memory);
+                    // As when it is not served any more: nothing of it is under way there.
+                    for (_, request) in std::mem::take(&mut self.reading) {
+                        self.pass(request);
+                    }
                 }
             }
             (2, cache @ None) => {
                 let under_way = self.passed.iter().filter(|p| !p.zombie).count();
-                *cache = Some(VolumeCache::new(&mut self.memory, size, under_way).unwrap());
+                let mut new = VolumeCache::new(&mut self.memory, size, under_way).unwrap();
+                new.begin_second(&mut self.memory).unwrap();
+                *cache = Some(new);
             }
             (_, Some(cache)) => {
                 // As when a device is lost: what is there may not be what was answered.
@@ -218,6 +337,7 @@ impl World {
 #[test]
 fn memory_never_says_what_the_devices_do_not_hold() {
     let (mut hits, mut kept) = (0, 0);
+    let (mut stored, mut wrong) = (0, 0);
     for seed in 0..600 {
         let mut rng = Rng::new(seed, 0xcac4e);
         let writes = match rng.below(3) {
@@ -240,14 +360,25 @@ fn memory_never_says_what_the_devices_do_not_hold() {
             passed: vec![],
             hits: 0,
             kept: 0,
+            device: vec![0; (64 + 1 + seed as usize % 40) * PAGE as usize],
+            filling: vec![],
+            reading: vec![],
+            stored: 0,
+            wrong: 0,
             rng,
         };
+        if seed % 3 > 0 {
+            world.begin_second();
+        }
         // How many are under way at a time.
         let depth = 1 + seed as usize % 8;
         for step in 0..3000 {
             match world.rng.below(12) {
                 0..3 if world.passed.len() < depth => world.ask(),
-                3..9 => (0..12).for_each(|_| world.go_on()),
+                3..9 => {
+                    (0..12).for_each(|_| world.go_on());
+                    world.second();
+                }
                 9..11 => world.answer(),
                 11 if step % 29 == 0 => world.change(),
                 11 if step % 7 == 0 => {
@@ -258,9 +389,12 @@ fn memory_never_says_what_the_devices_do_not_hold() {
             }
         }
         (hits, kept) = (hits + world.hits, kept + world.kept);
+        (stored, wrong) = (stored + world.stored, wrong + world.wrong);
     }
     assert!(hits > 10_000, "{hits} reads from memory");
     assert!(kept > 50_000, "{kept}");
+    assert!(stored > 10_000, "{stored} reads of the second level");
+    assert!(wrong > 50, "{wrong} times the second level lied");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::stages::Command;
 use crate::stages::record::Recorded;
-use crate::worker::VolumeStatus;
+use crate::worker::{SecondStatus, VolumeStatus};
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -157,6 +157,17 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         part: Option<Bytes>,
     },
+    /// The cache has a second level from now on, until the server ends; what another one had is forgotten.
+    UseSecond {
+        /// A directory, or an NBD URI; none is no second level.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<String>,
+        /// Its size; all of an export if it is left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<Bytes>,
+    },
+    /// How the second level is.
+    Second,
     /// It is kept as it is now, and shares its space with what is kept.
     TakeSnapshot {
         /// Its name.
@@ -422,6 +433,8 @@ pub enum ControlAnswer {
     Heat(HeatSample),
     /// How its pages are used again.
     Reuse(ReuseSample),
+    /// The second level of the cache, over all workers; none where there is none.
+    Second(Option<SecondStatus>),
     /// The copies of the map.
     Copies {
         /// The first one first.

@@ -17,6 +17,7 @@ mod policy;
 mod reuse;
 mod samples;
 mod sampling;
+mod second;
 mod snapshots;
 mod underway;
 mod volumes;
@@ -388,6 +389,8 @@ impl ControlServer {
                 };
                 Ok(ControlAnswer::done(what))
             }
+            ControlRequest::UseSecond { at, size } => self.use_second(at.as_deref(), size),
+            ControlRequest::Second => self.second(),
             ControlRequest::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
             ControlRequest::RestoreSnapshot { snapshot } => self.restore(&snapshot),
             ControlRequest::Hold { .. } | ControlRequest::Release => {

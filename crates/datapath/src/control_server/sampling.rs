@@ -34,7 +34,7 @@ impl ControlServer {
     }
 
     /// What the workers know; no workers, no samples.
-    fn sample_workers(&self, at_ns: u64) -> Result<Vec<WorkerSamples>> {
+    pub(super) fn sample_workers(&self, at_ns: u64) -> Result<Vec<WorkerSamples>> {
         let Some(server) = &self.server else {
             return Ok(vec![]);
         };

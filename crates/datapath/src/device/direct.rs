@@ -12,6 +12,7 @@ use model::DirectIo;
 use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags, fadvise, statx};
 use rustix::io::ReadWriteFlags;
 
+use super::lock::mark_direct;
 use super::{Backing, Device, Medium};
 use crate::direct::Alignment;
 use crate::helper_thread::{Outcome, Wanted};
@@ -195,6 +196,7 @@ fn open_direct(file: &File) -> Result<DirectFile, String> {
         file: Arc::new(opened.map_err(|e| format!("it cannot be opened for direct I/O: {e}"))?),
         alignment,
     };
+    mark_direct(&direct.file);
     // What is said is tried.
     let mut head = Buf::new(SUPERBLOCKS_BYTES).target(0..SUPERBLOCKS_BYTES);
     match direct.file.read_at(&mut head, 0) {

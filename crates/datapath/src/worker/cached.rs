@@ -33,7 +33,7 @@ pub(super) struct Asked {
 
 /// The cache of a worker, and the time that its policy counts in.
 pub(super) struct WorkerCache {
-    memory: CacheMemory,
+    pub(super) memory: CacheMemory,
     slice_ns: u64,
     slices_per_hour: u32,
     slice_ends_ns: u64,
@@ -45,7 +45,7 @@ pub(super) struct WorkerCache {
 /// The cached pages of a volume that is served.
 #[derive(Debug)]
 pub(super) struct LiveCache {
-    cache: VolumeCache,
+    pub(super) cache: VolumeCache,
     /// Until then no more is read than what is asked for.
     narrow_until_ns: u64,
     /// Requests that were answered since the last look at how the volume stands.
@@ -90,6 +90,10 @@ impl WorkerCache {
     /// A volume of so many bytes, at rest, is cached from now on; none, with a word in the log, where it cannot be.
     pub(super) fn begin(&mut self, name: &str, size: Bytes) -> Option<LiveCache> {
         let begun = VolumeCache::new(&mut self.memory, size.0, 0);
+        let begun = begun.and_then(|mut cache| {
+            cache.begin_second(&mut self.memory)?;
+            Ok(cache)
+        });
         let cache =
             begun.inspect_err(|why| tracing::warn!(volume = name, %why, "it is not cached"));
         Some(LiveCache {
@@ -160,6 +164,25 @@ impl Worker {
                 self.ready(volume, guest, request, Ok(()));
                 return None;
             }
+            (guest, request) = self.read_second(volume, guest, request)?;
+        }
+        Some(self.past_cache(volume, guest, request))
+    }
+
+    /// Prepares a request for the engine, which the cache cannot answer.
+    pub(super) fn past_cache(
+        &mut self,
+        volume: u32,
+        mut guest: Guest,
+        mut request: GuestRequest,
+    ) -> (Guest, GuestRequest) {
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it has connections");
+        let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
+            return (guest, request);
+        };
+        let memory = &mut cache.memory;
+        if request.op == GuestOp::Read && guest.buf.is_some() {
             let (offset, length) = cached.cache.whole(memory, &request);
             // What was answered late may still be under way beside it, and it would wait for that.
             let may = length <= WHOLE_MAX
@@ -179,7 +202,7 @@ impl Worker {
             }
         }
         guest.pass = cached.cache.pass(memory, &request);
-        Some((guest, request))
+        (guest, request)
     }
 
     /// The engine is done with a request: keeps what may be kept, and gives the guest what it asked for. None where that is read once
@@ -193,19 +216,27 @@ impl Worker {
     ) -> Option<(Guest, GuestRequest)> {
         let live = self.volumes[volume as usize].as_mut();
         let live = live.expect("it has requests");
+        let mut kept = false;
         if let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) {
             let memory = &mut cache.memory;
             let moves_data = matches!(request.op, GuestOp::Read | GuestOp::Write);
             match (&guest.buf, result) {
-                (_, Err(_)) => cached.cache.over(memory, guest.pass, &request, None),
+                (_, Err(_)) => {
+                    cached.cache.over(memory, guest.pass, &request, None);
+                }
                 (Some(buf), Ok(())) if moves_data => {
                     let bytes = HEAD..HEAD + request.length as usize;
                     buf.with(bytes, |data| {
-                        cached.cache.over(memory, guest.pass, &request, Some(data));
+                        kept = cached.cache.over(memory, guest.pass, &request, Some(data));
                     });
                 }
-                (_, Ok(())) => cached.cache.over(memory, guest.pass, &request, Some(&[])),
+                (_, Ok(())) => {
+                    cached.cache.over(memory, guest.pass, &request, Some(&[]));
+                }
             }
+        }
+        if let (true, Some(buf)) = (kept, guest.buf.clone()) {
+            self.fill_second(volume, &request, &buf);
         }
         let Some(asked) = guest.asked.take() else {
             return Some((guest, request));
@@ -340,10 +371,9 @@ impl Worker {
                 cached.responses = (0, 0.0, 0);
             }
         }
-        let pages = cache.memory.pages_mut();
-        pages.slice_ended(&over);
+        cache.memory.slice_ended(&over);
         if ends_hour {
-            pages.hour_ended();
+            cache.memory.hour_ended();
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::io::{Allocate, Buf, Op, Outcome, Urgency, close_elsewhere};
 use crate::keeper::ToKeeper;
 
 use super::guests::{Guest, HEAD};
+use super::second::NO_VOLUME;
 use super::timers::Due;
 use super::volumes::LiveIo;
 use super::zeroes::Zeroing;
@@ -351,6 +352,9 @@ impl Worker {
 
     pub(super) fn device_done(&mut self, id: u32, outcome: Outcome) {
         let live = &mut self.ios[id as usize];
+        if live.volume == NO_VOLUME {
+            return self.second_file_done(id, outcome);
+        }
         if live.by_buffer.is_some() {
             return self.by_buffer_done(id, outcome);
         }
@@ -392,8 +396,9 @@ impl Worker {
     /// What there is of a failure besides the guest's error goes to the operator.
     #[cold]
     pub(super) fn count_failure(&self, volume: u32, failure: Failure) {
-        let Some(device) = &self.devices[failure.device.index()] else {
-            return;
+        let device = self.devices.get(failure.device.index());
+        let Some(device) = device.and_then(Option::as_ref) else {
+            return; // that of a second level is none of the array's
         };
         let Some(times) = device.failed(failure.kind.name(), failure.errno) else {
             return;
@@ -415,6 +420,10 @@ impl Worker {
 
     /// Tells the engine.
     pub(super) fn device_over(&mut self, id: u32) {
+        let of = &self.ios[id as usize];
+        if of.volume == NO_VOLUME {
+            return self.second_over(id, of.result.is_ok());
+        }
         let live = self.ios.remove(id as usize);
         if let Some(turn) = live.turn {
             self.end_turn(live.device, turn, live.opening);

@@ -192,7 +192,11 @@ impl Worker {
         self.still = still;
         self.handed_over = false;
         match still {
-            true => self.submit_throttled(),
+            true => {
+                // The next process begins with an empty cache.
+                self.end_second(None);
+                self.submit_throttled();
+            }
             // Another process may have had the volumes for a moment.
             false => self.forget_cached(None),
         }

@@ -30,7 +30,7 @@ pub enum HoldRefusal {
 impl Worker {
     pub(super) fn hold(&mut self, volume: VolumeId, answer: &Sender<Result<Held, HoldRefusal>>) {
         let open = self.connections_of(volume.0).len() + self.ring_guests_of(volume.0).len();
-        let in_timers = self.timers.any_of(volume.0);
+        let in_timers = self.timers.any_of(volume.0) || self.second.any_of(volume.0);
         let live = self.volumes.get_mut(volume.index());
         let live = live.and_then(Option::as_mut);
         let result = match live.filter(|live| live.detached.is_none()) {

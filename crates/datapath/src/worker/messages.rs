@@ -26,6 +26,7 @@ use crate::tls::Channel;
 use super::answers::Segment;
 use super::holds::{Held, HoldRefusal};
 use super::mirrors::{LastMirror, Mirroring};
+use super::second::SecondSetup;
 use super::volumes::{LiveVolume, Took};
 use super::{
     CacheSample, HandedConnection, HandedWork, Inbox, RingOrder, Stillness, Worker, WorkerSamples,
@@ -90,6 +91,8 @@ pub enum Message {
     Device(Arc<Device>),
     /// A device that cannot be used any more. Guests are to be told that what they had not flushed there may be lost.
     DeviceLost(Arc<Device>),
+    /// The cache has this second level from now on, or none.
+    UseSecond(Option<Box<SecondSetup>>, Sender<Result<(), String>>),
     /// A source to which a connection ended is what it was.
     SourceIsTheSame(DeviceId),
     /// The store answers.
@@ -309,6 +312,10 @@ impl Worker {
                 self.forget_cached(None);
                 self.use_device(device);
             }
+            Message::UseSecond(setup, answer) => {
+                let used = self.use_second(setup.map(|s| *s));
+                let _ = answer.send(used); // whoever asked may have gone
+            }
             Message::SourceIsTheSame(device) => self.source_is_the_same(device),
             Message::DeviceLost(device) => {
                 self.drop_remote(device.id);
@@ -460,7 +467,7 @@ impl Worker {
         if !over {
             return;
         }
-        let in_timers = self.timers.any_of(volume);
+        let in_timers = self.timers.any_of(volume) || self.second.any_of(volume);
         let Some(mut live) = slot.take_if(|_| !in_timers) else {
             return;
         };

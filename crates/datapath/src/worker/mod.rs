@@ -25,6 +25,7 @@ mod remote;
 mod rest;
 mod rings;
 mod samples;
+mod second;
 mod slack;
 mod timers;
 mod turns;
@@ -62,8 +63,10 @@ pub use mirrors::{LastMirror, Mirroring};
 pub use polling::{Pollers, Polling};
 use remote::Remote;
 use rings::Rings;
+use second::WorkerSecond;
 pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
 pub use samples::{LiveSample, WorkerSamples};
+pub use second::{SECOND_DEVICE, SecondSetup, SecondStatus};
 pub use slack::SLACK_OLD_NS;
 use timers::Timers;
 use turns::Turns;
@@ -194,6 +197,8 @@ pub struct Worker {
     order: ChangeQueue,
     /// Pages of its volumes in memory, if there is a cache.
     cache: Option<WorkerCache>,
+    /// The second level of that cache.
+    second: WorkerSecond,
     /// What is written where the system cannot zero; made when it is first needed.
     zeroes: Option<Arc<Buf>>,
     /// What its volumes use of their objectives, by device.
@@ -244,6 +249,7 @@ impl Worker {
             turns: vec![],
             order: ChangeQueue::default(),
             cache: None,
+            second: WorkerSecond::default(),
             zeroes: None,
             slack: vec![],
             stopping: false,
@@ -279,6 +285,7 @@ impl Worker {
         while !self.stopping {
             self.fire_timers();
             self.finish_at_once();
+            self.end_failed_second();
             self.copy_a_slice();
             self.send_answers();
             let mut done = std::mem::take(&mut self.done);
@@ -331,7 +338,8 @@ impl Worker {
     /// How long to wait for something to happen; `None` to look without waiting, because a timer is about to fire.
     #[expect(clippy::option_option, reason = "not at all, for ever, for a while")]
     fn sleep_for(&self) -> Option<Option<Duration>> {
-        if !self.at_once.is_empty() || !self.large.is_empty() || !self.lost.is_empty() {
+        let more = !self.at_once.is_empty() || !self.large.is_empty() || !self.lost.is_empty();
+        if more || self.second.failed.is_some() {
             return None;
         }
         if self.timers.is_empty() {
@@ -376,6 +384,7 @@ impl Worker {
         }
         self.share_slack();
         self.tick_cache();
+        self.tick_second();
         self.close_idle_handshakes();
         self.resume_paused();
         self.reconnect_remotes();

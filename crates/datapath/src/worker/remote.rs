@@ -27,6 +27,7 @@ use crate::tls::{Channel, OUT_BYTES, TlsError};
 
 use super::answers::View;
 use super::messages::Message;
+use super::second::SECOND_DEVICE;
 use super::timers::Due;
 use super::{Token, Worker};
 
@@ -191,14 +192,23 @@ impl Worker {
 
     /// Remote devices that are not connected now.
     pub(super) fn remotes_away(&self) -> Vec<u16> {
-        let away = self.remotes.iter().filter(|r| r.link.is_none() && !r.gone);
+        let of_array = |r: &&Remote| r.device.id != SECOND_DEVICE;
+        let all = self.remotes.iter().filter(of_array);
+        let away = all.filter(|r| r.link.is_none() && !r.gone);
         away.map(|r| r.device.id.0).collect()
     }
 
     /// Remote devices that are connected now.
     pub(super) fn remotes_linked(&self) -> Vec<DeviceId> {
         let linked = self.remotes.iter().filter(|r| r.link.is_some());
-        linked.map(|r| r.device.id).collect()
+        let of_array = linked.filter(|r| r.device.id != SECOND_DEVICE);
+        of_array.map(|r| r.device.id).collect()
+    }
+
+    /// Whether a remote device is connected now.
+    pub(super) fn is_linked(&self, device: DeviceId) -> bool {
+        let linked = |r: &Remote| r.device.id == device && r.link.is_some();
+        self.remotes.iter().any(linked)
     }
 
     /// A device is lost, or comes anew: what was in flight on its connection has failed.
@@ -620,6 +630,14 @@ impl Worker {
         };
         remote.stale = u32::from(link.receiving) + u32::from(link.waiting_writable);
         let _ = rustix::net::shutdown(&*link.socket, rustix::net::Shutdown::Both);
+        if remote.device.id == SECOND_DEVICE {
+            // What is there now is not believed; another connection would find nothing.
+            remote.gone = true;
+            for (_, in_flight) in link.ios {
+                self.remote_failed(in_flight.io, Errno::NOTCONN);
+            }
+            return self.second_failed("its connection ended".into());
+        }
         // What was answered and not flushed may be lost: the other server may not be the same any more, and others may write to what is behind it.
         let device = remote.device.id;
         self.forget_cached(Some(device));

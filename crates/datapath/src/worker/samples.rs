@@ -7,7 +7,7 @@ use crate::stages::StagesSample;
 
 use super::guests::Stage;
 use super::volumes::LiveVolume;
-use super::{CacheSample, LastMove, Mirroring, Moving, Worker};
+use super::{CacheSample, LastMove, Mirroring, Moving, SecondStatus, Worker};
 
 /// How the volumes of a worker are.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct WorkerSamples {
     pub volumes: Vec<LiveSample>,
     /// Remote devices that it is connected to.
     pub linked: Vec<DeviceId>,
+    /// The second level of its cache.
+    pub second: Option<SecondStatus>,
     /// Time that it has looked for something to do, since it was started.
     pub looked: Nanos,
 }
@@ -73,6 +75,7 @@ impl Worker {
                 })
                 .collect(),
             linked: self.remotes_linked(),
+            second: self.second_status(),
             looked: Nanos(self.polling.spent_ns()),
         }
     }

@@ -8,6 +8,7 @@ mod guards;
 mod holds;
 mod objectives;
 mod samples;
+mod second;
 mod snapshots;
 mod support;
 mod tls;

@@ -1,0 +1,63 @@
+//! `terrace cache-node`: memory of this host, for the second level of another host's cache.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use datapath::{Filter, FilterOptions, Listen, ServerConfig};
+use units::{Bytes, Nanos};
+
+use crate::export_cmd::TlsArgs;
+use crate::filter_cmd::serve;
+use crate::live::{OutputArg, Stop, explained};
+use crate::logging::LogArg;
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  terrace cache-node --memory 8GiB --listen tcp:192.0.2.7:10810 --tls-certificates /etc/terrace/tls
+  terrace array cache --second 'nbds://192.0.2.7:10810?tls-certificates=/etc/terrace/tls'    # on the host whose cache it is for";
+
+/// `terrace cache-node`
+#[derive(Debug, Args)]
+pub struct CacheNodeArgs {
+    /// How much of this host's memory; the system gives it when it is used first
+    #[arg(long, value_name = "SIZE")]
+    memory: Bytes,
+    /// Where the other host connects: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; may be given several times
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    listen: Vec<Listen>,
+    #[command(flatten)]
+    tls: TlsArgs,
+    /// Name of the export
+    #[arg(long, value_name = "NAME", default_value = "")]
+    name: String,
+    #[command(flatten)]
+    log: LogArg,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// Runs `terrace cache-node`.
+pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
+    let tls = match args.tls.credentials(&args.listen) {
+        Ok(tls) => tls,
+        Err(wrong) => return Ok(wrong),
+    };
+    let stop = Stop::listen()?;
+    let _logging = args.log.begin();
+    let options = FilterOptions {
+        name: Some(args.name),
+        server: ServerConfig::default(),
+        iops: None,
+        bandwidth: None,
+        delays: [Nanos::ZERO; 2],
+        record: None,
+    };
+    let mut node = Filter::start_on_memory(args.memory, options).map_err(explained)?;
+    if let Some(credentials) = tls {
+        node.server.require_tls(credentials).map_err(explained)?;
+    }
+    let served = serve(&mut node, args.listen, &args.output, &stop);
+    node.stop().map_err(explained)?;
+    served.map(|()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,108 @@
+//! Orders about the second level of the cache. Nothing of it outlives the server.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
+
+use nbd::ExportFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use units::Bytes;
+
+use super::{ControlAnswer, ControlServer, Result, text};
+use crate::client;
+use crate::clock;
+use crate::device::Device;
+use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondSetup, SecondStatus};
+
+/// Parts of workers begin at multiples of this: the largest page.
+const PART_STEP: u64 = 256 << 10;
+
+impl ControlServer {
+    fn workers(&self) -> Result<Vec<Inbox>> {
+        let server = self.server.as_ref().ok_or("nothing is served: start the server")?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(server.workers.clone())
+    }
+
+    /// The cache has a second level in a directory, or at an export, from now on; or none.
+    ///
+    /// # Errors
+    /// In words: there is no cache, or its second level cannot be there. Then there is none.
+    pub fn use_second(&self, at: Option<&str>, size: Option<Bytes>) -> Result<ControlAnswer> {
+        let workers = self.workers()?;
+        let Some(at) = at else {
+            tell(&workers, None)?;
+            return Ok(ControlAnswer::done("the cache has no second level".into()));
+        };
+        let (device, size) = match at.contains("://") {
+            true => at_export(at, size)?,
+            false => in_dir(Path::new(at), size)?,
+        };
+        let part = size.0 / workers.len() as u64 / PART_STEP * PART_STEP;
+        if part == 0 {
+            return Err(format!("{size} is too little for {} workers", workers.len()));
+        }
+        tell(&workers, Some((Arc::new(device), part))).inspect_err(|_| {
+            let _ = tell(&workers, None); // there is one error to tell
+        })?;
+        let size = Bytes(part * workers.len() as u64);
+        let done = format!("the cache has a second level of {size} at {at}");
+        Ok(ControlAnswer::done(done))
+    }
+
+    /// How the second level is, over all workers; none where there is none.
+    pub(super) fn second(&self) -> Result<ControlAnswer> {
+        let workers = self.sample_workers(clock::now_ns())?;
+        let all = workers.into_iter().filter_map(|w| w.second);
+        Ok(ControlAnswer::Second(all.reduce(SecondStatus::and)))
+    }
+}
+
+fn tell(workers: &[Inbox], what: Option<(Arc<Device>, u64)>) -> Result<()> {
+    let asked: Vec<_> = (0..)
+        .zip(workers)
+        .map(|(index, worker)| {
+            let setup = what.as_ref().map(|(device, part)| SecondSetup {
+                device: device.clone(),
+                begin: index * part,
+                size: Bytes(*part),
+            });
+            let (sender, answer) = channel();
+            worker.send(Message::UseSecond(setup.map(Box::new), sender));
+            answer
+        })
+        .collect();
+    let gone = |_| "a worker has ended".to_string();
+    asked.into_iter().try_for_each(|a| a.recv().map_err(gone)?)
+}
+
+/// An export: all of it, or as much as is wanted.
+fn at_export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes)> {
+    let uri: nbd::Uri = at.parse().map_err(|e| format!("{at}: {e}"))?;
+    let export = client::connect(&uri).map_err(|e| text(e))?.session.export;
+    if export.flags.contains(ExportFlags::READ_ONLY) {
+        return Err(format!("{at} is read only"));
+    }
+    let has = Bytes(export.size);
+    let size = size.unwrap_or(has);
+    if size > has {
+        return Err(format!("{at} has {has}, not {size}"));
+    }
+    let mut device = Device::remote(uri.to_string(), uri);
+    device.id = SECOND_DEVICE;
+    Ok((device, size))
+}
+
+/// A file without a name in a directory: it goes with the process, however that ends.
+fn in_dir(dir: &Path, size: Option<Bytes>) -> Result<(Device, Bytes)> {
+    let shown = dir.display();
+    let size = size.ok_or("a size is needed: that of the file")?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);
+    let file = File::from(file.map_err(|e| format!("cannot make a file in {shown}: {e}"))?);
+    // So there is no lack of space later.
+    fallocate(&file, FallocateFlags::empty(), 0, size.0)
+        .map_err(|e| format!("there are no {size} for a file in {shown}: {e}"))?;
+    Ok((Device::second(SECOND_DEVICE, shown.to_string(), file), size))
+}

@@ -1,0 +1,490 @@
+//! The I/O of the cache's second level: [`crate::cached`] says which pages are where, this file reads and writes them.
+//!
+//! ```text
+//!   read ─▶ memory has it? ─ no ─▶ second level has all its pages? ─ yes ─▶ read there ─▶ right, and nothing changed since ─▶ answered
+//!                                              │ no                          │ else, or late
+//!                                              ▼                             ▼
+//!                                            engine ◀────────────────────────┘        pages that it read are written there beside it
+//! ```
+//!
+//! The device of the second level is none of the array's. Whatever goes wrong there ends the second level, and nobody hears of an error: what was asked of it is
+//! asked of the engine.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use slab::Slab;
+use tracing::{info, warn};
+use units::{Bytes, DeviceId};
+
+use crate::cached::{Answered, Stored, StoredRead};
+use crate::clock;
+use crate::device::{Device, Medium};
+use crate::engine::{GuestRequest, IoKind};
+use crate::io::{Buf, Op, Outcome};
+
+use super::Worker;
+use super::guests::{Guest, HEAD};
+use super::volumes::LiveIo;
+use super::zeroes::Zeroing;
+
+/// What stands for a volume in its I/Os, and for a device of the array.
+pub(super) const NO_VOLUME: u32 = u32::MAX;
+pub const SECOND_DEVICE: DeviceId = DeviceId(u16::MAX);
+
+/// A read that takes longer ends the second level: the engine would have had it.
+const LATE_NS: u64 = 1_000_000_000;
+
+/// So does a page that is not written in this time.
+const FILL_LATE_NS: u64 = 5_000_000_000;
+
+/// Bytes of pages on their way to it; what is more is not kept there.
+const FILLING_MAX: u64 = 8 << 20;
+
+/// Where the second level of a worker's cache is.
+#[derive(Debug, Clone)]
+pub struct SecondSetup {
+    /// Its device: a file, or a remote export.
+    pub device: Arc<Device>,
+    /// The byte that the worker's part of it begins at.
+    pub begin: u64,
+    /// Bytes of that part.
+    pub size: Bytes,
+}
+
+/// How the second level of a worker is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SecondStatus {
+    /// Bytes that it may have.
+    pub size: Bytes,
+    /// Bytes that it has.
+    pub bytes: Bytes,
+    /// Pages that were read from it, and written to it.
+    pub hits: u64,
+    /// Pages that were written to it.
+    pub fills: u64,
+    /// Its device answers.
+    pub ready: bool,
+    /// Why there is none any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+}
+
+/// The second level, and what is under way there.
+#[derive(Default)]
+pub(super) struct WorkerSecond {
+    setup: Option<SecondSetup>,
+    /// Grows with each second level: what comes of an earlier one is of no interest.
+    time: u32,
+    reads: Slab<Waiting>,
+    parts: Slab<Part>,
+    filling: u64,
+    ended: Option<String>,
+    /// Why it ends in the next turn.
+    pub(super) failed: Option<String>,
+}
+
+/// A guest's read that waits for pages of the second level.
+struct Waiting {
+    volume: u32,
+    guest: Guest,
+    request: GuestRequest,
+    read: StoredRead,
+    buf: Arc<Buf>,
+    left: u32,
+}
+
+/// An I/O of the second level.
+#[derive(Clone, Copy)]
+struct Part {
+    time: u32,
+    what: What,
+    since_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// Of this read.
+    Read(u32),
+    /// A page goes there.
+    Fill(Stored),
+}
+
+impl SecondStatus {
+    /// That of two workers.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            size: Bytes(self.size.0 + other.size.0),
+            bytes: Bytes(self.bytes.0 + other.bytes.0),
+            hits: self.hits + other.hits,
+            fills: self.fills + other.fills,
+            ready: self.ready && other.ready,
+            ended: self.ended.or(other.ended),
+        }
+    }
+}
+
+impl WorkerSecond {
+    /// Whether a request of a volume waits here.
+    pub(super) fn any_of(&self, volume: u32) -> bool {
+        self.reads.iter().any(|(_, w)| w.volume == volume)
+    }
+}
+
+impl Worker {
+    /// The second level is this from now on, or there is none. What was there is forgotten.
+    pub(super) fn use_second(&mut self, setup: Option<SecondSetup>) -> Result<(), String> {
+        self.end_second(None);
+        self.second.ended = None;
+        let Some(setup) = setup else { return Ok(()) };
+        let cache = self.cache.as_mut().ok_or("there is no cache in memory")?;
+        let memory = &mut cache.memory;
+        memory
+            .begin_second(setup.size)
+            .map_err(|why| why.to_string())?;
+        for live in self.volumes.iter_mut().flatten() {
+            let begun = live.cached.as_mut().map(|c| c.cache.begin_second(memory));
+            if let Some(Err(why)) = begun {
+                warn!(volume = live.name, %why, "it has nothing in the second level");
+            }
+        }
+        self.add_remote(&setup.device);
+        info!(device = setup.device.name, size = %setup.size, "the cache has a second level");
+        self.second.setup = Some(setup);
+        Ok(())
+    }
+
+    /// There is no second level any more, for this reason if it failed; what waits for it goes to the engines.
+    pub(super) fn end_second(&mut self, why: Option<String>) {
+        let Some(setup) = self.second.setup.take() else {
+            return;
+        };
+        if let Some(why) = &why {
+            warn!(device = setup.device.name, why, "the cache has no second level any more");
+        }
+        self.second.ended = why;
+        self.second.failed = None;
+        self.second.time += 1;
+        self.second.filling = 0;
+        if let Some(cache) = &mut self.cache {
+            cache.memory.end_second();
+        }
+        let live = self.volumes.iter_mut().flatten();
+        live.filter_map(|v| v.cached.as_mut())
+            .for_each(|c| c.cache.end_second());
+        self.drop_remote(SECOND_DEVICE);
+        for (_, waiting) in std::mem::take(&mut self.second.reads) {
+            self.stored_is_over(waiting, false);
+        }
+    }
+
+    fn second_is_ready(&self) -> bool {
+        if self.second.failed.is_some() {
+            return false;
+        }
+        match self.second.setup.as_ref().map(|s| &s.device.medium) {
+            None | Some(Medium::Lost) => false,
+            Some(Medium::File(..)) => true,
+            Some(Medium::Nbd(..)) => self.is_linked(SECOND_DEVICE),
+        }
+    }
+
+    /// Reads what a guest asks for from the second level, if all of it is there; else the guest is handed back.
+    pub(super) fn read_second(
+        &mut self,
+        volume: u32,
+        guest: Guest,
+        request: GuestRequest,
+    ) -> Option<(Guest, GuestRequest)> {
+        if self.second.setup.is_none() || !self.second_is_ready() {
+            return Some((guest, request));
+        }
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it has connections");
+        let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
+            return Some((guest, request));
+        };
+        let Some(read) = cached.cache.read_stored(&mut cache.memory, &request) else {
+            return Some((guest, request));
+        };
+        let page = cache.memory.page_bytes();
+        let buf = self.pool.take((read.bytes.end - read.bytes.start) as usize);
+        // Pages that lie behind one another are read together: their first ones, and how many each.
+        let mut runs: Vec<(Stored, u64)> = vec![];
+        let mut last = None;
+        for place in &read.places {
+            match runs.last_mut() {
+                Some(run) if last.is_some_and(|l: Stored| l.is_before(*place)) => run.1 += 1,
+                _ => runs.push((*place, 1)),
+            }
+            last = Some(*place);
+        }
+        let waiting = self.second.reads.insert(Waiting {
+            volume,
+            guest,
+            request,
+            read,
+            buf: buf.clone(),
+            left: runs.len() as u32,
+        }) as u32;
+        let mut from = 0;
+        for (place, pages) in runs {
+            let length = pages * page;
+            let what = What::Read(waiting);
+            self.start_second(what, place.at(page), length, buf.clone(), from as usize);
+            from += length;
+        }
+        None
+    }
+
+    /// Pages that an engine has read are written to the second level too.
+    pub(super) fn fill_second(&mut self, volume: u32, request: &GuestRequest, buf: &Arc<Buf>) {
+        if self.second.setup.is_none() || !self.second_is_ready() {
+            return;
+        }
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it has requests");
+        let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
+            return;
+        };
+        let memory = &mut cache.memory;
+        let page = memory.page_bytes();
+        let room = FILLING_MAX.saturating_sub(self.second.filling) / page;
+        let bytes = HEAD..HEAD + request.length as usize;
+        let pages = buf.with(bytes, |data| {
+            let places = cached.cache.fill(memory, request, data, room as usize);
+            let of = |at: usize| data[at..at + page as usize].to_vec();
+            let pages = places.into_iter().map(|(stored, at)| (stored, of(at)));
+            pages.collect::<Vec<_>>()
+        });
+        for (stored, data) in pages {
+            let copy = self.pool.take(data.len());
+            copy.fill(0..data.len(), |to| to.copy_from_slice(&data));
+            self.second.filling += page;
+            self.start_second(What::Fill(stored), stored.at(page), page, copy, 0);
+        }
+    }
+
+    fn start_second(&mut self, what: What, at: u64, length: u64, buf: Arc<Buf>, from: usize) {
+        let Some(setup) = &self.second.setup else {
+            return;
+        };
+        let kind = match what {
+            What::Read(_) => IoKind::Read,
+            What::Fill(_) => IoKind::Write { durable: false },
+        };
+        let is_remote = matches!(setup.device.medium, Medium::Nbd(..));
+        let at = setup.begin + at;
+        let part = self.second.parts.insert(Part {
+            time: self.second.time,
+            what,
+            since_ns: self.now_ns,
+        }) as u32;
+        let id = self.ios.insert(LiveIo {
+            volume: NO_VOLUME,
+            io: part,
+            kind,
+            device: SECOND_DEVICE.0,
+            start: 0,
+            at,
+            length,
+            buf: Some(buf),
+            from,
+            done: 0,
+            background: kind != IoKind::Read,
+            copies: false,
+            zeroing: Zeroing::Asked,
+            opening: 0,
+            turn: None,
+            by_buffer: None,
+            not_before_ns: 0,
+            result: Ok(()),
+        }) as u32;
+        match is_remote {
+            true => self.start_remote(id),
+            false => self.start_second_file(id),
+        }
+    }
+
+    fn start_second_file(&mut self, id: u32) {
+        let live = &self.ios[id as usize];
+        let file = self.second.setup.as_ref().and_then(|s| file_of(&s.device));
+        let Some(file) = file else {
+            return self.second_over(id, false);
+        };
+        let (at, range) = (live.place(), live.in_memory()..live.from + live.length as usize);
+        let buf = live.buf.as_ref().expect("it has one");
+        let urgency = live.urgency();
+        let op = match live.kind {
+            IoKind::Read => Op::Read {
+                file,
+                at,
+                to: buf.target(range),
+                urgency,
+            },
+            _ => Op::Write {
+                file,
+                at,
+                from: buf.source(range),
+                durable: false,
+                urgency,
+            },
+        };
+        self.io.start(super::Token::Device(id).pack(), op);
+    }
+
+    /// The kernel is done with an I/O on the file of a second level, or with a part of it.
+    pub(super) fn second_file_done(&mut self, id: u32, outcome: Outcome) {
+        let live = &mut self.ios[id as usize];
+        let Ok(n @ 1..) = outcome else {
+            return self.second_over(id, false);
+        };
+        live.done += u64::from(n);
+        let part = self.second.parts[live.io as usize];
+        match live.done < live.length && part.time == self.second.time {
+            true => self.start_second_file(id),
+            false => self.second_over(id, true),
+        }
+    }
+
+    /// An I/O of the second level is over.
+    pub(super) fn second_over(&mut self, id: u32, went_well: bool) {
+        let live = self.ios.remove(id as usize);
+        let part = self.second.parts.remove(live.io as usize);
+        if part.time != self.second.time {
+            return;
+        }
+        if !went_well {
+            let done = match part.what {
+                What::Read(_) => "read",
+                What::Fill(_) => "written",
+            };
+            return self.second_failed(format!("it cannot be {done}, or its connection ended"));
+        }
+        match part.what {
+            What::Fill(stored) => {
+                self.second.filling -= live.length;
+                if let Some(buf) = live.buf {
+                    self.pool.give(buf);
+                }
+                let second = self.cache.as_mut().and_then(|c| c.memory.second_mut());
+                if let Some(second) = second {
+                    second.filled(stored);
+                }
+            }
+            What::Read(waiting) => {
+                drop(live.buf);
+                let of = &mut self.second.reads[waiting as usize];
+                of.left -= 1;
+                if of.left == 0 {
+                    let waiting = self.second.reads.remove(waiting as usize);
+                    self.stored_is_over(waiting, true);
+                }
+            }
+        }
+    }
+
+    /// The second level ends in the next turn: an engine may be in the middle of something.
+    pub(super) fn second_failed(&mut self, why: String) {
+        self.second.failed.get_or_insert(why);
+    }
+
+    /// Ends the second level if it has failed.
+    pub(super) fn end_failed_second(&mut self) {
+        if let Some(why) = self.second.failed.take() {
+            self.now_ns = clock::now_ns();
+            self.end_second(Some(why));
+        }
+    }
+
+    /// What a guest asked for was read from the second level, or is not to be: it is answered, or goes to the engine.
+    fn stored_is_over(&mut self, waiting: Waiting, was_read: bool) {
+        let Waiting {
+            volume,
+            mut guest,
+            request,
+            read,
+            buf,
+            ..
+        } = waiting;
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it has requests");
+        let mut answered = Answered::Overtaken;
+        if let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) {
+            let memory = &mut cache.memory;
+            answered = match was_read {
+                false => cached.cache.stored_over(memory, &read, None),
+                true => buf.with(0..buf.len(), |data| {
+                    cached.cache.stored_over(memory, &read, Some(data))
+                }),
+            };
+        }
+        if answered == Answered::Right {
+            let from = (request.offset - read.bytes.start) as usize;
+            let to = guest.buf.as_ref().expect("a read has a buffer");
+            buf.with(from..from + request.length as usize, |bytes| {
+                to.fill(HEAD..HEAD + bytes.len(), |to| to.copy_from_slice(bytes));
+            });
+            self.pool.give(buf);
+            let latency_ns = self.now_ns.saturating_sub(guest.arrival_ns);
+            live.engine.answered_from_memory(self.now_ns, latency_ns);
+            guest.from_memory = true;
+            return self.ready(volume, guest, request, Ok(()));
+        }
+        if answered == Answered::Wrong {
+            self.second_failed("it has not what was written to it".into());
+        }
+        let (guest, request) = self.past_cache(volume, guest, request);
+        let live = self.volumes[volume as usize].as_mut();
+        let engine = &mut live.expect("as above").engine;
+        engine.submit(self.now_ns, guest, request);
+        self.carry_out(volume);
+    }
+
+    /// Once in a while: what is late ends the second level.
+    pub(super) fn tick_second(&mut self) {
+        let (now_ns, time) = (self.now_ns, self.second.time);
+        let late = self.second.parts.iter().find(|(_, part)| {
+            let may = match part.what {
+                What::Read(_) => LATE_NS,
+                What::Fill(_) => FILL_LATE_NS,
+            };
+            part.time == time && now_ns.saturating_sub(part.since_ns) > may
+        });
+        if late.is_some() {
+            self.end_second(Some("it does not answer".into()));
+        }
+    }
+
+    /// How the second level is; none where there was none since the last order.
+    pub(super) fn second_status(&self) -> Option<SecondStatus> {
+        let ended = self.second.ended.clone();
+        let memory = self.cache.as_ref().map(|c| &c.memory);
+        let level = memory.and_then(|m| Some((m.second()?, m.page_bytes())));
+        let (Some(setup), Some((level, page))) = (&self.second.setup, level) else {
+            return ended.map(|why| SecondStatus {
+                ended: Some(why),
+                ..SecondStatus::default()
+            });
+        };
+        let counts = level.counts();
+        Some(SecondStatus {
+            size: setup.size,
+            bytes: Bytes(u64::from(level.pages().len()) * page),
+            hits: counts.hits,
+            fills: counts.fills,
+            ready: self.second_is_ready(),
+            ended,
+        })
+    }
+}
+
+/// The file of a device, past the page cache if it can be.
+fn file_of(device: &Device) -> Option<Arc<File>> {
+    let Medium::File(file, _) = &device.medium else {
+        return None;
+    };
+    Some(device.direct().map_or(file, |direct| &direct.file).clone())
+}

@@ -1,0 +1,223 @@
+//! The second level of the cache: pages that are read from there are right, and whatever happens to it, guests hear of nothing.
+
+use std::time::{Duration, Instant};
+
+use cache::{Ageing, OnHit, PolicyKind, RatesConfig, WriteMode};
+use datapath::cached::CacheSettings;
+use datapath::control_server::{ControlAnswer, ControlRequest};
+use datapath::{Client, Filter, FilterOptions, Listen, SecondStatus, ServerConfig};
+use units::{Bytes, Nanos};
+
+use crate::support::{MIB, Site, wait_for};
+
+const PAGE: u64 = 16 << 10;
+
+/// An array whose cache has memory for so many pages, for each of two workers.
+fn served(pages: u64) -> Site {
+    let mut site = Site::empty();
+    site.add("fast", "fast", 64, None);
+    site.serve_as(ServerConfig {
+        workers: 2,
+        cache: Some(CacheSettings {
+            size: Bytes(2 * pages * PAGE),
+            page: Bytes(PAGE),
+            extent_pages: 60,
+            policy: PolicyKind::Lru,
+            rates: RatesConfig::default(),
+            ageing: Ageing::default(),
+            on_hit: OnHit::default(),
+            writes: WriteMode::WriteThrough,
+            slice: Nanos(1_000_000_000),
+            slices_per_hour: 12,
+        }),
+        ..ServerConfig::default()
+    });
+    site.create("data", 16, "fast");
+    site
+}
+
+/// Memory of "another host", whose reads are answered so late.
+fn node(site: &Site, name: &str, reads: Nanos) -> (Filter, Listen) {
+    let options = FilterOptions {
+        name: Some(String::new()),
+        server: ServerConfig::default(),
+        iops: None,
+        bandwidth: None,
+        delays: [reads, Nanos::ZERO],
+        record: None,
+    };
+    let mut node = Filter::start_on_memory(Bytes::mib(32), options).unwrap();
+    let listen = Listen::Unix(site.path(name));
+    node.server.listen(&listen).unwrap();
+    (node, listen)
+}
+
+fn status(site: &Site) -> Option<SecondStatus> {
+    match site.ask(ControlRequest::Second) {
+        Ok(ControlAnswer::Second(status)) => status,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn use_second(site: &Site, at: &str, size: Option<Bytes>) -> Result<ControlAnswer, String> {
+    let at = Some(at.to_owned());
+    site.ask(ControlRequest::UseSecond { at, size })
+}
+
+fn attach(site: &Site, listen: &Listen) {
+    use_second(site, &listen.uri(""), None).unwrap();
+    wait_for("it is ready", || status(site).is_some_and(|s| s.ready));
+}
+
+fn ended(site: &Site) -> Option<String> {
+    status(site).and_then(|s| s.ended)
+}
+
+/// What a page holds.
+fn page(number: u64, version: u8) -> Vec<u8> {
+    let tag = [number as u8, (number >> 8) as u8, version, 0x5a];
+    tag.repeat(PAGE as usize / 4)
+}
+
+const PAGES: u64 = 200;
+
+fn filled(site: &Site) -> Client {
+    let mut guest = site.connect("data").unwrap();
+    for number in 0..PAGES {
+        guest.write(number * PAGE, &page(number, 0)).unwrap();
+    }
+    guest
+}
+
+fn read_all(guest: &mut Client) {
+    for number in 0..PAGES {
+        let read = guest.read(number * PAGE, PAGE as u32).unwrap();
+        assert!(read == page(number, 0), "page {number}");
+    }
+}
+
+/// Reads everything until pages come from the second level.
+fn warmed(site: &Site, guest: &mut Client) {
+    wait_for("pages are read from it", || {
+        read_all(guest);
+        status(site).is_some_and(|s| s.hits > PAGES)
+    });
+}
+
+#[test]
+fn pages_come_from_it_and_changes_take_them_out() {
+    let site = served(8);
+    let (node, listen) = node(&site, "node.sock", Nanos::ZERO);
+    let mut guest = filled(&site);
+    attach(&site, &listen);
+    warmed(&site, &mut guest);
+    // Parts of pages, and what lies on two of them.
+    for at in [512, PAGE - 512, 3 * PAGE + 1024] {
+        let read = guest.read(at, 1024).unwrap();
+        let (number, from) = (at / PAGE, (at % PAGE) as usize);
+        let two = [page(number, 0), page(number + 1, 0)].concat();
+        assert_eq!(read, two[from..from + 1024]);
+    }
+    for number in 0..PAGES {
+        guest.write(number * PAGE + 512, &[0xaa; 512]).unwrap();
+    }
+    for number in 0..PAGES {
+        let read = guest.read(number * PAGE, PAGE as u32).unwrap();
+        let mut wanted = page(number, 0);
+        wanted[512..1024].fill(0xaa);
+        assert!(read == wanted, "page {number}");
+    }
+    guest.zero(0, (PAGES * PAGE) as u32).unwrap();
+    assert!(guest.read(5 * PAGE, 4096).unwrap().iter().all(|b| *b == 0));
+    assert_eq!(ended(&site), None);
+    // Off, and nothing is asked there any more.
+    let off = site.ask(ControlRequest::UseSecond {
+        at: None,
+        size: None,
+    });
+    off.unwrap();
+    assert_eq!(status(&site), None);
+    node.stop().unwrap();
+    assert!(guest.read(5 * PAGE, 4096).unwrap().iter().all(|b| *b == 0));
+}
+
+#[test]
+fn a_node_that_has_not_what_was_written_there_is_not_believed() {
+    let site = served(8);
+    let (_node, listen) = node(&site, "node.sock", Nanos::ZERO);
+    let mut guest = filled(&site);
+    attach(&site, &listen);
+    warmed(&site, &mut guest);
+    let mut other = Client::connect(&listen.uri("").parse().unwrap()).unwrap();
+    for at in 0..32 {
+        other.write(at * MIB, &vec![0x66; MIB as usize]).unwrap();
+    }
+    read_all(&mut guest);
+    let why = ended(&site).unwrap();
+    assert!(why.contains("not what was written"), "{why}");
+    read_all(&mut guest);
+}
+
+#[test]
+fn a_node_that_hangs_is_given_up_and_its_reads_are_answered() {
+    let site = served(8);
+    let (_node, listen) = node(&site, "node.sock", Nanos::from_secs(20));
+    let mut guest = filled(&site);
+    attach(&site, &listen);
+    let began = Instant::now();
+    wait_for("it is given up", || {
+        read_all(&mut guest);
+        ended(&site).is_some()
+    });
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(ended(&site).unwrap().contains("does not answer"));
+}
+
+#[test]
+fn a_node_that_goes_takes_nothing_along() {
+    let site = served(8);
+    let mut guest = filled(&site);
+    for round in 0..3 {
+        let (node, listen) = node(&site, &format!("node-{round}.sock"), Nanos::ZERO);
+        attach(&site, &listen);
+        warmed(&site, &mut guest);
+        let mut readers: Vec<_> = (0..3).map(|_| site.connect("data").unwrap()).collect();
+        std::thread::scope(|threads| {
+            for reader in &mut readers {
+                threads.spawn(|| (0..5).for_each(|_| read_all(reader)));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            node.stop().unwrap();
+        });
+        wait_for("it is given up", || {
+            read_all(&mut guest);
+            ended(&site).is_some()
+        });
+    }
+}
+
+#[test]
+fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
+    let mut site = served(8);
+    let mut guest = filled(&site);
+    let dir = site.path("flash");
+    std::fs::create_dir(&dir).unwrap();
+    let at = dir.to_str().unwrap();
+    use_second(&site, at, Some(Bytes::mib(32))).unwrap();
+    warmed(&site, &mut guest);
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    for (at, size, why) in [
+        (at, None, "a size is needed"),
+        (at, Some(Bytes(1 << 50)), "for a file in"),
+        (at, Some(Bytes(4096)), "too little"),
+        (at, Some(Bytes::mib(1)), "too little"),
+        ("/no/such/directory", Some(Bytes::mib(32)), "cannot make a file"),
+        ("nbd+unix:///?socket=/no/such/socket", None, "/no/such/socket"),
+    ] {
+        let refused = use_second(&site, at, size).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+    read_all(&mut guest);
+    site.stop();
+}
