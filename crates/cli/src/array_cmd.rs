@@ -96,7 +96,7 @@ impl Cache {
                 self.order(Some(dir))?;
             }
         }
-        let ControlAnswer::Second(status) = self.array.ask(ControlRequest::Second)? else {
+        let ControlAnswer::Second { status } = self.array.ask(ControlRequest::Second)? else {
             return Err(unexpected());
         };
         self.output.print("terrace.array.cache/1", &status, second)

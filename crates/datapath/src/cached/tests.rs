@@ -154,9 +154,10 @@ impl World {
                 second.filled(stored);
             }
         }
-        if self.rng.below(2000) == 0 {
-            let at = below(&mut self.rng, self.device.len());
-            self.device[at] ^= 1;
+        if self.rng.below(300) == 0 {
+            let at = below(&mut self.rng, PAGE as usize);
+            let pages = self.device.chunks_mut(PAGE as usize);
+            pages.for_each(|page| page[at] ^= 1);
         }
         if self.reading.is_empty() {
             return;
@@ -393,8 +394,8 @@ fn memory_never_says_what_the_devices_do_not_hold() {
     }
     assert!(hits > 10_000, "{hits} reads from memory");
     assert!(kept > 50_000, "{kept}");
-    assert!(stored > 10_000, "{stored} reads of the second level");
-    assert!(wrong > 50, "{wrong} times the second level lied");
+    assert!(stored > 3_000, "{stored} reads of the second level");
+    assert!(wrong > 20, "{wrong} times the second level lied");
 }
 
 #[test]

@@ -433,8 +433,11 @@ pub enum ControlAnswer {
     Heat(HeatSample),
     /// How its pages are used again.
     Reuse(ReuseSample),
-    /// The second level of the cache, over all workers; none where there is none.
-    Second(Option<SecondStatus>),
+    /// The second level of the cache.
+    Second {
+        /// Over all workers; none where there is none.
+        status: Option<SecondStatus>,
+    },
     /// The copies of the map.
     Copies {
         /// The first one first.

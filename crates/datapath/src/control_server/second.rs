@@ -55,7 +55,8 @@ impl ControlServer {
     pub(super) fn second(&self) -> Result<ControlAnswer> {
         let workers = self.sample_workers(clock::now_ns())?;
         let all = workers.into_iter().filter_map(|w| w.second);
-        Ok(ControlAnswer::Second(all.reduce(SecondStatus::and)))
+        let status = all.reduce(SecondStatus::and);
+        Ok(ControlAnswer::Second { status })
     }
 }
 

@@ -632,11 +632,14 @@ impl Worker {
         let _ = rustix::net::shutdown(&*link.socket, rustix::net::Shutdown::Both);
         if remote.device.id == SECOND_DEVICE {
             // What is there now is not believed; another connection would find nothing.
-            remote.gone = true;
+            let dropped = std::mem::replace(&mut remote.gone, true);
             for (_, in_flight) in link.ios {
                 self.remote_failed(in_flight.io, Errno::NOTCONN);
             }
-            return self.second_failed("its connection ended".into());
+            if !dropped {
+                self.second_failed("its connection ended".into());
+            }
+            return;
         }
         // What was answered and not flushed may be lost: the other server may not be the same any more, and others may write to what is behind it.
         let device = remote.device.id;

@@ -54,7 +54,7 @@ fn node(site: &Site, name: &str, reads: Nanos) -> (Filter, Listen) {
 
 fn status(site: &Site) -> Option<SecondStatus> {
     match site.ask(ControlRequest::Second) {
-        Ok(ControlAnswer::Second(status)) => status,
+        Ok(ControlAnswer::Second { status }) => status,
         other => panic!("{other:?}"),
     }
 }
