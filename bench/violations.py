@@ -57,13 +57,14 @@ class Site:
         with open(os.path.join(dir, "terrace.toml"), "w") as out:
             out.write(
                 'strategy = "static"\nwindow = "1s"\n[controller]\nstate = "state"\n'
-                '[array]\ndir = "array"\nhost = "local"\nserve = "here"\nworkers = 1\n'
+                '[array]\ndir = "array"\nhost = "local"\nserve = "here"\n'
                 + cache_table("array.cache", policy, slice_s)
                 + '[[tiers]]\nname = "boot"\npreset = "nvme-tlc"\n[[tiers]]\nname = "ssd"\npreset = "sata-ssd"\n'
                 f'[[classes]]\nname = "gold"\nlatency = "{OBJECTIVE_MS}ms"\n[[classes]]\nname = "batch"\n'
             )
         self.log = open(os.path.join(dir, "server.log"), "w")
-        args = [TERRACE, "serve", "--config", os.path.join(dir, "terrace.toml")]
+        # One worker, so that the volumes share one cache.
+        args = ["taskset", "-c", "0", TERRACE, "serve", "--config", os.path.join(dir, "terrace.toml")]
         self.server = subprocess.Popen(args, env=self.env, stdout=self.log, stderr=self.log)
         self.wait(lambda: os.path.exists(os.path.join(self.array, "nbd.sock")), "the server")
         self.ask({"ask": "add-device", "tier": "ssd", "source": {"dir": os.path.join(dir, "ssd")}, "size": "2 GiB", "emulate": DEVICE, "direct": "off"})
@@ -132,7 +133,7 @@ class Site:
 
 def simulated(dir, policy, slice_s, settle_s):
     """Share of gold's windows that miss its objective, with what was recorded replayed."""
-    device = "\n".join(f"{k} = {json.dumps(v)}" for k, v in DEVICE.items() if k != "model")
+    device = "\n".join(f"{k} = {json.dumps(f'{v} IOPS' if k.endswith('_iops') else v)}" for k, v in DEVICE.items() if k not in ("model", "usd_per_gb"))
     with open(os.path.join(dir, f"{policy}.toml"), "w") as out:
         out.write(
             f'window = "1s"\nwarmup = "{settle_s}s"\n[[tiers]]\nname = "ssd"\npreset = "sata-ssd"\n{device}\n'

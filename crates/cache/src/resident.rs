@@ -106,6 +106,9 @@ pub struct ResidentPages {
 /// Parts there may be: each takes tables as large as the whole cache's.
 const PARTS_MAX: usize = 64;
 
+/// Frames that there are beside the pages of a cache.
+pub const FRAMES_BESIDE: u32 = PARTS_MAX as u32;
+
 impl ResidentPages {
     /// An empty cache of `pages` pages under a policy, with so many pages in an extent (at least one). `options` without a layout.
     pub fn new(
@@ -122,7 +125,7 @@ impl ResidentPages {
             options: options.clone(),
             pages,
             extent_pages: extent_pages.max(1),
-            index: Index::new(pages + PARTS_MAX as u32),
+            index: Index::new(pages + FRAMES_BESIDE),
             page_of: Vec::new(),
             first_free: NONE,
             parts: Vec::new(),
@@ -145,7 +148,7 @@ impl ResidentPages {
 
     /// Frames that the driver has to have memory for.
     pub fn frames(&self) -> u32 {
-        self.pages + PARTS_MAX as u32
+        self.pages + FRAMES_BESIDE
     }
 
     /// Pages that fit.
@@ -293,6 +296,17 @@ impl ResidentPages {
             self.free(frame);
         }
         debug_assert_eq!(self.of(volume).cached, 0, "from page {first} on");
+    }
+
+    /// Drops all pages of all volumes, in one look at every frame.
+    pub fn clear_all(&mut self) {
+        for frame in 0..self.frames() {
+            let part = self.parts.iter().position(|p| p.policy.contains(frame));
+            if let Some(part) = part {
+                self.parts[part].policy.remove(frame);
+                self.free(frame);
+            }
+        }
     }
 
     /// Gives a volume a part of its own of so many pages, at least one, or makes it another size; what it has in the part that is shared comes

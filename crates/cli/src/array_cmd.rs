@@ -112,16 +112,22 @@ fn second(status: &Option<SecondStatus>) -> String {
     let Some(status) = status else {
         return "no second level\n".into();
     };
-    if let Some(why) = &status.ended {
-        return format!("no second level any more: {}\n", report::printable(why));
+    let ended = status.ended.as_deref().map(report::printable);
+    if let (Some(why), Bytes::ZERO) = (&ended, status.size) {
+        return format!("no second level any more: {why}\n");
     }
     let ready = match status.ready {
         true => "",
         false => " (its export is not connected yet)",
     };
+    let ended = ended.map(|why| format!("not any more on some workers: {why}\n"));
     format!(
-        "second level     {} of {}{ready}\npages read       {}\npages written    {}\n",
-        status.bytes, status.size, status.hits, status.fills
+        "second level     {} of {}{ready}\npages read       {}\npages written    {}\n{}",
+        status.bytes,
+        status.size,
+        status.hits,
+        status.fills,
+        ended.unwrap_or_default()
     )
 }
 

@@ -8,7 +8,7 @@ use units::{Bytes, Nanos};
 
 use crate::export_cmd::TlsArgs;
 use crate::filter_cmd::serve;
-use crate::live::{OutputArg, Stop, explained};
+use crate::live::{OutputArg, Stop, explained, wrong_usage};
 use crate::logging::LogArg;
 
 /// Shown below the help.
@@ -16,6 +16,9 @@ pub const EXAMPLES: &str = "\
 Examples:
   terrace cache-node --memory 8GiB --listen tcp:192.0.2.7:10810 --tls-certificates /etc/terrace/tls
   terrace array cache --second 'nbds://192.0.2.7:10810?tls-certificates=/etc/terrace/tls'    # on the host whose cache it is for";
+
+/// Less is no second level, however small its pages are.
+const MEMORY_MIN: Bytes = Bytes::mib(1);
 
 /// `terrace cache-node`
 #[derive(Debug, Args)]
@@ -43,6 +46,9 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
         Ok(tls) => tls,
         Err(wrong) => return Ok(wrong),
     };
+    if args.memory < MEMORY_MIN {
+        return Ok(wrong_usage(&format!("--memory: at least {MEMORY_MIN}")));
+    }
     let stop = Stop::listen()?;
     let _logging = args.log.begin();
     let options = FilterOptions {

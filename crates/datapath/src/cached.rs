@@ -56,6 +56,21 @@ pub struct CacheSettings {
 }
 
 impl CacheSettings {
+    /// A second level of so many bytes below such a cache, with nothing in it.
+    ///
+    /// # Errors
+    /// [`CacheFault`].
+    pub fn second_level(&self, size: Bytes, secret: u64) -> Result<SecondLevel, CacheFault> {
+        let places = size.0 / self.page.0;
+        let (policy, extent_pages) = (self.policy, self.extent_pages);
+        let level = SecondLevel::new(policy, places, extent_pages, &self.options(), secret)?;
+        level.ok_or(CacheFault::Second {
+            size,
+            page: self.page,
+            places,
+        })
+    }
+
     fn options(&self) -> PolicyOptions {
         PolicyOptions {
             rates: self.rates,
@@ -92,9 +107,16 @@ pub enum CacheFault {
         /// Pages.
         pages: u64,
     },
-    /// A second level that has no room.
-    #[error("what a worker has of the second level, {0}, is too little")]
-    Second(Bytes),
+    /// A second level with too little room, or too much.
+    #[error("what a worker has of the second level, {size}, is {places} pages of {page}; it can be {} to {}", SecondLevel::places().start(), SecondLevel::places().end())]
+    Second {
+        /// What a worker has.
+        size: Bytes,
+        /// The page.
+        page: Bytes,
+        /// Pages.
+        places: u64,
+    },
     /// It would be lost with the process.
     #[error("writes are not kept back on the data path: what is in memory alone is lost with it")]
     WriteBack,
@@ -111,7 +133,6 @@ pub struct CacheMemory {
     writes: WriteMode,
     bytes: Vec<u8>,
     second: Option<SecondLevel>,
-    settings: CacheSettings,
     /// Frames of the request at hand.
     frames: Vec<u32>,
     /// Times that a volume began to be cached.
@@ -148,19 +169,22 @@ impl CacheMemory {
             page_bytes: page,
             writes: settings.writes,
             second: None,
-            settings: *settings,
             frames: Vec::new(),
             times: 0,
         })
     }
 
-    /// A second level of so many bytes from now on, which has nothing, and none of the volumes yet ([`VolumeCache::begin_second`]).
-    pub fn begin_second(&mut self, size: Bytes) -> Result<(), CacheFault> {
-        let of = &self.settings;
-        let places = size.0 / self.page_bytes;
-        let second = SecondLevel::new(of.policy, places, of.extent_pages, &of.options())?;
-        self.second = Some(second.ok_or(CacheFault::Second(size))?);
-        Ok(())
+    /// This second level from now on, which has nothing, and none of the volumes yet ([`VolumeCache::begin_second`]).
+    pub fn begin_second(&mut self, level: SecondLevel) {
+        self.second = Some(level);
+    }
+
+    /// Nothing that is there of any volume may be used any more; volumes are to be told ([`VolumeCache::keep_nothing`]).
+    pub fn clear_all(&mut self) {
+        self.pages.clear_all();
+        if let Some(second) = &mut self.second {
+            second.pages_mut().clear_all();
+        }
     }
 
     /// There is no second level any more, and what was there is not to be believed. What volumes have of it is to be ended too
@@ -260,10 +284,11 @@ impl VolumeCache {
         self.flight.keep_nothing();
         let pages = size.div_ceil(memory.page_bytes);
         self.volume = memory.pages.replace_volume(self.volume, pages)?;
-        if let (Some(volume), Some(second)) = (self.second, &mut memory.second) {
-            self.second = Some(second.pages_mut().replace_volume(volume, pages)?);
-        }
         self.size = size;
+        if let (Some(volume), Some(second)) = (self.second, &mut memory.second) {
+            // Where it is too large for that, it has nothing there.
+            self.second = second.pages_mut().replace_volume(volume, pages).ok();
+        }
         Ok(())
     }
 
@@ -540,6 +565,11 @@ impl VolumeCache {
             }
         }
         request.op == GuestOp::Read && kept && data.is_some()
+    }
+
+    /// What is under way is not to be kept.
+    pub fn keep_nothing(&mut self) {
+        self.flight.keep_nothing();
     }
 
     /// Nothing that is there of the volume may be used any more, nor what is under way be kept.

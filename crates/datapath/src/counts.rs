@@ -28,7 +28,7 @@ pub struct Counts {
     /// Integral of the requests in flight over time, in request-nanoseconds: divided by the time that passed, the mean
     /// queue depth. Stays at the largest number that there is room for.
     pub depth_ns: u64,
-    /// Of the reads, those that a cache answered from memory: no device had anything to do with them.
+    /// Of the reads, those that a cache answered, from memory or its second level: no device of a tier had anything to do with them.
     #[serde(default, skip_serializing_if = "DirectionCounts::is_empty")]
     pub from_memory: DirectionCounts,
     /// How requests came. An older server does not say.

@@ -46,9 +46,9 @@ pub enum DeviceError {
     /// Another process has it.
     #[error("device {name:?} ({path}) is in use by another process")]
     InUse { name: String, path: String },
-    /// A process that has ended wrote to it past the page cache, and the device has not done all of that.
+    /// Whoever used it before wrote to it past the page cache, and the device has not done all of that.
     #[error(
-        "device {name:?} ({path}) does not end what the process before wrote, which may overwrite what is written now"
+        "device {name:?} ({path}) has writes under way of before, which could overwrite what is written now"
     )]
     UnderWay { name: String, path: String },
     /// It is another one than the array's.
@@ -296,7 +296,7 @@ impl Device {
                     .open(&record.path)
                     .map_err(failed("open"))?;
                 let file = Arc::new(file);
-                locked = Some(lock(&file, record)?);
+                locked = Some(lock(&file, record, false)?);
                 large_enough(&file, extent, record)?;
                 let backing = Backing::of(&file);
                 Medium::File(file, backing)
@@ -324,7 +324,7 @@ impl Device {
             file, lock, direct, ..
         } = handed;
         // It has it already; but whoever tries the device in this process has to know who has.
-        let locked = Some(self::lock(&lock, record)?);
+        let locked = Some(self::lock(&lock, record, true)?);
         large_enough(&file, extent, record)?;
         let backing = Backing::of(&file);
         let device = Self {

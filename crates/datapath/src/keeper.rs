@@ -474,7 +474,7 @@ mod sources;
 mod trouble;
 mod watch;
 
-pub(crate) use open::Places;
+pub(crate) use open::{Places, random};
 pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
 pub(crate) use open::{open_one, settle_direct};
 pub use second::HINT_FILE;

@@ -6,12 +6,15 @@
 //!
 //! Pages come when an engine has read them, and go when anything changes them; the rules of [`super::VolumeCache`] say when.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use cache::{CannotKeep, PolicyKind, PolicyOptions, ResidentPages, VolumeNo};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Pass;
+
+/// Places that a policy needs beside its pages.
+const BESIDE: u64 = cache::FRAMES_BESIDE as u64;
 
 /// A page's place on the device, as it was when somebody looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,30 +81,44 @@ struct Frame {
 pub struct SecondLevel {
     pages: ResidentPages,
     frames: Vec<Frame>,
+    /// What sums begin with: nobody who has the bytes knows it.
+    secret: u64,
     pub(super) counts: SecondCounts,
 }
 
 impl SecondLevel {
-    /// One with so many places; none where those are fewer than policies need.
+    /// One with so many places; none where those are fewer than policies need, or more than they count ([`SecondLevel::places`]).
     pub(super) fn new(
         policy: PolicyKind,
         places: u64,
         extent_pages: u32,
         options: &PolicyOptions,
+        secret: u64,
     ) -> Result<Option<Self>, CannotKeep> {
-        // A policy is in need of some places more than it has pages.
-        let one = ResidentPages::new(policy, 1, extent_pages, options)?;
-        let beside = u64::from(one.frames() - one.capacity());
-        let Some(pages) = places.checked_sub(beside).filter(|pages| *pages > 0) else {
+        if !Self::places().contains(&places) {
             return Ok(None);
-        };
-        let pages = pages.min(u64::from(cache::CAPACITY_PAGES_MAX) - beside) as u32;
+        }
+        let pages = (places - BESIDE) as u32;
         let pages = ResidentPages::new(policy, pages, extent_pages, options)?;
+        debug_assert_eq!(u64::from(pages.frames()), places);
         Ok(Some(Self {
             frames: vec![Frame::default(); pages.frames() as usize],
             pages,
+            secret,
             counts: SecondCounts::default(),
         }))
+    }
+
+    /// How many places there can be.
+    pub(super) fn places() -> RangeInclusive<u64> {
+        BESIDE + 1..=u64::from(cache::CAPACITY_PAGES_MAX)
+    }
+
+    /// Bytes of memory for each place, about.
+    pub const BYTES_PER_PLACE: u64 = 48;
+
+    fn sum(&self, version: u32, data: &[u8]) -> u64 {
+        xxh3_64_with_seed(data, self.secret ^ u64::from(version))
     }
 
     /// Which pages are there.
@@ -135,16 +152,19 @@ impl SecondLevel {
             return None;
         }
         let frame = self.pages.insert(volume, page);
-        let of = &mut self.frames[frame as usize];
-        if of.writing {
+        let Frame { version, writing, .. } = self.frames[frame as usize];
+        if writing {
             self.pages.remove(volume, page);
             return None;
         }
-        of.version = of.version.wrapping_add(1);
-        of.sum = xxh3_64_with_seed(data, of.version.into());
-        (of.writing, of.ready) = (true, false);
+        let version = version.wrapping_add(1);
+        self.frames[frame as usize] = Frame {
+            sum: self.sum(version, data),
+            version,
+            writing: true,
+            ready: false,
+        };
         self.counts.fills += 1;
-        let version = of.version;
         Some(Stored { frame, version })
     }
 
@@ -161,7 +181,7 @@ impl SecondLevel {
         if of.version != stored.version {
             return Answered::Overtaken;
         }
-        match of.sum == xxh3_64_with_seed(data, of.version.into()) {
+        match of.sum == self.sum(of.version, data) {
             true => Answered::Right,
             false => Answered::Wrong,
         }

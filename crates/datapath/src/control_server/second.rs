@@ -1,6 +1,7 @@
 //! Orders about the second level of the cache. Nothing of it outlives the server.
 
 use std::fs::File;
+use std::iter::repeat_with;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
@@ -10,42 +11,57 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use units::Bytes;
 
 use super::{ControlAnswer, ControlServer, Result, text};
+use crate::cached::SecondLevel;
 use crate::client;
 use crate::clock;
 use crate::device::Device;
+use crate::keeper::random;
+use crate::server::available_memory;
 use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondSetup, SecondStatus};
 
 /// Parts of workers begin at multiples of this: the largest page.
 const PART_STEP: u64 = 256 << 10;
 
 impl ControlServer {
-    fn workers(&self) -> Result<Vec<Inbox>> {
-        let server = self.server.as_ref().ok_or("nothing is served: start the server")?;
-        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(server.workers.clone())
-    }
-
     /// The cache has a second level in a directory, or at an export, from now on; or none.
     ///
     /// # Errors
-    /// In words: there is no cache, or its second level cannot be there. Then there is none.
+    /// In words: there is no cache, or its second level cannot be there. Then what was there before goes on.
     pub fn use_second(&self, at: Option<&str>, size: Option<Bytes>) -> Result<ControlAnswer> {
-        let workers = self.workers()?;
+        let server = self.server.as_ref();
+        let server = server.ok_or("nothing is served: start the server")?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let (workers, cache) = (server.workers.clone(), server.config.cache);
+        drop(server);
         let Some(at) = at else {
-            tell(&workers, None)?;
+            tell(&workers, vec![])?;
             return Ok(ControlAnswer::done("the cache has no second level".into()));
         };
+        let cache = cache.ok_or("there is no cache in memory: serve with one")?;
         let (device, size) = match at.contains("://") {
             true => at_export(at, size)?,
             false => in_dir(Path::new(at), size)?,
         };
-        let part = size.0 / workers.len() as u64 / PART_STEP * PART_STEP;
-        if part == 0 {
-            return Err(format!("{size} is too little for {} workers", workers.len()));
+        let tables = Bytes(size.0 / cache.page.0 * SecondLevel::BYTES_PER_PLACE);
+        if let Some(available) = available_memory().filter(|available| tables > *available) {
+            return Err(format!(
+                "the tables for {size} in pages of {} take {tables}, and {available} of memory are available: use larger pages",
+                cache.page
+            ));
         }
-        tell(&workers, Some((Arc::new(device), part))).inspect_err(|_| {
-            let _ = tell(&workers, None); // there is one error to tell
-        })?;
+        let device = Arc::new(device);
+        let part = size.0 / workers.len() as u64 / PART_STEP * PART_STEP;
+        let setup = |index: u64| {
+            let level = cache.second_level(Bytes(part), random());
+            Ok(SecondSetup {
+                device: device.clone(),
+                begin: index * part,
+                size: Bytes(part),
+                level: level.map_err(text)?,
+            })
+        };
+        let setups: Result<Vec<_>> = (0..workers.len() as u64).map(setup).collect();
+        tell(&workers, setups?)?;
         let size = Bytes(part * workers.len() as u64);
         let done = format!("the cache has a second level of {size} at {at}");
         Ok(ControlAnswer::done(done))
@@ -60,15 +76,13 @@ impl ControlServer {
     }
 }
 
-fn tell(workers: &[Inbox], what: Option<(Arc<Device>, u64)>) -> Result<()> {
-    let asked: Vec<_> = (0..)
-        .zip(workers)
-        .map(|(index, worker)| {
-            let setup = what.as_ref().map(|(device, part)| SecondSetup {
-                device: device.clone(),
-                begin: index * part,
-                size: Bytes(*part),
-            });
+/// Tells each worker of its second level, or that there is none.
+fn tell(workers: &[Inbox], setups: Vec<SecondSetup>) -> Result<()> {
+    let setups = setups.into_iter().map(Some).chain(repeat_with(|| None));
+    let asked: Vec<_> = workers
+        .iter()
+        .zip(setups)
+        .map(|(worker, setup)| {
             let (sender, answer) = channel();
             worker.send(Message::UseSecond(setup.map(Box::new), sender));
             answer
@@ -81,7 +95,7 @@ fn tell(workers: &[Inbox], what: Option<(Arc<Device>, u64)>) -> Result<()> {
 /// An export: all of it, or as much as is wanted.
 fn at_export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes)> {
     let uri: nbd::Uri = at.parse().map_err(|e| format!("{at}: {e}"))?;
-    let export = client::connect(&uri).map_err(|e| text(e))?.session.export;
+    let export = client::connect(&uri).map_err(text)?.session.export;
     if export.flags.contains(ExportFlags::READ_ONLY) {
         return Err(format!("{at} is read only"));
     }
@@ -104,6 +118,6 @@ fn in_dir(dir: &Path, size: Option<Bytes>) -> Result<(Device, Bytes)> {
     let file = File::from(file.map_err(|e| format!("cannot make a file in {shown}: {e}"))?);
     // So there is no lack of space later.
     fallocate(&file, FallocateFlags::empty(), 0, size.0)
-        .map_err(|e| format!("there are no {size} for a file in {shown}: {e}"))?;
+        .map_err(|e| format!("cannot have {size} for a file in {shown}: {e}"))?;
     Ok((Device::second(SECOND_DEVICE, shown.to_string(), file), size))
 }

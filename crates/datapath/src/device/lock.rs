@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -23,29 +24,49 @@ const LOCK_TIME: Duration = Duration::from_secs(3);
 /// The byte of a device's file that openings for direct I/O have a lock for reading on.
 const DIRECT_BYTE: i64 = 0;
 
+/// How long it is waited for what a process that has ended has under way there; opening a device may take ten seconds at a start.
+const END_TIME: Duration = Duration::from_secs(6);
+
+/// A device's file that is open in this process.
+struct Opened {
+    /// The one with the lock.
+    first: Weak<File>,
+    /// Nothing of an earlier process is under way there.
+    ended: Arc<AtomicBool>,
+}
+
 /// Whoever has an array has its devices alone: the map can be lost or restored under a server, the devices say that it is there. The
 /// system looks at block devices now and then, under such a lock too: that is waited for. Within a process a device may be open more than
 /// once, when it is tried: all share the lock of the first. The file that has it.
-pub(super) fn lock(file: &Arc<File>, record: &DeviceRecord) -> Result<Arc<File>, DeviceError> {
-    static LOCKS: Mutex<BTreeMap<(u64, u64), Weak<File>>> = Mutex::new(BTreeMap::new());
+///
+/// One that another process hands over is used by that one still, or has been until now, and nothing of it is in flight.
+pub(super) fn lock(
+    file: &Arc<File>,
+    record: &DeviceRecord,
+    handed: bool,
+) -> Result<Arc<File>, DeviceError> {
+    static LOCKS: Mutex<BTreeMap<(u64, u64), Opened>> = Mutex::new(BTreeMap::new());
     let own = match file.metadata() {
         Ok(meta) => (meta.dev(), meta.ino()),
         Err(_) => return Ok(file.clone()),
     };
-    let shared = {
+    let (shared, ended) = {
         let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
-        locks.retain(|_, lock| lock.strong_count() > 0);
-        let first = locks.get(&own).and_then(Weak::upgrade);
-        let shared = first.unwrap_or_else(|| file.clone());
-        locks.insert(own, Arc::downgrade(&shared));
-        shared
+        locks.retain(|_, opened| opened.first.strong_count() > 0);
+        let opened = locks.entry(own).or_insert_with(|| Opened {
+            first: Arc::downgrade(file),
+            ended: Arc::new(AtomicBool::new(false)),
+        });
+        let shared = opened.first.upgrade().unwrap_or_else(|| file.clone());
+        opened.first = Arc::downgrade(&shared);
+        (shared, opened.ended.clone())
     };
-    let until = Instant::now() + LOCK_TIME;
-    take(&shared, until, record)?;
-    // Within a process the workers see to it.
-    if Arc::ptr_eq(&shared, file) {
-        wait_for_writes(file, until, record)?;
+    take(&shared, Instant::now() + LOCK_TIME, record)?;
+    // What this process has under way there itself is the workers' to know.
+    if !handed && !ended.load(Ordering::Acquire) {
+        wait_for_writes(file, Instant::now() + END_TIME, record)?;
     }
+    ended.store(true, Ordering::Release);
     Ok(shared)
 }
 
@@ -95,8 +116,9 @@ fn has_direct_openings(file: &File) -> bool {
 /// Marks an opening for direct I/O: whoever opens the device next waits for its requests, whatever becomes of this process.
 pub(super) fn mark_direct(opening: &File) {
     let lock = direct_byte(libc::F_RDLCK);
-    // Not every file system has such locks.
-    let _ = fcntl(opening.as_fd(), FcntlArg::F_OFD_SETLK(&lock));
+    if let Err(why) = fcntl(opening.as_fd(), FcntlArg::F_OFD_SETLK(&lock)) {
+        tracing::info!(%why, "its file system has no locks: a server that is started after this one was killed cannot wait for what it had under way");
+    }
 }
 
 fn direct_byte(kind: i32) -> libc::flock {

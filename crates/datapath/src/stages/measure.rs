@@ -51,7 +51,7 @@ struct Measurements {
     follows: u64,
     heat: Option<HeatMap>,
     reuse: Reuse,
-    /// Reads that a cache answered from memory; none before the first.
+    /// Reads that a cache answered; none before the first.
     memory: Option<Box<FromMemory>>,
 }
 

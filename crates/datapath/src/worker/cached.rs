@@ -16,10 +16,10 @@ use super::guests::{Guest, HEAD};
 use super::volumes::LiveVolume;
 
 /// Whole pages are read for a request only up to so many bytes: no device has to take larger requests than guests may make.
-const WHOLE_MAX: u64 = 1 << 20;
+pub(super) const WHOLE_MAX: u64 = 1 << 20;
 
 /// So many bytes of whole pages may be under way at once, beside what guests asked for; more are read as they were asked for, and not kept.
-const WIDENED_MAX: u64 = 32 << 20;
+pub(super) const WIDENED_MAX: u64 = 32 << 20;
 
 /// Where whole pages could not be read, requests go as they are for so long: what is beside them may hang.
 const NARROW_NS: u64 = 10_000_000_000;
@@ -90,14 +90,14 @@ impl WorkerCache {
     /// A volume of so many bytes, at rest, is cached from now on; none, with a word in the log, where it cannot be.
     pub(super) fn begin(&mut self, name: &str, size: Bytes) -> Option<LiveCache> {
         let begun = VolumeCache::new(&mut self.memory, size.0, 0);
-        let begun = begun.and_then(|mut cache| {
-            cache.begin_second(&mut self.memory)?;
-            Ok(cache)
-        });
         let cache =
             begun.inspect_err(|why| tracing::warn!(volume = name, %why, "it is not cached"));
+        let mut cache = cache.ok()?;
+        if let Err(why) = cache.begin_second(&mut self.memory) {
+            tracing::warn!(volume = name, %why, "it has nothing in the second level");
+        }
         Some(LiveCache {
-            cache: cache.ok()?,
+            cache,
             narrow_until_ns: 0,
             answered: 0,
             responses: (0, 0.0, 0),
@@ -278,11 +278,19 @@ impl Worker {
             return;
         };
         for live in self.volumes.iter_mut().flatten() {
-            let holders = live.engine.map().holders();
-            let concerned = on.is_none_or(|device| holders.iter().any(|h| h.0 == device));
-            if let Some(cached) = live.cached.as_mut().filter(|_| concerned) {
-                cached.cache.forget(&mut cache.memory);
+            let Some(cached) = &mut live.cached else {
+                continue;
+            };
+            match on {
+                None => cached.cache.keep_nothing(),
+                Some(device) if live.engine.map().holders().iter().any(|h| h.0 == device) => {
+                    cached.cache.forget(&mut cache.memory);
+                }
+                Some(_) => {}
             }
+        }
+        if on.is_none() {
+            cache.memory.clear_all();
         }
     }
 

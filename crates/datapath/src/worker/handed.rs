@@ -17,6 +17,7 @@ use crate::io::Buf;
 
 use super::answers::Segment;
 use super::guests::{Connection, HEAD, INPUT_BYTES, Stage};
+use super::second::NO_VOLUME;
 use super::timers::Due;
 use super::{Token, Worker};
 
@@ -194,7 +195,7 @@ impl Worker {
         match still {
             true => {
                 // The next process begins with an empty cache.
-                self.end_second(None);
+                self.end_second(Some("a take-over, which it does not go along with".into()));
                 self.submit_throttled();
             }
             // Another process may have had the volumes for a moment.
@@ -245,7 +246,9 @@ impl Worker {
                 left => format!("{left} requests of volume {} are in flight", live.name),
             }
         });
-        if !self.ios.is_empty() || self.timers.any_in_flight() || !self.at_once.is_empty() {
+        // Those of a second level are nobody's who is handed over.
+        let of_volumes = self.ios.iter().any(|(_, io)| io.volume != NO_VOLUME);
+        if of_volumes || self.timers.any_in_flight() || !self.at_once.is_empty() {
             busy = busy.or(Some("requests are in flight".into()));
         }
         if self.rings.any_in_flight() {

@@ -285,11 +285,10 @@ impl Worker {
         let live = &self.ios[id as usize];
         let device = live.device;
         let of = |r: &Remote| r.device.id.0 == device && !r.gone;
-        let index = self
-            .remotes
-            .iter()
-            .position(of)
-            .expect("added with its device");
+        let index = self.remotes.iter().position(of);
+        let Some(index) = index else {
+            return self.remote_failed(id, Errno::NOTCONN);
+        };
         let remote = &mut self.remotes[index];
         let Medium::Nbd(_, start) = &remote.device.medium else {
             unreachable!("only remote devices are listed");

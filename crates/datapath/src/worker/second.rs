@@ -13,18 +13,21 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use tracing::{info, warn};
 use units::{Bytes, DeviceId};
 
-use crate::cached::{Answered, Stored, StoredRead};
+use crate::cached::{Answered, SecondLevel, Stored, StoredRead};
 use crate::clock;
 use crate::device::{Device, Medium};
 use crate::engine::{GuestRequest, IoKind};
-use crate::io::{Buf, Op, Outcome};
+use crate::io::{Buf, Io, Op, Outcome, close_elsewhere};
+use crate::keeper::errno_name;
 
 use super::Worker;
+use super::cached::{WHOLE_MAX, WIDENED_MAX};
 use super::guests::{Guest, HEAD};
 use super::volumes::LiveIo;
 use super::zeroes::Zeroing;
@@ -39,11 +42,15 @@ const LATE_NS: u64 = 1_000_000_000;
 /// So does a page that is not written in this time.
 const FILL_LATE_NS: u64 = 5_000_000_000;
 
-/// Bytes of pages on their way to it; what is more is not kept there.
-const FILLING_MAX: u64 = 8 << 20;
+/// Bytes of pages on their way to it; what is more is not kept there. Reads wait behind them.
+const FILLING_MAX: u64 = 1 << 20;
+
+/// I/Os under way on its file: those that hang may not take what guests' I/O needs. What is more goes past the second level.
+const ON_FILE_MAX: usize = 32;
+const BY_THREADS_MAX: usize = 2;
 
 /// Where the second level of a worker's cache is.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct SecondSetup {
     /// Its device: a file, or a remote export.
     pub device: Arc<Device>,
@@ -51,6 +58,15 @@ pub struct SecondSetup {
     pub begin: u64,
     /// Bytes of that part.
     pub size: Bytes,
+    /// Its tables; they are large, so they are made elsewhere.
+    pub level: SecondLevel,
+}
+
+/// What is used of that.
+struct Place {
+    device: Arc<Device>,
+    begin: u64,
+    size: Bytes,
 }
 
 /// How the second level of a worker is.
@@ -74,12 +90,14 @@ pub struct SecondStatus {
 /// The second level, and what is under way there.
 #[derive(Default)]
 pub(super) struct WorkerSecond {
-    setup: Option<SecondSetup>,
+    place: Option<Place>,
     /// Grows with each second level: what comes of an earlier one is of no interest.
     time: u32,
     reads: Slab<Waiting>,
     parts: Slab<Part>,
     filling: u64,
+    /// Bytes that are being read.
+    reading: u64,
     ended: Option<String>,
     /// Why it ends in the next turn.
     pub(super) failed: Option<String>,
@@ -141,33 +159,43 @@ impl Worker {
         let Some(setup) = setup else { return Ok(()) };
         let cache = self.cache.as_mut().ok_or("there is no cache in memory")?;
         let memory = &mut cache.memory;
-        memory
-            .begin_second(setup.size)
-            .map_err(|why| why.to_string())?;
+        let SecondSetup {
+            device,
+            begin,
+            size,
+            level,
+        } = setup;
+        memory.begin_second(level);
         for live in self.volumes.iter_mut().flatten() {
             let begun = live.cached.as_mut().map(|c| c.cache.begin_second(memory));
             if let Some(Err(why)) = begun {
                 warn!(volume = live.name, %why, "it has nothing in the second level");
             }
         }
-        self.add_remote(&setup.device);
-        info!(device = setup.device.name, size = %setup.size, "the cache has a second level");
-        self.second.setup = Some(setup);
+        self.add_remote(&device);
+        info!(device = device.name, %size, "the cache has a second level");
+        self.second.place = Some(Place {
+            device,
+            begin,
+            size,
+        });
         Ok(())
     }
 
     /// There is no second level any more, for this reason if it failed; what waits for it goes to the engines.
     pub(super) fn end_second(&mut self, why: Option<String>) {
-        let Some(setup) = self.second.setup.take() else {
+        let Some(place) = self.second.place.take() else {
             return;
         };
         if let Some(why) = &why {
-            warn!(device = setup.device.name, why, "the cache has no second level any more");
+            warn!(device = place.device.name, why, "the cache has no second level any more");
         }
+        // The last close of a file without a name frees its space, and takes as long as that takes.
+        close_elsewhere(place.device);
         self.second.ended = why;
         self.second.failed = None;
         self.second.time += 1;
-        self.second.filling = 0;
+        (self.second.filling, self.second.reading) = (0, 0);
         if let Some(cache) = &mut self.cache {
             cache.memory.end_second();
         }
@@ -184,11 +212,23 @@ impl Worker {
         if self.second.failed.is_some() {
             return false;
         }
-        match self.second.setup.as_ref().map(|s| &s.device.medium) {
+        match self.second.place.as_ref().map(|s| &s.device.medium) {
             None | Some(Medium::Lost) => false,
-            Some(Medium::File(..)) => true,
+            Some(Medium::File(..)) => {
+                let most = match self.io {
+                    Io::Ring(_) => ON_FILE_MAX,
+                    Io::Threads(_) => BY_THREADS_MAX,
+                };
+                // Also those of an earlier one, which may hang.
+                self.second.parts.len() < most
+            }
             Some(Medium::Nbd(..)) => self.is_linked(SECOND_DEVICE),
         }
+    }
+
+    /// Whether it may have one more page written to it, or read.
+    fn second_may(&self) -> bool {
+        self.second.place.is_some() && self.second_is_ready()
     }
 
     /// Reads what a guest asks for from the second level, if all of it is there; else the guest is handed back.
@@ -198,7 +238,7 @@ impl Worker {
         guest: Guest,
         request: GuestRequest,
     ) -> Option<(Guest, GuestRequest)> {
-        if self.second.setup.is_none() || !self.second_is_ready() {
+        if !self.second_may() {
             return Some((guest, request));
         }
         let live = self.volumes[volume as usize].as_mut();
@@ -206,11 +246,16 @@ impl Worker {
         let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
             return Some((guest, request));
         };
+        let (_, whole) = cached.cache.whole(&cache.memory, &request);
+        if whole > WHOLE_MAX || self.second.reading + whole > WIDENED_MAX {
+            return Some((guest, request));
+        }
         let Some(read) = cached.cache.read_stored(&mut cache.memory, &request) else {
             return Some((guest, request));
         };
         let page = cache.memory.page_bytes();
-        let buf = self.pool.take((read.bytes.end - read.bytes.start) as usize);
+        self.second.reading += whole;
+        let buf = self.pool.take(whole as usize);
         // Pages that lie behind one another are read together: their first ones, and how many each.
         let mut runs: Vec<(Stored, u64)> = vec![];
         let mut last = None;
@@ -241,7 +286,7 @@ impl Worker {
 
     /// Pages that an engine has read are written to the second level too.
     pub(super) fn fill_second(&mut self, volume: u32, request: &GuestRequest, buf: &Arc<Buf>) {
-        if self.second.setup.is_none() || !self.second_is_ready() {
+        if !self.second_may() {
             return;
         }
         let live = self.volumes[volume as usize].as_mut();
@@ -268,7 +313,8 @@ impl Worker {
     }
 
     fn start_second(&mut self, what: What, at: u64, length: u64, buf: Arc<Buf>, from: usize) {
-        let Some(setup) = &self.second.setup else {
+        // It may have failed between two pages.
+        let Some(setup) = self.second.place.as_ref().filter(|_| self.second.failed.is_none()) else {
             return;
         };
         let kind = match what {
@@ -310,7 +356,7 @@ impl Worker {
 
     fn start_second_file(&mut self, id: u32) {
         let live = &self.ios[id as usize];
-        let file = self.second.setup.as_ref().and_then(|s| file_of(&s.device));
+        let file = self.second.place.as_ref().and_then(|s| file_of(&s.device));
         let Some(file) = file else {
             return self.second_over(id, false);
         };
@@ -338,12 +384,21 @@ impl Worker {
     /// The kernel is done with an I/O on the file of a second level, or with a part of it.
     pub(super) fn second_file_done(&mut self, id: u32, outcome: Outcome) {
         let live = &mut self.ios[id as usize];
-        let Ok(n @ 1..) = outcome else {
-            return self.second_over(id, false);
-        };
-        live.done += u64::from(n);
         let part = self.second.parts[live.io as usize];
-        match live.done < live.length && part.time == self.second.time {
+        let of_now = part.time == self.second.time;
+        match outcome {
+            Ok(0) => return self.second_over(id, false),
+            Ok(n) => live.done += u64::from(n),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => {
+                if of_now {
+                    let what = live.kind.name();
+                    self.second_failed(format!("{what}: {}", errno_name(errno.raw_os_error())));
+                }
+                return self.second_over(id, false);
+            }
+        }
+        match live.done < live.length && of_now {
             true => self.start_second_file(id),
             false => self.second_over(id, true),
         }
@@ -357,11 +412,8 @@ impl Worker {
             return;
         }
         if !went_well {
-            let done = match part.what {
-                What::Read(_) => "read",
-                What::Fill(_) => "written",
-            };
-            return self.second_failed(format!("it cannot be {done}, or its connection ended"));
+            let what = live.kind.name();
+            return self.second_failed(format!("{what} failed, or its connection ended"));
         }
         match part.what {
             What::Fill(stored) => {
@@ -421,6 +473,8 @@ impl Worker {
                 }),
             };
         }
+        let whole = read.bytes.end - read.bytes.start;
+        self.second.reading = self.second.reading.saturating_sub(whole);
         if answered == Answered::Right {
             let from = (request.offset - read.bytes.start) as usize;
             let to = guest.buf.as_ref().expect("a read has a buffer");
@@ -463,7 +517,7 @@ impl Worker {
         let ended = self.second.ended.clone();
         let memory = self.cache.as_ref().map(|c| &c.memory);
         let level = memory.and_then(|m| Some((m.second()?, m.page_bytes())));
-        let (Some(setup), Some((level, page))) = (&self.second.setup, level) else {
+        let (Some(setup), Some((level, page))) = (&self.second.place, level) else {
             return ended.map(|why| SecondStatus {
                 ended: Some(why),
                 ..SecondStatus::default()

@@ -197,6 +197,44 @@ fn a_node_that_goes_takes_nothing_along() {
     }
 }
 
+/// What reads whole extents asks for many pages at once, and finds the node gone between two of them.
+#[test]
+fn a_node_that_goes_while_many_pages_are_asked_for_takes_nothing_along() {
+    let site = served(8);
+    let mut guest = filled(&site);
+    for round in 0..5 {
+        let (node, listen) = node(&site, &format!("node-{round}.sock"), Nanos::ZERO);
+        attach(&site, &listen);
+        warmed(&site, &mut guest);
+        let mut reader = site.connect("data").unwrap();
+        std::thread::scope(|threads| {
+            let reads = threads.spawn(move || {
+                for at in (0..40 * (PAGES / 32)).map(|n| n % (PAGES / 32)) {
+                    let read = reader.read(at * 32 * PAGE, 32 * PAGE as u32).unwrap();
+                    let wanted: Vec<u8> = (at * 32..at * 32 + 32).flat_map(|n| page(n, 0)).collect();
+                    assert!(read == wanted, "pages from {}", at * 32);
+                }
+            });
+            std::thread::sleep(Duration::from_millis(3 + 4 * round));
+            node.stop().unwrap();
+            reads.join().unwrap();
+        });
+        // A node that takes the place of one that is connected.
+        let (first, one) = node_of(&site, round, "a");
+        let (second, other) = node_of(&site, round, "b");
+        attach(&site, &one);
+        attach(&site, &other);
+        warmed(&site, &mut guest);
+        assert_eq!(ended(&site), None);
+        first.stop().unwrap();
+        second.stop().unwrap();
+    }
+}
+
+fn node_of(site: &Site, round: u64, name: &str) -> (Filter, Listen) {
+    node(site, &format!("{name}-{round}.sock"), Nanos::ZERO)
+}
+
 #[test]
 fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
     let mut site = served(8);
@@ -209,9 +247,9 @@ fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     for (at, size, why) in [
         (at, None, "a size is needed"),
-        (at, Some(Bytes(1 << 50)), "for a file in"),
-        (at, Some(Bytes(4096)), "too little"),
-        (at, Some(Bytes::mib(1)), "too little"),
+        (at, Some(Bytes(1 << 50)), "cannot have"),
+        (at, Some(Bytes(4096)), "0 pages"),
+        (at, Some(Bytes::mib(1)), "32 pages of 16 KiB; it can be 65 to"),
         ("/no/such/directory", Some(Bytes::mib(32)), "cannot make a file"),
         ("nbd+unix:///?socket=/no/such/socket", None, "/no/such/socket"),
     ] {
