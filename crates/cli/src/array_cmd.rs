@@ -11,6 +11,7 @@ use report::{table, words};
 use serde::Serialize;
 use units::Bytes;
 
+use crate::live_table::size;
 use crate::live::{AcceptLossArg, ArrayArg, OutputArg, absolute, message, unexpected};
 
 /// `terrace array …`
@@ -123,8 +124,8 @@ fn second(status: &Option<SecondStatus>) -> String {
     let ended = ended.map(|why| format!("not any more on some workers: {why}\n"));
     format!(
         "second level     {} of {}{ready}\npages read       {}\npages written    {}\n{}",
-        status.bytes,
-        status.size,
+        size(status.bytes),
+        size(status.size),
         status.hits,
         status.fills,
         ended.unwrap_or_default()
