@@ -145,11 +145,21 @@ impl ScenarioFile {
             let why = format!("a cache of {largest} has more pages than a policy: use larger ones");
             return fault("appliance.page", why);
         }
-        if volumes
-            .iter()
-            .all(|v| classes[v.class.index()].target.is_none())
-        {
-            let why = "no volume has an objective that could break: give a class a latency";
+        for (class, rate) in &config.iops_min {
+            let key = format!("iops_min.{class}");
+            if let Err(why) = find(class, classes.iter().map(|c| c.name.as_str())) {
+                return fault(&key, why);
+            }
+            if !(rate.0 > 0.0 && rate.0.is_finite()) {
+                return fault(&key, format!("{rate} is not above 0"));
+            }
+        }
+        let promised = |v: &VolumeModel| {
+            let class = &classes[v.class.index()];
+            class.target.is_some() || config.iops_min.contains_key(&class.name)
+        };
+        if !volumes.iter().any(promised) {
+            let why = "no volume has an objective that could break: give a class a latency, or an iops_min";
             return Err(self.fault("response", why));
         }
         if self.scenario.window > Nanos::from_secs(60) {
@@ -157,6 +167,20 @@ impl ScenarioFile {
             return Err(self.fault("window", why));
         }
         Ok(Some(Arc::new(config.clone())))
+    }
+}
+
+/// What a scenario promises a volume.
+fn promise(model: &Model, config: &ResponseConfig, volume: &VolumeModel) -> Promise {
+    let class = &model.classes[volume.class.index()];
+    let latency = class.target.map(|t| Promise {
+        latency_max: Some(t.latency),
+        statistic: t.statistic,
+        ..Promise::default()
+    });
+    Promise {
+        rate_min_per_s: config.iops_min.get(&class.name).map(|r| r.0),
+        ..latency.unwrap_or_default()
     }
 }
 
@@ -222,17 +246,12 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
         proxy: Proxy::Between,
     };
     let workload = |(v, volume): (usize, &VolumeModel)| {
-        let target = model.classes[volume.class.index()].target;
         let server = servers.map_or(0, |s| s.of_volume[v]);
         let mut used = vec![ResourceId(volume.device.0)];
         used.extend(links.get(usize::from(server)).into_iter().flatten());
         Workload {
             name: volume.name.clone(),
-            objective: target.map_or(Promise::default(), |t| Promise {
-                rate_min_per_s: None,
-                latency_max: Some(t.latency),
-                statistic: t.statistic,
-            }),
+            objective: promise(model, config, volume),
             host: HostId(server),
             attachment,
             stored: volume.size,

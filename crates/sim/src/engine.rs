@@ -80,7 +80,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) sessions: Vec<Option<Session>>,
     end_ns: u64,
     heap: EventHeap,
-    sources: Vec<Source<'a>>,
+    pub(crate) sources: Vec<Source<'a>>,
     origins: Vec<(u32, u32)>,
     decisions: Vec<Report>,
     assignments: Vec<AssignmentRecord>,

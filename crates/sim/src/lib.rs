@@ -71,7 +71,7 @@ pub use played::RatesModel;
 pub use result::{
     AnswerRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary,
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
-    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RefusedRung, ResponseSummary, RunEvent,
+    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RateRecord, RefusedRung, ResponseSummary, RunEvent,
     RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};

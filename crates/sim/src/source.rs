@@ -166,6 +166,16 @@ impl Source<'_> {
         )
     }
 
+    /// Requests to a volume that were due by `now_ns` and not issued. Open replay issues everything when it is due, and a trace that is played at
+    /// other times draws the next one after the last was issued: neither is ever behind.
+    pub(crate) fn behind(&self, now_ns: u64, volume: u32) -> u64 {
+        match self {
+            Source::Trace(t) => t.behind(now_ns, volume),
+            Source::Client(c) if c.volume == volume => c.client.behind(now_ns),
+            Source::Client(_) | Source::Played(_) | Source::Generator(_) => 0,
+        }
+    }
+
     /// When the source asks next, its last request having been issued at `now_ns` and completing at `done_ns`.
     #[inline]
     pub(crate) fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {
@@ -181,13 +191,32 @@ impl Source<'_> {
 impl TraceSource<'_> {
     #[inline]
     fn due_ns(&self) -> u64 {
-        let time = self.records[self.position].time_ns;
+        self.due_of(&self.records[self.position])
+    }
+
+    #[inline]
+    fn due_of(&self, record: &Record) -> u64 {
+        let time = record.time_ns;
         self.origin_ns
             + if self.scale == 1.0 {
                 time
             } else {
                 (time as f64 * self.scale) as u64
             }
+    }
+
+    /// Requests of this round to a volume that were due and not issued.
+    fn behind(&self, now_ns: u64, volume: u32) -> u64 {
+        if self.window.is_none() {
+            return 0;
+        }
+        let left = &self.records[self.position..];
+        let due = left.partition_point(|r| self.due_of(r) < now_ns);
+        let of_volume = |r: &&Record| self.volumes[r.volume() as usize] == volume;
+        match self.volumes.iter().all(|v| *v == volume) {
+            true => due as u64,
+            false => left[..due].iter().filter(of_volume).count() as u64,
+        }
     }
 
     #[inline]

@@ -1,11 +1,13 @@
 //! What is done when an objective breaks: `[response]`.
 
 use ::cache::WriteMode;
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slo::ResponderConfig;
 use slo::ladder::RungKind;
-use units::{Bytes, BytesPerSec, Nanos};
+use units::{Bytes, BytesPerSec, Iops, Nanos};
 
 /// Answers to broken objectives, window by window: who is held back, who gets a part of the cache or the spare flash, who gets a
 /// caching appliance. Moves are the strategy's.
@@ -15,6 +17,10 @@ pub struct ResponseConfig {
     /// What may be done, tried from the cheapest on.
     #[serde(default = "default_rungs")]
     pub rungs: Vec<RungKind>,
+    /// Requests per second that each volume of a class gets if it asks for as many, by class: beside the class's latency, or without
+    /// one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub iops_min: BTreeMap<String, Iops>,
     /// How caching appliances behave; they need `[hosts]`.
     #[serde(default)]
     pub appliance: ApplianceConfig,

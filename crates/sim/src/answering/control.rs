@@ -11,15 +11,16 @@ use executor::{
 };
 use manager::wire::{Answers, ApplianceOrder, ApplianceWindow};
 use model::Op;
-use slo::ApplianceEvent;
 use slo::warm::Warm;
+use slo::{ApplianceEvent, Standing, WorkloadId};
 use units::{Bytes, Nanos, VolumeId};
 
+use super::promise;
 use crate::Model;
 use crate::agenda::{Agenda, Event};
 use crate::engine::Simulation;
 use crate::host::HOST;
-use crate::result::{AnswerRecord, ApplianceRecord, ResponseSummary};
+use crate::result::{AnswerRecord, ApplianceRecord, RateRecord, ResponseSummary};
 use crate::source::Issue;
 use crate::world::World;
 
@@ -85,6 +86,8 @@ pub(crate) struct Control<'a> {
     parts: BTreeMap<usize, u64>,
     /// Volumes whose requests go another way now: those that waited go on.
     freed: Vec<usize>,
+    /// Volumes that were promised a rate: which, how much, and in how many windows they had less.
+    rates: Vec<(usize, f64, u64)>,
 }
 
 impl<'a> Control<'a> {
@@ -101,6 +104,7 @@ impl<'a> Control<'a> {
             warming: Vec::new(),
             parts: BTreeMap::new(),
             freed: Vec::new(),
+            rates: rates(model, config),
         };
         for at in &config.failures.hosts_lost {
             control.later(agenda, at.0, Due::HostsLost);
@@ -521,14 +525,31 @@ impl<'a> Control<'a> {
             .collect()
     }
 
-    fn records(mut self, world: &World) -> Vec<ApplianceRecord> {
+    fn records(&mut self, world: &World) -> Vec<ApplianceRecord> {
         for ordered in &mut self.ordered {
             if let Some(up) = ordered.up {
                 ordered.record.take_counts(world, up);
             }
         }
-        self.ordered.into_iter().map(|o| o.record).collect()
+        self.ordered.drain(..).map(|o| o.record).collect()
     }
+
+    fn rate_records(&self) -> Vec<RateRecord> {
+        let window_s = self.model.window.as_secs_f64();
+        let record = |(v, rate_min_per_s, windows): &(usize, f64, u64)| RateRecord {
+            volume: self.model.volumes[*v].name.clone(),
+            rate_min_per_s: *rate_min_per_s,
+            missed_s: *windows as f64 * window_s,
+        };
+        self.rates.iter().map(record).collect()
+    }
+}
+
+/// Volumes that were promised a rate, and no window yet.
+fn rates(model: &Model, config: &ResponseConfig) -> Vec<(usize, f64, u64)> {
+    let promised = |(v, volume)| Some((v, promise(model, config, volume).rate_min_per_s?, 0));
+    let volumes = model.volumes.iter().enumerate();
+    volumes.filter_map(promised).collect()
 }
 
 /// What the responder is told of an appliance in a state; nothing while it is being created. `destroyed` is whether it is known to be gone.
@@ -611,14 +632,24 @@ impl Simulation<'_> {
         self.control.as_ref().map_or(vec![], Control::windows)
     }
 
+    /// A window was judged: who had less than the rate that was promised.
+    pub(crate) fn note_rates(&mut self) {
+        let controller = &self.host.controller;
+        for (v, _, windows) in self.control.iter_mut().flat_map(|c| &mut c.rates) {
+            let standing = controller.standing(HOST, WorkloadId(*v as u16));
+            *windows += u64::from(standing == Some(Standing::TooSlow));
+        }
+    }
+
     /// What was done when objectives broke; once, at the end.
     pub(crate) fn response_summary(&mut self) -> Option<ResponseSummary> {
-        let control = self.control.take()?;
+        let mut control = self.control.take()?;
         let names: Vec<&str> = self.model.volumes.iter().map(|v| v.name.as_str()).collect();
         let decisions = self.host.controller.responses(HOST).iter();
         Some(ResponseSummary {
             answers: decisions.map(|d| AnswerRecord::of(d, &names)).collect(),
             appliances: control.records(&self.world),
+            rates: control.rate_records(),
         })
     }
 }

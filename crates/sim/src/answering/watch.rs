@@ -8,7 +8,7 @@ use slo::zones::Zone;
 use slo::{Knowledge, WorkloadId};
 use volume::VolumeMap;
 
-use super::{link_names, object_bytes};
+use super::{link_names, object_bytes, promise};
 use crate::Model;
 use crate::access::Accesses;
 use crate::device::SimDevice;
@@ -26,6 +26,8 @@ struct Watched {
     occupied_ns: u64,
     array_reads: u64,
     cache_hits: u64,
+    /// Whether it was promised a rate: then it matters what its sources have not issued yet.
+    rate_promised: bool,
 }
 
 /// Objects of a volume that are looked at: what is known of more is no better, and takes longer.
@@ -65,6 +67,7 @@ impl Watch {
                 occupied_ns: 0,
                 array_reads: 0,
                 cache_hits: 0,
+                rate_promised: promise(model, answers, v).rate_min_per_s.is_some(),
             }
         });
         let devices = model.topology.devices.iter().map(|d| d.name.clone());
@@ -126,12 +129,19 @@ impl Watch {
         );
     }
 
-    /// What a volume's window was like; `waiting` are the arrivals of requests that are held back.
+    /// Whether a volume was promised a rate.
+    pub(crate) fn is_rate_promised(&self, volume: usize) -> bool {
+        self.volumes[volume].rate_promised
+    }
+
+    /// What a volume's window was like; `waiting` are the arrivals of requests that are held back, `behind` is how many requests its sources
+    /// have not issued that are due.
     pub(crate) fn take(
         &mut self,
         now_ns: u64,
         volume: usize,
         waiting: impl Iterator<Item = u64>,
+        behind: u64,
     ) -> VolumeSample {
         let v = &mut self.volumes[volume];
         let (mut oldest_ns, mut count) = (u64::MAX, 0);
@@ -163,7 +173,7 @@ impl Watch {
             working_set_bytes: Some(touched.working_set.0),
             // What is answered in a later window is outstanding in that one.
             occupied_ns: std::mem::replace(&mut v.occupied_ns, later_ns).saturating_sub(later_ns),
-            waiting: count,
+            waiting: count + behind,
             array_reads: std::mem::take(&mut v.array_reads),
             cache_hits: std::mem::take(&mut v.cache_hits),
             busy: busy.collect(),

@@ -100,6 +100,40 @@ fn a_neighbour_is_held_back_and_the_objective_is_kept_again() {
 }
 
 #[test]
+fn a_promised_rate_is_kept_by_holding_the_neighbour_back() {
+    // Without a latency: what is broken is the rate alone.
+    let promised = |table: &str| {
+        let text = scenario(FILLS_DEVICE, table).replace("latency = \"500us\"\n", "");
+        text.replace("statistic = \"mean\"\n", "")
+    };
+    let table = |rungs| format!("[response]\nrungs = [{rungs}]\niops_min = {{ gold = \"4800 IOPS\" }}\n{QUICK}");
+    let watched = run_text(&promised(&table("")), "noop").response.unwrap();
+    let held = run_text(&promised(&table("\"throttle\"")), "noop");
+    let rate = |r: &sim::ResponseSummary| r.rates[0].clone();
+    assert_eq!(watched.rates.len(), 1, "batch was promised nothing");
+    let without = rate(&watched);
+    assert_eq!(
+        (without.volume.as_str(), without.rate_min_per_s),
+        ("orders", 4800.0)
+    );
+    assert!(without.missed_s >= 900.0, "{without:?}");
+    let response = held.response.as_ref().unwrap();
+    let with = rate(response);
+    assert!(with.missed_s <= 200.0, "{with:?}");
+    assert_eq!(response.answers[0].to.as_deref(), Some("batch"));
+    // It is no objective of latency: nothing else counts it.
+    assert_eq!(violation_s(&held, "orders"), 0.0);
+}
+
+#[test]
+fn a_rate_that_is_not_asked_for_is_not_missed() {
+    let table = format!("[response]\nrungs = []\niops_min = {{ gold = \"20000 IOPS\" }}\n{QUICK}");
+    let quiet = run("rate = \"100 IOPS\"", &table).response.unwrap();
+    assert_eq!(quiet.rates[0].missed_s, 0.0, "it asks for 5,000 a second");
+    assert_eq!(quiet.answers, []);
+}
+
+#[test]
 fn an_appliance_takes_reads_off_a_full_link() {
     let nothing = run(FILLS_LINK, HOSTS);
     let table = format!("{HOSTS}[response]\nrungs = [\"appliance\"]\n{QUICK}");
@@ -253,6 +287,16 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
             "[response]\nrungs = [\"appliance\"]",
             "response.rungs",
             "add [hosts]",
+        ),
+        (
+            "[response.iops_min]\nsilver = \"100 IOPS\"",
+            "response.iops_min.silver",
+            "gold",
+        ),
+        (
+            "[response.iops_min]\ngold = \"0 IOPS\"",
+            "response.iops_min.gold",
+            "not above 0",
         ),
         (
             "[response.appliance]\npage = \"5 KiB\"",
