@@ -32,7 +32,7 @@ pub use flash::{FlashConfig, FlashTenantConfig, OTHER_TENANTS};
 pub use hosts::HostConfig;
 pub use mirrors::MirrorsConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
-pub use response::{ApplianceConfig, ApplianceFailures, ResponseConfig};
+pub use response::{ApplianceConfig, ApplianceFailures, ReductionConfig, ResponseConfig};
 pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, TroubleConfig};
 
 /// The whole file.

@@ -122,6 +122,10 @@ impl ScenarioFile {
             let why = "an appliance needs a host to run on: add [hosts]";
             return fault("rungs", why.into());
         }
+        let window = self.scenario.window;
+        if let Some((key, why)) = config.ahead.and_then(|a| a.fault(window)) {
+            return fault(&format!("ahead.{key}"), why);
+        }
         if config.appliance.writes == WriteMode::WriteBack {
             let why = "an appliance may be lost at any time: it writes around or through";
             return fault("appliance.writes", why.into());
@@ -129,8 +133,11 @@ impl ScenarioFile {
         if config.appliance.warm_outstanding == 0 {
             return fault("appliance.warm_outstanding", "at least 1".into());
         }
+        if let Some(why) = config.appliance.reduction.and_then(|r| r.fault()) {
+            return fault("appliance.reduction.ratio", why);
+        }
         let page = config.appliance.page.0;
-        let largest = config.workflow.sizing.largest();
+        let largest = config.appliance.holds(config.workflow.sizing.largest());
         if let Err(e @ PageCacheError::PageBytes(_)) =
             page_cache(&config.appliance, largest).parts()
         {
@@ -141,9 +148,16 @@ impl ScenarioFile {
             let why = format!("a volume has more than {PAGES_MAX} pages of it: use larger pages");
             return fault("appliance.page", why);
         }
-        if largest.0 / page > u64::from(CAPACITY_PAGES_MAX) {
-            let why = format!("a cache of {largest} has more pages than a policy: use larger ones");
-            return fault("appliance.page", why);
+        let ssd = config.appliance.ssd.map(|s| config.appliance.holds(s));
+        for held in [Some(largest), ssd].into_iter().flatten() {
+            if held.0 / page > u64::from(CAPACITY_PAGES_MAX) {
+                let why =
+                    format!("a cache of {held} has more pages than a policy: use larger ones");
+                return fault("appliance.page", why);
+            }
+        }
+        if config.appliance.ssd.is_some_and(|s| s.0 < page) {
+            return fault("appliance.ssd", "is not even a page".into());
         }
         for (class, rate) in &config.iops_min {
             let key = format!("iops_min.{class}");
@@ -184,7 +198,7 @@ fn promise(model: &Model, config: &ResponseConfig, volume: &VolumeModel) -> Prom
     }
 }
 
-/// An appliance's cache of this size.
+/// An appliance's cache of so much data.
 fn page_cache(config: &ApplianceConfig, size: Bytes) -> PageCacheConfig {
     let page_bytes = config.page.0;
     let pages = (size.0 / page_bytes.max(1)).clamp(1, u32::MAX.into());
@@ -284,12 +298,15 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
     };
     let mut workflow = config.workflow.clone();
     workflow.sizing.page = config.appliance.page;
+    let ahead = config.ahead;
     let config = ResponderConfig {
         allowed: config.rungs.iter().copied().filter(may).collect(),
         boot: config.appliance.create + config.appliance.reroute,
         ..workflow
     };
-    Responder::new(config, site)
+    let mut responder = Responder::new(config, site);
+    ahead.into_iter().for_each(|a| responder.look_ahead(a));
+    responder
 }
 
 /// Racks by number: that of their first server.

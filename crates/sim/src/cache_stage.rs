@@ -137,7 +137,7 @@ impl CacheStage {
     pub(crate) fn missing(&self, place: CachePlace, issue: &Issue) -> Option<(u64, u64)> {
         let cache = &self.caches[usize::from(place.part)];
         let pages = self.pages.of(issue.volume, place);
-        pages.missing(cache, issue.offset, issue.length)
+        pages.missing(issue.offset, issue.length, |p| cache.contains(p))
     }
 
     /// A read that is answered: its pages are there now.

@@ -1,13 +1,13 @@
 //! Compute servers on the request path: their links, and the caching appliances on them.
 //!
 //! ```text
-//!  read    appliance: all pages there ─▶ `hit`       else array ─▶ link ─▶ kept, if the rate at which it takes in allows ─▶ guest
+//!  read    appliance: all pages there ─▶ `hit`, or `ssd_hit` where one is only on its SSD       else array ─▶ link ─▶ kept, if the rate at which it takes in allows ─▶ guest
 //!  write   link ─▶ array; the appliance drops the pages (around) or keeps them (through)
 //! ```
 //!
 //! Known to be left out: a read of a page that is on its way already is a hit at once; requests to the array take no time of the link.
 
-use cache::{Effect, Lru, Origin, PageCache, Policy, Position};
+use cache::{Clock, Effect, Lru, Origin, PageCache, Policy, Position};
 use config::scenario::ApplianceConfig;
 use model::Op;
 use units::Bytes;
@@ -36,6 +36,8 @@ pub(crate) struct Served {
 pub(crate) struct Appliance {
     server: u16,
     cache: PageCache<Lru>,
+    /// What is in memory is here, too: the memory is a part of it.
+    ssd: Option<PageCache<Clock>>,
     pages: VolumePages,
     effects: Vec<Effect>,
     /// When its processor is free.
@@ -57,29 +59,62 @@ const ORIGIN: Origin = Origin {
 impl Appliance {
     fn read(&mut self, issue: &Issue) {
         let pages = self.pages.of(issue.offset, issue.length);
+        if let Some(ssd) = &mut self.ssd {
+            ssd.read(pages.clone(), ORIGIN, Position::TOP, &mut self.effects);
+        }
         self.cache
             .read(pages, ORIGIN, Position::TOP, &mut self.effects);
         self.effects.clear();
     }
 
+    fn contains(&self, page: u32) -> bool {
+        let on_ssd = |ssd: &PageCache<Clock>| ssd.contains(page);
+        self.cache.contains(page) || self.ssd.as_ref().is_some_and(on_ssd)
+    }
+
+    /// Response time of a read whose pages are all there, on top of its processor's.
+    fn hit_ns(&self, issue: &Issue) -> u64 {
+        let missing = self
+            .pages
+            .missing(issue.offset, issue.length, |p| self.cache.contains(p));
+        match missing {
+            None => self.config.hit.0,
+            Some(_) => self.config.ssd_hit.0,
+        }
+    }
+
     /// What changes data, and the array has done.
     fn changed(&mut self, issue: &Issue) {
-        let (offset, length) = (issue.offset, issue.length);
-        let (cache, effects) = (&mut self.cache, &mut self.effects);
-        match issue.op {
-            Op::Read | Op::Flush => {}
-            Op::Write => self
-                .pages
-                .write(cache, (offset, length), |_| ORIGIN, effects),
-            Op::Trim => cache.discard(self.pages.of(offset, length), effects),
+        changed(self.pages, &mut self.cache, issue, &mut self.effects);
+        if let Some(ssd) = &mut self.ssd {
+            changed(self.pages, ssd, issue, &mut self.effects);
         }
         self.effects.clear();
     }
 
     /// Time in its processor, for a request that gets there now: when it goes on.
-    fn through(&mut self, now_ns: u64) -> u64 {
-        self.free_ns = now_ns.max(self.free_ns) + self.config.per_request.0;
+    fn through(&mut self, now_ns: u64, issue: &Issue) -> u64 {
+        let read_bytes = match issue.op {
+            Op::Read => issue.length,
+            _ => 0,
+        };
+        self.free_ns = now_ns.max(self.free_ns) + self.config.request_ns(read_bytes);
         self.free_ns
+    }
+}
+
+/// What changes data, in one of an appliance's caches.
+fn changed<P: Policy>(
+    pages: VolumePages,
+    cache: &mut PageCache<P>,
+    issue: &Issue,
+    effects: &mut Vec<Effect>,
+) {
+    let bytes = (issue.offset, issue.length);
+    match issue.op {
+        Op::Read | Op::Flush => {}
+        Op::Write => pages.write(cache, bytes, |_| ORIGIN, effects),
+        Op::Trim => cache.discard(pages.of(bytes.0, bytes.1), effects),
     }
 }
 
@@ -180,10 +215,14 @@ impl Servers {
             first: 0,
         };
         let universe = pages.of(0, pages.volume_bytes).end;
-        let cache = PageCache::new(&page_cache(config, cache), universe, 1, 1, Lru::new);
+        let size = |space| page_cache(config, config.holds(space));
+        let cache = PageCache::new(&size(cache), universe, 1, 1, Lru::new);
+        let ssd = |space| PageCache::new(&size(space), universe, 1, 1, Clock::new);
+        let ssd = config.ssd.map(ssd).transpose();
         self.appliances.push(Some(Appliance {
             server,
             cache: cache.expect("checked with the scenario"),
+            ssd: ssd.expect("checked with the scenario"),
             pages,
             effects: Vec::new(),
             free_ns: now_ns,
@@ -224,8 +263,9 @@ impl Servers {
         let appliance = number.and_then(|n| self.appliance(n));
         match appliance.filter(|_| issue.op == Op::Read) {
             None => Some(*issue),
-            Some(Appliance { pages, cache, .. }) => {
-                let missing = pages.missing(cache, issue.offset, issue.length);
+            Some(appliance) => {
+                let there = |page| appliance.contains(page);
+                let missing = appliance.pages.missing(issue.offset, issue.length, there);
                 missing.map(|(offset, length)| Issue {
                     offset,
                     length,
@@ -254,14 +294,15 @@ impl Servers {
         };
         let appliance = self.appliances[n as usize].as_mut();
         let appliance = appliance.expect("it is there, or requests stand still");
-        let at_ns = appliance.through(now_ns);
+        let at_ns = appliance.through(now_ns, issue);
         let read = issue.op == Op::Read;
         let mut served = match part {
             None => {
+                let hit_ns = appliance.hit_ns(issue);
                 appliance.read(issue);
                 appliance.hits += 1;
                 Served {
-                    done_ns: at_ns + appliance.config.hit.0,
+                    done_ns: at_ns + hit_ns,
                     by: self.by,
                 }
             }
@@ -292,8 +333,8 @@ impl Servers {
 
     /// A page that a warm-up is to read, if it is not there yet.
     pub(crate) fn lacks(&self, number: u32, page: u32) -> Option<(u64, u64)> {
-        let Appliance { pages, cache, .. } = self.appliance(number)?;
-        (!cache.contains(page)).then(|| pages.bytes(page..page + 1))
+        let appliance = self.appliance(number)?;
+        (!appliance.contains(page)).then(|| appliance.pages.bytes(page..page + 1))
     }
 
     /// A page that a warm-up has read from the array, on its way to the appliance: when it is there.
@@ -312,9 +353,133 @@ impl Servers {
         // It is no hit and no miss of its guest.
         for page in appliance.pages.of(issue.offset, issue.length) {
             appliance.cache.policy_mut().access(page);
+            if let Some(ssd) = &mut appliance.ssd {
+                ssd.policy_mut().access(page);
+            }
         }
         let server = appliance.server;
         self.ways
             .there_and_back(server, issue, (now_ns, 0), served, watch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ScenarioFile;
+    use config::scenario::ReductionConfig;
+    use units::Nanos;
+
+    const PAGE: u64 = 64 << 10;
+
+    /// One server with a volume of 200 pages.
+    fn model() -> Model {
+        let text = r#"
+duration = "10s"
+[[tiers]]
+name = "one"
+preset = "pm863"
+[hosts.one]
+[[volumes]]
+name = "a"
+size = "12800 KiB"
+[[clients]]
+volume = "a"
+"#;
+        let file = ScenarioFile::parse("servers.toml", text);
+        file.and_then(|f| f.build(vec![]))
+            .unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// A volume's requests through an appliance with memory for 20 pages.
+    struct Through {
+        servers: Servers,
+        now_ns: u64,
+    }
+
+    impl Through {
+        fn new(change: impl Fn(&mut ApplianceConfig)) -> Self {
+            let model = model();
+            let mut config = ApplianceConfig {
+                page: Bytes(PAGE),
+                per_request: Nanos(1),
+                hit: Nanos(100),
+                ssd_hit: Nanos(5000),
+                ..ApplianceConfig::default()
+            };
+            change(&mut config);
+            let mut servers = Servers::new(model.servers.as_ref().unwrap(), 1);
+            let number = servers.start(&model, &config, (0, 0), Bytes(20 * PAGE), 0);
+            servers.route(0, Some(number));
+            Self { servers, now_ns: 0 }
+        }
+
+        /// One request for a page: how long it takes, if the appliance answers it.
+        fn ask(&mut self, op: Op, page: u64) -> Option<u64> {
+            self.now_ns += 1_000_000;
+            let now_ns = self.now_ns;
+            let issue = Issue {
+                volume: 0,
+                op,
+                offset: page * PAGE,
+                length: PAGE,
+                arrival_ns: now_ns,
+                bits: 0,
+            };
+            let from_array = Served {
+                done_ns: now_ns + 500_000,
+                by: 0,
+            };
+            let part = self.servers.wants(&issue).map(|p| (p, from_array));
+            let served = self.servers.serve(&issue, now_ns, part, &mut None);
+            part.is_none().then(|| served.done_ns - now_ns)
+        }
+
+        /// Reads pages in turn, twice; of the second time, how many hits took how long.
+        fn twice(&mut self, pages: u64) -> Vec<(u64, usize)> {
+            for page in 0..pages {
+                self.ask(Op::Read, page);
+            }
+            let mut times: Vec<u64> = (0..pages).filter_map(|p| self.ask(Op::Read, p)).collect();
+            times.sort_unstable();
+            times
+                .chunk_by(|a, b| a == b)
+                .map(|c| (c[0], c.len()))
+                .collect()
+        }
+    }
+
+    #[test]
+    fn memory_alone_holds_what_fits() {
+        assert_eq!(Through::new(|_| ()).twice(20), [(101, 20)]);
+        assert_eq!(Through::new(|_| ()).twice(21), [], "an LRU, read in turn");
+    }
+
+    #[test]
+    fn reduced_it_holds_more_and_each_page_costs_time() {
+        let reducing = |c: &mut ApplianceConfig| {
+            c.reduction = Some(ReductionConfig {
+                ratio: 3.0,
+                per_page: Nanos(10),
+            });
+        };
+        // Sixteen times 4 KiB.
+        assert_eq!(Through::new(reducing).twice(60), [(261, 60)]);
+        assert_eq!(Through::new(reducing).twice(61), []);
+    }
+
+    #[test]
+    fn what_memory_has_dropped_is_on_the_ssd_until_it_is_written() {
+        let with_ssd = |c: &mut ApplianceConfig| c.ssd = Some(Bytes(100 * PAGE));
+        let mut through = Through::new(with_ssd);
+        assert_eq!(through.twice(100), [(5001, 100)]);
+        // The last twenty are in memory, too.
+        assert_eq!(through.ask(Op::Read, 99), Some(101));
+        // A write goes around it, and drops the page from both.
+        for page in [99, 5] {
+            assert_eq!(through.ask(Op::Write, page), None);
+            assert_eq!(through.ask(Op::Read, page), None);
+            assert_eq!(through.ask(Op::Read, page), Some(101));
+        }
     }
 }

@@ -106,7 +106,9 @@ fn a_promised_rate_is_kept_by_holding_the_neighbour_back() {
         let text = scenario(FILLS_DEVICE, table).replace("latency = \"500us\"\n", "");
         text.replace("statistic = \"mean\"\n", "")
     };
-    let table = |rungs| format!("[response]\nrungs = [{rungs}]\niops_min = {{ gold = \"4800 IOPS\" }}\n{QUICK}");
+    let table = |rungs| {
+        format!("[response]\nrungs = [{rungs}]\niops_min = {{ gold = \"4800 IOPS\" }}\n{QUICK}")
+    };
     let watched = run_text(&promised(&table("")), "noop").response.unwrap();
     let held = run_text(&promised(&table("\"throttle\"")), "noop");
     let rate = |r: &sim::ResponseSummary| r.rates[0].clone();
@@ -160,6 +162,77 @@ fn an_appliance_takes_reads_off_a_full_link() {
     );
     // The same inputs give the same bytes.
     assert_eq!(result, run(FILLS_LINK, &table));
+}
+
+/// Three seasons of twenty minutes, in the second half of each of which more is read than the link carries.
+fn seasons(ahead: &str) -> RunResult {
+    let text = format!(
+        r#"
+seed = 5
+duration = "60m"
+window = "10s"
+[[tiers]]
+name = "one"
+preset = "pm863"
+[hosts.one]
+link = "60 MB/s"
+[[classes]]
+name = "gold"
+latency = "2ms"
+statistic = "mean"
+[[volumes]]
+name = "orders"
+class = "gold"
+size = "8 GiB"
+[[clients]]
+volume = "orders"
+habits = {{ outstanding = 64, random_share = 1.0, rate = "1000 IOPS", skew = 1.0, footprint = 0.2, sizes = [{{ size = "8 KiB", share = 1.0 }}] }}
+phases = [
+  {{ duration = "10m", habits = {{}} }},
+  {{ duration = "10m", habits = {{ rate = "9000 IOPS" }} }},
+]
+[response]
+rungs = ["appliance"]
+[response.workflow]
+detect = {{ samples = 6, violating_min = 5, clear_below = 0.2 }}
+removal = {{ spare_samples = 18, low_samples = 18 }}
+{ahead}
+"#
+    );
+    run_text(&text, "noop")
+}
+
+#[test]
+fn a_peak_that_comes_again_finds_its_appliance_there() {
+    let ahead = "[response.ahead]\nseasonal = { season = \"20m\", slot = \"2m\" }\nlead = \"4m\"";
+    let (after, before) = (seasons(""), seasons(ahead));
+    const THIRD_S: f64 = 50.0 * 60.0;
+    let first_from = |r: &RunResult, s: f64| {
+        let appliances = r.response.as_ref().unwrap().appliances.iter();
+        appliances
+            .filter_map(|a| a.serving_s)
+            .find(|at| *at > s)
+            .unwrap()
+    };
+    let (late_s, early_s) = (
+        first_from(&after, THIRD_S - 600.0),
+        first_from(&before, THIRD_S - 600.0),
+    );
+    assert!(late_s > THIRD_S + 100.0, "{late_s}");
+    assert!(early_s < THIRD_S - 100.0, "{early_s}");
+    let (without, with) = (
+        violation_s(&after, "orders"),
+        violation_s(&before, "orders"),
+    );
+    assert!(with <= without - 80.0, "{with} of {without}");
+    // Two seasons are to be seen before the third is expected.
+    let answers = |r: &RunResult| r.response.as_ref().unwrap().answers.clone();
+    let until = |r: &RunResult| {
+        let all = answers(r).into_iter();
+        all.take_while(|a| a.at_s < THIRD_S - 600.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(until(&after), until(&before));
 }
 
 #[test]
@@ -302,6 +375,31 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
             "[response.appliance]\npage = \"5 KiB\"",
             "response.appliance.page",
             "power of two",
+        ),
+        (
+            "[response.ahead]\nseasonal = { slot = \"15s\" }",
+            "response.ahead.seasonal.slot",
+            "windows of 10s",
+        ),
+        (
+            "[response.ahead]\nseasonal = { season = \"90m\" }",
+            "response.ahead.seasonal.season",
+            "multiple of the slot",
+        ),
+        (
+            "[response.ahead]\nover_mean = 1.0",
+            "response.ahead.over_mean",
+            "above 1",
+        ),
+        (
+            "[response.appliance]\nreduction = { ratio = 0.5, per_page = \"1us\" }",
+            "response.appliance.reduction.ratio",
+            "1 to 100",
+        ),
+        (
+            "[response.appliance]\nssd = \"4 KiB\"",
+            "response.appliance.ssd",
+            "not even a page",
         ),
         (
             "[response.appliance]\nwrites = \"write-back\"",
