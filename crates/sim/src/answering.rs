@@ -9,18 +9,21 @@
 //! ```
 //!
 //! Devices see a request when it is issued, and its way there is added to the answer's time: so a completion is known when a request is
-//! issued, here too. What a link sends when is a calendar ([`link`]).
+//! issued, here too. What a link sends when is a calendar ([`link`]). Where volumes take turns on a link it is not known: then answers are
+//! events ([`journey`]).
 
 mod control;
+mod journey;
 mod link;
 mod servers;
+mod turns;
 mod watch;
 
 use std::sync::Arc;
 
 use cache::{CAPACITY_PAGES_MAX, PageCacheConfig, PageCacheError, WriteMode};
 use config::find;
-use config::scenario::{ApplianceConfig, HostConfig, ResponseConfig};
+use config::scenario::{ApplianceConfig, HostConfig, LinkSharing, ResponseConfig};
 use model::SloClass;
 use slo::ladder::RungKind;
 use slo::load::{Backend, Place, Resource};
@@ -34,7 +37,9 @@ use crate::stats::APPLIANCES;
 use crate::{Model, ScenarioError, ScenarioFile};
 
 pub(crate) use control::{Control, event_of};
+pub(crate) use journey::{Journey, Whose};
 pub(crate) use servers::{Served, Servers};
+pub(crate) use turns::Turns;
 pub(crate) use watch::{Known, Watch};
 
 /// Use of a device or a link up to which it is taken to be quick.
@@ -84,6 +89,10 @@ impl ScenarioFile {
             if host.link.is_some_and(|l| l.0 < 1 << 20) {
                 let why = "a link has at least 1 MiB/s";
                 return Err(self.fault(&format!("hosts.{name}.link"), why));
+            }
+            if host.sharing == LinkSharing::ByTurns && host.link.is_none() {
+                let why = "there is no link to take turns on";
+                return Err(self.fault(&format!("hosts.{name}.sharing"), why));
             }
             if host.latency > Nanos::from_secs(1) {
                 let why = format!("{} one way is more than a second", host.latency);

@@ -54,6 +54,10 @@ pub(crate) struct TraceSource<'a> {
 pub(crate) struct Window {
     limit: usize,
     completions: BinaryHeap<Reverse<u64>>,
+    /// Requests in flight of which it is not known when they complete,
+    on_their_way: usize,
+    /// and when the request that waits for one of them was due.
+    waits: Option<u64>,
 }
 
 pub(crate) struct ClientSource {
@@ -188,7 +192,47 @@ impl Source<'_> {
     }
 }
 
+impl Source<'_> {
+    /// When the source asks next, its last request having been issued at `now_ns` and its answer being on its way; none where it waits for an
+    /// answer, [`Source::answered`].
+    pub(crate) fn set_out(&mut self, now_ns: u64) -> Option<u64> {
+        match self {
+            Source::Trace(t) => t.set_out(now_ns),
+            Source::Played(p) => p.set_out(now_ns),
+            Source::Client(_) => None,
+            Source::Generator(g) => Some(g.due_ns().max(now_ns)),
+        }
+    }
+
+    /// Whether its next request waits for an answer that is on its way.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match self {
+            Source::Trace(t) => t.window.as_ref().is_some_and(Window::is_waiting),
+            Source::Played(p) => p.is_waiting(),
+            Source::Client(_) | Source::Generator(_) => false,
+        }
+    }
+
+    /// Such an answer is there: when the source asks next, if it has waited for that.
+    pub(crate) fn answered(&mut self, now_ns: u64) -> Option<u64> {
+        match self {
+            Source::Trace(t) => t.window.as_mut()?.answered(now_ns),
+            Source::Played(p) => p.answered(now_ns),
+            Source::Client(c) => Some(now_ns + c.client.think_ns()),
+            Source::Generator(_) => None,
+        }
+    }
+}
+
 impl TraceSource<'_> {
+    fn set_out(&mut self, now_ns: u64) -> Option<u64> {
+        let at_ns = self.next_due(now_ns);
+        match &mut self.window {
+            None => Some(at_ns),
+            Some(window) => window.set_out(at_ns),
+        }
+    }
+
     #[inline]
     fn due_ns(&self) -> u64 {
         self.due_of(&self.records[self.position])
@@ -241,6 +285,16 @@ impl TraceSource<'_> {
 
     #[inline]
     fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {
+        match (self.next_due(now_ns), &mut self.window) {
+            (NEVER, _) => NEVER,
+            (at, None) => at,
+            (at, Some(window)) => window.admit(at, done_ns),
+        }
+    }
+
+    /// When the next request is due, not before now; [`NEVER`] when there is none.
+    #[inline]
+    fn next_due(&mut self, now_ns: u64) -> u64 {
         if self.position == self.records.len() {
             if self.rounds_left == 0 {
                 return NEVER;
@@ -249,11 +303,7 @@ impl TraceSource<'_> {
             self.position = 0;
             self.origin_ns += self.round_ns;
         }
-        let at = self.due_ns().max(now_ns);
-        match &mut self.window {
-            None => at,
-            Some(window) => window.admit(at, done_ns),
-        }
+        self.due_ns().max(now_ns)
     }
 }
 
@@ -262,7 +312,29 @@ impl Window {
         Self {
             limit: limit as usize,
             completions: BinaryHeap::with_capacity(limit as usize + 1),
+            on_their_way: 0,
+            waits: None,
         }
+    }
+
+    /// When the next request may go, at `at_ns` or later, after one went whose answer is on its way; none where that is not known.
+    pub(crate) fn set_out(&mut self, at_ns: u64) -> Option<u64> {
+        self.on_their_way += 1;
+        if self.on_their_way < self.limit || at_ns == NEVER {
+            return Some(at_ns);
+        }
+        self.waits = Some(at_ns);
+        None
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waits.is_some()
+    }
+
+    /// An answer is there: when the request that waited for it may go.
+    pub(crate) fn answered(&mut self, now_ns: u64) -> Option<u64> {
+        self.on_their_way -= 1;
+        self.waits.take().map(|at_ns| at_ns.max(now_ns))
     }
 
     /// When the next request may go, at `at_ns` or later, after one that completes at `done_ns` went.

@@ -22,7 +22,7 @@ use crate::engine::Simulation;
 use crate::host::HOST;
 use crate::result::{AnswerRecord, ApplianceRecord, RateRecord, ResponseSummary};
 use crate::source::Issue;
-use crate::world::World;
+use crate::world::{Performed, World};
 
 /// How often requests under way in an appliance are looked for while it drains.
 const DRAIN_LOOK_NS: u64 = 100_000_000;
@@ -66,8 +66,12 @@ struct WarmRun {
     /// Pages that are still to be read, the last first.
     pages: Vec<std::ops::Range<u32>>,
     gap_ns: u64,
-    /// When reads that are outstanding are done.
+    /// When reads that are outstanding are done, where that is known,
     done_ns: VecDeque<u64>,
+    /// and how many there are of which it is not.
+    on_their_way: usize,
+    /// It goes on when one of those is there.
+    waits: bool,
     step: ApplianceStep,
 }
 
@@ -278,7 +282,11 @@ impl<'a> Control<'a> {
             Due::Drained(step) => {
                 let up = self.of(step.id).up;
                 let appliance = up.and_then(|n| world.servers_mut().appliance(n));
-                let until = appliance.map_or(0, |a| a.busy_until_ns);
+                let on_their_way = appliance.is_some_and(|a| a.inside > 0);
+                let until = match on_their_way {
+                    true => u64::MAX,
+                    false => appliance.map_or(0, |a| a.busy_until_ns),
+                };
                 if until > now_ns {
                     let at_ns = until.min(now_ns + DRAIN_LOOK_NS).max(now_ns + 1);
                     return self.later(agenda, at_ns, Due::Drained(step));
@@ -469,6 +477,8 @@ impl<'a> Control<'a> {
             pages,
             gap_ns,
             done_ns: VecDeque::new(),
+            on_their_way: 0,
+            waits: false,
             step,
         }));
         let run = self.warming.len() as u32 - 1;
@@ -485,7 +495,8 @@ impl<'a> Control<'a> {
             run.done_ns.pop_front();
         }
         let mut next_ns = now_ns + run.gap_ns.max(1);
-        match (run.done_ns.len() < outstanding, run.next_page(world)) {
+        let in_flight = run.done_ns.len() + run.on_their_way;
+        match (in_flight < outstanding, run.next_page(world)) {
             (true, Some((offset, length))) => {
                 let issue = Issue {
                     volume: run.volume,
@@ -495,8 +506,15 @@ impl<'a> Control<'a> {
                     arrival_ns: now_ns,
                     bits: algo::mix(u64::from(number) ^ 0xAA_0000, offset),
                 };
-                let done_ns = world.warm_read(run.appliance, &issue, now_ns, agenda);
-                run.done_ns.extend(done_ns);
+                match world.warm_read((number, run.appliance), &issue, now_ns, agenda) {
+                    Performed::At(done_ns) => run.done_ns.push_back(done_ns),
+                    Performed::OnItsWay(_) => run.on_their_way += 1,
+                    Performed::Held => {}
+                }
+            }
+            _ if run.on_their_way > 0 => {
+                run.waits = true;
+                return;
             }
             (true, None) => {
                 let last_ns = run.done_ns.back().copied().unwrap_or(now_ns);
@@ -512,6 +530,16 @@ impl<'a> Control<'a> {
             (false, _) => next_ns = next_ns.max(run.done_ns[0]),
         }
         agenda.at(next_ns, Event::WarmUp(number));
+    }
+
+    /// A read of a warm-up is there.
+    fn warm_answered(&mut self, agenda: &mut Agenda, now_ns: u64, number: u32) {
+        if let Some(run) = &mut self.warming[number as usize] {
+            run.on_their_way -= 1;
+            if std::mem::take(&mut run.waits) {
+                agenda.at(now_ns, Event::WarmUp(number));
+            }
+        }
     }
 
     /// What the controller is told.
@@ -621,6 +649,11 @@ impl Simulation<'_> {
     /// The next read of a warm-up is due.
     pub(crate) fn warm_up(&mut self, now_ns: u64, run: u32) {
         self.with_control(|control, world, agenda| control.warm_up(world, agenda, now_ns, run));
+    }
+
+    /// A read of a warm-up that was on its way is there.
+    pub(crate) fn warm_answered(&mut self, now_ns: u64, run: u32) {
+        self.with_control(|control, _, agenda| control.warm_answered(agenda, now_ns, run));
     }
 
     /// What the controller is told of appliances; deadlines are looked at.

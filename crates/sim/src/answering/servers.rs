@@ -8,11 +8,13 @@
 //! Known to be left out: a read of a page that is on its way already is a hit at once; requests to the array take no time of the link.
 
 use cache::{Clock, Effect, Lru, Origin, PageCache, Policy, Position};
-use config::scenario::ApplianceConfig;
+use config::scenario::{ApplianceConfig, HostConfig, LinkSharing};
 use model::Op;
 use units::Bytes;
 
+use super::journey::{Hop, Journey, OnItsWay};
 use super::link::Link;
+use super::turns::Turns;
 use super::watch::Watch;
 use super::{ServersModel, page_cache};
 use crate::Model;
@@ -21,7 +23,7 @@ use crate::response::FillBudget;
 use crate::source::Issue;
 
 /// Directions of a link.
-const FROM_ARRAY: usize = 0;
+pub(super) const FROM_ARRAY: usize = 0;
 const TO_ARRAY: usize = 1;
 
 /// A request that is answered, or a part of one.
@@ -45,6 +47,8 @@ pub(crate) struct Appliance {
     budget: FillBudget,
     /// When the last request through it is answered.
     pub(crate) busy_until_ns: u64,
+    /// Answers through it that are on their way, where that is not known when a request is issued.
+    pub(crate) inside: u32,
     /// Reads that it answered, and that it had to ask the array for.
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -119,15 +123,17 @@ fn changed<P: Policy>(
 }
 
 /// The ways of servers to the array.
-struct Ways {
+pub(super) struct Ways {
     /// By server, from the array and to it; none is never waited for.
     links: Vec<Option<[Link; 2]>>,
+    /// By server: what waits for its link from the array, where volumes take turns on that.
+    pub(super) turns: Vec<Option<Turns>>,
     /// By server: time to the array, one way.
     latency_ns: Vec<u64>,
 }
 
 impl Ways {
-    /// Over the link of a server and back, with so many bytes of data, for a request that sets out `late_ns` after now.
+    /// The way over the link of a server and back, with so many bytes of data, of a request that sets out `late_ns` after now.
     fn there_and_back(
         &mut self,
         server: u16,
@@ -135,45 +141,90 @@ impl Ways {
         (now_ns, late_ns): (u64, u64),
         served: Served,
         watch: &mut Option<Box<Watch>>,
-    ) -> u64 {
+    ) -> Journey {
         let way_ns = self.latency_ns[usize::from(server)];
+        let hop = |dir| Hop {
+            server,
+            dir,
+            bytes: issue.length,
+            after_ns: way_ns,
+        };
         match issue.op {
             Op::Read => {
-                let at_ns = served.done_ns + late_ns + way_ns;
-                self.send(server, FROM_ARRAY, issue, (now_ns, at_ns), watch) + way_ns
+                let mut journey = Journey::until(served.done_ns + late_ns + way_ns);
+                self.take(&mut journey, hop(FROM_ARRAY), issue.volume, now_ns, watch);
+                journey
             }
             Op::Write => {
                 let at_ns = now_ns + late_ns;
-                let there_ns = self.send(server, TO_ARRAY, issue, (now_ns, at_ns), watch);
-                served.done_ns + (there_ns - now_ns) + 2 * way_ns
+                let there_ns = self.send(&hop(TO_ARRAY), issue.volume, (now_ns, at_ns), watch);
+                Journey::until(served.done_ns + (there_ns - now_ns) + 2 * way_ns)
             }
-            Op::Trim | Op::Flush => served.done_ns + late_ns + 2 * way_ns,
+            Op::Trim | Op::Flush => Journey::until(served.done_ns + late_ns + 2 * way_ns),
         }
     }
 
-    fn send(
+    /// An answer takes a link: at once, as far as it is known when that has time.
+    fn take(
         &mut self,
-        server: u16,
-        dir: usize,
-        issue: &Issue,
+        journey: &mut Journey,
+        hop: Hop,
+        volume: u32,
+        now_ns: u64,
+        watch: &mut Option<Box<Watch>>,
+    ) {
+        if journey.is_known() && !self.takes_turns(hop.server, hop.dir) {
+            let sent_ns = self.send(&hop, volume, (now_ns, journey.at_ns), watch);
+            journey.at_ns = sent_ns + hop.after_ns;
+        } else {
+            journey.then(hop);
+        }
+    }
+
+    /// Whether volumes take turns on a link.
+    pub(super) fn takes_turns(&self, server: u16, dir: usize) -> bool {
+        dir == FROM_ARRAY && self.turns[usize::from(server)].is_some()
+    }
+
+    /// Sends what takes a link from a time on: when it has been sent.
+    pub(super) fn send(
+        &mut self,
+        hop: &Hop,
+        volume: u32,
         (now_ns, at_ns): (u64, u64),
         watch: &mut Option<Box<Watch>>,
     ) -> u64 {
-        let Some(links) = &mut self.links[usize::from(server)] else {
-            return at_ns;
-        };
-        let link = &mut links[dir];
-        if let Some(watch) = watch {
-            watch.took_link(issue.volume, server, dir, link.takes_ns(issue.length));
+        self.counted_ns(hop, volume, watch);
+        match &mut self.links[usize::from(hop.server)] {
+            None => at_ns,
+            Some(links) => links[hop.dir].send(now_ns, at_ns, hop.bytes),
         }
-        link.send(now_ns, at_ns, issue.length)
+    }
+
+    /// Time of a link that something takes; it is counted as its volume's.
+    pub(super) fn counted_ns(&self, hop: &Hop, volume: u32, watch: &mut Option<Box<Watch>>) -> u64 {
+        let takes_ns = self.takes_ns(hop.server, hop.dir, hop.bytes);
+        if let Some(watch) = watch.as_mut().filter(|_| takes_ns > 0) {
+            watch.took_link(volume, hop.server, hop.dir, takes_ns);
+        }
+        takes_ns
+    }
+
+    /// Time of a link that so many bytes take.
+    pub(super) fn takes_ns(&self, server: u16, dir: usize, bytes: u64) -> u64 {
+        let links = self.links[usize::from(server)].as_ref();
+        links.map_or(0, |l| l[dir].takes_ns(bytes))
     }
 }
 
 /// All servers.
 pub(crate) struct Servers {
     of_volume: Vec<u16>,
-    ways: Ways,
+    pub(super) ways: Ways,
+    /// Answers whose time is not known yet, by number, and numbers that are free.
+    pub(super) on_their_way: Vec<Option<OnItsWay>>,
+    pub(super) free: Vec<u32>,
+    answer_later: bool,
     /// Appliances that are up, by number.
     appliances: Vec<Option<Appliance>>,
     /// By volume: the number of the one that its requests go through.
@@ -186,8 +237,19 @@ impl Servers {
     pub(crate) fn new(model: &ServersModel, by: usize) -> Self {
         let servers = model.servers.iter();
         let links = servers.clone().map(|s| s.link);
+        // A flow for each volume, and one for its warm-up.
+        let flows = 2 * model.of_volume.len();
+        let turns = servers.clone().map(|s| match s.sharing {
+            LinkSharing::FirstCome => None,
+            LinkSharing::ByTurns => Some(Turns::new(flows)),
+        });
+        let by_turns = |s: &HostConfig| s.sharing == LinkSharing::ByTurns;
         Self {
+            answer_later: servers.clone().any(by_turns),
+            on_their_way: Vec::new(),
+            free: Vec::new(),
             ways: Ways {
+                turns: turns.collect(),
                 links: links
                     .map(|l| l.map(|rate| [Link::new(rate.0), Link::new(rate.0)]))
                     .collect(),
@@ -198,6 +260,12 @@ impl Servers {
             of_volume: model.of_volume.clone(),
             by,
         }
+    }
+
+    /// Whether the time of an answer may not be known when its request is issued: then none is taken to be.
+    #[inline]
+    pub(crate) fn answer_later(&self) -> bool {
+        self.answer_later
     }
 
     /// An appliance is up on a server, empty: its number.
@@ -228,6 +296,7 @@ impl Servers {
             free_ns: now_ns,
             budget: FillBudget::new(config.fill_max, now_ns),
             busy_until_ns: now_ns,
+            inside: 0,
             hits: 0,
             misses: 0,
             config: *config,
@@ -249,6 +318,15 @@ impl Servers {
 
     pub(crate) fn appliance(&self, number: u32) -> Option<&Appliance> {
         self.appliances[number as usize].as_ref()
+    }
+
+    pub(super) fn appliance_mut(&mut self, number: u32) -> Option<&mut Appliance> {
+        self.appliances[number as usize].as_mut()
+    }
+
+    /// The number of the appliance that a volume's requests go through.
+    pub(super) fn through(&self, volume: u32) -> Option<u32> {
+        self.through[volume as usize]
     }
 
     /// Sends a volume's requests through an appliance, or none.
@@ -275,7 +353,7 @@ impl Servers {
         }
     }
 
-    /// A request for which the array has served `part`, if that was wanted: what its guest sees.
+    /// A request for which the array has served `part`, if that was wanted: the way of its answer, and who served it.
     #[inline]
     pub(crate) fn serve(
         &mut self,
@@ -283,32 +361,29 @@ impl Servers {
         now_ns: u64,
         part: Option<(Issue, Served)>,
         watch: &mut Option<Box<Watch>>,
-    ) -> Served {
+    ) -> (Journey, usize) {
         let number = self.through[issue.volume as usize];
         let own = self.of_volume[issue.volume as usize];
         let ways = &mut self.ways;
         let Some(n) = number else {
             let (_, served) = part.expect("without an appliance all of it is wanted");
-            let done_ns = ways.there_and_back(own, issue, (now_ns, 0), served, watch);
-            return Served { done_ns, ..served };
+            let journey = ways.there_and_back(own, issue, (now_ns, 0), served, watch);
+            return (journey, served.by);
         };
         let appliance = self.appliances[n as usize].as_mut();
         let appliance = appliance.expect("it is there, or requests stand still");
         let at_ns = appliance.through(now_ns, issue);
         let read = issue.op == Op::Read;
-        let mut served = match part {
+        let (mut journey, by) = match part {
             None => {
                 let hit_ns = appliance.hit_ns(issue);
                 appliance.read(issue);
                 appliance.hits += 1;
-                Served {
-                    done_ns: at_ns + hit_ns,
-                    by: self.by,
-                }
+                (Journey::until(at_ns + hit_ns), self.by)
             }
             Some((part, served)) => {
                 let times = (now_ns, at_ns - now_ns);
-                let done_ns = ways.there_and_back(appliance.server, &part, times, served, watch);
+                let journey = ways.there_and_back(appliance.server, &part, times, served, watch);
                 if !read {
                     appliance.changed(issue);
                 } else {
@@ -317,18 +392,23 @@ impl Servers {
                         appliance.read(issue);
                     }
                 }
-                Served { done_ns, ..served }
+                (journey, served.by)
             }
         };
         if appliance.server != own {
             // From the server where it is to that of its volume, and there.
             let way_ns = |server: u16| ways.latency_ns[usize::from(server)];
-            let at_ns = served.done_ns + 2 * (way_ns(own) + way_ns(appliance.server));
-            let dir = if read { FROM_ARRAY } else { TO_ARRAY };
-            served.done_ns = ways.send(own, dir, issue, (now_ns, at_ns), watch);
+            journey.wait(2 * (way_ns(own) + way_ns(appliance.server)));
+            let hop = Hop {
+                server: own,
+                dir: if read { FROM_ARRAY } else { TO_ARRAY },
+                bytes: issue.length,
+                after_ns: 0,
+            };
+            ways.take(&mut journey, hop, issue.volume, now_ns, watch);
         }
-        appliance.busy_until_ns = appliance.busy_until_ns.max(served.done_ns);
-        served
+        appliance.busy_until_ns = appliance.busy_until_ns.max(journey.at_ns);
+        (journey, by)
     }
 
     /// A page that a warm-up is to read, if it is not there yet.
@@ -337,7 +417,7 @@ impl Servers {
         (!appliance.contains(page)).then(|| appliance.pages.bytes(page..page + 1))
     }
 
-    /// A page that a warm-up has read from the array, on its way to the appliance: when it is there.
+    /// A page that a warm-up has read from the array, on its way to the appliance.
     pub(crate) fn warmed(
         &mut self,
         number: u32,
@@ -345,9 +425,9 @@ impl Servers {
         now_ns: u64,
         served: Served,
         watch: &mut Option<Box<Watch>>,
-    ) -> u64 {
+    ) -> Journey {
         let Some(appliance) = &mut self.appliances[number as usize] else {
-            return served.done_ns;
+            return Journey::until(served.done_ns);
         };
         appliance.budget.charge(now_ns, issue.length);
         // It is no hit and no miss of its guest.
@@ -431,8 +511,8 @@ volume = "a"
                 by: 0,
             };
             let part = self.servers.wants(&issue).map(|p| (p, from_array));
-            let served = self.servers.serve(&issue, now_ns, part, &mut None);
-            part.is_none().then(|| served.done_ns - now_ns)
+            let (journey, _) = self.servers.serve(&issue, now_ns, part, &mut None);
+            part.is_none().then(|| journey.at_ns - now_ns)
         }
 
         /// Reads pages in turn, twice; of the second time, how many hits took how long.

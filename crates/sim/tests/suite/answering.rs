@@ -164,6 +164,102 @@ fn an_appliance_takes_reads_off_a_full_link() {
     assert_eq!(result, run(FILLS_LINK, &table));
 }
 
+/// Two volumes on a link that both want more of than there is: one reads 4 KiB at a time, the other 64 KiB.
+fn on_one_link(sharing: &str, more: &str) -> RunResult {
+    let text = format!(
+        r#"
+seed = 5
+duration = "60s"
+window = "10s"
+[[tiers]]
+name = "one"
+preset = "pm953"
+[hosts.one]
+link = "100 MB/s"
+{sharing}
+[[classes]]
+name = "gold"
+latency = "5ms"
+statistic = "mean"
+[[volumes]]
+name = "small"
+class = "gold"
+size = "8 GiB"
+[[volumes]]
+name = "large"
+size = "8 GiB"
+[[clients]]
+volume = "small"
+habits = {{ outstanding = 16, random_share = 1.0 }}
+[[clients]]
+volume = "large"
+habits = {{ outstanding = 16, random_share = 1.0, sizes = [{{ size = "64 KiB", share = 1.0 }}] }}
+{more}
+"#
+    );
+    run_text(&text, "noop")
+}
+
+#[test]
+fn volumes_that_take_turns_on_a_link_have_equal_shares_of_it() {
+    let bytes = |r: &RunResult, name| group(r, GroupKind::Volume, name).reads.mib_per_s;
+    let both = |r: &RunResult| (bytes(r, "small"), bytes(r, "large"));
+    let (first_small, first_large) = both(&on_one_link("", ""));
+    let result = on_one_link("sharing = \"by-turns\"", "");
+    let (small, large) = both(&result);
+    // As many requests each, of 4 and of 64 KiB.
+    assert!(
+        first_large > 10.0 * first_small,
+        "{first_small} {first_large}"
+    );
+    // 100 MB/s are 95.4 MiB/s.
+    for all in [first_small + first_large, small + large] {
+        assert!((94.0..=95.5).contains(&all), "{all}");
+    }
+    assert!((0.9..1.1).contains(&(small / large)), "{small} {large}");
+    // Closed loops of sixteen: by Little's law their latency follows from their rate.
+    let of_small = group(&result, GroupKind::Volume, "small").reads;
+    let outstanding = of_small.iops * of_small.mean_us * 1e-6;
+    assert!((15.8..=16.1).contains(&outstanding), "{outstanding}");
+    assert!(result.unfinished <= 32, "{}", result.unfinished);
+    assert_eq!(result, on_one_link("sharing = \"by-turns\"", ""));
+}
+
+#[test]
+fn an_idle_link_is_as_quick_by_turns() {
+    let quiet = |sharing: &str| {
+        let link = format!("[hosts.one]\nlink = \"120 MB/s\"\n{sharing}\n[hosts.two]\n");
+        let table = format!("{link}[response]\nrungs = []\n{QUICK}");
+        let result = run("rate = \"100 IOPS\"", &table);
+        let orders = group(&result, GroupKind::Volume, "orders");
+        (orders.all.ios, orders.reads.mean_us)
+    };
+    let (first, turns) = (quiet(""), quiet("sharing = \"by-turns\""));
+    assert!(first.0.abs_diff(turns.0) <= 20, "{first:?} {turns:?}");
+    assert!(
+        (turns.1 / first.1 - 1.0).abs() < 0.02,
+        "{first:?} {turns:?}"
+    );
+}
+
+#[test]
+fn an_appliance_on_a_link_with_turns_is_warmed_up_and_drained() {
+    let hosts = HOSTS.replace("\"120 MB/s\"", "\"120 MB/s\"\nsharing = \"by-turns\"");
+    // Its neighbour has half of the link, and what is left is too little.
+    let loud = "read_share = 1.0, rate = \"2400 IOPS\", outstanding = 64";
+    let table = format!(
+        "{hosts}[response]\nrungs = [\"appliance\"]\niops_min = {{ gold = \"5000 IOPS\" }}\n{QUICK}"
+    );
+    let text = scenario(loud, &table).replace("rate = \"5000 IOPS\"", "rate = \"9000 IOPS\"");
+    let result = run_text(&text, "noop");
+    let response = result.response.as_ref().unwrap();
+    let first = &response.appliances[0];
+    assert!(first.serving_s.is_some(), "{response:?}");
+    assert!(first.read_hits > first.read_misses, "{first:?}");
+    assert!(result.unfinished < 200, "{}", result.unfinished);
+    assert_eq!(result, run_text(&text, "noop"));
+}
+
 /// Three seasons of twenty minutes, in the second half of each of which more is read than the link carries.
 fn seasons(ahead: &str) -> RunResult {
     let text = format!(
@@ -415,6 +511,11 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
             "[hosts.one]\nlink = \"1 KiB/s\"",
             "hosts.one.link",
             "at least",
+        ),
+        (
+            "[hosts.one]\nsharing = \"by-turns\"",
+            "hosts.one.sharing",
+            "no link",
         ),
         (
             "[hosts.one]\nlatency = \"2s\"",
