@@ -29,10 +29,10 @@ pub use cache::{ArrayCacheConfig, CacheConfig, CachePartConfig};
 pub use counting::{Aggregation, CountingConfig, MovementReading};
 pub use disks::{DisksConfig, Raid};
 pub use flash::{FlashConfig, FlashTenantConfig, OTHER_TENANTS};
-pub use hosts::HostConfig;
+pub use hosts::{HostConfig, LinkSharing};
 pub use mirrors::MirrorsConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
-pub use response::{ApplianceConfig, ApplianceFailures, ResponseConfig};
+pub use response::{ApplianceConfig, ApplianceFailures, ReductionConfig, ResponseConfig};
 pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, TroubleConfig};
 
 /// The whole file.

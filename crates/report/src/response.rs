@@ -1,4 +1,4 @@
-//! What was done when objectives broke: answers by volume and kind, and appliances.
+//! What was done when objectives broke: answers by volume and kind, appliances, and how promised rates were kept.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,11 @@ use crate::wear::Rows;
 /// What a refusal says of a kind of answer that a scenario leaves out.
 const LEFT_OUT: &str = "not allowed here";
 
-/// Tables of answers and of appliances; none where no answers were looked for. The second is empty without appliances.
-pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
+/// Tables of answers, of appliances and of promised rates; none where no answers were looked for. The second is empty without appliances, the
+/// third without such rates.
+pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
     results.iter().find(|r| r.response.is_some())?;
-    let (mut answers, mut appliances) = (Vec::new(), Vec::new());
+    let (mut answers, mut appliances, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     for (result, label) in results.iter().zip(&labels(results)) {
         let Some(response) = &result.response else {
             continue;
@@ -57,6 +58,14 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
                 a.outcome.clone().unwrap_or("-".into()),
             ]);
         }
+        rates.extend(response.rates.iter().map(|r| {
+            vec![
+                label.clone(),
+                r.volume.clone(),
+                fixed(r.rate_min_per_s, 0),
+                fixed(r.missed_s, 0),
+            ]
+        }));
     }
     let mut of_answers: Vec<Column> = ["strategy", "objective of", "answer", "to"]
         .map(words)
@@ -77,16 +86,21 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
         number("reads", ""),
         words("end"),
     ]);
-    Some([(of_answers, answers), (of_appliances, appliances)])
+    let mut of_rates: Vec<Column> = ["strategy", "rate of"].map(words).into();
+    of_rates.extend([number("promised", "requests/s"), number("missed for", "s")]);
+    Some([
+        (of_answers, answers),
+        (of_appliances, appliances),
+        (of_rates, rates),
+    ])
 }
 
 /// The same as text; none where no answers were looked for.
 pub fn response(results: &[RunResult]) -> Option<String> {
     let tables = rows(results)?;
+    let none = tables[0].1.is_empty() && tables[1].1.is_empty();
+    let none = none.then(|| "no objective broke for long enough to be answered\n".to_string());
     let full = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
-    let texts: Vec<String> = full.map(|(columns, rows)| table(&columns, rows)).collect();
-    Some(match texts.is_empty() {
-        true => "no objective broke for long enough to be answered\n".into(),
-        false => texts.join("\n"),
-    })
+    let texts = full.map(|(columns, rows)| table(&columns, rows));
+    Some(none.into_iter().chain(texts).collect::<Vec<_>>().join("\n"))
 }

@@ -35,6 +35,12 @@ pub(crate) enum Event {
     LimitOver { volume: u32 },
     /// Something about an appliance is due.
     Answer(u32),
+    /// An answer is at a link.
+    AtLink(u32),
+    /// A link that volumes take turns on has sent an answer, by server.
+    LinkSent(u16),
+    /// An answer is there.
+    Answered(u32),
     /// A warm-up reads on.
     WarmUp(u32),
     /// Extents that get a second copy are chosen anew.

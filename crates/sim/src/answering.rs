@@ -9,18 +9,21 @@
 //! ```
 //!
 //! Devices see a request when it is issued, and its way there is added to the answer's time: so a completion is known when a request is
-//! issued, here too. What a link sends when is a calendar ([`link`]).
+//! issued, here too. What a link sends when is a calendar ([`link`]). Where volumes take turns on a link it is not known: then answers are
+//! events ([`journey`]).
 
 mod control;
+mod journey;
 mod link;
 mod servers;
+mod turns;
 mod watch;
 
 use std::sync::Arc;
 
 use cache::{CAPACITY_PAGES_MAX, PageCacheConfig, PageCacheError, WriteMode};
 use config::find;
-use config::scenario::{ApplianceConfig, HostConfig, ResponseConfig};
+use config::scenario::{ApplianceConfig, HostConfig, LinkSharing, ResponseConfig};
 use model::SloClass;
 use slo::ladder::RungKind;
 use slo::load::{Backend, Place, Resource};
@@ -34,7 +37,9 @@ use crate::stats::APPLIANCES;
 use crate::{Model, ScenarioError, ScenarioFile};
 
 pub(crate) use control::{Control, event_of};
+pub(crate) use journey::{Journey, Whose};
 pub(crate) use servers::{Served, Servers};
+pub(crate) use turns::Turns;
 pub(crate) use watch::{Known, Watch};
 
 /// Use of a device or a link up to which it is taken to be quick.
@@ -85,6 +90,10 @@ impl ScenarioFile {
                 let why = "a link has at least 1 MiB/s";
                 return Err(self.fault(&format!("hosts.{name}.link"), why));
             }
+            if host.sharing == LinkSharing::ByTurns && host.link.is_none() {
+                let why = "there is no link to take turns on";
+                return Err(self.fault(&format!("hosts.{name}.sharing"), why));
+            }
             if host.latency > Nanos::from_secs(1) {
                 let why = format!("{} one way is more than a second", host.latency);
                 return Err(self.fault(&format!("hosts.{name}.latency"), why));
@@ -122,6 +131,10 @@ impl ScenarioFile {
             let why = "an appliance needs a host to run on: add [hosts]";
             return fault("rungs", why.into());
         }
+        let window = self.scenario.window;
+        if let Some((key, why)) = config.ahead.and_then(|a| a.fault(window)) {
+            return fault(&format!("ahead.{key}"), why);
+        }
         if config.appliance.writes == WriteMode::WriteBack {
             let why = "an appliance may be lost at any time: it writes around or through";
             return fault("appliance.writes", why.into());
@@ -129,8 +142,11 @@ impl ScenarioFile {
         if config.appliance.warm_outstanding == 0 {
             return fault("appliance.warm_outstanding", "at least 1".into());
         }
+        if let Some(why) = config.appliance.reduction.and_then(|r| r.fault()) {
+            return fault("appliance.reduction.ratio", why);
+        }
         let page = config.appliance.page.0;
-        let largest = config.workflow.sizing.largest();
+        let largest = config.appliance.holds(config.workflow.sizing.largest());
         if let Err(e @ PageCacheError::PageBytes(_)) =
             page_cache(&config.appliance, largest).parts()
         {
@@ -141,15 +157,32 @@ impl ScenarioFile {
             let why = format!("a volume has more than {PAGES_MAX} pages of it: use larger pages");
             return fault("appliance.page", why);
         }
-        if largest.0 / page > u64::from(CAPACITY_PAGES_MAX) {
-            let why = format!("a cache of {largest} has more pages than a policy: use larger ones");
-            return fault("appliance.page", why);
+        let ssd = config.appliance.ssd.map(|s| config.appliance.holds(s));
+        for held in [Some(largest), ssd].into_iter().flatten() {
+            if held.0 / page > u64::from(CAPACITY_PAGES_MAX) {
+                let why =
+                    format!("a cache of {held} has more pages than a policy: use larger ones");
+                return fault("appliance.page", why);
+            }
         }
-        if volumes
-            .iter()
-            .all(|v| classes[v.class.index()].target.is_none())
-        {
-            let why = "no volume has an objective that could break: give a class a latency";
+        if config.appliance.ssd.is_some_and(|s| s.0 < page) {
+            return fault("appliance.ssd", "is not even a page".into());
+        }
+        for (class, rate) in &config.iops_min {
+            let key = format!("iops_min.{class}");
+            if let Err(why) = find(class, classes.iter().map(|c| c.name.as_str())) {
+                return fault(&key, why);
+            }
+            if !(rate.0 > 0.0 && rate.0.is_finite()) {
+                return fault(&key, format!("{rate} is not above 0"));
+            }
+        }
+        let promised = |v: &VolumeModel| {
+            let class = &classes[v.class.index()];
+            class.target.is_some() || config.iops_min.contains_key(&class.name)
+        };
+        if !volumes.iter().any(promised) {
+            let why = "no volume has an objective that could break: give a class a latency, or an iops_min";
             return Err(self.fault("response", why));
         }
         if self.scenario.window > Nanos::from_secs(60) {
@@ -160,7 +193,21 @@ impl ScenarioFile {
     }
 }
 
-/// An appliance's cache of this size.
+/// What a scenario promises a volume.
+fn promise(model: &Model, config: &ResponseConfig, volume: &VolumeModel) -> Promise {
+    let class = &model.classes[volume.class.index()];
+    let latency = class.target.map(|t| Promise {
+        latency_max: Some(t.latency),
+        statistic: t.statistic,
+        ..Promise::default()
+    });
+    Promise {
+        rate_min_per_s: config.iops_min.get(&class.name).map(|r| r.0),
+        ..latency.unwrap_or_default()
+    }
+}
+
+/// An appliance's cache of so much data.
 fn page_cache(config: &ApplianceConfig, size: Bytes) -> PageCacheConfig {
     let page_bytes = config.page.0;
     let pages = (size.0 / page_bytes.max(1)).clamp(1, u32::MAX.into());
@@ -222,17 +269,12 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
         proxy: Proxy::Between,
     };
     let workload = |(v, volume): (usize, &VolumeModel)| {
-        let target = model.classes[volume.class.index()].target;
         let server = servers.map_or(0, |s| s.of_volume[v]);
         let mut used = vec![ResourceId(volume.device.0)];
         used.extend(links.get(usize::from(server)).into_iter().flatten());
         Workload {
             name: volume.name.clone(),
-            objective: target.map_or(Promise::default(), |t| Promise {
-                rate_min_per_s: None,
-                latency_max: Some(t.latency),
-                statistic: t.statistic,
-            }),
+            objective: promise(model, config, volume),
             host: HostId(server),
             attachment,
             stored: volume.size,
@@ -265,12 +307,15 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
     };
     let mut workflow = config.workflow.clone();
     workflow.sizing.page = config.appliance.page;
+    let ahead = config.ahead;
     let config = ResponderConfig {
         allowed: config.rungs.iter().copied().filter(may).collect(),
         boot: config.appliance.create + config.appliance.reroute,
         ..workflow
     };
-    Responder::new(config, site)
+    let mut responder = Responder::new(config, site);
+    ahead.into_iter().for_each(|a| responder.look_ahead(a));
+    responder
 }
 
 /// Racks by number: that of their first server.

@@ -23,6 +23,8 @@ pub struct CacheModel {
     pub(crate) parts: Vec<PartModel>,
     /// By volume: its part and the first of its pages there; none where it is not cached.
     pub(crate) place_of: Vec<Option<CachePlace>>,
+    /// Volumes that it has when the run begins.
+    pub(crate) holds: Vec<usize>,
 }
 
 /// A part of the cache.
@@ -162,7 +164,14 @@ impl ScenarioFile {
             size,
             parts: vec![],
             place_of: vec![None; volumes.len()],
+            holds: vec![],
         };
+        for (i, name) in config.holds.iter().enumerate() {
+            let names = volumes.iter().map(|v| v.name.as_str());
+            let volume =
+                find(name, names).map_err(|why| self.fault(&format!("cache.holds[{i}]"), why))?;
+            model.holds.push(volume);
+        }
         for (p, part) in config.parts.iter().enumerate() {
             let of = part.class.iter().chain(&part.volume).next();
             let name = of.expect("one of them is given").clone();
@@ -173,6 +182,12 @@ impl ScenarioFile {
         }
         let rest = ("others".to_string(), (1.0 - named).max(0.0), "size".into());
         self.add_part(&mut model, volumes, rest, |v| part_of[v].is_none())?;
+        for (i, v) in model.holds.iter().enumerate() {
+            if model.place_of[*v].is_none() {
+                let why = format!("volume \"{}\" is not cached", volumes[*v].name);
+                return fault(&format!("holds[{i}]"), why);
+            }
+        }
         Ok(Some(model))
     }
 

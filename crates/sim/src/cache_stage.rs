@@ -89,7 +89,17 @@ impl Destage {
 
 impl CacheStage {
     pub(crate) fn new(model: &CacheModel, sizes: impl Iterator<Item = Bytes>) -> Self {
-        let caches = model.caches();
+        let mut caches = model.caches();
+        let sizes: Vec<u64> = sizes.map(|s| s.0).collect();
+        for v in &model.holds {
+            let place = model.place_of[*v].expect("checked with the scenario");
+            let pages = sizes[*v].div_ceil(model.config.page.0) as u32;
+            fill(
+                &mut caches[usize::from(place.part)],
+                place.first_page,
+                pages,
+            );
+        }
         let volumes = model.place_of.len();
         let dirty_max: u32 = caches.iter().map(PageCache::dirty_max).sum();
         Self {
@@ -98,7 +108,7 @@ impl CacheStage {
                 page_bytes: model.config.page.0,
                 extent_pages: model.config.extent_pages,
                 place_of: model.place_of.clone(),
-                size_of: sizes.map(|s| s.0).collect(),
+                size_of: sizes,
             },
             destaging_max: (dirty_max as usize / 2).max(1),
             caches,
@@ -127,7 +137,7 @@ impl CacheStage {
     pub(crate) fn missing(&self, place: CachePlace, issue: &Issue) -> Option<(u64, u64)> {
         let cache = &self.caches[usize::from(place.part)];
         let pages = self.pages.of(issue.volume, place);
-        pages.missing(cache, issue.offset, issue.length)
+        pages.missing(issue.offset, issue.length, |p| cache.contains(p))
     }
 
     /// A read that is answered: its pages are there now.
@@ -390,6 +400,16 @@ impl CacheStage {
     }
 }
 
+/// Puts pages of a volume into an idle cache: all of them, or as many as there is room for, evenly over it.
+fn fill(cache: &mut PageCache<AnyPolicy>, first: u32, pages: u32) {
+    let policy = cache.policy_mut();
+    let room = pages.min(policy.capacity() - policy.len());
+    for n in 0..u64::from(room) {
+        let page = n * u64::from(pages) / u64::from(room);
+        policy.access(first + page as u32);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,7 +419,19 @@ mod tests {
 
     /// A cache of 100 pages before two volumes of 200.
     fn stage() -> CacheStage {
-        let text = r#"
+        stage_with("")
+    }
+
+    /// The same with something more said of the cache.
+    fn stage_with(more: &str) -> CacheStage {
+        let text = format!("{SCENARIO}{more}");
+        let model = ScenarioFile::parse("parts.toml", &text).and_then(|f| f.build(vec![]));
+        let model = model.unwrap_or_else(|e| panic!("{e}"));
+        let sizes = model.volumes.iter().map(|v| v.size);
+        CacheStage::new(model.cache.as_ref().unwrap(), sizes)
+    }
+
+    const SCENARIO: &str = r#"
 duration = "10s"
 [[tiers]]
 name = "one"
@@ -416,11 +448,6 @@ volume = "a"
 size = "6400 KiB"
 page = "64 KiB"
 "#;
-        let model = ScenarioFile::parse("parts.toml", text).and_then(|f| f.build(vec![]));
-        let model = model.unwrap_or_else(|e| panic!("{e}"));
-        let sizes = model.volumes.iter().map(|v| v.size);
-        CacheStage::new(model.cache.as_ref().unwrap(), sizes)
-    }
 
     fn read(stage: &mut CacheStage, volume: u32, page: u64) -> bool {
         let issue = Issue {
@@ -439,6 +466,30 @@ page = "64 KiB"
 
     fn hits(stage: &mut CacheStage, volume: u32, pages: std::ops::Range<u64>) -> usize {
         pages.filter(|p| read(stage, volume, *p)).count()
+    }
+
+    #[test]
+    fn what_it_has_at_the_beginning_is_as_much_as_fits_in_the_order_that_is_said() {
+        let none: Vec<u32> = vec![];
+        let held = |more: &str| {
+            let stage = stage_with(more);
+            [0, 1].map(|v| {
+                let place = stage.place(v).unwrap();
+                let pages = place.first_page..place.first_page + 200;
+                let there = |p: &u32| stage.caches[usize::from(place.part)].contains(*p);
+                pages
+                    .filter(there)
+                    .map(|p| p - place.first_page)
+                    .collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(held(""), [none.clone(), none.clone()]);
+        // Every second page of the one; nothing is left for the other.
+        let every_second: Vec<u32> = (0..200).step_by(2).collect();
+        assert_eq!(held("holds = [\"b\", \"a\"]"), [none, every_second]);
+        // Its own part is smaller.
+        let more = "holds = [\"b\"]\nparts = [{ volume = \"b\", share = 0.1 }]";
+        assert_eq!(held(more)[1], (0..200).step_by(20).collect::<Vec<u32>>());
     }
 
     #[test]

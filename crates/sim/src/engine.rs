@@ -29,7 +29,7 @@ use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::running::host_settings;
 use crate::session::Session;
 use crate::source::{Issue, NEVER, Source, sources};
-use crate::world::{Held, Waits, World, main_device};
+use crate::world::{Held, Performed, Waits, World, main_device};
 
 /// What to keep besides the summary.
 #[derive(Debug, Clone, Copy)]
@@ -79,9 +79,9 @@ pub(crate) struct Simulation<'a> {
     pub(crate) moving: Vec<Option<Moving>>,
     pub(crate) sessions: Vec<Option<Session>>,
     end_ns: u64,
-    heap: EventHeap,
-    sources: Vec<Source<'a>>,
-    origins: Vec<(u32, u32)>,
+    pub(crate) heap: EventHeap,
+    pub(crate) sources: Vec<Source<'a>>,
+    pub(crate) origins: Vec<(u32, u32)>,
     decisions: Vec<Report>,
     assignments: Vec<AssignmentRecord>,
     options: RunOptions,
@@ -100,20 +100,28 @@ fn perform_otherwise(
     issue: Issue,
 ) -> Option<u64> {
     let admitted = world.admit(&issue, now);
-    let done = match admitted {
+    let performed = match admitted {
         None => world.perform(&issue, now, agenda),
-        Some(_) => None,
+        Some(_) => Performed::Held,
     };
-    if let Some(done) = done {
-        world.requests += 1;
-        return Some(source.next_after(now, done));
-    }
     // A window-limited trace waits as a whole.
     let waits = source.waits();
     let who = match waits {
         true => Waits::Source(id),
         false => Waits::Nobody,
     };
+    match performed {
+        Performed::Held => {}
+        Performed::At(done) => {
+            world.requests += 1;
+            return Some(source.next_after(now, done));
+        }
+        Performed::OnItsWay(answer) => {
+            world.requests += 1;
+            world.servers_mut().belongs_to(answer, who);
+            return source.set_out(now);
+        }
+    }
     world.hold(Held { issue, who }, admitted, agenda);
     (!waits).then(|| source.next_after(now, now))
 }
@@ -262,6 +270,9 @@ impl<'a> Simulation<'a> {
             Event::Admitted { volume } => self.let_go(now_ns, volume as usize, now_ns),
             Event::LimitOver { volume } => self.limit_over(now_ns, volume as usize),
             Event::Answer(number) => self.answer_due(now_ns, number),
+            Event::AtLink(answer) => self.at_link(now_ns, answer),
+            Event::LinkSent(server) => self.link_sent(now_ns, server),
+            Event::Answered(answer) => self.answered(now_ns, answer),
             Event::WarmUp(run) => self.warm_up(now_ns, run),
             Event::Mirrors => self.choose_mirrors(now_ns),
             Event::MirrorLook => self.look_at_mirrors(now_ns),
@@ -312,18 +323,27 @@ impl<'a> Simulation<'a> {
 
     /// Issues a request that was held back; it comes back if the volume core holds it.
     pub(crate) fn issue_late(&mut self, now_ns: u64, held: Held) -> Option<Held> {
-        let Some(done) = self.world.perform(&held.issue, now_ns, &mut self.agenda) else {
-            return Some(held);
+        let performed = self.world.perform(&held.issue, now_ns, &mut self.agenda);
+        let source = match held.who {
+            Waits::Source(id) => Some((self.origins[id as usize].0 as usize, id)),
+            Waits::Nobody | Waits::Cache => None,
         };
-        let (volume, arrival_ns) = (held.issue.volume as usize, held.issue.arrival_ns);
-        self.world.stats.was_held(volume, arrival_ns, done);
-        self.world.requests += 1;
-        if let Waits::Source(id) = held.who {
-            let (source, _) = self.origins[id as usize];
-            let next = self.sources[source as usize].next_after(now_ns, done);
-            if next != NEVER {
-                self.heap.push(next, id);
+        let source = source.map(|(s, id)| (&mut self.sources[s], id));
+        let next = match performed {
+            Performed::Held => return Some(held),
+            Performed::At(done) => {
+                let (volume, arrival_ns) = (held.issue.volume as usize, held.issue.arrival_ns);
+                self.world.stats.was_held(volume, arrival_ns, done);
+                source.map(|(s, id)| (s.next_after(now_ns, done), id))
             }
+            Performed::OnItsWay(answer) => {
+                self.world.servers_mut().belongs_to(answer, held.who);
+                source.and_then(|(s, id)| Some((s.set_out(now_ns)?, id)))
+            }
+        };
+        self.world.requests += 1;
+        if let Some((next, id)) = next.filter(|n| n.0 != NEVER) {
+            self.heap.push(next, id);
         }
         None
     }
@@ -334,10 +354,12 @@ impl<'a> Simulation<'a> {
             stats,
             held,
             limited,
+            servers,
             ..
         } = &self.world;
         let held = held[volume].len() + limited[volume].waiting().len();
-        stats.in_flight(volume) + held as u64
+        let on_their_way = servers.as_ref().map_or(0, |s| s.arrivals(volume).count());
+        stats.in_flight(volume) + (held + on_their_way) as u64
     }
 
     pub(crate) fn tier_of_volume(&self, volume: usize) -> usize {
@@ -355,13 +377,15 @@ impl<'a> Simulation<'a> {
             worst,
             cache,
             limited,
+            servers,
             ..
         } = &mut self.world;
         let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
         let asked = |h: &&Held| !matches!(h.who, Waits::Cache);
         let arrivals = |v: usize| {
             let held = held[v].iter().filter(asked);
-            held.chain(limited[v].waiting()).map(|h| h.issue.arrival_ns)
+            let held = held.chain(limited[v].waiting()).map(|h| h.issue.arrival_ns);
+            held.chain(servers.iter().flat_map(move |s| s.arrivals(v)))
         };
         stats.end_window(now_ns, tier_of, arrivals);
         if let Some(cache) = cache {
@@ -446,7 +470,7 @@ impl<'a> Simulation<'a> {
             schema: RUN_SCHEMA.into(),
             manifest,
             simulated_s: Nanos(self.end_ns).as_secs_f64(),
-            traces_ended: self.heap.is_empty(),
+            traces_ended: self.heap.is_empty() && !self.sources.iter().any(Source::is_waiting),
             unfinished,
             counted_s,
             groups,

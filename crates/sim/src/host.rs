@@ -245,6 +245,7 @@ impl Simulation<'_> {
             return Err(RunError::Decision(why.into()));
         }
         self.take_decisions();
+        self.note_rates();
         match orders {
             Ok(orders) if answered => self.obey(now_ns, sent_ns, orders),
             Ok(_) => {}
@@ -388,9 +389,14 @@ impl Simulation<'_> {
             ..
         } = &mut self.world;
         let watch = watch.as_mut()?;
+        let sources = &self.sources;
         let sample = |v: usize| {
             let held = held[v].iter().chain(limited[v].waiting());
-            watch.take(now_ns, v, held.map(|h| h.issue.arrival_ns))
+            let behind = match watch.is_rate_promised(v) {
+                true => sources.iter().map(|s| s.behind(now_ns, v as u32)).sum(),
+                false => 0,
+            };
+            watch.take(now_ns, v, held.map(|h| h.issue.arrival_ns), behind)
         };
         let samples: Vec<_> = (0..held.len()).map(sample).collect();
         watch.begin_window(now_ns);

@@ -29,17 +29,17 @@ impl VolumePages {
         (offset, end.min(self.volume_bytes) - offset)
     }
 
-    /// What a read has to have from behind the cache: offset and length, in whole pages; none where it hits.
+    /// What a read has to have from behind a cache that says which pages it has: offset and length, in whole pages; none where it hits.
     #[inline]
-    pub(crate) fn missing<P: Policy>(
+    pub(crate) fn missing(
         self,
-        cache: &PageCache<P>,
         offset: u64,
         length: u64,
+        there: impl Fn(u32) -> bool,
     ) -> Option<(u64, u64)> {
         let mut pages = self.of(offset, length);
-        let first = pages.clone().find(|p| !cache.contains(*p))?;
-        let last = pages.rfind(|p| !cache.contains(*p)).unwrap_or(first);
+        let first = pages.clone().find(|p| !there(*p))?;
+        let last = pages.rfind(|p| !there(*p)).unwrap_or(first);
         Some(self.bytes(first..last + 1))
     }
 

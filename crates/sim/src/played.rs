@@ -126,6 +126,19 @@ impl<'a> PlayedSource<'a> {
         }
     }
 
+    pub(crate) fn set_out(&mut self, now_ns: u64) -> Option<u64> {
+        let at_ns = self.due_after(now_ns);
+        self.window.set_out(at_ns)
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.window.is_waiting()
+    }
+
+    pub(crate) fn answered(&mut self, now_ns: u64) -> Option<u64> {
+        self.window.answered(now_ns)
+    }
+
     #[inline]
     pub(crate) fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {
         match self.due_after(now_ns) {

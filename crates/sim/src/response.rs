@@ -38,8 +38,9 @@ mod world;
 use units::Nanos;
 
 pub use backend::ArrayModel;
+pub use config::scenario::ReductionConfig;
 pub(crate) use keeps::FillBudget;
-pub use keeps::{Keeps, Reducing};
+pub use keeps::Keeps;
 pub use load::{Arriving, Generated, Load, LoadOp, LoadPhase, RecordedRequest, Region};
 pub use model::{
     ApplianceModel, CurvePair, MemoryBefore, ResponseEvent, ResponseFault, ResponseModel,

@@ -329,6 +329,20 @@ pub struct ResponseSummary {
     pub answers: Vec<AnswerRecord>,
     /// Every appliance that was ordered.
     pub appliances: Vec<ApplianceRecord>,
+    /// Volumes that were promised a rate, in the scenario's order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub rates: Vec<RateRecord>,
+}
+
+/// How a promised rate was kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RateRecord {
+    /// The volume.
+    pub volume: String,
+    /// Requests per second that it was promised.
+    pub rate_min_per_s: f64,
+    /// Seconds of the windows in which it asked for as many and had fewer, as the controller was told of them.
+    pub missed_s: f64,
 }
 
 /// An answer to a broken objective, or that there was none.

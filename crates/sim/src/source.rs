@@ -54,6 +54,10 @@ pub(crate) struct TraceSource<'a> {
 pub(crate) struct Window {
     limit: usize,
     completions: BinaryHeap<Reverse<u64>>,
+    /// Requests in flight of which it is not known when they complete,
+    on_their_way: usize,
+    /// and when the request that waits for one of them was due.
+    waits: Option<u64>,
 }
 
 pub(crate) struct ClientSource {
@@ -166,6 +170,16 @@ impl Source<'_> {
         )
     }
 
+    /// Requests to a volume that were due by `now_ns` and not issued. Open replay issues everything when it is due, and a trace that is played at
+    /// other times draws the next one after the last was issued: neither is ever behind.
+    pub(crate) fn behind(&self, now_ns: u64, volume: u32) -> u64 {
+        match self {
+            Source::Trace(t) => t.behind(now_ns, volume),
+            Source::Client(c) if c.volume == volume => c.client.behind(now_ns),
+            Source::Client(_) | Source::Played(_) | Source::Generator(_) => 0,
+        }
+    }
+
     /// When the source asks next, its last request having been issued at `now_ns` and completing at `done_ns`.
     #[inline]
     pub(crate) fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {
@@ -178,16 +192,75 @@ impl Source<'_> {
     }
 }
 
+impl Source<'_> {
+    /// When the source asks next, its last request having been issued at `now_ns` and its answer being on its way; none where it waits for an
+    /// answer, [`Source::answered`].
+    pub(crate) fn set_out(&mut self, now_ns: u64) -> Option<u64> {
+        match self {
+            Source::Trace(t) => t.set_out(now_ns),
+            Source::Played(p) => p.set_out(now_ns),
+            Source::Client(_) => None,
+            Source::Generator(g) => Some(g.due_ns().max(now_ns)),
+        }
+    }
+
+    /// Whether its next request waits for an answer that is on its way.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match self {
+            Source::Trace(t) => t.window.as_ref().is_some_and(Window::is_waiting),
+            Source::Played(p) => p.is_waiting(),
+            Source::Client(_) | Source::Generator(_) => false,
+        }
+    }
+
+    /// Such an answer is there: when the source asks next, if it has waited for that.
+    pub(crate) fn answered(&mut self, now_ns: u64) -> Option<u64> {
+        match self {
+            Source::Trace(t) => t.window.as_mut()?.answered(now_ns),
+            Source::Played(p) => p.answered(now_ns),
+            Source::Client(c) => Some(now_ns + c.client.think_ns()),
+            Source::Generator(_) => None,
+        }
+    }
+}
+
 impl TraceSource<'_> {
+    fn set_out(&mut self, now_ns: u64) -> Option<u64> {
+        let at_ns = self.next_due(now_ns);
+        match &mut self.window {
+            None => Some(at_ns),
+            Some(window) => window.set_out(at_ns),
+        }
+    }
+
     #[inline]
     fn due_ns(&self) -> u64 {
-        let time = self.records[self.position].time_ns;
+        self.due_of(&self.records[self.position])
+    }
+
+    #[inline]
+    fn due_of(&self, record: &Record) -> u64 {
+        let time = record.time_ns;
         self.origin_ns
             + if self.scale == 1.0 {
                 time
             } else {
                 (time as f64 * self.scale) as u64
             }
+    }
+
+    /// Requests of this round to a volume that were due and not issued.
+    fn behind(&self, now_ns: u64, volume: u32) -> u64 {
+        if self.window.is_none() {
+            return 0;
+        }
+        let left = &self.records[self.position..];
+        let due = left.partition_point(|r| self.due_of(r) < now_ns);
+        let of_volume = |r: &&Record| self.volumes[r.volume() as usize] == volume;
+        match self.volumes.iter().all(|v| *v == volume) {
+            true => due as u64,
+            false => left[..due].iter().filter(of_volume).count() as u64,
+        }
     }
 
     #[inline]
@@ -212,6 +285,16 @@ impl TraceSource<'_> {
 
     #[inline]
     fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {
+        match (self.next_due(now_ns), &mut self.window) {
+            (NEVER, _) => NEVER,
+            (at, None) => at,
+            (at, Some(window)) => window.admit(at, done_ns),
+        }
+    }
+
+    /// When the next request is due, not before now; [`NEVER`] when there is none.
+    #[inline]
+    fn next_due(&mut self, now_ns: u64) -> u64 {
         if self.position == self.records.len() {
             if self.rounds_left == 0 {
                 return NEVER;
@@ -220,11 +303,7 @@ impl TraceSource<'_> {
             self.position = 0;
             self.origin_ns += self.round_ns;
         }
-        let at = self.due_ns().max(now_ns);
-        match &mut self.window {
-            None => at,
-            Some(window) => window.admit(at, done_ns),
-        }
+        self.due_ns().max(now_ns)
     }
 }
 
@@ -233,7 +312,29 @@ impl Window {
         Self {
             limit: limit as usize,
             completions: BinaryHeap::with_capacity(limit as usize + 1),
+            on_their_way: 0,
+            waits: None,
         }
+    }
+
+    /// When the next request may go, at `at_ns` or later, after one went whose answer is on its way; none where that is not known.
+    pub(crate) fn set_out(&mut self, at_ns: u64) -> Option<u64> {
+        self.on_their_way += 1;
+        if self.on_their_way < self.limit || at_ns == NEVER {
+            return Some(at_ns);
+        }
+        self.waits = Some(at_ns);
+        None
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waits.is_some()
+    }
+
+    /// An answer is there: when the request that waited for it may go.
+    pub(crate) fn answered(&mut self, now_ns: u64) -> Option<u64> {
+        self.on_their_way -= 1;
+        self.waits.take().map(|at_ns| at_ns.max(now_ns))
     }
 
     /// When the next request may go, at `at_ns` or later, after one that completes at `done_ns` went.

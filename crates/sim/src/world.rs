@@ -10,7 +10,7 @@ use volume::{DeviceIo, Request, SlackBoard, Submission, Ticket, VolumeMap};
 
 use crate::Model;
 use crate::agenda::{Agenda, Event};
-use crate::answering::{Served, Servers, Watch};
+use crate::answering::{Journey, Served, Servers, Watch, Whose};
 use crate::cache_model::CachePlace;
 use crate::cache_stage::{CacheStage, Destage};
 use crate::deferred::Done;
@@ -36,7 +36,18 @@ pub(crate) struct Held {
     pub(crate) who: Waits,
 }
 
-/// Who waits for a request that is held back.
+/// What became of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Performed {
+    /// It is answered at that time.
+    At(u64),
+    /// Its answer is on its way, by its number.
+    OnItsWay(u32),
+    /// It is held back.
+    Held,
+}
+
+/// Who waits for a request that is held back, or for an answer.
 #[derive(Clone, Copy)]
 pub(crate) enum Waits {
     /// The event of a source.
@@ -175,14 +186,9 @@ impl World {
         Some(self.answered(issue, (done_ns, device)))
     }
 
-    /// One request at `now_ns`; when it completes, or `None` if it is held.
+    /// One request at `now_ns`.
     #[inline]
-    pub(crate) fn perform(
-        &mut self,
-        issue: &Issue,
-        now_ns: u64,
-        agenda: &mut Agenda,
-    ) -> Option<u64> {
+    pub(crate) fn perform(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Performed {
         if self.staged {
             return self.perform_staged(issue, now_ns, agenda);
         }
@@ -191,35 +197,70 @@ impl World {
 
     /// The same without anything before the devices: on a volume that lies on several, or on one whose addresses matter, or of which more is counted.
     #[inline(never)]
-    fn perform_by_extents(
-        &mut self,
-        issue: &Issue,
-        now_ns: u64,
-        agenda: &mut Agenda,
-    ) -> Option<u64> {
-        let served = self.on_devices(issue, now_ns, agenda)?;
-        Some(self.answered(issue, served))
+    fn perform_by_extents(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Performed {
+        match self.on_devices(issue, now_ns, agenda) {
+            Some(served) => Performed::At(self.answered(issue, served)),
+            None => Performed::Held,
+        }
     }
 
     /// The same through whatever is before the devices.
     #[inline(never)]
-    fn perform_staged(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<u64> {
-        let served = match self.servers.take() {
-            None => self.in_array(issue, now_ns, agenda),
-            Some(mut servers) => {
-                let served = self.through_servers(&mut servers, issue, now_ns, agenda);
-                self.servers = Some(servers);
-                served
+    fn perform_staged(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Performed {
+        let Some(mut servers) = self.servers.take() else {
+            return match self.in_array(issue, now_ns, agenda) {
+                Some(served) => Performed::At(self.seen(issue, served)),
+                None => Performed::Held,
+            };
+        };
+        let performed = match self.through_servers(&mut servers, issue, now_ns, agenda) {
+            None => Performed::Held,
+            Some((journey, by)) if !servers.answer_later() => {
+                let done_ns = journey.at_ns;
+                Performed::At(self.seen(issue, Served { done_ns, by }))
             }
-        }?;
+            Some(way) => {
+                if let Some(watch) = &mut self.watch {
+                    watch.set_out(issue, now_ns);
+                }
+                // Devices are done with it before it is on its way.
+                let last_ns = &mut self.last_done_ns[issue.volume as usize];
+                *last_ns = way.0.at_ns.max(*last_ns);
+                let nobody_yet = Whose::Guest(Waits::Nobody);
+                Performed::OnItsWay(servers.set_out(issue, nobody_yet, way, agenda))
+            }
+        };
+        self.servers = Some(servers);
+        performed
+    }
+
+    /// A request that its guest sees answered at a time that is known as it is issued.
+    #[inline]
+    fn seen(&mut self, issue: &Issue, served: Served) -> u64 {
         if let Some(watch) = &mut self.watch {
             watch.issued(issue, served.done_ns);
         }
+        self.record_seen(issue, served);
+        served.done_ns
+    }
+
+    #[inline]
+    fn record_seen(&mut self, issue: &Issue, served: Served) {
         let v = issue.volume as usize;
         let done = done(issue, served.done_ns);
         self.stats.record(v, served.by, direction(issue), done);
         self.last_done_ns[v] = self.last_done_ns[v].max(served.done_ns);
-        Some(served.done_ns)
+    }
+
+    /// An answer that was on its way is there.
+    pub(crate) fn arrived(&mut self, issue: &Issue, now_ns: u64, by: usize) {
+        if let Some(watch) = &mut self.watch {
+            watch.arrived(issue.volume, now_ns);
+        }
+        let done_ns = now_ns;
+        self.record_seen(issue, Served { done_ns, by });
+        self.stats
+            .was_held(issue.volume as usize, issue.arrival_ns, now_ns);
     }
 
     #[inline]
@@ -229,7 +270,7 @@ impl World {
         issue: &Issue,
         now_ns: u64,
         agenda: &mut Agenda,
-    ) -> Option<Served> {
+    ) -> Option<(Journey, usize)> {
         if servers.stands_still(issue.volume) {
             return None;
         }
@@ -337,15 +378,17 @@ impl World {
         })
     }
 
-    /// A read of a warm-up: when it is at its appliance; none where it is held.
+    /// A read of a warm-up, by its number, for an appliance.
     pub(crate) fn warm_read(
         &mut self,
-        appliance: u32,
+        (run, appliance): (u32, u32),
         issue: &Issue,
         now_ns: u64,
         agenda: &mut Agenda,
-    ) -> Option<u64> {
-        let (done_ns, device) = self.on_devices(issue, now_ns, agenda)?;
+    ) -> Performed {
+        let Some((done_ns, device)) = self.on_devices(issue, now_ns, agenda) else {
+            return Performed::Held;
+        };
         let v = issue.volume as usize;
         let on_devices = done(issue, done_ns);
         self.stats
@@ -356,7 +399,12 @@ impl World {
             by: self.tier_of_device[device as usize] as usize,
         };
         let servers = self.servers.as_mut().expect("an appliance is on one");
-        Some(servers.warmed(appliance, issue, now_ns, served, &mut self.watch))
+        let journey = servers.warmed(appliance, issue, now_ns, served, &mut self.watch);
+        if !servers.answer_later() {
+            return Performed::At(journey.at_ns);
+        }
+        let way = (journey, served.by);
+        Performed::OnItsWay(servers.set_out(issue, Whose::Warm(run), way, agenda))
     }
 
     /// Servers, which there are where there are appliances.

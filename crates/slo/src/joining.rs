@@ -55,6 +55,9 @@ impl Responder {
         self.rests[w] = Rest::default();
         self.moves[w] = None;
         self.turns[w] = Turn::default();
+        if let Some(ahead) = &mut self.ahead {
+            ahead.forget(w);
+        }
         self.in_force.retain(|a| !a.is_on(workload));
         self.cooldowns.retain(|(_, of), _| *of != workload);
         self.foreseen.retain(|f| f.workload != workload);

@@ -17,6 +17,7 @@
 //!
 //! What it is not: it does not measure (samples, curves and zones are told), and it knows nothing of the inside of an appliance.
 
+mod ahead;
 pub mod cacheable;
 pub mod curve;
 mod decision;
@@ -45,6 +46,7 @@ pub mod solutions;
 pub mod warm;
 pub mod zones;
 
+pub use ahead::AheadConfig;
 pub use decision::{Cacheability, Cause, Decision, Taker};
 pub use in_force::ReleaseConfig;
 pub use measured::Habit;

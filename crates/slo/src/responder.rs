@@ -21,6 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+use crate::ahead::Ahead;
 use crate::cacheable::{Rule, write_through_rules};
 use crate::decision::Decision;
 use crate::detect::{DetectConfig, DetectEvidence, Detector};
@@ -133,6 +134,8 @@ pub struct Responder {
     pub(crate) left_behind: Vec<LeftBehind>,
     /// At most one of each workload.
     pub(crate) foreseen: Vec<Forecast>,
+    /// Where peaks of seasons are looked out for.
+    pub(crate) ahead: Option<Ahead>,
     pub(crate) failed_hosts: Vec<(HostId, Nanos)>,
     pub(crate) quiet_until: Nanos,
     pub(crate) turns: Vec<Turn>,
@@ -160,6 +163,7 @@ impl Responder {
             elsewhere_from: Nanos::ZERO,
             left_behind: Vec::new(),
             foreseen: Vec::new(),
+            ahead: None,
             failed_hosts: Vec::new(),
             quiet_until: Nanos::ZERO,
             turns: vec![Turn::default(); n],
@@ -277,12 +281,16 @@ impl Responder {
             if let Some(sample) = sample {
                 self.remember_costs(w);
                 self.detectors[w].tell(&sample);
+                if let Some(ahead) = &mut self.ahead {
+                    ahead.note(w, &sample);
+                }
             }
         }
         self.take_back(&mut orders);
         self.remove_unneeded(now, known, &mut orders);
         self.let_go(now, known, &mut orders);
         self.act_ahead(now, known, &mut orders);
+        self.foresee_seasons(now, known, &mut orders);
         if now >= self.quiet_until && !self.creating() {
             // One that is mending clears late; it needs no second answer.
             let lasts = |d: &Detector| {

@@ -187,6 +187,19 @@ impl Seasonal {
         })
     }
 
+    /// What is expected of all slots of which anything is, on average; 0 where nothing is.
+    pub fn mean_per_s(&self) -> f64 {
+        let slots = self.slots.keys();
+        let expected = slots.filter_map(|n| self.at(Nanos(n * self.config.slot.0)));
+        let (sum, n) = expected.fold((0.0, 0u32), |(sum, n), e| (sum + e.rate_per_s, n + 1));
+        sum / f64::from(n.max(1))
+    }
+
+    /// How it is cut, its numbers brought into their ranges.
+    pub fn config(&self) -> &SeasonalConfig {
+        &self.config
+    }
+
     /// The next peak that begins after `now` and not after `now + within` (a season at most), with all that [`crate::Responder::foresee`] needs to
     /// prepare for it, and when that is to be done.
     ///

@@ -1,5 +1,6 @@
 //! What the responder is told and what it answers, as data.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
@@ -76,9 +77,10 @@ pub struct Forecast {
 }
 
 /// Whether a forecast's zones are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarmForecast {
+    /// They are.
     Read,
     /// They are not.
     Leave,

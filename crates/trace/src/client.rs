@@ -438,6 +438,25 @@ impl Client {
     }
 
     #[cold]
+    /// Requests that it would have issued by `now_ns` if it had had its answers. One that thinks between answers asks for no more than it
+    /// gets; one without a rate has the next request of each slot ready.
+    pub fn behind(&self, now_ns: u64) -> u64 {
+        let mode = &self.modes[self.mode];
+        let slots = u64::from(self.slots_now);
+        if mode.think_ns > 0.0 || slots == 0 {
+            return 0;
+        }
+        if self.gap_ns <= 0.0 {
+            return slots;
+        }
+        // It catches up by as many requests as it has slots.
+        let late_ns = now_ns as f64 - self.next_token_ns;
+        if late_ns <= 0.0 {
+            return 0;
+        }
+        (1 + (late_ns / self.gap_ns) as u64).min(slots)
+    }
+
     fn enter_segment(&mut self, now_ns: u64) {
         let mut at = now_ns % self.cycle_ns;
         let phase = self
@@ -608,6 +627,44 @@ mod tests {
             [0, 1, 2, 3].map(|s| by_second(&requests, s)),
             [80_000, 20_000, 80_000, 20_000]
         );
+    }
+
+    #[test]
+    fn it_is_behind_where_answers_are_slower_than_its_rate() {
+        let behind = |of: Habits, latency_ns: u64| {
+            let mut client = Client::new(&habits(of), Bytes::gib(1), 1, 1).unwrap();
+            // All slots have had the same wait since the beginning.
+            let mut ready = vec![0u64; client.slots() as usize];
+            for now in (0..1_000_000_000).step_by(50_000) {
+                for (slot, at) in (0..).zip(ready.iter_mut()) {
+                    if *at > now {
+                        continue;
+                    }
+                    *at = match client.next(now, slot) {
+                        ClientStep::Issue(_) => now + latency_ns,
+                        ClientStep::Later(at) => at,
+                    };
+                }
+            }
+            client.behind(1_000_000_000)
+        };
+        let capped = Habits {
+            outstanding: Some(8),
+            rate: Some(Iops(1000.0)),
+            ..Habits::default()
+        };
+        assert_eq!(behind(capped.clone(), 1_000_000), 0, "it has its rate");
+        assert_eq!(behind(capped.clone(), 16_000_000), 8, "half of its rate");
+        let greedy = Habits {
+            outstanding: Some(4),
+            ..Habits::default()
+        };
+        assert_eq!(behind(greedy, 1_000_000), 4);
+        let thinking = Habits {
+            think: Some(Nanos::from_micros(100)),
+            ..capped
+        };
+        assert_eq!(behind(thinking, 16_000_000), 0);
     }
 
     #[test]

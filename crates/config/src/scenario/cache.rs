@@ -47,6 +47,10 @@ pub struct CacheConfig {
     /// Where pages go that are hit.
     #[serde(default)]
     pub on_hit: OnHit,
+    /// Volumes whose data it has when the run begins, in this order: all pages of each, or as many as there is room for, evenly over it. It begins
+    /// empty if left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<String>,
     /// Parts of the cache that are for some volumes only; what is left is for all others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<CachePartConfig>,

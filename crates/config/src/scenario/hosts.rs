@@ -20,9 +20,23 @@ pub struct HostConfig {
     pub rack: String,
     /// Rate of its link to the array, each way; without one it is never what is waited for.
     pub link: Option<BytesPerSec>,
+    /// How volumes share what comes over the link from the array.
+    #[serde(default)]
+    pub sharing: LinkSharing,
     /// Time to the array, one way.
     #[serde(default = "default_latency")]
     pub latency: Nanos,
+}
+
+/// Who is next on a link that several wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkSharing {
+    /// What is there first goes first.
+    #[default]
+    FirstCome,
+    /// Volumes take turns, weighed by bytes, as connections that share a link get about equal shares of it.
+    ByTurns,
 }
 
 fn default_cpus() -> u32 {

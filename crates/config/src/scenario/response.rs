@@ -1,11 +1,13 @@
 //! What is done when an objective breaks: `[response]`.
 
 use ::cache::WriteMode;
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slo::ResponderConfig;
 use slo::ladder::RungKind;
-use units::{Bytes, BytesPerSec, Nanos};
+use slo::{AheadConfig, ResponderConfig};
+use units::{Bytes, BytesPerSec, Iops, Nanos};
 
 /// Answers to broken objectives, window by window: who is held back, who gets a part of the cache or the spare flash, who gets a
 /// caching appliance. Moves are the strategy's.
@@ -15,12 +17,19 @@ pub struct ResponseConfig {
     /// What may be done, tried from the cheapest on.
     #[serde(default = "default_rungs")]
     pub rungs: Vec<RungKind>,
+    /// Requests per second that each volume of a class gets if it asks for as many, by class: beside the class's latency, or without
+    /// one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub iops_min: BTreeMap<String, Iops>,
     /// How caching appliances behave; they need `[hosts]`.
     #[serde(default)]
     pub appliance: ApplianceConfig,
     /// What goes wrong with them.
     #[serde(default)]
     pub failures: ApplianceFailures,
+    /// Peaks that come again with a season are acted on before they begin; none are if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<AheadConfig>,
     /// How answers are found: detection, interference, what can be cached, sizes, warm-up, removal.
     #[serde(default)]
     pub workflow: ResponderConfig,
@@ -40,6 +49,14 @@ pub struct ApplianceConfig {
     pub per_request: Nanos,
     /// Response time of a hit, on top.
     pub hit: Nanos,
+    /// An SSD behind its memory, on which everything is that it keeps; none if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssd: Option<Bytes>,
+    /// Response time of a hit on the SSD, on top.
+    pub ssd_hit: Nanos,
+    /// It keeps data compressed or deduplicated; as it is if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reduction: Option<ReductionConfig>,
     /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages.
     pub page: Bytes,
     /// What it does with writes: `write-around` or `write-through`.
@@ -59,11 +76,58 @@ impl Default for ApplianceConfig {
             destroy: Nanos::from_secs(10),
             per_request: Nanos::from_micros(10),
             hit: Nanos::from_micros(20),
+            ssd: None,
+            ssd_hit: Nanos::from_micros(120),
+            reduction: None,
             page: Bytes(8 << 10),
             writes: WriteMode::WriteAround,
             fill_max: None,
             warm_outstanding: 8,
         }
+    }
+}
+
+/// What reduction gains and what it costs. One ratio for all data: a model of neither's content.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReductionConfig {
+    /// Bytes of data for each byte of memory or SSD: 1 to 100.
+    pub ratio: f64,
+    /// Time of its processors for each 4 KiB that is read through it: reduced when it is kept, restored when it is found.
+    pub per_page: Nanos,
+}
+
+/// Unit of time for reduction.
+const REDUCTION_PAGE: u64 = 4096;
+
+impl ReductionConfig {
+    /// Why it cannot be; none if it can.
+    pub fn fault(&self) -> Option<String> {
+        let can = (1.0..=100.0).contains(&self.ratio);
+        (!can).then(|| format!("a ratio is from 1 to 100, not {}", self.ratio))
+    }
+
+    /// Data that is kept in some space.
+    pub fn holds(&self, space: Bytes) -> Bytes {
+        Bytes((space.0 as f64 * self.ratio) as u64)
+    }
+
+    /// Time of the processors that a read of some bytes takes, on top of that of any request, nanoseconds.
+    pub fn read_ns(&self, bytes: u64) -> u64 {
+        self.per_page.0 * bytes.div_ceil(REDUCTION_PAGE)
+    }
+}
+
+impl ApplianceConfig {
+    /// Data that it keeps in some space.
+    pub fn holds(&self, space: Bytes) -> Bytes {
+        self.reduction.map_or(space, |r| r.holds(space))
+    }
+
+    /// Time of its processors that a request takes, of which so many bytes are read, nanoseconds.
+    pub fn request_ns(&self, read_bytes: u64) -> u64 {
+        let reduced = self.reduction.map_or(0, |r| r.read_ns(read_bytes));
+        self.per_request.0 + reduced
     }
 }
 
@@ -94,5 +158,39 @@ impl ResponseConfig {
             RungKind::OpsShare,
             RungKind::Appliance,
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reduction_holds_more_and_costs_time() {
+        let reduction = ReductionConfig {
+            ratio: 2.5,
+            per_page: Nanos(3000),
+        };
+        let appliance = ApplianceConfig {
+            per_request: Nanos(100),
+            reduction: Some(reduction),
+            ..ApplianceConfig::default()
+        };
+        assert_eq!(appliance.holds(Bytes(1000)), Bytes(2500));
+        assert_eq!(appliance.request_ns(60 << 10), 45_100);
+        assert_eq!(appliance.request_ns(1), 3100);
+        assert_eq!(appliance.request_ns(0), 100, "a write is not reduced");
+        let plain = ApplianceConfig {
+            reduction: None,
+            ..appliance
+        };
+        assert_eq!(
+            (plain.holds(Bytes(7)), plain.request_ns(9000)),
+            (Bytes(7), 100)
+        );
+        assert_eq!(reduction.fault(), None);
+        for ratio in [0.5, 200.0, f64::NAN] {
+            assert!(ReductionConfig { ratio, ..reduction }.fault().is_some());
+        }
     }
 }

@@ -25,7 +25,7 @@ use slo::ladder::RungAction;
 use slo::load::Place;
 use slo::{
     ApplianceEvent, Busy, Decision, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
-    Sample, WorkloadId,
+    Sample, Standing, WorkloadId,
 };
 use units::{Bytes, Nanos};
 
@@ -331,6 +331,12 @@ impl Controller {
     pub fn responses(&self, host: &str) -> &[Decision] {
         let of_host = self.responses.get(host);
         of_host.map_or(&[], |r| r.responder.decisions())
+    }
+
+    /// How the last window that was known of a workload stands to what it was promised; none where nobody answers for the host.
+    pub fn standing(&self, host: &str, workload: WorkloadId) -> Option<Standing> {
+        let of_host = self.responses.get(host)?;
+        Some(of_host.responder.standing(workload))
     }
 
     /// Answers what is broken in the window that was just taken in.

@@ -139,7 +139,7 @@ pub(super) fn response(compared: &Compared<'_>) -> Markup {
                 "Beside what the strategy moves: each time an objective was broken for long enough, and what was done about it, or why nothing was. Reads that appliances answer are in the tier \"appliances\" below."
             }
             @for rows in tables.iter().filter(|t| !t.1.is_empty()) { (narrow("Answers", rows)) }
-            @if tables.iter().all(|t| t.1.is_empty()) { p { "No objective broke for long enough to be answered." } }
+            @if tables[..2].iter().all(|t| t.1.is_empty()) { p { "No objective broke for long enough to be answered." } }
         }
     }
 }

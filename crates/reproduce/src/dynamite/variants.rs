@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use sim::response::{
-    ArrayModel, Keeps, Reducing, ResponseModel, ResponseResult, ZonesKnown, backend_facts, respond,
+    ArrayModel, Keeps, ReductionConfig, ResponseModel, ResponseResult, ZonesKnown, backend_facts,
+    respond,
 };
 use slo::ladder::RungKind;
 use slo::seasonal::{Lookout, Recorded, Seasonal, SeasonalConfig};
@@ -165,7 +166,7 @@ pub struct Study<'a> {
 /// Minute at which a quick look ends: the peak's requests are done a few minutes before.
 const QUICK_END_MIN: u64 = 85;
 /// What compression is taken to do: half the size, at a gigabyte a second for each processor, as quick compressors do.
-const REDUCING: Reducing = Reducing {
+const REDUCING: ReductionConfig = ReductionConfig {
     ratio: 2.0,
     per_page: Nanos(4096),
 };

@@ -11,17 +11,18 @@ use executor::{
 };
 use manager::wire::{Answers, ApplianceOrder, ApplianceWindow};
 use model::Op;
-use slo::ApplianceEvent;
 use slo::warm::Warm;
+use slo::{ApplianceEvent, Standing, WorkloadId};
 use units::{Bytes, Nanos, VolumeId};
 
+use super::promise;
 use crate::Model;
 use crate::agenda::{Agenda, Event};
 use crate::engine::Simulation;
 use crate::host::HOST;
-use crate::result::{AnswerRecord, ApplianceRecord, ResponseSummary};
+use crate::result::{AnswerRecord, ApplianceRecord, RateRecord, ResponseSummary};
 use crate::source::Issue;
-use crate::world::World;
+use crate::world::{Performed, World};
 
 /// How often requests under way in an appliance are looked for while it drains.
 const DRAIN_LOOK_NS: u64 = 100_000_000;
@@ -65,8 +66,12 @@ struct WarmRun {
     /// Pages that are still to be read, the last first.
     pages: Vec<std::ops::Range<u32>>,
     gap_ns: u64,
-    /// When reads that are outstanding are done.
+    /// When reads that are outstanding are done, where that is known,
     done_ns: VecDeque<u64>,
+    /// and how many there are of which it is not.
+    on_their_way: usize,
+    /// It goes on when one of those is there.
+    waits: bool,
     step: ApplianceStep,
 }
 
@@ -85,6 +90,8 @@ pub(crate) struct Control<'a> {
     parts: BTreeMap<usize, u64>,
     /// Volumes whose requests go another way now: those that waited go on.
     freed: Vec<usize>,
+    /// Volumes that were promised a rate: which, how much, and in how many windows they had less.
+    rates: Vec<(usize, f64, u64)>,
 }
 
 impl<'a> Control<'a> {
@@ -101,6 +108,7 @@ impl<'a> Control<'a> {
             warming: Vec::new(),
             parts: BTreeMap::new(),
             freed: Vec::new(),
+            rates: rates(model, config),
         };
         for at in &config.failures.hosts_lost {
             control.later(agenda, at.0, Due::HostsLost);
@@ -274,7 +282,11 @@ impl<'a> Control<'a> {
             Due::Drained(step) => {
                 let up = self.of(step.id).up;
                 let appliance = up.and_then(|n| world.servers_mut().appliance(n));
-                let until = appliance.map_or(0, |a| a.busy_until_ns);
+                let on_their_way = appliance.is_some_and(|a| a.inside > 0);
+                let until = match on_their_way {
+                    true => u64::MAX,
+                    false => appliance.map_or(0, |a| a.busy_until_ns),
+                };
                 if until > now_ns {
                     let at_ns = until.min(now_ns + DRAIN_LOOK_NS).max(now_ns + 1);
                     return self.later(agenda, at_ns, Due::Drained(step));
@@ -465,6 +477,8 @@ impl<'a> Control<'a> {
             pages,
             gap_ns,
             done_ns: VecDeque::new(),
+            on_their_way: 0,
+            waits: false,
             step,
         }));
         let run = self.warming.len() as u32 - 1;
@@ -481,7 +495,8 @@ impl<'a> Control<'a> {
             run.done_ns.pop_front();
         }
         let mut next_ns = now_ns + run.gap_ns.max(1);
-        match (run.done_ns.len() < outstanding, run.next_page(world)) {
+        let in_flight = run.done_ns.len() + run.on_their_way;
+        match (in_flight < outstanding, run.next_page(world)) {
             (true, Some((offset, length))) => {
                 let issue = Issue {
                     volume: run.volume,
@@ -491,8 +506,15 @@ impl<'a> Control<'a> {
                     arrival_ns: now_ns,
                     bits: algo::mix(u64::from(number) ^ 0xAA_0000, offset),
                 };
-                let done_ns = world.warm_read(run.appliance, &issue, now_ns, agenda);
-                run.done_ns.extend(done_ns);
+                match world.warm_read((number, run.appliance), &issue, now_ns, agenda) {
+                    Performed::At(done_ns) => run.done_ns.push_back(done_ns),
+                    Performed::OnItsWay(_) => run.on_their_way += 1,
+                    Performed::Held => {}
+                }
+            }
+            _ if run.on_their_way > 0 => {
+                run.waits = true;
+                return;
             }
             (true, None) => {
                 let last_ns = run.done_ns.back().copied().unwrap_or(now_ns);
@@ -510,6 +532,16 @@ impl<'a> Control<'a> {
         agenda.at(next_ns, Event::WarmUp(number));
     }
 
+    /// A read of a warm-up is there.
+    fn warm_answered(&mut self, agenda: &mut Agenda, now_ns: u64, number: u32) {
+        if let Some(run) = &mut self.warming[number as usize] {
+            run.on_their_way -= 1;
+            if std::mem::take(&mut run.waits) {
+                agenda.at(now_ns, Event::WarmUp(number));
+            }
+        }
+    }
+
     /// What the controller is told.
     fn windows(&self) -> Vec<ApplianceWindow> {
         let known = self.ordered.iter().filter(|o| !o.forgotten);
@@ -521,14 +553,31 @@ impl<'a> Control<'a> {
             .collect()
     }
 
-    fn records(mut self, world: &World) -> Vec<ApplianceRecord> {
+    fn records(&mut self, world: &World) -> Vec<ApplianceRecord> {
         for ordered in &mut self.ordered {
             if let Some(up) = ordered.up {
                 ordered.record.take_counts(world, up);
             }
         }
-        self.ordered.into_iter().map(|o| o.record).collect()
+        self.ordered.drain(..).map(|o| o.record).collect()
     }
+
+    fn rate_records(&self) -> Vec<RateRecord> {
+        let window_s = self.model.window.as_secs_f64();
+        let record = |(v, rate_min_per_s, windows): &(usize, f64, u64)| RateRecord {
+            volume: self.model.volumes[*v].name.clone(),
+            rate_min_per_s: *rate_min_per_s,
+            missed_s: *windows as f64 * window_s,
+        };
+        self.rates.iter().map(record).collect()
+    }
+}
+
+/// Volumes that were promised a rate, and no window yet.
+fn rates(model: &Model, config: &ResponseConfig) -> Vec<(usize, f64, u64)> {
+    let promised = |(v, volume)| Some((v, promise(model, config, volume).rate_min_per_s?, 0));
+    let volumes = model.volumes.iter().enumerate();
+    volumes.filter_map(promised).collect()
 }
 
 /// What the responder is told of an appliance in a state; nothing while it is being created. `destroyed` is whether it is known to be gone.
@@ -602,6 +651,11 @@ impl Simulation<'_> {
         self.with_control(|control, world, agenda| control.warm_up(world, agenda, now_ns, run));
     }
 
+    /// A read of a warm-up that was on its way is there.
+    pub(crate) fn warm_answered(&mut self, now_ns: u64, run: u32) {
+        self.with_control(|control, _, agenda| control.warm_answered(agenda, now_ns, run));
+    }
+
     /// What the controller is told of appliances; deadlines are looked at.
     pub(crate) fn appliance_windows(&mut self, now_ns: u64) -> Vec<ApplianceWindow> {
         self.with_control(|control, _, agenda| {
@@ -611,14 +665,24 @@ impl Simulation<'_> {
         self.control.as_ref().map_or(vec![], Control::windows)
     }
 
+    /// A window was judged: who had less than the rate that was promised.
+    pub(crate) fn note_rates(&mut self) {
+        let controller = &self.host.controller;
+        for (v, _, windows) in self.control.iter_mut().flat_map(|c| &mut c.rates) {
+            let standing = controller.standing(HOST, WorkloadId(*v as u16));
+            *windows += u64::from(standing == Some(Standing::TooSlow));
+        }
+    }
+
     /// What was done when objectives broke; once, at the end.
     pub(crate) fn response_summary(&mut self) -> Option<ResponseSummary> {
-        let control = self.control.take()?;
+        let mut control = self.control.take()?;
         let names: Vec<&str> = self.model.volumes.iter().map(|v| v.name.as_str()).collect();
         let decisions = self.host.controller.responses(HOST).iter();
         Some(ResponseSummary {
             answers: decisions.map(|d| AnswerRecord::of(d, &names)).collect(),
             appliances: control.records(&self.world),
+            rates: control.rate_records(),
         })
     }
 }

@@ -8,7 +8,7 @@ use slo::zones::Zone;
 use slo::{Knowledge, WorkloadId};
 use volume::VolumeMap;
 
-use super::{link_names, object_bytes};
+use super::{link_names, object_bytes, promise};
 use crate::Model;
 use crate::access::Accesses;
 use crate::device::SimDevice;
@@ -24,8 +24,31 @@ struct Watched {
     /// When the last of its requests so far is answered.
     busy_until_ns: u64,
     occupied_ns: u64,
+    /// Requests whose answers are on their way, and since when there are some.
+    on_their_way: u32,
+    since_ns: u64,
     array_reads: u64,
     cache_hits: u64,
+    /// Whether it was promised a rate: then it matters what its sources have not issued yet.
+    rate_promised: bool,
+}
+
+impl Watched {
+    fn count(&mut self, issue: &Issue) {
+        self.issued += 1;
+        if !matches!(issue.op, Op::Read | Op::Write) {
+            return;
+        }
+        let mut follows = issue.offset == self.follows;
+        self.follows = issue.offset + issue.length;
+        let first = issue.offset / self.object_bytes;
+        let last = (issue.offset + issue.length.max(1) - 1) / self.object_bytes;
+        for object in first..=last {
+            self.accesses
+                .issued(object as u32, issue.op == Op::Read, follows);
+            follows = false;
+        }
+    }
 }
 
 /// Objects of a volume that are looked at: what is known of more is no better, and takes longer.
@@ -63,8 +86,11 @@ impl Watch {
                 issued: 0,
                 busy_until_ns: 0,
                 occupied_ns: 0,
+                on_their_way: 0,
+                since_ns: 0,
                 array_reads: 0,
                 cache_hits: 0,
+                rate_promised: promise(model, answers, v).rate_min_per_s.is_some(),
             }
         });
         let devices = model.topology.devices.iter().map(|d| d.name.clone());
@@ -86,18 +112,25 @@ impl Watch {
         let begins = issue.arrival_ns.max(self.since_ns).max(v.busy_until_ns);
         v.occupied_ns += done_ns.saturating_sub(begins);
         v.busy_until_ns = v.busy_until_ns.max(done_ns);
-        v.issued += 1;
-        if !matches!(issue.op, Op::Read | Op::Write) {
-            return;
+        v.count(issue);
+    }
+
+    /// A request that is issued now, and of which it is not known when it is answered.
+    pub(crate) fn set_out(&mut self, issue: &Issue, now_ns: u64) {
+        let v = &mut self.volumes[issue.volume as usize];
+        if v.on_their_way == 0 {
+            v.since_ns = now_ns;
         }
-        let mut follows = issue.offset == v.follows;
-        v.follows = issue.offset + issue.length;
-        let first = issue.offset / v.object_bytes;
-        let last = (issue.offset + issue.length.max(1) - 1) / v.object_bytes;
-        for object in first..=last {
-            v.accesses
-                .issued(object as u32, issue.op == Op::Read, follows);
-            follows = false;
+        v.on_their_way += 1;
+        v.count(issue);
+    }
+
+    /// Such a request is answered.
+    pub(crate) fn arrived(&mut self, volume: u32, now_ns: u64) {
+        let v = &mut self.volumes[volume as usize];
+        v.on_their_way -= 1;
+        if v.on_their_way == 0 {
+            v.occupied_ns += now_ns - v.since_ns.max(self.since_ns);
         }
     }
 
@@ -126,12 +159,19 @@ impl Watch {
         );
     }
 
-    /// What a volume's window was like; `waiting` are the arrivals of requests that are held back.
+    /// Whether a volume was promised a rate.
+    pub(crate) fn is_rate_promised(&self, volume: usize) -> bool {
+        self.volumes[volume].rate_promised
+    }
+
+    /// What a volume's window was like; `waiting` are the arrivals of requests that are held back, `behind` is how many requests its sources
+    /// have not issued that are due.
     pub(crate) fn take(
         &mut self,
         now_ns: u64,
         volume: usize,
         waiting: impl Iterator<Item = u64>,
+        behind: u64,
     ) -> VolumeSample {
         let v = &mut self.volumes[volume];
         let (mut oldest_ns, mut count) = (u64::MAX, 0);
@@ -144,6 +184,9 @@ impl Watch {
         v.occupied_ns += now_ns.saturating_sub(begins);
         if count > 0 {
             v.busy_until_ns = v.busy_until_ns.max(now_ns);
+        }
+        if v.on_their_way > 0 {
+            v.occupied_ns += now_ns - v.since_ns.max(self.since_ns);
         }
         let later_ns = v.busy_until_ns.saturating_sub(now_ns);
         let touched = v.accesses.end_sample();
@@ -163,7 +206,7 @@ impl Watch {
             working_set_bytes: Some(touched.working_set.0),
             // What is answered in a later window is outstanding in that one.
             occupied_ns: std::mem::replace(&mut v.occupied_ns, later_ns).saturating_sub(later_ns),
-            waiting: count,
+            waiting: count + behind,
             array_reads: std::mem::take(&mut v.array_reads),
             cache_hits: std::mem::take(&mut v.cache_hits),
             busy: busy.collect(),

@@ -5,8 +5,9 @@
 //!                                    └─ beyond it: answered, not kept, not asked for again by itself
 //! ```
 
+use config::scenario::ReductionConfig;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, BytesPerSec, Nanos};
+use units::{Bytes, BytesPerSec};
 
 /// How an appliance keeps its copies of what the backend has. (None holds data of its own: losing one loses nothing.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -16,27 +17,15 @@ pub enum Keeps {
     #[default]
     AsIs,
     /// Compressed or deduplicated: paper 3 names both among other kinds of appliances and does not build them.
-    Reduced(Reducing),
+    Reduced(ReductionConfig),
 }
-
-/// What reduction gains and what it costs. One ratio for all data: a model of neither's content.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Reducing {
-    /// Bytes of data for each byte of memory or SSD: 1 and more.
-    pub ratio: f64,
-    /// Processor time for each page of 4 KiB that is read through it: reduced when it is kept, restored when it is found.
-    pub per_page: Nanos,
-}
-
-/// Unit of processor time.
-const PAGE: u64 = 4096;
 
 impl Keeps {
     /// Data that it keeps in some space.
     pub(super) fn holds(self, space: Bytes) -> u64 {
         match self {
             Self::AsIs => space.0,
-            Self::Reduced(r) => (space.0 as f64 * r.ratio.max(1.0)) as u64,
+            Self::Reduced(r) => r.holds(space).0,
         }
     }
 
@@ -44,7 +33,7 @@ impl Keeps {
     pub(super) fn read_ns(self, bytes: u64) -> u64 {
         match self {
             Self::AsIs => 0,
-            Self::Reduced(r) => r.per_page.0 * bytes.div_ceil(PAGE),
+            Self::Reduced(r) => r.read_ns(bytes),
         }
     }
 }
@@ -112,18 +101,5 @@ mod tests {
         assert!(!budget.takes(14_000_000_000, 100), "a debt is paid first");
         assert!(budget.takes(16_000_000_000, 100));
         assert!(FillBudget::new(None, 0).takes(0, u64::MAX));
-    }
-
-    #[test]
-    fn reduction_holds_more_and_costs_time() {
-        let reducing = Keeps::Reduced(Reducing {
-            ratio: 2.5,
-            per_page: Nanos(3000),
-        });
-        assert_eq!(reducing.holds(Bytes(1000)), 2500);
-        assert_eq!(reducing.read_ns(60 << 10), 45_000);
-        assert_eq!(reducing.read_ns(1), 3000);
-        let plain = Keeps::AsIs;
-        assert_eq!((plain.holds(Bytes(7)), plain.read_ns(9000)), (7, 0));
     }
 }

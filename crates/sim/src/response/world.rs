@@ -6,7 +6,7 @@ mod requests;
 use algo::{EventHeap, Histogram, JitterTable};
 use units::{Bytes, Nanos};
 
-use super::backend::{Access, Backend, Link};
+use super::backend::{Access, Backend};
 use super::elsewhere::Group;
 use super::keeps::FillBudget;
 use super::load::{Arrivals, LoadOp, RecordedRequest};
@@ -14,6 +14,7 @@ use super::model::{MemoryBefore, ResponseModel, Uses};
 use super::monitor::Monitor;
 use super::mover::{Copied, Mover};
 use super::nodes::{Fill, Node};
+use crate::answering::Turns;
 
 /// An appliance in the request path.
 pub(super) struct Placed {
@@ -115,7 +116,7 @@ pub(super) struct World {
     slots: Vec<Slot>,
     heap: EventHeap,
     backend: Backend,
-    link: Link,
+    link: Turns,
     pub(super) monitors: Vec<Monitor>,
     pub(super) nodes: Vec<Option<Placed>>,
     /// Which nodes stand before each workload's volume.
@@ -227,7 +228,7 @@ impl World {
             slots: vec![idle; 2 * w * slots_each],
             heap: EventHeap::new(),
             backend: Backend::new(model.array.clone(), &classes, model.seed),
-            link: Link::new(2 * w),
+            link: Turns::new(2 * w),
             monitors: classes.iter().map(monitor).collect(),
             nodes: Vec::new(),
             nodes_of: vec![Vec::new(); w],

@@ -2,8 +2,8 @@
 
 use algo::Rng;
 use sim::response::{
-    Keeps, Load, LoadOp, RecordedRequest, Reducing, ResponseFault, ResponseResult, Uses, Writes,
-    respond,
+    Keeps, Load, LoadOp, RecordedRequest, ReductionConfig, ResponseFault, ResponseResult, Uses,
+    Writes, respond,
 };
 use slo::{Promise, Standing};
 use units::{Bytes, BytesPerSec, Nanos};
@@ -330,7 +330,7 @@ fn an_appliance_that_reduces_holds_more_and_is_slower() {
         respond(&model)
     };
     let reduced = |per_page| {
-        with(Keeps::Reduced(Reducing {
+        with(Keeps::Reduced(ReductionConfig {
             ratio: 2.0,
             per_page: Nanos(per_page),
         }))

@@ -1,0 +1,110 @@
+//! Seasons: a peak that was seen is acted on before it begins again.
+
+use slo::seasonal::SeasonalConfig;
+use slo::{AheadConfig, ApplianceEvent, Cause, WarmForecast};
+use units::Nanos;
+
+use crate::support::{DB, Script, appliance_only, site};
+
+/// A season of 200 samples in slots of 10.
+fn config() -> AheadConfig {
+    AheadConfig {
+        seasonal: SeasonalConfig {
+            season: Nanos::from_secs(2000),
+            slot: Nanos::from_secs(100),
+            ..SeasonalConfig::default()
+        },
+        lead: Nanos::from_secs(300),
+        ..AheadConfig::default()
+    }
+}
+
+/// Two seasons with a peak from the 100th sample to the 150th that ends before it is found broken, and the third up to its 100th sample.
+fn three_seasons(ahead: Option<AheadConfig>) -> Script {
+    let mut script = Script::new(appliance_only(), site());
+    ahead
+        .into_iter()
+        .for_each(|a| script.responder.look_ahead(a));
+    for season in 0..3 {
+        script.run(100, 300.0, 0.5);
+        if season < 2 {
+            script.run(30, 900.0, 1.0);
+            script.run(70, 300.0, 0.5);
+        }
+    }
+    script
+}
+
+#[test]
+fn a_peak_that_was_seen_twice_is_acted_on_before_the_third() {
+    assert_eq!(three_seasons(None).log, Vec::<String>::new());
+    let script = three_seasons(Some(config()));
+    assert_eq!(script.log.len(), 1, "once for each peak: {:?}", script.log);
+    assert!(
+        script.log[0].starts_with("470: create for 0 on 0: 2 GiB"),
+        "thirty samples before the peak: {:?}",
+        script.log
+    );
+    assert!(script.log[0].ends_with("\"zones\""), "{:?}", script.log);
+    let decision = script.responder.decisions().last().unwrap();
+    let Cause::Forecast { workload, at } = decision.cause else {
+        panic!("{:?}", decision.cause);
+    };
+    assert_eq!((workload, at), (DB, Nanos::from_secs(5000)));
+}
+
+#[test]
+fn zones_are_left_where_that_is_said_and_one_that_is_there_stays() {
+    let cold = AheadConfig {
+        zones: WarmForecast::Leave,
+        ..config()
+    };
+    let mut script = three_seasons(Some(cold));
+    assert!(script.log[0].ends_with("\"cold\""), "{:?}", script.log);
+    script.event(ApplianceEvent::Serving);
+    script.run(30, 900.0, 0.9);
+    assert_eq!(script.log.len(), 1, "{:?}", script.log);
+}
+
+#[test]
+fn what_leaves_takes_its_seasons_along() {
+    let mut script = three_seasons(None);
+    script.responder.look_ahead(config());
+    script.run(200, 300.0, 0.5);
+    script.responder.forget(DB);
+    // Whoever has its number next is another one.
+    let workload = site().workloads[0].clone();
+    assert_eq!(script.responder.join(workload), DB);
+    script.run(300, 300.0, 0.5);
+    assert_eq!(script.log, Vec::<String>::new());
+}
+
+#[test]
+fn numbers_that_cannot_be_are_named() {
+    let window = Nanos::from_secs(10);
+    assert_eq!(config().fault(window), None);
+    assert_eq!(AheadConfig::default().fault(window), None);
+    let odd = |change: fn(&mut AheadConfig)| {
+        let mut config = config();
+        change(&mut config);
+        config.fault(window).map(|f| f.0)
+    };
+    for (key, change) in [
+        (
+            "seasonal.slot",
+            (|c| c.seasonal.slot = Nanos(1)) as fn(&mut AheadConfig),
+        ),
+        ("seasonal.season", |c| {
+            c.seasonal.season = Nanos::from_secs(150)
+        }),
+        ("seasonal.occurrences", |c| c.seasonal.occurrences = 0),
+        ("seasonal.occurrences_min", |c| {
+            c.seasonal.occurrences_min = 5
+        }),
+        ("seasonal.quantile", |c| c.seasonal.quantile = f64::NAN),
+        ("lead", |c| c.lead = Nanos::ZERO),
+        ("over_mean", |c| c.over_mean = 0.5),
+    ] {
+        assert_eq!(odd(change), Some(key));
+    }
+}
