@@ -142,7 +142,7 @@ impl LiveResponseConfig {
         if !(0.0..=100.0).contains(&workflow.patience) {
             return Err(("patience", "is from 0 to 100"));
         }
-        Ok(())
+        workflow.price.check()
     }
 }
 
@@ -202,6 +202,8 @@ mod tests {
                 "workflow.interference",
             ),
             ("workflow.patience = -1.0", "workflow.patience"),
+            ("workflow.price.others = -1.0", "workflow.price.others"),
+            ("workflow.choice = \"cheapest\"", "not read"),
             ("modes.throtle = \"auto\"", "not read"),
             ("rungs = [\"throttle\"]", "not read"),
         ] {

@@ -26,7 +26,7 @@ use crate::decision::Decision;
 use crate::detect::{DetectConfig, DetectEvidence, Detector};
 use crate::in_force::{Cooldown, InForce, ReleaseConfig};
 use crate::interference::{InterferenceConfig, Series};
-use crate::ladder::{Rung, RungKind};
+use crate::ladder::{Choice, PriceWeights, Rung, RungKind};
 use crate::measured::KnownCost;
 use crate::moved::Moved;
 use crate::placed::{Appliance, LeftBehind, Rest};
@@ -56,6 +56,10 @@ pub struct ResponderConfig {
     pub release: ReleaseConfig,
     /// Rungs that may be taken.
     pub allowed: Vec<RungKind>,
+    /// Which of the rungs that would do is taken.
+    pub choice: Choice,
+    /// What prices are weighed by.
+    pub price: PriceWeights,
     /// From order to re-routed, as expected.
     pub boot: Nanos,
     /// After an answer, how many times its time to effect pass before the next is looked for.
@@ -81,6 +85,8 @@ impl Default for ResponderConfig {
             removal: RemovalConfig::default(),
             release: ReleaseConfig::default(),
             allowed: RungKind::ALL.into(),
+            choice: Choice::default(),
+            price: PriceWeights::default(),
             boot: Nanos::from_secs(60),
             patience: 2.0,
             vanished_samples: 6,
@@ -92,9 +98,12 @@ impl Default for ResponderConfig {
 }
 
 impl ResponderConfig {
-    /// What the paper knows of: interference is told by correlations alone.
+    /// What the paper knows of: interference is told by correlations alone, and no prices are compared.
     pub fn as_published() -> Self {
-        let mut config = Self::default();
+        let mut config = Self {
+            choice: Choice::Order,
+            ..Self::default()
+        };
         config.interference.taken_min = None;
         config
     }

@@ -12,7 +12,7 @@ use units::{Bytes, BytesPerSec, Nanos};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseConfig {
-    /// What may be done, tried from the cheapest on.
+    /// What may be done; of those that would do, the cheapest is (`workflow.choice`).
     #[serde(default = "default_rungs")]
     pub rungs: Vec<RungKind>,
     /// How caching appliances behave; they need `[hosts]`.

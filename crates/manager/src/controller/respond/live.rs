@@ -31,7 +31,7 @@ const USE_MAX: f64 = 0.8;
 
 /// What a live host's responder has beside one of a simulated host.
 pub(super) struct Live {
-    config: LiveResponseConfig,
+    pub(super) config: LiveResponseConfig,
     /// Volumes by name.
     numbers: BTreeMap<String, WorkloadId>,
     /// By workload whose objective is broken.

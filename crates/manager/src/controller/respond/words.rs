@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use config::AnswerMode;
-use slo::ladder::{Rung, RungAction, taken};
+use slo::ladder::{Rung, RungAction, RungKind, taken};
 use slo::load::{Change, predict};
 use slo::{Cause, Decision, Promise, Responder, ResponseOrder, WorkloadId};
 use units::Nanos;
 
 use super::live::{Broken, Live};
 use super::{Responding, Said};
-use crate::view::{RefusedView, ResponseCounter, ResponseState, ResponseView};
+use crate::view::{OtherView, RefusedView, ResponseCounter, ResponseState, ResponseView};
 
 /// Answers that are kept to be shown, of all hosts; the store has their events.
 const VIEWS_MAX: usize = 200;
@@ -58,7 +58,7 @@ impl ShownResponses {
         .collect()
     }
 
-    fn count(&mut self, rung: Option<slo::ladder::RungKind>, what: &'static str) {
+    fn count(&mut self, rung: Option<RungKind>, what: &'static str) {
         let rung = rung.map_or("none", |r| r.name()).to_string();
         *self.counts.entry((rung, what)).or_default() += 1;
     }
@@ -264,6 +264,32 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
     }
 }
 
+fn other(responder: &Responder, rung: &Rung) -> OtherView {
+    OtherView {
+        rung: rung.kind,
+        answer: answer(responder, rung),
+        price_s: rung.total.seconds(),
+        price: rung.total.to_string(),
+    }
+}
+
+/// An answer's price, and those of the others that would have done.
+fn weighed(
+    price: Option<&str>,
+    others: &[OtherView],
+    mode: impl Fn(RungKind) -> AnswerMode,
+) -> String {
+    let mut said = format!("price: {}", price.unwrap_or_default());
+    for other in others {
+        let OtherView { answer, price, .. } = other;
+        let mode = mode(other.rung);
+        said.push_str(&format!(
+            "; would do too ({mode}): {answer}, price: {price}"
+        ));
+    }
+    said
+}
+
 /// What is predicted of the devices that the affected one uses, where anything was measured there.
 fn prediction(
     responder: &Responder,
@@ -319,6 +345,9 @@ pub(super) fn decided(
         Some(RefusedView { rung: r.kind, why })
     });
     let refused: Vec<RefusedView> = refused.collect();
+    let others = decision.rungs.iter().filter(|r| r.would_do());
+    let others = others.filter(|r| would.is_some_and(|w| w.kind != r.kind));
+    let others: Vec<OtherView> = others.map(|r| other(responder, r)).collect();
     let answer = would.map_or_else(|| "nothing".into(), |r| answer(responder, r));
     let state = match (carried, would) {
         (Some(_), _) => ResponseState::InForce,
@@ -332,8 +361,12 @@ pub(super) fn decided(
         .map_or("nothing is known to predict from".into(), |p| {
             format!("predicted: {p}")
         });
+    let price = would.map(|r| r.total.to_string());
+    let weighed = weighed(price.as_deref(), &others, |kind| live.config.mode(kind));
     let text = match state {
-        ResponseState::InForce => format!("{volume}: {rests_on}. Answer: {answer}; {expected}"),
+        ResponseState::InForce => {
+            format!("{volume}: {rests_on}. Answer: {answer}; {expected}; {weighed}")
+        }
         ResponseState::Recommended => {
             let why = match (only_said, mode) {
                 (Some(why), _) => why.to_string(),
@@ -346,7 +379,7 @@ pub(super) fn decided(
                 }
             };
             format!(
-                "{volume}: {rests_on}. Recommended: {answer}; {expected}. Nothing is done: {why}"
+                "{volume}: {rests_on}. Recommended: {answer}; {expected}; {weighed}. Nothing is done: {why}"
             )
         }
         _ => {
@@ -377,6 +410,9 @@ pub(super) fn decided(
         }),
         lost_per_s: would.map(|r| r.price.lost_per_s),
         answer,
+        price_s: would.map(|r| r.total.seconds()),
+        price,
+        others,
         prediction: predicted,
         refused,
         state,
