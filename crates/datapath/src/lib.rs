@@ -48,4 +48,6 @@ pub use takeover::{Handover, TakeOverError, Wanted};
 pub use text::{explain, unknown};
 pub use tls::fuzzing;
 pub use tls::{Credentials, TlsError};
-pub use worker::{CacheSample, LastMirror, LastMove, Mirroring, Moving, VolumeStatus};
+pub use worker::{
+    CacheOfWorker, CacheSample, LastMirror, LastMove, LentPart, Mirroring, Moving, VolumeStatus,
+};

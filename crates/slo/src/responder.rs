@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::Nanos;
+use units::{Bytes, Nanos};
 
 use crate::cacheable::{Rule, write_through_rules};
 use crate::decision::Decision;
@@ -135,6 +135,8 @@ pub struct Responder {
     pub(crate) rests: Vec<Rest>,
     /// At most one of each kind and workload.
     pub(crate) in_force: Vec<InForce>,
+    /// Parts of the memory that workloads have anyhow.
+    pub(crate) given: BTreeMap<WorkloadId, Bytes>,
     pub(crate) cooldowns: BTreeMap<(RungKind, WorkloadId), Cooldown>,
     pub(crate) moves: Vec<Option<Moved>>,
     /// Until then nothing is moved: it failed lately.
@@ -164,6 +166,7 @@ impl Responder {
             appliances: vec![None; n],
             rests: vec![Rest::default(); n],
             in_force: Vec::new(),
+            given: BTreeMap::new(),
             cooldowns: BTreeMap::new(),
             moves: vec![None; n],
             elsewhere_from: Nanos::ZERO,

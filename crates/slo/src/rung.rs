@@ -88,6 +88,17 @@ pub enum RungAction {
 }
 
 impl RungAction {
+    /// Of which rung it is.
+    pub fn kind(&self) -> RungKind {
+        match self {
+            RungAction::Throttle { .. } => RungKind::Throttle,
+            RungAction::GiveMemory { .. } => RungKind::MemoryShare,
+            RungAction::GiveOps { .. } => RungKind::OpsShare,
+            RungAction::Appliance { .. } => RungKind::Appliance,
+            RungAction::Move { .. } => RungKind::Move,
+        }
+    }
+
     /// To whom it is done.
     pub fn workload(&self) -> WorkloadId {
         match self {

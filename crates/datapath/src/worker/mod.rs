@@ -12,6 +12,7 @@
 //! together is decoded together, submitted together and answered with one send.
 
 mod answers;
+mod cache_parts;
 mod cached;
 mod devices;
 mod direct;
@@ -49,8 +50,9 @@ use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
-pub use cached::CacheSample;
+pub use cache_parts::LentPart;
 use cached::WorkerCache;
+pub use cached::{CacheOfWorker, CacheSample};
 use guests::{Connection, Guest};
 pub use handed::{HandedConnection, HandedSession, HandedWork, PLACE_BYTES, Stillness, place_of};
 pub use holds::{Held, HoldRefusal};

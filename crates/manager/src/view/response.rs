@@ -52,6 +52,9 @@ pub struct ResponseView {
     /// Requests per second that it is held to, of a throttle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
+    /// The part of the cache that it has, bytes, of a memory-share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
     /// What others lose, requests per second, as predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_per_s: Option<f64>,

@@ -630,6 +630,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         throttle: None,
         calibrating: false,
         sample: None,
+        cache: None,
         extents: None,
         load: Some(Load {
             reads: load(n),
@@ -689,6 +690,7 @@ pub fn responses() -> Vec<ResponseView> {
         rung: serde_json::from_value("throttle".into()).unwrap(),
         to: Some("build".into()),
         rate_per_s: Some(500.0),
+        cache_bytes: None,
         lost_per_s: Some(1500.0),
         answer: "build held to 500 requests/s (1500/s less)".into(),
         price_s: Some(347.5),

@@ -27,6 +27,8 @@ pub(super) enum ViewChange {
     },
     /// What was done to a volume is taken back.
     TakenBack {
+        /// Which kind; none is all.
+        rung: Option<RungKind>,
         to: String,
         at: Nanos,
     },
@@ -105,8 +107,9 @@ impl ShownResponses {
                         view.missed_last_ns = Some(missed.0);
                     }
                 }
-                ViewChange::TakenBack { to, at } => {
-                    self.end(at, |v| v.host == host && v.to.as_ref() == Some(&to));
+                ViewChange::TakenBack { rung, to, at } => {
+                    let of = |v: &ResponseView| v.host == host && v.to.as_ref() == Some(&to);
+                    self.end(at, |v| of(v) && (rung.is_none() || v.rung == rung));
                 }
             }
         }
@@ -135,13 +138,14 @@ impl Responding {
     /// What was taken back by these orders, as it is shown.
     pub(super) fn taken_back(&self, at: Nanos, orders: &[ResponseOrder]) -> Vec<ViewChange> {
         let of = |order: &ResponseOrder| match order {
-            ResponseOrder::Unthrottle { workload } => Some(*workload),
-            ResponseOrder::TakeBack { action } => Some(action.workload()),
+            ResponseOrder::Unthrottle { workload } => Some((RungKind::Throttle, *workload)),
+            ResponseOrder::TakeBack { action } => Some((action.kind(), action.workload())),
             _ => None,
         };
-        let workloads = orders.iter().filter_map(of);
-        workloads
-            .map(|w| ViewChange::TakenBack {
+        let taken_back = orders.iter().filter_map(of);
+        taken_back
+            .map(|(rung, w)| ViewChange::TakenBack {
+                rung: Some(rung),
                 to: self.name(w.index()).into(),
                 at,
             })
@@ -253,6 +257,11 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
             rate_per_s,
         }) => format!(
             "{} held to {rate_per_s:.0} requests/s ({lost:.0}/s less)",
+            name(responder, *workload)
+        ),
+        Some(RungAction::GiveMemory { workload, size }) => format!(
+            "{} of the cache for {} alone (others have to ask their devices {lost:.0} times/s more)",
+            size.words(),
             name(responder, *workload)
         ),
         Some(action) => format!(
@@ -406,6 +415,10 @@ pub(super) fn decided(
         to: to.map(|w| name(responder, w).into()),
         rate_per_s: would.and_then(|r| match r.action {
             Some(RungAction::Throttle { rate_per_s, .. }) => Some(rate_per_s),
+            _ => None,
+        }),
+        cache_bytes: would.and_then(|r| match r.action {
+            Some(RungAction::GiveMemory { size, .. }) => Some(size.0),
             _ => None,
         }),
         lost_per_s: would.map(|r| r.price.lost_per_s),
