@@ -11,15 +11,15 @@ use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
-    AgentAction, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd,
-    Snapshot, VolumeSnapshot, WantedExtents,
+    AgentAction, CacheSnapshot, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot,
+    MoveEnd, ReuseSnapshot, Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
     self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, DevicesLoad, FailedIo, Load,
     LoadOf, MovingWindow, Placed, Throttle,
 };
 use model::{ClassObjective, ExtentPlaces};
-use units::{BytesPerSec, DeviceId, Iops, Nanos};
+use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos};
 
 use crate::host::Host;
 
@@ -86,6 +86,33 @@ impl Host for ServedArray {
         Ok(())
     }
 
+    fn look_at_reuse(
+        &mut self,
+        wanted: Vec<String>,
+        snapshot: &mut Snapshot,
+    ) -> Result<(), String> {
+        for volume in wanted {
+            let ask = ControlRequest::Reuse {
+                volume: volume.clone(),
+            };
+            let sample = match self.ask(&ask) {
+                Ok(ControlAnswer::Reuse(sample)) => sample,
+                Ok(_) => return Err(OTHER_VERSION.into()),
+                Err(_) => continue, // it is gone
+            };
+            let mut all = snapshot.volumes.iter_mut();
+            if let Some(v) = all.find(|v| v.name == volume) {
+                v.reuse = sample.counts.map(|counts| ReuseSnapshot {
+                    page_bytes: counts.page.0,
+                    references: counts.references,
+                    distances: counts.distances,
+                    rate: counts.rate,
+                });
+            }
+        }
+        Ok(())
+    }
+
     fn hold_to(&mut self, policy: &ArrayPolicy) -> Result<(), String> {
         let answer = self.ask(&ControlRequest::Policy {
             classes: Some(policy.classes.clone()),
@@ -134,6 +161,15 @@ impl Host for ServedArray {
                     }),
                 })
             }
+            AgentAction::LendCache {
+                volume,
+                bytes,
+                lasting_ns,
+            } => ControlRequest::LendCache {
+                volume: volume.clone(),
+                part: bytes.map(Bytes),
+                lasting: Nanos(*lasting_ns),
+            },
         };
         self.ask(&question).map(|_| ())
     }
@@ -293,6 +329,14 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 waiting: c.waiting,
             },
         }),
+        cache: v.cache.map(|c| CacheSnapshot {
+            pool: c.of.worker as u32,
+            pool_bytes: c.of.size.0,
+            in_parts: c.of.in_parts,
+            given_bytes: c.lent.map_or(c.part, |lent| lent.given).map(|b| b.0),
+            lent: c.lent.map(|lent| (lent.part.0, lent.left.0)),
+        }),
+        reuse: None,
         extents: None,
     }
 }

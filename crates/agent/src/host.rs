@@ -31,6 +31,14 @@ pub trait Host: Send {
         snapshot: &mut Snapshot,
     ) -> Result<(), String>;
 
+    /// Adds to a snapshot how pages of some volumes are read again. Of one of which that is not known it stays unknown.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    fn look_at_reuse(&mut self, _: Vec<String>, _: &mut Snapshot) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Says what it is to hold its operators to.
     ///
     /// # Errors

@@ -204,6 +204,8 @@ fn look(
         let looked = array.snapshot().and_then(|mut snapshot| {
             let wanted = agent.wanted_extents(at_ns, &snapshot);
             array.look_at_extents(wanted, &mut snapshot)?;
+            let wanted = agent.wanted_reuse(at_ns, &snapshot);
+            array.look_at_reuse(wanted, &mut snapshot)?;
             Ok(snapshot)
         });
         match looked {
@@ -268,6 +270,12 @@ fn log(action: &AgentAction, result: &Result<(), String>) {
         }
         (AgentAction::Throttle { volume, .. }, Some(why)) => {
             warn!(volume, why, "a volume's limits were not changed");
+        }
+        (AgentAction::LendCache { volume, bytes, .. }, None) => {
+            debug!(volume, bytes, "a volume's part of the cache was lent");
+        }
+        (AgentAction::LendCache { volume, .. }, Some(why)) => {
+            warn!(volume, why, "a volume's part of the cache was not changed");
         }
         (AgentAction::Inject { volume, .. }, why) => debug!(volume, why, "latency was injected"),
     }

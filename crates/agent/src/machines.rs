@@ -421,6 +421,9 @@ impl<H: Hypervisor> Host for Machines<H> {
                 None => Ok(()),
             },
             AgentAction::Throttle { volume, to } => self.throttle(volume, *to),
+            AgentAction::LendCache { .. } => {
+                Err("a host of virtual machines has no cache to give parts of".into())
+            }
             AgentAction::Inject { .. } => {
                 Err("nothing is delayed on a host of virtual machines".into())
             }

@@ -135,6 +135,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 moving: None,
                 calibrating: false,
                 sample: None,
+                cache: None,
                 throttle: None,
                 load: Some(load(i, rng)),
                 extents: None,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use algo::{Popularity, Rng};
 use datapath::engine::{GuestOp, GuestRequest};
-use datapath::reuse::Reuse;
+use datapath::reuse::{PAGE, Reuse};
 
 use crate::Done;
 
@@ -37,7 +37,7 @@ pub(crate) fn main(_: &[String]) -> Done {
                     fua: false,
                 })
                 .collect();
-            let mut reuse = Reuse::new();
+            let mut reuse = Reuse::new(PAGE);
             // What came before: the first requests find nothing and take memory.
             requests[..REQUESTS / 4].iter().for_each(|r| reuse.count(r));
             let mut times: Vec<f64> = requests[REQUESTS / 4..]

@@ -309,6 +309,11 @@ impl ResidentPages {
         }
     }
 
+    /// Whether volumes can be given parts of their own while it runs.
+    pub fn can_be_shared_out(&self) -> bool {
+        self.kind.can_resize()
+    }
+
     /// Gives a volume a part of its own of so many pages, at least one, or makes it another size; what it has in the part that is shared comes
     /// along, as far as it fits. In which order it was used is not known any more.
     pub fn give_part(&mut self, volume: VolumeNo, pages: u32) -> Result<(), CannotKeep> {

@@ -11,8 +11,8 @@ use report::{table, words};
 use serde::Serialize;
 use units::Bytes;
 
-use crate::live_table::size;
 use crate::live::{AcceptLossArg, ArrayArg, OutputArg, absolute, message, unexpected};
+use crate::live_table::size;
 
 /// `terrace array …`
 #[derive(Debug, Subcommand)]

@@ -112,6 +112,9 @@ fn violated(result: &ViolationResult) -> String {
         if let Some(prediction) = &r.prediction {
             lines.push(format!("  predicted: {prediction}"));
         }
+        if let Some(price) = &r.price {
+            lines.push(format!("  price: {price}"));
+        }
     }
     let second = |s: Option<u64>| s.map_or("never".into(), |s| format!("after {s} s"));
     lines.push(format!(

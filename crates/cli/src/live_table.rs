@@ -289,9 +289,14 @@ pub fn polled(all: &ListedVolumes) -> String {
 
 /// What a volume has in the cache, and what that was good for.
 pub fn cached(cache: &CacheSample) -> String {
-    let of = match cache.part {
-        Some(part) => format!(" of its {}", size(part)),
-        None => String::new(),
+    let of = match (cache.part, cache.lent) {
+        (_, Some(lent)) => format!(
+            " of the {} that it has for {} as an answer to a broken objective",
+            size(lent.part),
+            lent.left.words()
+        ),
+        (Some(part), None) => format!(" of its {}", size(part)),
+        (None, None) => String::new(),
     };
     let counts = &cache.counts;
     let reads = counts.read_hits + counts.read_misses;

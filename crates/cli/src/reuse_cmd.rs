@@ -151,13 +151,13 @@ fn text(shown: &VolumeReuse) -> String {
 #[cfg(test)]
 mod tests {
     use datapath::engine::{GuestOp, GuestRequest};
-    use datapath::reuse::Reuse;
+    use datapath::reuse::{PAGE, Reuse};
 
     use super::*;
 
     #[test]
     fn a_loop_hits_when_it_fits() {
-        let mut reuse = Reuse::new();
+        let mut reuse = Reuse::new(PAGE);
         for _ in 0..4 {
             for at in 0..100_000u64 {
                 reuse.count(&GuestRequest {

@@ -33,15 +33,15 @@ impl std::fmt::Display for AnswerMode {
     }
 }
 
-/// Kinds of answers that a live host has.
-pub const LIVE_RUNGS: [RungKind; 1] = [RungKind::Throttle];
+/// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out.
+pub const LIVE_RUNGS: [RungKind; 2] = [RungKind::Throttle, RungKind::MemoryShare];
 
 /// Answers to broken objectives of a live host, window by window. `workflow` is that of a scenario's `[response]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
     /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
-    /// (`throttle`).
+    /// (`throttle`, `memory-share`).
     pub modes: BTreeMap<RungKind, AnswerMode>,
     /// How answers are found: detection, interference, when they are taken back.
     pub workflow: ResponderConfig,
@@ -84,16 +84,13 @@ impl LiveResponseConfig {
             let key = format!("modes.{}", kind.name());
             let why = match kind {
                 RungKind::Move => "moves are the strategy's: modes.latency says how far it goes",
-                RungKind::MemoryShare => {
-                    "parts of a live host's cache are given by hand (terrace volume set --cache-part): only \"off\", or leave it out"
-                }
                 RungKind::OpsShare => {
                     "no live device lets its spare flash be shared out: only \"off\", or leave it out"
                 }
                 RungKind::Appliance => {
                     "nothing creates appliances live yet: only \"off\", or leave it out"
                 }
-                RungKind::Throttle => unreachable!("it can be done"),
+                RungKind::Throttle | RungKind::MemoryShare => unreachable!("it can be done"),
             };
             return Err((key, why.into()));
         }
@@ -142,7 +139,7 @@ impl LiveResponseConfig {
         if !(0.0..=100.0).contains(&workflow.patience) {
             return Err(("patience", "is from 0 to 100"));
         }
-        Ok(())
+        workflow.price.check()
     }
 }
 
@@ -161,22 +158,22 @@ mod tests {
     }
 
     #[test]
-    fn by_default_throttles_are_recommended_and_nothing_else_is_looked_at() {
+    fn by_default_what_can_be_done_live_is_recommended_and_nothing_else_is_looked_at() {
         let config = checked("").unwrap();
-        assert_eq!(config.rungs(AnswerMode::Recommend), [RungKind::Throttle]);
+        assert_eq!(config.rungs(AnswerMode::Recommend), LIVE_RUNGS);
         assert_eq!(config.rungs(AnswerMode::Auto), []);
         for word in ["auto", "automatic"] {
             let config = checked(&format!("modes.throttle = \"{word}\"")).unwrap();
             assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Throttle]);
         }
-        let off = checked("modes = { throttle = \"off\", appliance = \"off\" }").unwrap();
+        let off = "modes = { throttle = \"off\", memory-share = \"off\", appliance = \"off\" }";
+        let off = checked(off).unwrap();
         assert_eq!(off.rungs(AnswerMode::Off), RungKind::ALL);
     }
 
     #[test]
     fn what_cannot_be_done_live_is_refused_with_its_key() {
         for (text, key) in [
-            ("modes.memory-share = \"recommend\"", "modes.memory-share"),
             ("modes.ops-share = \"auto\"", "modes.ops-share"),
             ("modes.appliance = \"auto\"", "modes.appliance"),
             ("modes.move = \"recommend\"", "modes.move"),
@@ -202,6 +199,8 @@ mod tests {
                 "workflow.interference",
             ),
             ("workflow.patience = -1.0", "workflow.patience"),
+            ("workflow.price.others = -1.0", "workflow.price.others"),
+            ("workflow.choice = \"cheapest\"", "not read"),
             ("modes.throtle = \"auto\"", "not read"),
             ("rungs = [\"throttle\"]", "not read"),
         ] {

@@ -386,7 +386,10 @@ impl Device {
             start: 0,
             ..Self::with(id, name, Medium::File(Arc::new(file), backing))
         };
-        device.settle_as(true, "what is there is in memory too, or is not wanted there".into());
+        device.settle_as(
+            true,
+            "what is there is in memory too, or is not wanted there".into(),
+        );
         device
     }
 
@@ -394,7 +397,11 @@ impl Device {
     pub(crate) fn memory(file: File) -> Self {
         Self {
             start: 0,
-            ..Self::with(DeviceId(0), "memory".into(), Medium::File(Arc::new(file), Backing::Memory))
+            ..Self::with(
+                DeviceId(0),
+                "memory".into(),
+                Medium::File(Arc::new(file), Backing::Memory),
+            )
         }
     }
 

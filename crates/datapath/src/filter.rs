@@ -186,7 +186,7 @@ impl Filter {
             resume: None,
             import: None,
             stages: StagesSetup {
-                measure: config.measured,
+                measure: config.measure(),
                 throttle: share,
                 ..StagesSetup::default()
             },

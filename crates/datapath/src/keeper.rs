@@ -474,8 +474,8 @@ mod sources;
 mod trouble;
 mod watch;
 
-pub(crate) use open::{Places, random};
 pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
+pub(crate) use open::{Places, random};
 pub(crate) use open::{open_one, settle_direct};
 pub use second::HINT_FILE;
 pub(crate) use trouble::errno_name;

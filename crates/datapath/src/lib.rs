@@ -49,5 +49,6 @@ pub use text::{explain, unknown};
 pub use tls::fuzzing;
 pub use tls::{Credentials, TlsError};
 pub use worker::{
-    CacheSample, LastMirror, LastMove, Mirroring, Moving, SecondStatus, VolumeStatus,
+    CacheOfWorker, CacheSample, LastMirror, LastMove, LentPart, Mirroring, Moving, SecondStatus,
+    VolumeStatus,
 };

@@ -9,7 +9,7 @@
 //! Of all pages, one in eight is looked at ([`RATE_MAX`]): so a request costs few nanoseconds whatever the volume is like. Where
 //! less than 65,536 pages are in use, fewer than 8,192 are followed, which [`Confidence::enough_blocks`] tells.
 //!
-//! Counted page by page, from when measuring began. About 0.6 MiB for a volume, which it takes with its first request. Trims
+//! A page is as large as the cache's in front of the volume, else [`PAGE`]. Counted page by page, from when measuring began. About 0.6 MiB for a volume, which it takes with its first request. Trims
 //! are not looked at: what they discard counts as if it were still cached until it is written again. Zeroes drop pages as writes do; they
 //! are no references.
 
@@ -19,7 +19,7 @@ use units::Bytes;
 
 use crate::engine::{GuestOp, GuestRequest};
 
-/// Size of a page.
+/// Size of a page where no cache has another one.
 pub const PAGE: Bytes = Bytes(4096);
 
 /// Pages that are followed at most.
@@ -32,8 +32,11 @@ pub const RATE_MAX: f64 = 0.125;
 const SEED: u64 = 1;
 
 /// Counters of one volume.
-#[derive(Debug, Default)]
-pub struct Reuse(Option<Box<Counters>>);
+#[derive(Debug)]
+pub struct Reuse {
+    page: Bytes,
+    counters: Option<Box<Counters>>,
+}
 
 #[derive(Debug)]
 struct Counters {
@@ -86,9 +89,12 @@ impl ReuseCounts {
 }
 
 impl Reuse {
-    /// Nothing counted.
-    pub fn new() -> Self {
-        Self::default()
+    /// Nothing counted, of pages of that size.
+    pub fn new(page: Bytes) -> Self {
+        Self {
+            page,
+            counters: None,
+        }
     }
 
     /// A request arrives.
@@ -103,9 +109,11 @@ impl Reuse {
         if request.length == 0 {
             return;
         }
-        let counters = self.0.get_or_insert_with(|| Box::new(Counters::new()));
-        let first = request.offset / PAGE.0;
-        let last = request.offset.saturating_add(request.length - 1) / PAGE.0;
+        let counters = self
+            .counters
+            .get_or_insert_with(|| Box::new(Counters::new()));
+        let first = request.offset / self.page.0;
+        let last = request.offset.saturating_add(request.length - 1) / self.page.0;
         counters.touches += last - first + 1;
         if read {
             counters.reads.passed(last - first + 1);
@@ -125,20 +133,18 @@ impl Reuse {
 
     /// Zeroes were written: what was cached of it is dropped, in a bounded time, as one request may be as long as the volume.
     fn zeroed(&mut self, request: &GuestRequest) {
-        if let (Some(counters), 1..) = (&mut self.0, request.length) {
-            let first = request.offset / PAGE.0;
-            let last = request.offset.saturating_add(request.length - 1) / PAGE.0;
+        if let (Some(counters), 1..) = (&mut self.counters, request.length) {
+            let first = request.offset / self.page.0;
+            let last = request.offset.saturating_add(request.length - 1) / self.page.0;
             counters.reads.invalidate_range(first, last);
         }
     }
 
     /// What was counted; none before the first read or write.
     pub fn look(&self) -> Option<ReuseCounts> {
-        let Counters { reads, pages, .. } = self.0.as_deref()?;
-        let (touches, rate) = (
-            self.0.as_deref()?.touches,
-            self.0.as_deref()?.looked_at.rate(),
-        );
+        let counters = self.counters.as_deref()?;
+        let Counters { reads, pages, .. } = counters;
+        let (touches, rate) = (counters.touches, counters.looked_at.rate());
         // A window of the pages that are looked at is as many times longer as there were more references in all.
         let longer = touches as f64 / pages.references().max(1) as f64;
         let whole = |set: WorkingSet| WorkingSet {
@@ -146,7 +152,7 @@ impl Reuse {
             blocks: set.blocks / rate,
         };
         Some(ReuseCounts {
-            page: PAGE,
+            page: self.page,
             references: reads.references(),
             distances: reads.distances(),
             rate: reads.sampler().rate(),
@@ -174,7 +180,7 @@ mod tests {
     /// A loop over 200,000 pages by requests of 8 KiB that are not aligned to them, and writes that drop half of them.
     #[test]
     fn pages_are_what_counts() {
-        let mut reuse = Reuse::new();
+        let mut reuse = Reuse::new(PAGE);
         assert_eq!(reuse.look(), None);
         reuse.count(&request(GuestOp::Flush, 0, 0));
         reuse.count(&request(GuestOp::Trim, 0, 1 << 20));
@@ -217,7 +223,7 @@ mod tests {
     #[test]
     fn zeroes_drop_pages_as_writes_do() {
         let misses = |zeroes: &[(GuestOp, u64, u64)]| {
-            let mut reuse = Reuse::new();
+            let mut reuse = Reuse::new(PAGE);
             for round in 0..3 {
                 for (op, first, pages) in zeroes.iter().filter(|_| round == 2) {
                     reuse.count(&request(*op, first * 4096, pages * 4096));
@@ -240,14 +246,14 @@ mod tests {
                 assert!(about(dropped, 1.2 / 3.0), "{op:?}: {dropped}");
             }
         }
-        let mut unread = Reuse::new();
+        let mut unread = Reuse::new(PAGE);
         unread.count(&request(GuestOp::Zero, 0, 4096));
         assert_eq!(unread.look(), None);
     }
 
     #[test]
     fn the_end_of_the_range_does_not_overflow() {
-        let mut reuse = Reuse::new();
+        let mut reuse = Reuse::new(PAGE);
         reuse.count(&request(GuestOp::Read, u64::MAX - 4096, 8192));
         assert_eq!(reuse.look().unwrap().references, 2);
     }

@@ -27,6 +27,8 @@ use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::pulse::{Beats, Pulse};
 use crate::registry::{Access, Home, Registry};
+use crate::reuse::PAGE;
+use crate::stages::measure;
 use crate::takeover::{Listener, Listeners, Listening};
 use crate::tls::handshakes::{self, AfterHandshake, Handshakes};
 use crate::tls::{Credentials, ServerTls, TlsError};
@@ -55,6 +57,16 @@ pub struct ServerConfig {
     pub measured: bool,
     /// A cache of pages in memory, shared out to the workers; none is none.
     pub cache: Option<CacheSettings>,
+}
+
+impl ServerConfig {
+    /// How the measurement of a volume begins that may be cached.
+    pub(crate) fn measure(&self) -> measure::Setup {
+        measure::Setup {
+            on: self.measured,
+            page: self.cache.map_or(PAGE, |c| c.page),
+        }
+    }
 }
 
 /// Memory that the system could give without swapping; none where it does not say.

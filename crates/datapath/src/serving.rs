@@ -306,6 +306,12 @@ impl Serving {
 /// A served array with a device of 8 MiB on the tier `fast` and a volume `data` of 1 MiB, in a directory, and where it listens.
 #[cfg(test)]
 pub(crate) fn one_volume(dir: &Path) -> (Serving, Listen) {
+    one_volume_with(dir, ServerConfig::default())
+}
+
+/// The same, served in another way.
+#[cfg(test)]
+pub(crate) fn one_volume_with(dir: &Path, config: ServerConfig) -> (Serving, Listen) {
     let new = crate::control_server::NewDevice {
         tier: "fast".into(),
         source: crate::control_server::NewSource::Dir(dir.into()),
@@ -315,7 +321,7 @@ pub(crate) fn one_volume(dir: &Path) -> (Serving, Listen) {
     };
     let array = dir.join("array");
     crate::reach::add_device(&array, None, new).unwrap();
-    let serving = Serving::start(&array, ServerConfig::default()).unwrap();
+    let serving = Serving::start(&array, config).unwrap();
     let listen = Listen::Unix(dir.join("nbd.sock"));
     serving.listen(&listen).unwrap();
     let create = crate::control_server::ControlRequest::Create {

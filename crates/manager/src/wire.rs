@@ -1,4 +1,4 @@
-//! What agents and the controller say to each other, version 5: plain data, JSON on the wire.
+//! What agents and the controller say to each other, version 6: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
@@ -15,7 +15,7 @@
 //! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
 //! is old and not fresh.
 //!
-//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes. A controller takes agents of those
+//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes; version 5 no [`CacheWindow`], and knew no [`Answers`]. A controller takes agents of those
 //! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
 mod response;
@@ -27,11 +27,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use response::{
-    Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, VolumeSample,
+    Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow, CurvePoint,
+    VolumeSample,
 };
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// The oldest version of an agent that a controller takes in.
 pub const PROTOCOL_OLDEST: u32 = 1;
@@ -44,6 +45,9 @@ pub const PROTOCOL_FIRST_DETAIL: u32 = 3;
 
 /// The first version whose agents limit volumes for a time.
 pub const PROTOCOL_THROTTLES: u32 = 4;
+
+/// The first version whose agents carry out [`Answers`].
+pub const PROTOCOL_ANSWERS: u32 = 6;
 
 /// An agent says that it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -303,6 +307,9 @@ pub struct VolumeWindow {
     /// What answers to broken objectives are judged by, where they are looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<VolumeSample>,
+    /// What it has in a cache in memory, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheWindow>,
 }
 
 impl VolumeWindow {

@@ -28,9 +28,11 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
         }
         for ((volume, rung, to), all) in alike {
             let last = all[all.len() - 1];
+            let others = last.others.iter();
+            let others = others.map(|r| format!("{}: would cost {}", r.rung.name(), r.price));
             let refused = last.refused.iter().filter(|r| r.why != LEFT_OUT);
             let why = refused.map(|r| format!("{}: {}", r.rung.name(), r.why));
-            let why = why.collect::<Vec<_>>().join("; ");
+            let why = others.chain(why).collect::<Vec<_>>().join("; ");
             answers.push(vec![
                 label.clone(),
                 volume.clone(),
@@ -39,6 +41,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
                 all.len().to_string(),
                 fixed(all[0].at_s, 0),
                 maybe(last.lost_per_s, 0),
+                maybe(last.price_s, 0),
                 why,
             ]);
         }
@@ -74,6 +77,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
         number("times", ""),
         number("first at", "s"),
         number("others lose", "requests/s"),
+        number("price", "s"),
         words("not, and why"),
     ]);
     let mut of_appliances: Vec<Column> = ["strategy", "appliance of", "host"].map(words).into();

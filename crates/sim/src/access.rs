@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use algo::mrc::{Confidence, Distances, ReuseTimes};
 use algo::{LossyCounter, mix};
-use slo::curve::Curve;
+use slo::curve::{Curve, READS_MIN};
 use slo::zones::{Zone, heavy};
 use units::Bytes;
 
@@ -124,9 +124,7 @@ impl Accesses {
             times.merge(&window.0);
             dropped.merge(&window.1);
         }
-        // Of those that are looked at.
-        const ENOUGH: f64 = 5_000.0;
-        if times.total() < ENOUGH * f64::from(self.sampled) {
+        if times.total() < READS_MIN * f64::from(self.sampled) {
             return None;
         }
         let curve = ReuseTimes::curve_of(&times, &dropped, Confidence::default());

@@ -124,6 +124,9 @@ impl ScenarioFile {
             let why = "what may be done is said in response.rungs";
             return fault("workflow.allowed", why.into());
         }
+        if let Err((key, why)) = config.workflow.price.check() {
+            return fault(&format!("workflow.{key}"), why.into());
+        }
         let wants = |kind| config.rungs.contains(&kind);
         // The default leaves out what there is nothing to run on.
         let said = config.rungs != ResponseConfig::default_rungs();

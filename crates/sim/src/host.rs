@@ -368,6 +368,7 @@ impl Simulation<'_> {
                         rate_bytes_per_s: m.rate().0,
                     }),
                     throttle: limits[v],
+                    cache: None,
                     calibrating: self.sessions[v].is_some(),
                     load: Some(self.world.stats.take_load(v)),
                     extents: extents.as_mut().and_then(Iterator::next),

@@ -71,8 +71,8 @@ pub use played::RatesModel;
 pub use result::{
     AnswerRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary,
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
-    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RateRecord, RefusedRung, ResponseSummary,
-    RunEvent, RunResult, Series, TraceHash,
+    Manifest, MoveRecord, MoveTotals, OtherRung, RUN_SCHEMA, RateRecord, RefusedRung,
+    ResponseSummary, RunEvent, RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};
 pub use sensitivity::{

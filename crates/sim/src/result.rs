@@ -360,11 +360,28 @@ pub struct AnswerRecord {
     pub effect_after_s: Option<f64>,
     /// Requests per second that others lose, as expected.
     pub lost_per_s: Option<f64>,
-    /// What was not done, and why.
+    /// Its price in all, in seconds of the broken objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_s: Option<f64>,
+    /// What else would have done, in the order in which it would have been taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherRung>,
+    /// What would not have done, and why.
     pub refused: Vec<RefusedRung>,
 }
 
-/// What was not done.
+/// What would have done, too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OtherRung {
+    /// Which.
+    pub rung: RungKind,
+    /// Its price in all, in seconds of the broken objective.
+    pub price_s: f64,
+    /// Of what parts, in words.
+    pub price: String,
+}
+
+/// What would not have done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RefusedRung {
     /// Which.
@@ -389,6 +406,12 @@ impl AnswerRecord {
                 why: r.refused.clone()?,
             })
         });
+        let others = decision.rungs.iter().filter(|r| r.would_do()).skip(1);
+        let others = others.map(|r| OtherRung {
+            rung: r.kind,
+            price_s: r.total.seconds(),
+            price: r.total.to_string(),
+        });
         Self {
             at_s: decision.at.as_secs_f64(),
             volume: name(affected),
@@ -396,6 +419,8 @@ impl AnswerRecord {
             to,
             effect_after_s: taken.map(|r| r.price.effect_after.as_secs_f64()),
             lost_per_s: taken.map(|r| r.price.lost_per_s),
+            price_s: taken.map(|r| r.total.seconds()),
+            others: others.collect(),
             refused: refused.collect(),
         }
     }

@@ -9,6 +9,9 @@
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
+/// Reads that a curve rests on, at least, of those that are looked at.
+pub const READS_MIN: f64 = 1_000.0;
+
 /// By how much a stored curve may differ from the one that it was made of.
 pub const ROUGH: f64 = 0.004;
 

@@ -78,7 +78,7 @@ pub struct Decision {
     pub solutions: Vec<Solution>,
     /// Hosts, in the order in which they were tried.
     pub hosts: Vec<HostFinding>,
-    /// The ladder; the first that is not refused was taken.
+    /// The ladder, in the order in which its rungs are to be taken; the first that is not refused was taken.
     pub rungs: Vec<Rung>,
     /// How requests are re-routed, where that is asked for.
     pub way: Option<String>,
@@ -266,6 +266,8 @@ impl Responder {
             boot: config.boot,
             ops,
             elsewhere: self.elsewhere(now),
+            choice: config.choice,
+            weights: &config.price,
         };
         let (rungs, hosts) = rungs(&situation, &config.allowed);
         let curves = streams.iter().filter(|s| set.contains(&s.workload));

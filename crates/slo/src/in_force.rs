@@ -197,13 +197,14 @@ impl Responder {
         self.in_force.iter().filter_map(held).collect()
     }
 
-    /// A workload's own part of the memory.
+    /// A workload's own part of the memory, by an answer or anyhow.
     pub(crate) fn part_of(&self, workload: WorkloadId) -> Option<Bytes> {
         let mut own = self.in_force.iter().filter(|a| a.workload == workload);
-        own.find_map(|a| match a.answer {
+        let answered = own.find_map(|a| match a.answer {
             Answer::Memory { size } => Some(size),
             _ => None,
-        })
+        });
+        answered.or(self.given.get(&workload).copied())
     }
 
     /// Whether it has the spare flash.
@@ -289,7 +290,16 @@ impl Responder {
         let judged = |kept: bool| if kept { Without::Kept } else { Without::Broken };
         match of.answer {
             Answer::Memory { .. } if streams[w].curve.is_none() => Without::Unknown,
-            Answer::Memory { .. } => judged(kept(streams, &Change::MemoryShared { workload })),
+            Answer::Memory { .. } => {
+                let before = match self.given.get(&workload) {
+                    Some(size) => Change::MemoryFor {
+                        workload,
+                        size: *size,
+                    },
+                    None => Change::MemoryShared { workload },
+                };
+                judged(kept(streams, &before))
+            }
             Answer::Ops {
                 waf,
                 waf_with_spare,

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use units::Bytes;
+
 use crate::detect::Detector;
 use crate::load::Resource;
 use crate::measured::KnownCost;
@@ -48,6 +50,7 @@ impl Responder {
         let gone = &mut self.site.workloads[w];
         gone.objective = Promise::default();
         gone.resources.clear();
+        gone.pool = 0;
         self.detectors[w] = Detector::new(self.config.detect, Promise::default());
         self.history[w].clear();
         self.costs[w].fill(KnownCost::default());
@@ -61,6 +64,7 @@ impl Responder {
         self.in_force.retain(|a| !a.is_on(workload));
         self.cooldowns.retain(|(_, of), _| *of != workload);
         self.foreseen.retain(|f| f.workload != workload);
+        self.given.remove(&workload);
     }
 
     /// Whether there is a workload of that number.
@@ -75,6 +79,30 @@ impl Responder {
             self.site.workloads[w].objective = objective;
             self.detectors[w] = Detector::new(self.config.detect, objective);
         }
+    }
+
+    /// The parts that the backend's memory has from now on.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn memory(&mut self, parts: Vec<Bytes>) {
+        for workload in &mut self.site.workloads {
+            workload.pool = workload.pool.min(parts.len() - 1);
+        }
+        self.site.backend.memory = parts;
+    }
+
+    /// Which part of the memory a workload's data is kept in, and what of that is its own, whatever is answered.
+    ///
+    /// # Panics
+    /// Where there is no such part.
+    pub fn kept_in(&mut self, workload: WorkloadId, pool: usize, given: Option<Bytes>) {
+        assert!(pool < self.site.backend.memory.len(), "no part {pool}");
+        self.site.workloads[workload.index()].pool = pool;
+        match given {
+            Some(given) => self.given.insert(workload, given),
+            None => self.given.remove(&workload),
+        };
     }
 
     /// A resource that was not there before; its number. Nothing is known of it yet.

@@ -3,6 +3,7 @@
 
 use crate::ladder::{Price, Rung, RungAction, RungKind, Situation};
 use crate::load::{Change, Prediction, predict};
+use crate::price::Total;
 
 /// Where the model does not see what is broken, an answer must take this share off the affected workload's busiest resource.
 const UNSEEN_TAKES: f64 = 0.1;
@@ -68,6 +69,7 @@ impl<'a> Judged<'a> {
             kind,
             action: Some(action),
             price,
+            total: Total::default(),
             refused: self.refusal(kind, &prediction),
             prediction: Some(prediction),
         }

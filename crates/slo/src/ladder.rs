@@ -1,5 +1,5 @@
-//! The ladder of answers, from the cheapest to the dearest. Each rung is priced and predicted; the first that is predicted to
-//! keep all promises is taken, and of the others it is said why not.
+//! The ladder of answers. Each rung is priced and predicted; of those that are predicted to keep all promises the cheapest is taken
+//! ([`crate::price`]), or the first in the ladder's order ([`Choice`]), and of the others it is said why not.
 //!
 //! ```text
 //!  throttle a neighbour ▸ a share of the array's memory ▸ a share of over-provisioned flash ▸ appliance ▸ move away
@@ -7,14 +7,15 @@
 //!                                                                                          memory      everything
 //! ```
 //!
-//! The order is that of what a rung takes and how hard it is to undo; prices are beside it, so that a reader can disagree. The
-//! paper's figure 2 draws the same techniques by how long they take. Dynamite itself knows the appliance only.
+//! The order is that of what a rung takes and how hard it is to undo. The paper's figure 2 draws the same techniques by how long they take. Dynamite itself
+//! knows the appliance only.
 
 use units::{Bytes, Nanos};
 
 use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose};
 use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
+pub use crate::price::{Choice, PriceWeights, Total};
 pub use crate::rung::{
     Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungAction, RungKind, SpareOps,
 };
@@ -56,6 +57,10 @@ pub struct Situation<'a> {
     pub ops: &'a [SpareOps],
     /// Another backend, where there is one.
     pub elsewhere: Option<&'a Elsewhere>,
+    /// Which of those that would do is taken.
+    pub choice: Choice,
+    /// What prices are weighed by.
+    pub weights: &'a PriceWeights,
 }
 
 /// Rate that a neighbour without a promise is left at least, share of what it asks for.
@@ -70,11 +75,12 @@ const TIGHTER_MAX: f64 = 0.9;
 /// Parts of the memory that are tried, in eighths.
 const MEMORY_EIGHTHS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
-/// Looks at all rungs that are `allowed`; the findings about hosts belong to the appliance's.
+/// Looks at all rungs that are `allowed`; the findings about hosts belong to the appliance's. Those that would do come first, in the order in
+/// which they are to be taken.
 pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFinding>) {
     let at = &Judged::new(at);
     let mut findings = Vec::new();
-    let rungs = RungKind::ALL
+    let mut rungs: Vec<Rung> = RungKind::ALL
         .into_iter()
         .map(|kind| {
             if !allowed.contains(&kind) {
@@ -93,10 +99,21 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
             }
         })
         .collect();
+    for rung in &mut rungs {
+        rung.total = Total::of(&rung.price, at.weights);
+    }
+    // Stable: of equals the first of the ladder.
+    match at.choice {
+        Choice::Order => {}
+        Choice::Price => rungs.sort_by_key(|r| match r.would_do() {
+            true => (false, r.total.millis()),
+            false => (true, 0),
+        }),
+    }
     (rungs, findings)
 }
 
-/// The first rung that would do.
+/// The rung that is taken: the first that would do.
 pub fn taken(rungs: &[Rung]) -> Option<&Rung> {
     rungs.iter().find(|r| r.would_do())
 }
@@ -111,6 +128,7 @@ fn none(kind: RungKind, why: &str) -> Rung {
         kind,
         action: None,
         price: Price::default(),
+        total: Total::default(),
         prediction: None,
         refused: Some(why.into()),
     }
@@ -186,6 +204,7 @@ fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> R
         let price = Price {
             effect_after: Nanos::from_secs(10),
             lost_per_s: present - rate_per_s,
+            lost_share: (present - rate_per_s) / present,
             ..Price::default()
         };
         let action = RungAction::Throttle {
@@ -244,13 +263,16 @@ fn memory(at: &Judged<'_>) -> Rung {
         let change = Change::MemoryFor { workload, size };
         let prediction = predict(at.backend, at.streams, &change);
         let more = prediction.disk_reads.iter().zip(&now.disk_reads);
-        let lost = more.zip(at.streams);
+        let more = more.zip(at.streams).map(|((after, before), s)| {
+            let lost = s.reads_per_s * (after - before).max(0.0);
+            (lost, if lost > 0.0 { rate(s) } else { 0.0 })
+        });
+        // Hits that others lose, counted as requests, and what those who lose them ask for.
+        let (lost, theirs) = more.fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
         let price = Price {
             effect_after: MEMORY_EFFECT,
-            // Hits that others lose, counted as requests.
-            lost_per_s: lost
-                .map(|((after, before), s)| s.reads_per_s * (after - before).max(0.0))
-                .sum(),
+            lost_per_s: lost,
+            lost_share: if lost > 0.0 { lost / theirs } else { 0.0 },
             ..Price::default()
         };
         let action = RungAction::GiveMemory { workload, size };

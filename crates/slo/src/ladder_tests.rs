@@ -16,6 +16,8 @@ struct World {
     held: Vec<Held>,
     ops: Vec<SpareOps>,
     elsewhere: Option<Elsewhere>,
+    choice: Choice,
+    weights: PriceWeights,
 }
 
 /// Workload 0 asks for 600 of 1,000 and misses them, as 1 asks for 600 as well; both over 8 GiB, with 1 GiB of memory.
@@ -64,6 +66,8 @@ fn world() -> World {
         held: Vec::new(),
         ops: vec![],
         elsewhere: None,
+        choice: Choice::Order,
+        weights: PriceWeights::default(),
     }
 }
 
@@ -90,6 +94,8 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         boot: Nanos::from_secs(60),
         ops: &world.ops,
         elsewhere: world.elsewhere.as_ref(),
+        choice: world.choice,
+        weights: &world.weights,
     };
     rungs(&at, allowed).0
 }
@@ -404,4 +410,50 @@ fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_a
     assert_eq!(throttled(&world).1, 60.0);
     let rest = look(&world, &RungKind::ALL[1..]);
     assert!(taken(&rest).is_none(), "{rest:#?}");
+}
+
+#[test]
+fn the_cheapest_of_those_that_would_do_is_taken_and_in_the_fixed_order_the_first() {
+    let mut world = world();
+    // Two thirds of what a neighbour asks for, or a cache of 6 GiB.
+    world.streams[1].objective = Promise::default();
+    let would = |world: &World| -> Vec<(RungKind, f64)> {
+        let rungs = look(world, &RungKind::ALL);
+        let would = rungs.iter().filter(|r| r.would_do());
+        would.map(|r| (r.kind, r.total.seconds())).collect()
+    };
+    world.choice = Choice::Price;
+    let priced = would(&world);
+    assert_eq!(priced[0].0, RungKind::Throttle, "{priced:?}");
+    assert!(priced[0].1 < priced[1].1, "{priced:?}");
+    // The less it weighs that compute servers have memory, and the more that others lose, the sooner it is the cache.
+    world.weights.others = 1.0;
+    let dearer = would(&world);
+    assert_eq!(dearer[0].0, RungKind::Appliance, "{dearer:?}");
+    assert!(dearer[0].1 < dearer[1].1, "{dearer:?}");
+    // What would not do comes after what would, however little it takes.
+    let rungs = look(&world, &RungKind::ALL);
+    assert!(rungs[2..].iter().all(|r| !r.would_do()));
+    world.choice = Choice::Order;
+    assert_eq!(would(&world), [dearer[1], dearer[0]]);
+}
+
+#[test]
+fn of_equal_prices_the_first_of_the_ladder_is_taken() {
+    let mut world = world();
+    world.choice = Choice::Price;
+    world.streams[1].objective = Promise::default();
+    let total = |world: &World, kind| {
+        let mut rungs = look(world, &RungKind::ALL).into_iter();
+        rungs.find(|r| r.kind == kind).unwrap().total
+    };
+    // As if what others lose weighed as much as all that an appliance takes.
+    let appliance = total(&world, RungKind::Appliance).seconds();
+    let throttle = total(&world, RungKind::Throttle);
+    world.weights.others *= (appliance - throttle.until_it_helps_s) / throttle.others_s;
+    let equal = total(&world, RungKind::Throttle).seconds();
+    assert!((equal - appliance).abs() < 1e-6, "{equal} {appliance}");
+    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    world.weights.others *= 1.01;
+    assert_eq!(choice(&world), Some(RungKind::Appliance));
 }

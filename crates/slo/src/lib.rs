@@ -33,6 +33,7 @@ mod measured;
 mod moved;
 mod orders;
 mod placed;
+pub mod price;
 mod recorded;
 pub mod removal;
 pub mod reroute;

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::Nanos;
+use units::{Bytes, Nanos};
 
 use crate::ahead::Ahead;
 use crate::cacheable::{Rule, write_through_rules};
@@ -27,7 +27,7 @@ use crate::decision::Decision;
 use crate::detect::{DetectConfig, DetectEvidence, Detector};
 use crate::in_force::{Cooldown, InForce, ReleaseConfig};
 use crate::interference::{InterferenceConfig, Series};
-use crate::ladder::{Rung, RungKind};
+use crate::ladder::{Choice, PriceWeights, Rung, RungKind};
 use crate::measured::KnownCost;
 use crate::moved::Moved;
 use crate::placed::{Appliance, LeftBehind, Rest};
@@ -57,6 +57,10 @@ pub struct ResponderConfig {
     pub release: ReleaseConfig,
     /// Rungs that may be taken.
     pub allowed: Vec<RungKind>,
+    /// Which of the rungs that would do is taken.
+    pub choice: Choice,
+    /// What prices are weighed by.
+    pub price: PriceWeights,
     /// From order to re-routed, as expected.
     pub boot: Nanos,
     /// After an answer, how many times its time to effect pass before the next is looked for.
@@ -82,6 +86,8 @@ impl Default for ResponderConfig {
             removal: RemovalConfig::default(),
             release: ReleaseConfig::default(),
             allowed: RungKind::ALL.into(),
+            choice: Choice::default(),
+            price: PriceWeights::default(),
             boot: Nanos::from_secs(60),
             patience: 2.0,
             vanished_samples: 6,
@@ -93,9 +99,12 @@ impl Default for ResponderConfig {
 }
 
 impl ResponderConfig {
-    /// What the paper knows of: interference is told by correlations alone.
+    /// What the paper knows of: interference is told by correlations alone, and no prices are compared.
     pub fn as_published() -> Self {
-        let mut config = Self::default();
+        let mut config = Self {
+            choice: Choice::Order,
+            ..Self::default()
+        };
         config.interference.taken_min = None;
         config
     }
@@ -127,6 +136,8 @@ pub struct Responder {
     pub(crate) rests: Vec<Rest>,
     /// At most one of each kind and workload.
     pub(crate) in_force: Vec<InForce>,
+    /// Parts of the memory that workloads have anyhow.
+    pub(crate) given: BTreeMap<WorkloadId, Bytes>,
     pub(crate) cooldowns: BTreeMap<(RungKind, WorkloadId), Cooldown>,
     pub(crate) moves: Vec<Option<Moved>>,
     /// Until then nothing is moved: it failed lately.
@@ -158,6 +169,7 @@ impl Responder {
             appliances: vec![None; n],
             rests: vec![Rest::default(); n],
             in_force: Vec::new(),
+            given: BTreeMap::new(),
             cooldowns: BTreeMap::new(),
             moves: vec![None; n],
             elsewhere_from: Nanos::ZERO,

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::load::Prediction;
+pub use crate::price::Price;
+use crate::price::Total;
 use crate::sample::{HostId, WorkloadId};
 
 /// A rung.
@@ -26,7 +28,7 @@ pub enum RungKind {
 }
 
 impl RungKind {
-    /// All, cheapest first.
+    /// All, in the order of the ladder.
     pub const ALL: [RungKind; 5] = [
         RungKind::Throttle,
         RungKind::MemoryShare,
@@ -47,20 +49,6 @@ impl RungKind {
             RungKind::Move => "move",
         }
     }
-}
-
-/// What a rung takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Price {
-    /// Until it helps.
-    pub effect_after: Nanos,
-    /// Virtual CPUs of compute servers.
-    pub cpus: u32,
-    /// Memory of compute servers.
-    pub memory: Bytes,
-    pub copied: Bytes,
-    /// Requests per second that others lose.
-    pub lost_per_s: f64,
 }
 
 /// What a rung would have done.
@@ -100,6 +88,17 @@ pub enum RungAction {
 }
 
 impl RungAction {
+    /// Of which rung it is.
+    pub fn kind(&self) -> RungKind {
+        match self {
+            RungAction::Throttle { .. } => RungKind::Throttle,
+            RungAction::GiveMemory { .. } => RungKind::MemoryShare,
+            RungAction::GiveOps { .. } => RungKind::OpsShare,
+            RungAction::Appliance { .. } => RungKind::Appliance,
+            RungAction::Move { .. } => RungKind::Move,
+        }
+    }
+
     /// To whom it is done.
     pub fn workload(&self) -> WorkloadId {
         match self {
@@ -131,6 +130,9 @@ pub struct Rung {
     pub action: Option<RungAction>,
     /// What that takes.
     pub price: Price,
+    /// And what that is in all.
+    #[serde(default)]
+    pub total: Total,
     /// What would be.
     pub prediction: Option<Prediction>,
     /// Why it is not taken; `None` if it would do.

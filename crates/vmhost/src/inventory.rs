@@ -87,6 +87,8 @@ impl<'a> Inventory<'a> {
                 moving: None,
                 last_move: None,
                 counts: f.stats.and_then(|s| counts(f.known.id, s)),
+                cache: None,
+                reuse: None,
                 extents: None,
             }
         };

@@ -112,6 +112,18 @@ impl Distances {
         self.step = self.step.max(other.step);
     }
 
+    /// What was counted since an earlier reading of the same counters. Where those are corrected for their sample, a bucket may have had a
+    /// little more then: it has nothing.
+    pub fn since(&self, earlier: &Distances) -> Distances {
+        let before = earlier.counts.iter().copied().chain(std::iter::repeat(0.0));
+        let counts = self.counts.iter().zip(before);
+        Distances {
+            counts: counts.map(|(now, old)| (now - old).max(0.0)).collect(),
+            never: (self.never - earlier.never).max(0.0),
+            step: self.step,
+        }
+    }
+
     /// Sum of all weights.
     pub fn total(&self) -> f64 {
         self.counts.iter().sum::<f64>() + self.never
@@ -237,6 +249,21 @@ mod tests {
             let bad = text.replace(from, to);
             assert!(serde_json::from_str::<Distances>(&bad).is_err(), "{to}");
         }
+    }
+
+    #[test]
+    fn what_was_counted_since_is_what_was_added() {
+        let mut distances = Distances::new();
+        distances.add(Some(10), 60.0);
+        distances.add(None, 20.0);
+        let earlier = distances.clone();
+        assert_eq!(distances.since(&earlier).total(), 0.0);
+        distances.add(Some(700), 4.0);
+        distances.add(None, 4.0);
+        let since = distances.since(&earlier);
+        assert_eq!((since.total(), since.never()), (8.0, 4.0));
+        assert_eq!(since.curve(Confidence::default()).at(700), 0.5);
+        assert_eq!(earlier.since(&distances).total(), 0.0, "less is nothing");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use units::{Bytes, BytesPerSec, Iops, Nanos};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseConfig {
-    /// What may be done, tried from the cheapest on.
+    /// What may be done; of those that would do, the cheapest is (`workflow.choice`).
     #[serde(default = "default_rungs")]
     pub rungs: Vec<RungKind>,
     /// Requests per second that each volume of a class gets if it asks for as many, by class: beside the class's latency, or without

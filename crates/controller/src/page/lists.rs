@@ -166,6 +166,8 @@ fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
             td class="reason" {
                 (r.answer)
                 @if let Some(p) = &r.prediction { br; span class="faint" { "predicted: " (p) } }
+                @if let Some(p) = &r.price { br; span class="faint" { "price: " (p) } }
+                @for o in &r.others { br; span class="faint" { "would do too: " (o.answer) ", price: " (o.price) } }
                 @for no in &r.refused { br; span class="faint" { "not " (no.rung.name()) ": " (no.why) } }
             }
             td class="state" {

@@ -152,7 +152,9 @@ impl SecondLevel {
             return None;
         }
         let frame = self.pages.insert(volume, page);
-        let Frame { version, writing, .. } = self.frames[frame as usize];
+        let Frame {
+            version, writing, ..
+        } = self.frames[frame as usize];
         if writing {
             self.pages.remove(volume, page);
             return None;

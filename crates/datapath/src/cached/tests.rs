@@ -211,7 +211,9 @@ impl World {
     }
 
     fn begin_second(&mut self) {
-        let level = self.settings.second_level(Bytes(self.device.len() as u64), 4711);
+        let level = self
+            .settings
+            .second_level(Bytes(self.device.len() as u64), 4711);
         self.memory.begin_second(level.unwrap());
         if let Some(cache) = &mut self.cache {
             cache.begin_second(&mut self.memory).unwrap();

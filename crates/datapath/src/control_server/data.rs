@@ -168,6 +168,17 @@ pub enum ControlRequest {
     },
     /// How the second level is.
     Second,
+    /// It has so much of the cache for itself for a time, in place of what it was given by hand: an answer to a broken objective. What it was
+    /// given by hand, before or meanwhile, it has again after that.
+    LendCache {
+        /// Its name.
+        volume: String,
+        /// How much; none ends it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        part: Option<Bytes>,
+        /// For so long, unless it is said again.
+        lasting: Nanos,
+    },
     /// It is kept as it is now, and shares its space with what is kept.
     TakeSnapshot {
         /// Its name.

@@ -298,7 +298,7 @@ impl ControlServer {
             resume,
             import: record.source.as_ref().map(|s| s.bandwidth),
             stages: StagesSetup {
-                measure: server.config.measured,
+                measure: server.config.measure(),
                 throttle: share,
                 ..StagesSetup::default()
             },
@@ -382,12 +382,33 @@ impl ControlServer {
             ControlRequest::Resize { volume, size } => self.resize(&volume, size),
             ControlRequest::Rename { volume, to } => self.rename(&volume, to),
             ControlRequest::ShareCache { volume, part } => {
-                self.order(&volume, Question::ShareCache(part))?;
-                let what = match part {
-                    Some(part) => format!("{volume} has {part} of the cache for itself"),
-                    None => format!("{volume} shares the cache with others"),
+                let lent = match self.order(&volume, Question::ShareCache(part))? {
+                    Answer::Bytes(lent) => Some(lent),
+                    _ => None,
                 };
-                Ok(ControlAnswer::done(what))
+                done(match (part, lent) {
+                    (Some(part), None) => format!("{volume} has {part} of the cache for itself"),
+                    (None, None) => format!("{volume} shares the cache with others"),
+                    (Some(part), Some(lent)) => format!(
+                        "{volume} will have {part} of the cache for itself once the {lent} are taken back that it has as an answer to a broken objective"
+                    ),
+                    (None, Some(lent)) => format!(
+                        "{volume} will share the cache with others once the {lent} are taken back that it has as an answer to a broken objective"
+                    ),
+                })
+            }
+            ControlRequest::LendCache {
+                volume,
+                part,
+                lasting,
+            } => {
+                self.order(&volume, Question::LendCache(part, lasting))?;
+                done(match part {
+                    Some(part) => {
+                        format!("{volume} has {part} of the cache for itself for {lasting}")
+                    }
+                    None => format!("{volume} has of the cache what it was given by hand"),
+                })
             }
             ControlRequest::UseSecond { at, size } => self.use_second(at.as_deref(), size),
             ControlRequest::Second => self.second(),

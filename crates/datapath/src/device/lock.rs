@@ -89,11 +89,7 @@ fn take(file: &File, until: Instant, record: &DeviceRecord) -> Result<(), Device
 }
 
 /// Waits until what another process had under way past the page cache has ended.
-fn wait_for_writes(
-    file: &File,
-    until: Instant,
-    record: &DeviceRecord,
-) -> Result<(), DeviceError> {
+fn wait_for_writes(file: &File, until: Instant, record: &DeviceRecord) -> Result<(), DeviceError> {
     while has_direct_openings(file) {
         if Instant::now() >= until {
             return Err(DeviceError::UnderWay {

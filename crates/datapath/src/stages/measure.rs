@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use algo::Histogram;
 use serde::{Deserialize, Serialize};
+use units::Bytes;
 use volume::VolumeMap;
 
 use super::{Answered, Stage};
@@ -15,7 +16,7 @@ use crate::control_server::{ControlAnswer, ControlServer};
 use crate::counts::{Arrivals, Counts, DirectionCounts, saturated};
 use crate::engine::{GuestOp, GuestRequest};
 use crate::heat::{Heat, HeatMap, HeatSince};
-use crate::reuse::{Reuse, ReuseCounts};
+use crate::reuse::{PAGE, Reuse, ReuseCounts};
 
 /// Upper bounds of the size classes in bytes; one more class is above the last.
 pub const SIZE_CLASSES: [u64; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
@@ -28,7 +29,29 @@ pub const DIRECTIONS: [&str; 3] = ["read", "write", "other"];
 
 /// Measures from the arrival of a request to its answer.
 #[derive(Debug)]
-pub struct Measure(Option<Measurements>);
+pub struct Measure {
+    on: Option<Measurements>,
+    /// Size of the pages whose reuse is counted.
+    page: Bytes,
+}
+
+/// How it begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Whether it is on from the start.
+    pub on: bool,
+    /// Size of the pages whose reuse is counted: that of the cache in front of the volume.
+    pub page: Bytes,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            on: false,
+            page: PAGE,
+        }
+    }
+}
 
 /// Measurements of one volume.
 #[derive(Debug)]
@@ -92,40 +115,45 @@ pub struct Sample {
 impl Measure {
     /// Switches it on or off; what was measured is forgotten either way.
     pub(crate) fn switch(&mut self, on: bool, map: &VolumeMap, now_ns: u64) {
-        let fresh = || Measurements::new(now_ns, map.extents(), map.extent_bytes().0);
-        self.0 = on.then(fresh);
+        let fresh = || Measurements {
+            reuse: Reuse::new(self.page),
+            ..Measurements::new(now_ns, map.extents(), map.extent_bytes().0)
+        };
+        self.on = on.then(fresh);
     }
 
     /// How often extents were touched, since a turn of counters that began then; none where it is off, or the volume has more than
     /// [`crate::heat::HEAT_EXTENTS_MAX`].
     pub(crate) fn heat(&mut self, since: Option<(u64, u32)>) -> Option<HeatSince> {
-        let heat = self.0.as_mut()?.heat.as_mut();
+        let heat = self.on.as_mut()?.heat.as_mut();
         heat.map(|h| h.look(since))
     }
 
     /// How pages are used again; none where it is off, and before the first read or write.
     pub(crate) fn reuse(&self) -> Option<ReuseCounts> {
-        self.0.as_ref()?.reuse.look()
+        self.on.as_ref()?.reuse.look()
     }
 }
 
 impl Stage for Measure {
-    /// Whether it is on from the start.
-    type Setup = bool;
+    type Setup = Setup;
     type Command = Command;
     const WORDS: &'static [&'static str] = &["measure"];
     type Status = Status;
     type Sample = Sample;
 
-    fn new(on: bool, map: &VolumeMap, now_ns: u64) -> Self {
-        let mut measure = Self(None);
-        measure.switch(on, map, now_ns);
+    fn new(setup: Setup, map: &VolumeMap, now_ns: u64) -> Self {
+        let mut measure = Self {
+            on: None,
+            page: setup.page,
+        };
+        measure.switch(setup.on, map, now_ns);
         measure
     }
 
     #[inline]
     fn arrived(&mut self, now_ns: u64, request: &GuestRequest) -> u64 {
-        if let Some(measurements) = &mut self.0 {
+        if let Some(measurements) = &mut self.on {
             measurements.arrived(now_ns, request);
         }
         0
@@ -133,14 +161,14 @@ impl Stage for Measure {
 
     #[inline]
     fn answered(&mut self, request: &GuestRequest, how: &Answered) {
-        if let Some(measurements) = &mut self.0 {
+        if let Some(measurements) = &mut self.on {
             measurements.answered(request, how);
         }
     }
 
     /// Counters of extents begin anew, since there are more of them.
     fn grew(&mut self, map: &VolumeMap, now_ns: u64) {
-        if let Some(measured) = &mut self.0 {
+        if let Some(measured) = &mut self.on {
             let before = measured.heat.as_ref().map_or(0, HeatMap::since_ns);
             let anew_ns = now_ns.max(before + 1);
             measured.heat = HeatMap::new(anew_ns, map.extents(), map.extent_bytes().0);
@@ -149,13 +177,13 @@ impl Stage for Measure {
 
     fn status(&self, now_ns: u64) -> Status {
         Status {
-            measured: self.0.as_ref().map(|m| m.read(now_ns)),
+            measured: self.on.as_ref().map(|m| m.read(now_ns)),
         }
     }
 
     fn sample(&self, at_ns: u64) -> Sample {
         Sample {
-            counts: self.0.as_ref().map(|m| m.counts(at_ns)),
+            counts: self.on.as_ref().map(|m| m.counts(at_ns)),
         }
     }
 
@@ -341,7 +369,7 @@ impl Measurements {
             arrivals: Arrivals::default(),
             follows: u64::MAX,
             heat: HeatMap::new(now_ns, extents, extent_bytes),
-            reuse: Reuse::new(),
+            reuse: Reuse::new(PAGE),
             memory: None,
         }
     }
@@ -571,7 +599,14 @@ mod tests {
     #[test]
     fn what_is_off_says_nothing_and_switching_on_begins_anew() {
         let map = crate::stages::tests::map();
-        let mut measure = Measure::new(true, &map, 0);
+        let mut measure = Measure::new(
+            Setup {
+                on: true,
+                page: PAGE,
+            },
+            &map,
+            0,
+        );
         let read = request(GuestOp::Read, 0, 4096);
         let serve = |measure: &mut Measure| {
             measure.arrived(1000, &read);

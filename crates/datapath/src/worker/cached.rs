@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cache::{CannotKeep, PageCounts};
+use cache::PageCounts;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, DeviceId};
 use volume::Slack;
@@ -12,6 +12,7 @@ use crate::engine::{Fault, GuestOp, GuestRequest};
 use crate::io::Buf;
 
 use super::Worker;
+use super::cache_parts::{LentPart, Parts};
 use super::guests::{Guest, HEAD};
 use super::volumes::LiveVolume;
 
@@ -46,6 +47,7 @@ pub(super) struct WorkerCache {
 #[derive(Debug)]
 pub(super) struct LiveCache {
     pub(super) cache: VolumeCache,
+    pub(super) parts: Parts,
     /// Until then no more is read than what is asked for.
     narrow_until_ns: u64,
     /// Requests that were answered since the last look at how the volume stands.
@@ -59,15 +61,34 @@ pub(super) struct LiveCache {
 pub struct CacheSample {
     /// Bytes that are cached.
     pub bytes: Bytes,
-    /// The part that it was given; none where it has what is shared.
+    /// The part that it has for itself; none where it has what is shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Bytes>,
+    /// Of what kind that is, where it has it for a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lent: Option<LentPart>,
+    /// The cache that it is in.
+    #[serde(default)]
+    pub of: CacheOfWorker,
     /// Accesses to pages, and what they found.
     #[serde(flatten)]
     pub counts: PageCounts,
     /// Its priority, percent, under a policy that has priorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_percent: Option<i32>,
+}
+
+/// A worker's cache: each has one for its volumes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheOfWorker {
+    /// The worker's number.
+    pub worker: usize,
+    /// What it holds.
+    pub size: Bytes,
+    /// Size of its pages.
+    pub page: Bytes,
+    /// Whether volumes can be given parts of it while it runs.
+    pub in_parts: bool,
 }
 
 impl WorkerCache {
@@ -98,13 +119,14 @@ impl WorkerCache {
         }
         Some(LiveCache {
             cache,
+            parts: Parts::default(),
             narrow_until_ns: 0,
             answered: 0,
             responses: (0, 0.0, 0),
         })
     }
 
-    fn sample(&self, live: &LiveCache) -> CacheSample {
+    fn sample(&self, live: &LiveCache, worker: usize, now_ns: u64) -> CacheSample {
         let pages = self.memory.pages();
         let (volume, bytes) = (live.cache.volume(), |n: u32| {
             Bytes(u64::from(n) * self.memory.page_bytes())
@@ -112,6 +134,13 @@ impl WorkerCache {
         CacheSample {
             bytes: bytes(pages.cached(volume)),
             part: pages.part(volume).map(bytes),
+            lent: live.parts.lent(now_ns),
+            of: CacheOfWorker {
+                worker,
+                size: bytes(pages.capacity()),
+                page: Bytes(self.memory.page_bytes()),
+                in_parts: pages.can_be_shared_out(),
+            },
             counts: pages.counts(volume),
             priority_percent: pages.priority(volume),
         }
@@ -318,38 +347,14 @@ impl Worker {
     /// How the cache of a volume is, if it is cached.
     pub(super) fn cache_sample(&self, live: &LiveVolume) -> Option<CacheSample> {
         let cached = live.cached.as_ref()?;
-        self.cache.as_ref().map(|cache| cache.sample(cached))
-    }
-
-    /// Gives a volume a part of the worker's cache, or takes it back.
-    pub(super) fn share_cache(&mut self, volume: u32, part: Option<Bytes>) -> Result<(), String> {
-        let live = self.volumes[volume as usize].as_mut();
-        let live = live.expect("it was just looked at");
-        let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
-            return Err("it is not cached".into());
-        };
-        let (volume, page) = (cached.cache.volume(), cache.memory.page_bytes());
-        let pages = cache.memory.pages_mut();
-        match part {
-            None => pages.take_part_back(volume),
-            Some(part) => {
-                let wanted = (part.0 / page).min(u64::from(u32::MAX)) as u32;
-                let bytes = |pages: u64| Bytes(pages * page);
-                pages.give_part(volume, wanted).map_err(|why| match why {
-                    CannotKeep::TooLarge { asked, all } => format!(
-                        "parts of {} do not fit into the {} of its worker, of which others need at least a page",
-                        bytes(asked),
-                        bytes(all.into())
-                    ),
-                    other => other.to_string(),
-                })?;
-            }
-        }
-        Ok(())
+        let (worker, now_ns) = (self.index, self.now_ns);
+        let cache = self.cache.as_ref();
+        cache.map(|cache| cache.sample(cached, worker, now_ns))
     }
 
     /// Once in a while, after a look at how volumes stand: what policies want to know of time.
     pub(super) fn tick_cache(&mut self) {
+        self.end_lent_parts();
         let Some(cache) = &mut self.cache else {
             return;
         };

@@ -10,7 +10,7 @@ use model::{ExtentRanges, IoFailure};
 use nbd::{ServerHandshake, Session};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
-use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::{Others, Slack, VolumeMap};
 
 use crate::client::Connected;
@@ -183,6 +183,8 @@ pub enum Question {
     Rename(String),
     /// It has so much of the worker's cache for itself; none is what is shared.
     ShareCache(Option<Bytes>),
+    /// It has so much of it for a time, in place of that; none ends it.
+    LendCache(Option<Bytes>, Nanos),
 }
 
 #[derive(Debug)]
@@ -533,7 +535,11 @@ impl Worker {
                 Ok(Answer::Done)
             }
             Question::ShareCache(part) => {
-                self.share_cache(volume.0, part)?;
+                let lent = self.share_cache(volume.0, part)?;
+                Ok(lent.map_or(Answer::Done, Answer::Bytes))
+            }
+            Question::LendCache(part, lasting) => {
+                self.lend_cache(volume.0, part, lasting)?;
                 Ok(Answer::Done)
             }
             Question::Rename(name) => {

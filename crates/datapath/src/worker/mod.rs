@@ -12,6 +12,7 @@
 //! together is decoded together, submitted together and answered with one send.
 
 mod answers;
+mod cache_parts;
 mod cached;
 mod devices;
 mod direct;
@@ -50,8 +51,9 @@ use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
-pub use cached::CacheSample;
+pub use cache_parts::LentPart;
 use cached::WorkerCache;
+pub use cached::{CacheOfWorker, CacheSample};
 use guests::{Connection, Guest};
 pub use handed::{HandedConnection, HandedSession, HandedWork, PLACE_BYTES, Stillness, place_of};
 pub use holds::{Held, HoldRefusal};
@@ -63,11 +65,11 @@ pub use mirrors::{LastMirror, Mirroring};
 pub use polling::{Pollers, Polling};
 use remote::Remote;
 use rings::Rings;
-use second::WorkerSecond;
 pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
 pub use samples::{LiveSample, WorkerSamples};
-pub(crate) use second::{SECOND_DEVICE, SecondSetup};
 pub use second::SecondStatus;
+use second::WorkerSecond;
+pub(crate) use second::{SECOND_DEVICE, SecondSetup};
 pub use slack::SLACK_OLD_NS;
 use timers::Timers;
 use turns::Turns;

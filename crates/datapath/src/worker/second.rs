@@ -188,7 +188,10 @@ impl Worker {
             return;
         };
         if let Some(why) = &why {
-            warn!(device = place.device.name, why, "the cache has no second level any more");
+            warn!(
+                device = place.device.name,
+                why, "the cache has no second level any more"
+            );
         }
         // The last close of a file without a name frees its space, and takes as long as that takes.
         close_elsewhere(place.device);
@@ -314,7 +317,12 @@ impl Worker {
 
     fn start_second(&mut self, what: What, at: u64, length: u64, buf: Arc<Buf>, from: usize) {
         // It may have failed between two pages.
-        let Some(setup) = self.second.place.as_ref().filter(|_| self.second.failed.is_none()) else {
+        let Some(setup) = self
+            .second
+            .place
+            .as_ref()
+            .filter(|_| self.second.failed.is_none())
+        else {
             return;
         };
         let kind = match what {
@@ -360,7 +368,10 @@ impl Worker {
         let Some(file) = file else {
             return self.second_over(id, false);
         };
-        let (at, range) = (live.place(), live.in_memory()..live.from + live.length as usize);
+        let (at, range) = (
+            live.place(),
+            live.in_memory()..live.from + live.length as usize,
+        );
         let buf = live.buf.as_ref().expect("it has one");
         let urgency = live.urgency();
         let op = match live.kind {

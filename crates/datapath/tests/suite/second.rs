@@ -211,7 +211,8 @@ fn a_node_that_goes_while_many_pages_are_asked_for_takes_nothing_along() {
             let reads = threads.spawn(move || {
                 for at in (0..40 * (PAGES / 32)).map(|n| n % (PAGES / 32)) {
                     let read = reader.read(at * 32 * PAGE, 32 * PAGE as u32).unwrap();
-                    let wanted: Vec<u8> = (at * 32..at * 32 + 32).flat_map(|n| page(n, 0)).collect();
+                    let wanted: Vec<u8> =
+                        (at * 32..at * 32 + 32).flat_map(|n| page(n, 0)).collect();
                     assert!(read == wanted, "pages from {}", at * 32);
                 }
             });
@@ -249,9 +250,21 @@ fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
         (at, None, "a size is needed"),
         (at, Some(Bytes(1 << 50)), "cannot have"),
         (at, Some(Bytes(4096)), "0 pages"),
-        (at, Some(Bytes::mib(1)), "32 pages of 16 KiB; it can be 65 to"),
-        ("/no/such/directory", Some(Bytes::mib(32)), "cannot make a file"),
-        ("nbd+unix:///?socket=/no/such/socket", None, "/no/such/socket"),
+        (
+            at,
+            Some(Bytes::mib(1)),
+            "32 pages of 16 KiB; it can be 65 to",
+        ),
+        (
+            "/no/such/directory",
+            Some(Bytes::mib(32)),
+            "cannot make a file",
+        ),
+        (
+            "nbd+unix:///?socket=/no/such/socket",
+            None,
+            "/no/such/socket",
+        ),
     ] {
         let refused = use_second(&site, at, size).unwrap_err();
         assert!(refused.contains(why), "{refused}");

@@ -138,6 +138,16 @@ impl Agent {
             .collect()
     }
 
+    /// Volumes of which the snapshot that the next beat gets has to say how their pages are read again.
+    pub fn wanted_reuse(&self, now_ns: u64, snapshot: &Snapshot) -> Vec<String> {
+        if !self.window_is_over(now_ns) {
+            return vec![];
+        }
+        let volumes = snapshot.volumes.iter();
+        let wanted = volumes.filter(|v| v.cache.is_some() && self.reuse.wants(&v.name));
+        wanted.map(|v| v.name.clone()).collect()
+    }
+
     /// Whether the window ends with a beat at this time, or the first one begins.
     pub(super) fn window_is_over(&self, now_ns: u64) -> bool {
         let Link::Met { .. } = self.link else {

@@ -15,8 +15,10 @@
 //!
 //! Several beats make a window. Times are the agent's own, nanoseconds from any start.
 
+mod answers;
 mod extents;
 mod moves;
+mod reuse;
 mod sessions;
 mod snapshot;
 #[cfg(test)]
@@ -28,13 +30,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use model::ClassObjective;
 
 use crate::wire::{
-    ArrayPolicy, CalibrationOrder, CalibrationResult, Detail, DeviceWindow, JobProgress, JobWindow,
-    JobsReport, MoveOrder, Orders, PROTOCOL, Register, Throttle, VolumeWindow, Welcome,
-    WindowReport, WireRefusal,
+    ArrayPolicy, CacheWindow, CalibrationOrder, CalibrationResult, Detail, DeviceWindow,
+    JobProgress, JobWindow, JobsReport, MoveOrder, Orders, PROTOCOL, Register, Throttle,
+    VolumeWindow, Welcome, WindowReport, WireRefusal,
 };
 
 pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
-pub use snapshot::{Counts, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
+pub use reuse::ReuseSnapshot;
+pub use snapshot::{CacheSnapshot, Counts, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
 
 /// Most warnings that one report carries. Protects the controller from an array that fails all the time.
 const TROUBLE_MAX: usize = 16;
@@ -62,6 +65,14 @@ pub enum AgentAction {
         volume: String,
         /// To what; it ends by itself when its time is over.
         to: Option<Throttle>,
+    },
+    /// Let a volume have so much of the cache for itself for a time, or again what it was given by hand.
+    LendCache {
+        volume: String,
+        /// How much.
+        bytes: Option<u64>,
+        /// For so long, unless it is said again.
+        lasting_ns: u64,
     },
 }
 
@@ -106,6 +117,8 @@ pub struct Agent {
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
     throttles: throttles::Throttles,
+    answers: answers::Ordered,
+    reuse: reuse::Watched,
     results: Vec<CalibrationResult>,
     objectives: Vec<ClassObjective>,
     policy: Option<ArrayPolicy>,
@@ -136,6 +149,8 @@ impl Agent {
             wanted_sessions: Vec::new(),
             sessions: Vec::new(),
             throttles: throttles::Throttles::default(),
+            answers: answers::Ordered::default(),
+            reuse: reuse::Watched::default(),
             results: Vec::new(),
             objectives: Vec::new(),
             policy: None,
@@ -167,6 +182,7 @@ impl Agent {
     /// Looks at the array as it is now. To be called several times per window.
     pub fn beat(&mut self, now_ns: u64, snapshot: Snapshot) {
         self.watch_heat(&snapshot);
+        self.reuse.watch(now_ns, &snapshot);
         let Link::Met { at_ns, heard_ns } = self.link else {
             self.began = None;
             if self.messages.is_empty() {
@@ -185,6 +201,7 @@ impl Agent {
         self.look_after_moves(now_ns, &snapshot);
         self.look_after_sessions(now_ns, &snapshot);
         self.look_after_throttles(now_ns, &snapshot);
+        self.look_after_answers(now_ns, &snapshot);
         if !self.window_is_over(now_ns) {
             self.tell_of_ended();
             return;
@@ -305,6 +322,8 @@ impl Agent {
         self.keep_policy(orders.policy);
         self.detail = orders.detail;
         self.throttles.wanted(sent_ns, orders.throttles);
+        self.reuse.wanted(&orders.answers.curves);
+        self.answers.wanted(orders.answers);
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
     }
@@ -347,7 +366,7 @@ impl Agent {
     /// An action was done, or not.
     pub fn done(&mut self, action: &AgentAction, result: Result<(), String>) {
         match (action, result) {
-            (_, Ok(())) => {}
+            (action, Ok(())) => self.answers.done(action),
             (AgentAction::StartMove(order), Err(why)) => {
                 let ended = JobProgress::Failed {
                     why,
@@ -360,6 +379,7 @@ impl Agent {
             }
             (AgentAction::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
             (AgentAction::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),
+            (action @ AgentAction::LendCache { .. }, Err(why)) => self.not_answered(action, &why),
         }
     }
 
@@ -396,6 +416,14 @@ impl Agent {
                     .filter(|_| !partly.contains(&v.name))
                     .and_then(|old| v.load_since(old)),
                 extents: self.extent_window(v),
+                cache: v.cache.map(|c| CacheWindow {
+                    pool: c.pool,
+                    pool_bytes: c.pool_bytes,
+                    in_parts: c.in_parts,
+                    given_bytes: c.given_bytes,
+                    lent_bytes: c.lent.map(|(bytes, _)| bytes),
+                    curve: self.reuse.curve(&v.name),
+                }),
             })
             .collect()
     }

@@ -2,7 +2,7 @@
 
 use model::{DeviceSpec, IoFailure};
 
-use super::ExtentsSnapshot;
+use super::{ExtentsSnapshot, ReuseSnapshot};
 use crate::wire::{
     ArrayTrouble, Bound, DeviceIoCounts, FailedIo, Load, MovingWindow, Placed, Throttle,
     VolumeSample,
@@ -69,7 +69,7 @@ impl DeviceSnapshot {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct VolumeSnapshot {
     /// Unique in its array.
     pub name: String,
@@ -95,6 +95,10 @@ pub struct VolumeSnapshot {
     pub last_move: Option<MoveEnd>,
     /// Counters; none when it is not measured.
     pub counts: Option<Counts>,
+    /// Its place in a cache in memory, if it has one.
+    pub cache: Option<CacheSnapshot>,
+    /// How its pages are read again, where that was looked at ([`super::Agent::wanted_reuse`]).
+    pub reuse: Option<ReuseSnapshot>,
     /// Its extents, where they were looked at ([`super::Agent::wanted_extents`]).
     pub extents: Option<ExtentsSnapshot>,
 }
@@ -125,6 +129,21 @@ impl VolumeSnapshot {
             .then(|| now.total.since(&old.total))
             .flatten()
     }
+}
+
+/// What a volume has of a cache in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheSnapshot {
+    /// Which cache.
+    pub pool: u32,
+    /// What it holds.
+    pub pool_bytes: u64,
+    /// Whether volumes can be given parts of it.
+    pub in_parts: bool,
+    /// The part that the volume was given by hand.
+    pub given_bytes: Option<u64>,
+    /// The part that it has by a [`super::AgentAction::LendCache`], and the time that is left of it.
+    pub lent: Option<(u64, u64)>,
 }
 
 /// Counters of a volume.

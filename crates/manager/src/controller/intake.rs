@@ -11,8 +11,8 @@ use super::{Controller, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
 use crate::wire::{
-    ExtentWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, VolumeWindow, WindowReport,
-    WireRefusal,
+    CacheWindow, ExtentWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, VolumeWindow,
+    WindowReport, WireRefusal,
 };
 
 /// Volumes and devices that a report may name. Protects the controller's memory.
@@ -135,6 +135,9 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         if let Some(fault) = v.extents.as_ref().and_then(|e| extent_fault(v, e, report)) {
             return nonsense(format!("volume {:?}: {fault}", v.name));
         }
+        if let Some(fault) = v.cache.as_ref().and_then(cache_fault) {
+            return nonsense(format!("volume {:?}: {fault}", v.name));
+        }
         let waiting = v.load.iter().flat_map(|l| &l.waiting);
         let many = waiting
             .clone()
@@ -215,6 +218,31 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
         }
     }
     Ok(())
+}
+
+/// Caches that a host may have, and points of a curve: it has a few hundred at most.
+const CACHES_MAX: u32 = 4_096;
+const CURVE_POINTS_MAX: usize = 16_384;
+
+/// What of a volume's cache cannot be.
+fn cache_fault(cache: &CacheWindow) -> Option<String> {
+    let sizes = [cache.given_bytes, cache.lent_bytes].into_iter().flatten();
+    let sizes = sizes.chain([cache.pool_bytes]);
+    let points = cache.curve.iter().flatten();
+    let ratio = |r: f64| (0.0..=1.0).contains(&r);
+    if cache.pool >= CACHES_MAX
+        || sizes
+            .chain(points.clone().map(|p| p.bytes))
+            .any(|b| b > COUNT_MAX)
+    {
+        return Some("its cache has numbers that cannot be".into());
+    }
+    let many = cache
+        .curve
+        .as_ref()
+        .is_some_and(|c| c.len() > CURVE_POINTS_MAX);
+    (many || !points.clone().all(|p| ratio(p.miss_ratio)))
+        .then(|| "its curve has too many points, or ratios that cannot be".into())
 }
 
 /// Extents of a volume that it can have; bounds what is kept of their heat.

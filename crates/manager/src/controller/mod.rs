@@ -41,9 +41,9 @@ use crate::settings::Settings;
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
-    PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, PROTOCOL_THROTTLES, Register, Welcome, WindowReport,
-    WireRefusal, host_name_fault,
+    Answers, ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_ANSWERS,
+    PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, PROTOCOL_THROTTLES, Register,
+    Welcome, WindowReport, WireRefusal, host_name_fault,
 };
 use model::Mode;
 use model::TierState;
@@ -543,7 +543,10 @@ impl Controller {
             throttles = self.throttle_orders(name);
             self.hold(name, &mut throttles);
         }
-        let answers = self.answers(name);
+        let answers = match protocol >= PROTOCOL_ANSWERS {
+            true => self.answers(name),
+            false => Answers::default(),
+        };
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
         let before_all = at.saturating_sub(JOBS_KEPT);

@@ -13,6 +13,7 @@
 //! when its lease is.
 
 mod live;
+mod memory;
 mod words;
 
 pub(super) use words::ShownResponses;
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use algo::merged_buckets;
 use algo::objective::{Answered, Overdue};
-use slo::ladder::RungAction;
+use slo::ladder::{RungAction, RungKind};
 use slo::load::Place;
 use slo::{
     ApplianceEvent, Busy, Decision, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
@@ -369,6 +370,11 @@ impl Controller {
             let samples: Vec<Option<Sample>> = samples.collect();
             responding.take_in(at, &report.appliances, &mut said);
             responding.place(&volumes);
+            let reported = responding
+                .live
+                .as_mut()
+                .map(|l| std::mem::take(&mut l.known));
+            let known: &dyn Knowledge = reported.as_ref().map_or(known, |of_report| of_report);
             let orders = responding.responder.tell_known(at, samples, known);
             if responding.live.is_some() {
                 views = responding.taken_back(at, &orders);
@@ -384,12 +390,13 @@ impl Controller {
         self.answered.take_in(name, views);
     }
 
-    /// Answers that are to be in force on a host, but for throttles.
+    /// Answers that are to be in force on a host, but for throttles; none where they would rest on what is too old.
     pub(super) fn answers(&self, host: &str) -> Answers {
-        let Some(r) = self.responses.get(host) else {
+        let Some(r) = self.responses.get(host).filter(|r| !self.is_old(r)) else {
             return Answers::default();
         };
         Answers {
+            curves: r.wanted_curves(),
             cache_shares: r
                 .parts
                 .iter()
@@ -453,13 +460,14 @@ impl Controller {
         })
     }
 
+    fn is_old(&self, of: &Responding) -> bool {
+        let is_old = |live: &Live| live.is_old(self.now.at, self.late_after());
+        of.live.as_ref().is_some_and(is_old)
+    }
+
     /// Requests per second that the responder holds a volume to.
     fn held_rate(&self, host: &str, volume: &str) -> Option<f64> {
-        let r = self.responses.get(host)?;
-        let is_old = |live: &Live| live.is_old(self.now.at, self.late_after());
-        if r.live.as_ref().is_some_and(is_old) {
-            return None;
-        }
+        let r = self.responses.get(host).filter(|r| !self.is_old(r))?;
         let mut held = r.held.iter();
         held.find_map(|(w, rate)| (r.name(*w) == volume).then_some(*rate))
     }
@@ -482,7 +490,7 @@ impl Controller {
         self.held_rate(host, volume)?;
         let mut newest = self.answered.views().rev();
         let of = |v: &&ResponseView| {
-            let in_force = v.state == ResponseState::InForce;
+            let in_force = v.state == ResponseState::InForce && v.rung == Some(RungKind::Throttle);
             in_force && v.host == host && v.to.as_deref() == Some(volume)
         };
         newest.find(of).map(|v| &*v.volume)

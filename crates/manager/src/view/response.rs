@@ -52,14 +52,26 @@ pub struct ResponseView {
     /// Requests per second that it is held to, of a throttle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
+    /// The part of the cache that it has, bytes, of a memory-share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
     /// What others lose, requests per second, as predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_per_s: Option<f64>,
     /// The answer in words.
     pub answer: String,
+    /// Its price in all, in seconds of the broken objective; none where nothing would do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_s: Option<f64>,
+    /// Of what parts, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<String>,
+    /// What else would have done, in the order in which it would have been taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherView>,
     /// What it is predicted to lead to, in words; none where nothing is known to predict from.
     pub prediction: Option<String>,
-    /// What else was looked at, and why it was not taken.
+    /// What else was looked at, and why it would not do.
     pub refused: Vec<RefusedView>,
     /// What became of it.
     pub state: ResponseState,
@@ -74,7 +86,20 @@ pub struct ResponseView {
     pub ended_ns: Option<u64>,
 }
 
-/// An answer that was not taken.
+/// An answer that would have done, too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherView {
+    /// Which kind.
+    pub rung: RungKind,
+    /// The answer in words.
+    pub answer: String,
+    /// Its price in all, in seconds of the broken objective.
+    pub price_s: f64,
+    /// Of what parts, in words.
+    pub price: String,
+}
+
+/// An answer that would not do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedView {
     /// Which kind.

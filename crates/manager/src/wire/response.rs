@@ -68,6 +68,37 @@ pub struct BusyWindow {
     pub writes_ns: u64,
 }
 
+/// A volume's place in a cache in memory in front of the devices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CacheWindow {
+    /// Which cache of the host's: each worker has one for its volumes.
+    pub pool: u32,
+    /// What that holds.
+    pub pool_bytes: u64,
+    /// Whether volumes can be given parts of it while it runs.
+    pub in_parts: bool,
+    /// The part that it was given by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_bytes: Option<u64>,
+    /// The part that it has for a time, as an answer to a broken objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lent_bytes: Option<u64>,
+    /// Miss ratios of its reads by size of cache, rising; none where the orders do not ask for it, or too little is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Vec<CurvePoint>>,
+}
+
+/// A point of a miss-ratio curve.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CurvePoint {
+    /// Size of the cache.
+    pub bytes: u64,
+    /// Share of the reads that miss it, 0 to 1.
+    pub miss_ratio: f64,
+}
+
 /// A part of the array's cache for one volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -119,6 +150,9 @@ pub struct Answers {
     /// Parts of the array's cache.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cache_shares: Vec<CacheShareOrder>,
+    /// Volumes whose miss-ratio curves reports are to tell: their objectives, or those of others beside them, are missed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<String>,
     /// Volumes with all the spare flash below them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub over_provisioned: Vec<String>,

@@ -6,6 +6,7 @@ mod place;
 mod reload;
 mod reports;
 mod responses;
+mod responses_cache;
 mod restarts;
 mod throttles;
 mod trouble;

@@ -62,6 +62,13 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
     if let Some(prediction) = &r.prediction {
         let _ = writeln!(out, "    predicted: {}", printable(prediction));
     }
+    if let Some(price) = &r.price {
+        let _ = writeln!(out, "    price: {}", printable(price));
+    }
+    for other in &r.others {
+        let (answer, price) = (printable(&other.answer), printable(&other.price));
+        let _ = writeln!(out, "    would do too: {answer}, price: {price}");
+    }
     for no in &r.refused {
         let _ = writeln!(out, "    not {}: {}", no.rung.name(), printable(&no.why));
     }

@@ -16,6 +16,7 @@ use slo::{HostId, Promise, Responder, ResponderConfig, Site, Workload, WorkloadI
 use units::{Bytes, Nanos};
 
 use super::super::{Controller, PROTOCOL_THROTTLES};
+use super::memory::{self, Reported};
 use super::{Responding, Said, words};
 use crate::view::EventKind;
 use crate::wire::{VolumeWindow, WindowReport};
@@ -31,13 +32,15 @@ const USE_MAX: f64 = 0.8;
 
 /// What a live host's responder has beside one of a simulated host.
 pub(super) struct Live {
-    config: LiveResponseConfig,
+    pub(super) config: LiveResponseConfig,
     /// Volumes by name.
-    numbers: BTreeMap<String, WorkloadId>,
+    pub(super) numbers: BTreeMap<String, WorkloadId>,
     /// By workload whose objective is broken.
     pub(super) broken: BTreeMap<usize, Broken>,
     /// The controller's time when a window was last looked at.
     looked: Nanos,
+    /// What the report says of volumes beside their windows.
+    pub(super) known: Reported,
     /// Why nothing is done though its mode is to do it, if so.
     pub(super) only_said: Option<&'static str>,
 }
@@ -75,9 +78,16 @@ fn goes_on(before: &LiveResponseConfig, after: &LiveResponseConfig) -> bool {
             .all(|kind| after.mode(kind) == AnswerMode::Auto)
 }
 
-fn allowed(config: &LiveResponseConfig) -> Vec<RungKind> {
+/// What is looked at on a host with this report: parts of a cache where there is one that has any.
+fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> {
+    let in_parts = |v: &VolumeWindow| v.cache.as_ref().is_some_and(|c| c.in_parts);
+    let can = |kind: &RungKind| match kind {
+        RungKind::MemoryShare => report.volumes.iter().any(in_parts),
+        _ => true,
+    };
     let all = RungKind::ALL.into_iter();
     all.filter(|kind| config.mode(*kind) != AnswerMode::Off)
+        .filter(can)
         .collect()
 }
 
@@ -92,8 +102,9 @@ fn begun(config: &LiveResponseConfig) -> Responding {
         },
         elsewhere: None,
     };
+    // What is looked at is said with each report.
     let workflow = ResponderConfig {
-        allowed: allowed(config),
+        allowed: vec![],
         ..config.workflow.clone()
     };
     let live = Live {
@@ -101,6 +112,7 @@ fn begun(config: &LiveResponseConfig) -> Responding {
         numbers: BTreeMap::new(),
         broken: BTreeMap::new(),
         looked: Nanos::ZERO,
+        known: Reported::default(),
         only_said: None,
     };
     Responding::new(Responder::new(workflow, site), Some(live))
@@ -124,7 +136,7 @@ fn workload(v: &VolumeWindow, objective: Promise) -> Workload {
 }
 
 impl Responding {
-    /// Takes in which volumes and devices there are, and what was promised. Volumes that were held, and have gone.
+    /// Takes in which volumes and devices there are, and what was promised. Volumes to which something was done, and that have gone.
     fn follow(
         &mut self,
         report: &WindowReport,
@@ -154,7 +166,8 @@ impl Responding {
         for (name, w) in gone {
             live.numbers.remove(&name);
             live.broken.remove(&w.index());
-            if self.held.remove(&w.index()).is_some() {
+            let was_held = self.held.remove(&w.index()).is_some();
+            if self.parts.remove(&w.index()).is_some() || was_held {
                 held.push(name);
             }
             self.responder.forget(w);
@@ -169,6 +182,7 @@ impl Responding {
                 }
             }
         }
+        memory::follow(&mut self.responder, live, report);
         held
     }
 
@@ -272,7 +286,7 @@ impl Controller {
             None => config.rungs(AnswerMode::Recommend),
         };
         responding.responder.only_say(kinds);
-        responding.responder.allow(allowed(&config));
+        responding.responder.allow(allowed(&config, report));
         if let Some(live) = &mut responding.live {
             (live.looked, live.only_said) = (self.now.at, only_said);
             live.config = config;
@@ -281,11 +295,12 @@ impl Controller {
         self.responses.insert(name.into(), responding);
         for volume in gone {
             let back = words::ViewChange::TakenBack {
+                rung: None,
                 to: volume.clone(),
                 at: self.now.at,
             };
             self.answered.take_in(name, vec![back]);
-            let text = format!("{volume}: held no more: it is gone");
+            let text = format!("{volume}: what was done to it is over: it is gone");
             self.event(EventKind::Response, Some(name), Some(&volume), text);
         }
         if renewed {
@@ -304,9 +319,12 @@ impl Controller {
             return;
         };
         self.answered.let_go(name, self.now.at);
-        for w in ended.held.keys() {
-            let volume = ended.name(*w).to_string();
-            let text = format!("{volume}: held no more: {why}");
+        let held = ended.held.keys().map(|w| (*w, "held no more"));
+        let parts = ended.parts.keys();
+        let parts = parts.map(|w| (*w, "its part of the cache taken back"));
+        for (w, what) in held.chain(parts) {
+            let volume = ended.name(w).to_string();
+            let text = format!("{volume}: {what}: {why}");
             self.event(EventKind::Response, Some(name), Some(&volume), text);
         }
     }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use config::AnswerMode;
-use slo::ladder::{Rung, RungAction, taken};
+use slo::ladder::{Rung, RungAction, RungKind, taken};
 use slo::load::{Change, predict};
 use slo::{Cause, Decision, Promise, Responder, ResponseOrder, WorkloadId};
 use units::Nanos;
 
 use super::live::{Broken, Live};
 use super::{Responding, Said};
-use crate::view::{RefusedView, ResponseCounter, ResponseState, ResponseView};
+use crate::view::{OtherView, RefusedView, ResponseCounter, ResponseState, ResponseView};
 
 /// Answers that are kept to be shown, of all hosts; the store has their events.
 const VIEWS_MAX: usize = 200;
@@ -27,6 +27,8 @@ pub(super) enum ViewChange {
     },
     /// What was done to a volume is taken back.
     TakenBack {
+        /// Which kind; none is all.
+        rung: Option<RungKind>,
         to: String,
         at: Nanos,
     },
@@ -58,7 +60,7 @@ impl ShownResponses {
         .collect()
     }
 
-    fn count(&mut self, rung: Option<slo::ladder::RungKind>, what: &'static str) {
+    fn count(&mut self, rung: Option<RungKind>, what: &'static str) {
         let rung = rung.map_or("none", |r| r.name()).to_string();
         *self.counts.entry((rung, what)).or_default() += 1;
     }
@@ -105,8 +107,9 @@ impl ShownResponses {
                         view.missed_last_ns = Some(missed.0);
                     }
                 }
-                ViewChange::TakenBack { to, at } => {
-                    self.end(at, |v| v.host == host && v.to.as_ref() == Some(&to));
+                ViewChange::TakenBack { rung, to, at } => {
+                    let of = |v: &ResponseView| v.host == host && v.to.as_ref() == Some(&to);
+                    self.end(at, |v| of(v) && (rung.is_none() || v.rung == rung));
                 }
             }
         }
@@ -135,13 +138,14 @@ impl Responding {
     /// What was taken back by these orders, as it is shown.
     pub(super) fn taken_back(&self, at: Nanos, orders: &[ResponseOrder]) -> Vec<ViewChange> {
         let of = |order: &ResponseOrder| match order {
-            ResponseOrder::Unthrottle { workload } => Some(*workload),
-            ResponseOrder::TakeBack { action } => Some(action.workload()),
+            ResponseOrder::Unthrottle { workload } => Some((RungKind::Throttle, *workload)),
+            ResponseOrder::TakeBack { action } => Some((action.kind(), action.workload())),
             _ => None,
         };
-        let workloads = orders.iter().filter_map(of);
-        workloads
-            .map(|w| ViewChange::TakenBack {
+        let taken_back = orders.iter().filter_map(of);
+        taken_back
+            .map(|(rung, w)| ViewChange::TakenBack {
+                rung: Some(rung),
                 to: self.name(w.index()).into(),
                 at,
             })
@@ -255,6 +259,11 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
             "{} held to {rate_per_s:.0} requests/s ({lost:.0}/s less)",
             name(responder, *workload)
         ),
+        Some(RungAction::GiveMemory { workload, size }) => format!(
+            "{} of the cache for {} alone (others have to ask their devices {lost:.0} times/s more)",
+            size.words(),
+            name(responder, *workload)
+        ),
         Some(action) => format!(
             "{} for {}",
             rung.kind.name(),
@@ -262,6 +271,32 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
         ),
         None => rung.kind.name().into(),
     }
+}
+
+fn other(responder: &Responder, rung: &Rung) -> OtherView {
+    OtherView {
+        rung: rung.kind,
+        answer: answer(responder, rung),
+        price_s: rung.total.seconds(),
+        price: rung.total.to_string(),
+    }
+}
+
+/// An answer's price, and those of the others that would have done.
+fn weighed(
+    price: Option<&str>,
+    others: &[OtherView],
+    mode: impl Fn(RungKind) -> AnswerMode,
+) -> String {
+    let mut said = format!("price: {}", price.unwrap_or_default());
+    for other in others {
+        let OtherView { answer, price, .. } = other;
+        let mode = mode(other.rung);
+        said.push_str(&format!(
+            "; would do too ({mode}): {answer}, price: {price}"
+        ));
+    }
+    said
 }
 
 /// What is predicted of the devices that the affected one uses, where anything was measured there.
@@ -319,6 +354,9 @@ pub(super) fn decided(
         Some(RefusedView { rung: r.kind, why })
     });
     let refused: Vec<RefusedView> = refused.collect();
+    let others = decision.rungs.iter().filter(|r| r.would_do());
+    let others = others.filter(|r| would.is_some_and(|w| w.kind != r.kind));
+    let others: Vec<OtherView> = others.map(|r| other(responder, r)).collect();
     let answer = would.map_or_else(|| "nothing".into(), |r| answer(responder, r));
     let state = match (carried, would) {
         (Some(_), _) => ResponseState::InForce,
@@ -332,8 +370,12 @@ pub(super) fn decided(
         .map_or("nothing is known to predict from".into(), |p| {
             format!("predicted: {p}")
         });
+    let price = would.map(|r| r.total.to_string());
+    let weighed = weighed(price.as_deref(), &others, |kind| live.config.mode(kind));
     let text = match state {
-        ResponseState::InForce => format!("{volume}: {rests_on}. Answer: {answer}; {expected}"),
+        ResponseState::InForce => {
+            format!("{volume}: {rests_on}. Answer: {answer}; {expected}; {weighed}")
+        }
         ResponseState::Recommended => {
             let why = match (only_said, mode) {
                 (Some(why), _) => why.to_string(),
@@ -346,7 +388,7 @@ pub(super) fn decided(
                 }
             };
             format!(
-                "{volume}: {rests_on}. Recommended: {answer}; {expected}. Nothing is done: {why}"
+                "{volume}: {rests_on}. Recommended: {answer}; {expected}; {weighed}. Nothing is done: {why}"
             )
         }
         _ => {
@@ -375,8 +417,15 @@ pub(super) fn decided(
             Some(RungAction::Throttle { rate_per_s, .. }) => Some(rate_per_s),
             _ => None,
         }),
+        cache_bytes: would.and_then(|r| match r.action {
+            Some(RungAction::GiveMemory { size, .. }) => Some(size.0),
+            _ => None,
+        }),
         lost_per_s: would.map(|r| r.price.lost_per_s),
         answer,
+        price_s: would.map(|r| r.total.seconds()),
+        price,
+        others,
         prediction: predicted,
         refused,
         state,

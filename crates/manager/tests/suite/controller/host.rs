@@ -13,9 +13,9 @@ use manager::store::{
 };
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
-    ArrayTrouble, Bound, BusyWindow, CalibrationResult, DeviceIoCounts, DeviceWindow, FailedIo,
-    JobProgress, JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register,
-    Throttle, VolumeSample, VolumeWindow, WindowReport,
+    ArrayTrouble, Bound, BusyWindow, CacheWindow, CalibrationResult, DeviceIoCounts, DeviceWindow,
+    FailedIo, JobProgress, JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed,
+    Register, Throttle, VolumeSample, VolumeWindow, WindowReport,
 };
 use units::Nanos;
 
@@ -115,6 +115,10 @@ pub struct Host {
     pub device_mib: u64,
     /// Where it is measured: share of its device's time that each volume takes, and requests of it that are held back.
     pub takes: Vec<(&'static str, f64, u64)>,
+    /// Volumes that are cached, and how.
+    pub caches: Vec<(&'static str, CacheWindow)>,
+    /// Reads in a window that caches answer.
+    pub hits: Vec<(&'static str, u64)>,
 }
 
 pub fn settings(config: &str) -> Settings {
@@ -163,6 +167,8 @@ impl Host {
             troubles: vec![],
             device_mib: 4096,
             takes: vec![],
+            caches: vec![],
+            hits: vec![],
         };
         host.register();
         host
@@ -263,6 +269,15 @@ impl Host {
                 }],
                 ..VolumeSample::default()
             });
+        }
+        for (name, cache) in &self.caches {
+            let v = report.volumes.iter_mut().find(|v| v.name == *name);
+            v.expect("it is there").cache = Some(cache.clone());
+        }
+        for (name, hits) in &self.hits {
+            let v = report.volumes.iter_mut().find(|v| v.name == *name);
+            let sample = v.and_then(|v| v.sample.as_mut());
+            sample.expect("it is measured").cache_hits = *hits;
         }
         if !self.takes.is_empty() {
             for device in &mut report.devices {
@@ -457,6 +472,7 @@ fn window(v: &FakeVolume) -> VolumeWindow {
         }),
         calibrating: false,
         sample: None,
+        cache: None,
         throttle: v.throttle,
         load: Some(Load {
             depth_ns: reads.sum_ns,

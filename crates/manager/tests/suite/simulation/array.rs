@@ -446,6 +446,7 @@ impl FakeArray {
                 v.inject = Some((*delay_ns, now + lasting_ns));
                 Ok(())
             }
+            AgentAction::LendCache { .. } => Err("there is no cache".into()),
             AgentAction::Throttle { .. } => unreachable!("the world does it"),
         }
     }
@@ -532,6 +533,8 @@ impl FakeArray {
                 }),
                 last_move: v.last_move.clone(),
                 counts: Some(v.counts.clone()),
+                cache: None,
+                reuse: None,
                 extents: None,
             }
         });

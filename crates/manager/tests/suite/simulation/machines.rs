@@ -265,6 +265,7 @@ impl FakeMachines {
             AgentAction::Inject { .. } => {
                 Err("nothing is delayed on a host of virtual machines".into())
             }
+            AgentAction::LendCache { .. } => Err("there is no cache".into()),
             AgentAction::Throttle { .. } => unreachable!("the world does it"),
         }
     }

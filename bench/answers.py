@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""What live hosts and the simulator answer to the same broken objective. See answers.sh for usage.
+
+usage: answers.py RUNS SETUP
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TERRACE = os.environ.get("TERRACE", os.path.abspath("target/dist/terrace"))
+HERE = Path(__file__).parent / "answers"
+WITHIN_S = 60
+S = 1e9
+
+# As in answers/cache.toml.
+DEVICE = {
+    "model": "2,000 reads/s",
+    "capacity": "1 GiB",
+    "read_iops": 2000,
+    "write_iops": 2000,
+    "read_bandwidth": "500 MiB/s",
+    "write_bandwidth": "500 MiB/s",
+    "read_latency": "2 ms",
+    "write_latency": "2 ms",
+    "curve": [[0.0, 1.0], [1.0, 2.0]],
+    "jitter_sigma": 0.2,
+    "usd_per_gb": 1.0,
+}
+CACHE = """
+strategy = "noop"
+window = "1s"
+[array]
+dir = "terrace-array"
+[array.cache]
+size = "24 MiB"
+page = "4 KiB"
+[[classes]]
+name = "gold"
+latency = "1ms"
+statistic = "mean"
+[response]
+modes = { throttle = "off", memory-share = "auto" }
+[response.workflow]
+detect = { samples = 6, violating_min = 5, clear_below = 0.3 }
+release = { samples = 5, cooldown = "30s" }
+settle = "5s"
+look_again = "5s"
+patience = 0.05
+"""
+QUIET_S, LOUD_S = 30, 60
+
+
+def told(*args, cwd=None, **more):
+    done = subprocess.run([TERRACE, *args], capture_output=True, text=True, cwd=cwd, **more)
+    if done.returncode != 0:
+        sys.exit(f"terrace {' '.join(args)}: {done.stderr}")
+    return done.stdout
+
+
+def simulated(setup, seed):
+    """What the simulator takes first, and why."""
+    args = ("sim", "run", str(HERE / f"{setup}.toml"), "--seed", str(seed), "--no-record", "-o", "json")
+    run = json.loads(told(*args))
+    run = run["runs"][0] if "runs" in run else run
+    taken = [a for a in run["response"]["answers"] if a["rung"]]
+    return taken[0]["rung"] if taken else None
+
+
+def disk(seed):
+    """Answers of the demonstration, oldest first."""
+    return json.loads(told("demo", "--violation", "--seconds", "60", "--seed", str(seed), "-o", "json"))["responses"]
+
+
+def fio(sock, volume, seed, *more):
+    args = ["fio", "--name=f", "--ioengine=nbd", f"--uri=nbd+unix:///{volume}?socket={sock}", "--norandommap"]
+    return subprocess.Popen([*args, f"--randseed={seed}", *more], stdout=subprocess.DEVNULL)
+
+
+def read(sock, volume, seed, seconds, mib, *more):
+    return fio(sock, volume, seed, "--rw=randread", "--bs=4k", f"--size={mib}M", "--time_based", f"--runtime={seconds}", *more)
+
+
+def cache(seed):
+    """Answers of a host with a cache, oldest first."""
+    with tempfile.TemporaryDirectory(prefix="terrace-answers-") as dir:
+        for name in ("boot", "flash"):
+            os.mkdir(os.path.join(dir, name))
+        told("tier", "add", "boot", "--dir", "boot", "--size", "64 MiB", cwd=dir)
+        told("volume", "create", "none", "--size", "1 MiB", "--tier", "boot", cwd=dir)
+        Path(dir, "live.toml").write_text(CACHE)
+        # On one processor there is one worker, and so one cache.
+        one = {min(os.sched_getaffinity(0))}
+        server = subprocess.Popen(
+            [TERRACE, "serve", "--config", "live.toml"],
+            cwd=dir,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: os.sched_setaffinity(0, one),
+        )
+        guests = []
+        try:
+            control = os.path.join(dir, "terrace-array", "control.sock")
+            while not os.path.exists(control):
+                if server.poll() is not None:
+                    sys.exit("the server ended at once")
+                time.sleep(0.05)
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(control)
+                device = {"tier": "flash", "source": {"dir": os.path.join(dir, "flash")}, "size": "1 GiB"}
+                ask = {"v": 1, "ask": "add-device", **device, "emulate": DEVICE, "direct": "off"}
+                s.sendall(json.dumps(ask).encode() + b"\n")
+                answer = json.loads(s.makefile().readline())
+                if "error" in answer:
+                    sys.exit(answer["error"])
+            sock = os.path.join(dir, "terrace-array", "nbd.sock")
+            for volume, mib, more in (("orders", 16, ("--class", "gold")), ("batch", 256, ())):
+                words = ("--size", f"{mib} MiB", "--tier", "flash", *more)
+                told("volume", "create", volume, *words, cwd=dir)
+                if fio(sock, volume, 1, "--rw=write", "--bs=1M", f"--size={mib}M").wait() != 0:
+                    sys.exit("fio: the volume could not be filled")
+            loud = ("--iodepth=8", "--rate_iops=1400")
+            guests.append(read(sock, "orders", seed, QUIET_S + LOUD_S, 16, "--iodepth=2", "--thinktime=1ms"))
+            time.sleep(QUIET_S)
+            guests.append(read(sock, "batch", seed, LOUD_S, 256, *loud))
+            ended = [guest.wait() for guest in guests]
+            if any(ended):
+                sys.exit(f"guests had errors: {ended}")
+            said = json.loads(told("why", "orders", "-o", "json", cwd=dir))
+            return list(reversed(said["responses"]))
+        finally:
+            for guest in guests:
+                if guest.poll() is None:
+                    guest.kill()
+            server.send_signal(signal.SIGTERM)
+            server.wait(30)
+
+
+def main():
+    runs, setup = int(sys.argv[1]), sys.argv[2]
+    live = {"disk": disk, "cache": cache}[setup]
+    print(f"{setup}: what is done about the first broken objective, and from when it was found until its last missed window had ended")
+    print(f"{'run':>5}  {'live':<14}{'held after, s':>14}  {'simulated':<14}")
+    both = 0
+    for seed in range(1, runs + 1):
+        expected = simulated(setup, seed)
+        taken = [r for r in live(seed) if r["state"] in ("in-force", "taken-back")]
+        first = taken[0] if taken else None
+        rung = first["rung"] if first else None
+        held = None
+        if first and first.get("recovered_ns"):
+            held = (first["missed_last_ns"] - first["found_ns"]) / S
+        said = "never" if held is None else f"{held:.1f}"
+        print(f"{seed:5}  {rung or 'none':<14}{said:>14}  {expected or 'none':<14}", flush=True)
+        both += held is not None and held <= WITHIN_S and rung == expected
+    print(f"\nheld within {WITHIN_S} s by the answer that the simulator takes: {both} of {runs} runs")
+    return int(both < runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+//! A live host's cache in memory, as its responder knows it: what its parts hold, who is kept in which, and curves of those of whom one is asked for.
+
+use std::collections::BTreeMap;
+
+use slo::curve::Curve;
+use slo::ladder::RungKind;
+use slo::zones::Zone;
+use slo::{Knowledge, Responder, WorkloadId};
+use units::Bytes;
+
+use super::Responding;
+use super::live::Live;
+use crate::wire::{CacheWindow, WindowReport};
+
+/// Curves that are asked for at most: of each the counters of a volume are read with every window.
+const CURVES_MAX: usize = 64;
+
+/// What one report says of volumes beside their windows.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    curves: BTreeMap<WorkloadId, Curve>,
+}
+
+impl Knowledge for Reported {
+    fn curve(&self, workload: WorkloadId) -> Option<Curve> {
+        self.curves.get(&workload).cloned()
+    }
+
+    fn zones(&self, _: WorkloadId) -> Vec<Zone> {
+        vec![]
+    }
+
+    fn zones_before(&self, _: WorkloadId) -> Vec<Zone> {
+        vec![]
+    }
+}
+
+fn curve(cache: &CacheWindow) -> Option<Curve> {
+    let points = cache.curve.as_ref()?.iter();
+    let points = points.map(|p| (Bytes(p.bytes), p.miss_ratio));
+    Some(Curve::new(points.collect()))
+}
+
+/// Takes in what a report says of the host's caches. Volumes that are not cached are kept in one that holds nothing.
+pub(super) fn follow(responder: &mut Responder, live: &mut Live, report: &WindowReport) {
+    let mut memory: Vec<Bytes> = vec![];
+    for cache in report.volumes.iter().filter_map(|v| v.cache.as_ref()) {
+        let pool = cache.pool as usize;
+        if memory.len() <= pool {
+            memory.resize(pool + 1, Bytes::ZERO);
+        }
+        memory[pool] = Bytes(cache.pool_bytes);
+    }
+    let none = memory.len();
+    memory.push(Bytes::ZERO);
+    responder.memory(memory);
+    live.known.curves.clear();
+    for v in &report.volumes {
+        let Some(w) = live.numbers.get(&v.name).copied() else {
+            continue;
+        };
+        let cache = v.cache.as_ref();
+        let pool = cache.map_or(none, |c| c.pool as usize);
+        responder.kept_in(w, pool, cache.and_then(|c| c.given_bytes).map(Bytes));
+        live.known
+            .curves
+            .extend(cache.and_then(curve).map(|curve| (w, curve)));
+    }
+}
+
+impl Responding {
+    /// Volumes whose curves the next reports are to tell: of those whose objective is missed, or who have a part, and of all who are kept with
+    /// them.
+    pub(super) fn wanted_curves(&self) -> Vec<String> {
+        let Some(live) = &self.live else {
+            return vec![];
+        };
+        let responder = &self.responder;
+        if !responder.allows(RungKind::MemoryShare) {
+            return vec![];
+        }
+        let site = responder.site();
+        let pool = |w: &WorkloadId| site.workloads[w.index()].pool;
+        let missed = |w: &&WorkloadId| {
+            responder.standing(**w).violates()
+                || responder.is_broken(**w)
+                || self.parts.contains_key(&w.index())
+        };
+        let asked = live.numbers.values().filter(missed);
+        let pools: Vec<usize> = asked.map(pool).collect();
+        let with_them = live.numbers.iter().filter(|(_, w)| {
+            pools.contains(&pool(w)) && site.backend.memory[pool(w)] > Bytes::ZERO
+        });
+        let names = with_them.map(|(name, _)| name.clone());
+        names.take(CURVES_MAX).collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! Parts of a cache as answers to broken objectives of a live host.
+
+use manager::question::{Answer, Question};
+use manager::view::{ResponseState, ResponseView};
+use manager::wire::{CacheShareOrder, CacheWindow, CurvePoint};
+
+use super::host::{FakeVolume, Host, WINDOW, volume};
+use super::with;
+
+const MIB: u64 = 1 << 20;
+
+const CONFIG: &str = r#"
+[response]
+modes = { throttle = "off", memory-share = "MODE" }
+[response.workflow]
+settle = "2s"
+look_again = "5s"
+patience = 0.01
+[response.workflow.detect]
+samples = 3
+violating_min = 3
+clear_below = 0.5
+[response.workflow.release]
+samples = 3
+cooldown = "10s"
+"#;
+
+fn cache(curve: &[(u64, f64)]) -> CacheWindow {
+    let points = curve.iter().map(|(mib, miss_ratio)| CurvePoint {
+        bytes: mib * MIB,
+        miss_ratio: *miss_ratio,
+    });
+    CacheWindow {
+        pool: 1,
+        pool_bytes: 64 * MIB,
+        in_parts: true,
+        given_bytes: None,
+        lent_bytes: None,
+        curve: Some(points.collect()),
+    }
+}
+
+/// A database that reads 40 MiB over and over, beside a job that reads everything once: what it needs of their cache it loses to that.
+fn scanned(mode: &str) -> Host {
+    let orders = volume("orders", "slow", "slow-0", 200, 5000);
+    let batch = FakeVolume {
+        class: "default",
+        ..volume("batch", "slow", "slow-0", 1000, 5000)
+    };
+    let config = with(&CONFIG.replace("MODE", mode));
+    let mut host = Host::new(&config, vec![orders, batch]);
+    host.takes = vec![("orders", 0.45, 0), ("batch", 0.5, 0)];
+    let orders = cache(&[(40, 0.0)]);
+    host.caches = vec![("orders", orders), ("batch", cache(&[(4096, 0.99)]))];
+    host
+}
+
+fn shares(host: &Host) -> Vec<CacheShareOrder> {
+    let orders = host.orders.as_ref().expect("a window was reported");
+    orders.answers.cache_shares.clone()
+}
+
+fn curves(host: &Host) -> Vec<String> {
+    let orders = host.orders.as_ref().expect("a window was reported");
+    orders.answers.curves.clone()
+}
+
+fn responses(host: &mut Host) -> Vec<ResponseView> {
+    match host.ask(Question::Responses { limit: 100 }) {
+        Ok(Answer::Responses(responses)) => responses,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn said(host: &mut Host, what: &str) -> Vec<String> {
+    host.tick();
+    let all = host.events().into_iter();
+    all.filter(|text| text.contains(what)).collect()
+}
+
+#[test]
+fn a_part_of_the_cache_is_ordered_for_its_lease_and_taken_back() {
+    let mut host = scanned("auto");
+    host.windows(1);
+    assert_eq!(curves(&host), ["batch", "orders"], "from the first miss on");
+    host.windows(2);
+    let share = CacheShareOrder {
+        volume: "orders".into(),
+        bytes: 16 * MIB,
+    };
+    assert_eq!(shares(&host), [share.clone()]);
+    let text = said(&mut host, "Answer:").remove(0);
+    for part in [
+        "Answer: 16 MiB of the cache for orders alone",
+        "predicted: slow-0 7",
+        "price: ",
+        "120 s until it helps",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    assert_eq!(
+        said(&mut host, "orders: given 16 MiB of the cache").len(),
+        1
+    );
+    // It does what was predicted, and stays while it is needed.
+    host.volumes[0].latency_us = 1000;
+    host.caches[0].1.lent_bytes = Some(16 * MIB);
+    host.takes = vec![("orders", 0.27, 0), ("batch", 0.5, 0)];
+    host.hits = vec![("orders", 80)];
+    for _ in 0..140 {
+        host.windows(1);
+        assert_eq!(shares(&host), [share.clone()]);
+        assert_eq!(curves(&host).len(), 2, "it is judged by what is known now");
+    }
+    // The job ends.
+    host.volumes[1].ios = 1;
+    host.takes = vec![("orders", 0.27, 0), ("batch", 0.001, 0)];
+    host.windows(20);
+    assert_eq!(shares(&host), []);
+    let back = said(&mut host, "orders: 16 MiB of the cache taken back");
+    assert_eq!(back.len(), 1);
+    let shown = responses(&mut host);
+    assert_eq!(shown.len(), 1, "{shown:#?}");
+    assert_eq!(shown[0].state, ResponseState::TakenBack);
+    assert_eq!(shown[0].cache_bytes, Some(16 * MIB));
+    assert!(shown[0].price_s.is_some_and(|s| s >= 120.0));
+    assert_eq!(curves(&host), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_recommended_is_not_ordered() {
+    let mut host = scanned("recommend");
+    for _ in 0..20 {
+        host.windows(1);
+        assert_eq!(shares(&host), []);
+    }
+    let text = said(&mut host, "Recommended").remove(0);
+    assert!(
+        text.contains("16 MiB of the cache for orders alone")
+            && text.contains("Nothing is done: the mode of memory-share is recommend"),
+        "{text}"
+    );
+}
+
+#[test]
+fn without_a_curve_or_a_cache_in_parts_it_is_said_why_not() {
+    let mut host = scanned("auto");
+    host.caches[0].1.curve = None;
+    host.windows(10);
+    assert_eq!(shares(&host), []);
+    let text = said(&mut host, "No answer").remove(0);
+    assert!(
+        text.contains("memory-share: no miss-ratio curve is known"),
+        "{text}"
+    );
+    // A policy whose parts cannot change is no kind of answer.
+    let mut host = scanned("auto");
+    host.caches.iter_mut().for_each(|c| c.1.in_parts = false);
+    host.windows(10);
+    assert_eq!((shares(&host), curves(&host)), (vec![], vec![]));
+}
+
+#[test]
+fn what_was_given_by_hand_is_made_larger_and_is_the_others_loss_already() {
+    let mut host = scanned("auto");
+    host.caches[0].1.given_bytes = Some(4 * MIB);
+    host.windows(3);
+    assert_eq!(shares(&host)[0].bytes, 16 * MIB);
+    // The others' parts are not given twice: of 64 MiB three quarters of 8.
+    let mut host = scanned("auto");
+    host.caches[1].1.given_bytes = Some(56 * MIB);
+    host.windows(10);
+    assert_eq!(shares(&host), []);
+}
+
+#[test]
+fn nothing_is_given_after_a_restart_or_a_pause_nor_renewed_without_a_window() {
+    let mut host = scanned("auto");
+    host.windows(3);
+    assert_eq!(shares(&host).len(), 1);
+    assert_eq!(host.tell_of_jobs().unwrap().answers.cache_shares.len(), 1);
+    host.now_ns += 4 * WINDOW;
+    assert!(host.tell_of_jobs().unwrap().answers.is_empty());
+    host.windows(1);
+    host.restart_controller();
+    host.register();
+    host.windows(1);
+    assert_eq!(shares(&host), [], "it is not known why");
+    host.order(Question::Pause);
+    host.windows(10);
+    assert_eq!(shares(&host), []);
+}

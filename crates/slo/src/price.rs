@@ -1,0 +1,199 @@
+//! What an answer costs in all, so that answers of different kinds can be held against one another.
+//!
+//! ```text
+//!  total = seconds until it helps                                        the objective stays broken for so long
+//!        + share of what others lose × `others` × `lasting`              they do without for as long as the answer is needed
+//!        + GiB of memory × `gib_memory` + CPUs × `cpu`                   of compute servers
+//!        + GiB copied × `gib_copied`
+//! ```
+//!
+//! The unit is a second of the broken objective: a rung of 100 s costs as much as leaving the objective broken for another 100 s. That makes
+//! the weights questions that an operator can answer: how much longer may my database be slow if that saves a gibibyte of memory, or if its
+//! neighbour keeps all he asks for?
+//!
+//! What others lose counts as a share of what *they* ask for, not in requests: a batch job of ten thousand requests a second that loses a tenth loses
+//! a tenth, however few requests the volume makes whose objective is broken. Nobody loses what he was promised: such an answer is refused, at any price.
+//!
+//! Ours; the paper knows one kind of answer. What it does not know: how long the objective would stay broken. `lasting` is one number for all.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos};
+
+/// Which of the rungs that would do is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choice {
+    /// The first in the order of the ladder.
+    Order,
+    /// The one whose price in all is lowest; of equals the first in the order of the ladder.
+    #[default]
+    Price,
+}
+
+/// What a rung takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Price {
+    /// Until it helps.
+    pub effect_after: Nanos,
+    /// Virtual CPUs of compute servers.
+    pub cpus: u32,
+    /// Memory of compute servers.
+    pub memory: Bytes,
+    pub copied: Bytes,
+    /// Requests per second that others lose.
+    pub lost_per_s: f64,
+    /// The same as a share of what those who lose them ask for, 0..=1.
+    #[serde(default)]
+    pub lost_share: f64,
+}
+
+/// What the parts of a price weigh.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PriceWeights {
+    /// For how long an answer is expected to be needed.
+    pub lasting: Nanos,
+    /// How much it weighs that others get nothing at all, where 1 is as much as that the objective is broken.
+    pub others: f64,
+    /// A GiB of a compute server's memory.
+    pub gib_memory: Nanos,
+    /// A virtual CPU of a compute server.
+    pub cpu: Nanos,
+    /// A GiB that is copied.
+    pub gib_copied: Nanos,
+}
+
+impl Default for PriceWeights {
+    fn default() -> Self {
+        Self {
+            lasting: Nanos::from_secs(1800),
+            others: 0.25,
+            gib_memory: Nanos::from_secs(10),
+            cpu: Nanos::from_secs(10),
+            gib_copied: Nanos::from_secs(1),
+        }
+    }
+}
+
+impl PriceWeights {
+    /// What cannot be: the key, and why.
+    ///
+    /// # Errors
+    /// The key, and why.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        match self.others.is_finite() && self.others >= 0.0 {
+            true => Ok(()),
+            false => Err(("price.others", "is a number from 0 on")),
+        }
+    }
+}
+
+/// A price in all, by its parts: seconds of the broken objective.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Total {
+    /// Until it helps.
+    pub until_it_helps_s: f64,
+    /// What others lose.
+    pub others_s: f64,
+    /// Memory and CPUs of compute servers.
+    pub servers_s: f64,
+    /// What is copied.
+    pub copied_s: f64,
+}
+
+impl Total {
+    /// Of a price.
+    pub fn of(price: &Price, weights: &PriceWeights) -> Self {
+        let gib = |bytes: Bytes| bytes.as_f64() / Bytes::gib(1).as_f64();
+        Self {
+            until_it_helps_s: price.effect_after.as_secs_f64(),
+            others_s: price.lost_share * weights.others * weights.lasting.as_secs_f64(),
+            servers_s: gib(price.memory) * weights.gib_memory.as_secs_f64()
+                + f64::from(price.cpus) * weights.cpu.as_secs_f64(),
+            copied_s: gib(price.copied) * weights.gib_copied.as_secs_f64(),
+        }
+    }
+
+    /// All of it.
+    pub fn seconds(&self) -> f64 {
+        self.until_it_helps_s + self.others_s + self.servers_s + self.copied_s
+    }
+
+    /// What is compared: no choice rests on the last bits of a sum.
+    pub(crate) fn millis(&self) -> u64 {
+        (1e3 * self.seconds()).round() as u64
+    }
+}
+
+/// In words: `100 s (10 s until it helps, 90 s for what others lose)`.
+impl fmt::Display for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.until_it_helps_s, "until it helps"),
+            (self.others_s, "for what others lose"),
+            (self.servers_s, "for memory and CPUs"),
+            (self.copied_s, "for what is copied"),
+        ];
+        let said: Vec<String> = parts
+            .iter()
+            .filter(|(s, _)| *s >= 0.5)
+            .map(|(s, what)| format!("{s:.0} s {what}"))
+            .collect();
+        write!(f, "{:.0} s", self.seconds())?;
+        match said.is_empty() {
+            true => Ok(()),
+            false => write!(f, " ({})", said.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn total(price: Price) -> Total {
+        Total::of(&price, &PriceWeights::default())
+    }
+
+    #[test]
+    fn each_part_weighs_what_its_key_says() {
+        let throttle = total(Price {
+            effect_after: Nanos::from_secs(10),
+            lost_per_s: 400.0,
+            lost_share: 0.2,
+            ..Price::default()
+        });
+        assert_eq!(throttle.seconds(), 10.0 + 0.2 * 0.25 * 1800.0);
+        let words = "100 s (10 s until it helps, 90 s for what others lose)";
+        assert_eq!(throttle.to_string(), words);
+        let appliance = total(Price {
+            effect_after: Nanos::from_secs(90),
+            cpus: 4,
+            memory: Bytes::gib(2),
+            ..Price::default()
+        });
+        assert_eq!(appliance.seconds(), 90.0 + 40.0 + 20.0);
+        let away = total(Price {
+            effect_after: Nanos::from_secs(600),
+            copied: Bytes::gib(100),
+            ..Price::default()
+        });
+        assert_eq!(away.seconds(), 700.0);
+        assert_eq!(total(Price::default()).to_string(), "0 s");
+    }
+
+    #[test]
+    fn a_weight_is_a_number() {
+        for others in [f64::NAN, f64::INFINITY, -1.0] {
+            let weights = PriceWeights {
+                others,
+                ..PriceWeights::default()
+            };
+            assert_eq!(weights.check().unwrap_err().0, "price.others");
+        }
+        assert!(PriceWeights::default().check().is_ok());
+    }
+}
