@@ -7,7 +7,6 @@ usage: answers.py RUNS SETUP
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,30 +19,17 @@ WITHIN_S = 60
 S = 1e9
 
 # As in answers/cache.toml.
-DEVICE = {
-    "model": "2,000 reads/s",
-    "capacity": "1 GiB",
-    "read_iops": 2000,
-    "write_iops": 2000,
-    "read_bandwidth": "500 MiB/s",
-    "write_bandwidth": "500 MiB/s",
-    "read_latency": "2 ms",
-    "write_latency": "2 ms",
-    "curve": [[0.0, 1.0], [1.0, 2.0]],
-    "jitter_sigma": 0.2,
-    "usd_per_gb": 1.0,
-}
 CACHE = """
 strategy = "noop"
 window = "1s"
 [array]
 dir = "terrace-array"
 [array.cache]
-size = "24 MiB"
+size = "2 MiB"
 page = "4 KiB"
 [[classes]]
 name = "gold"
-latency = "1ms"
+latency = "4ms"
 statistic = "mean"
 [response]
 modes = { throttle = "off", memory-share = "auto" }
@@ -52,9 +38,9 @@ detect = { samples = 6, violating_min = 5, clear_below = 0.3 }
 release = { samples = 5, cooldown = "30s" }
 settle = "5s"
 look_again = "5s"
-patience = 0.05
+patience = 0.01
 """
-QUIET_S, LOUD_S = 30, 60
+QUIET_S, LOUD_S = 10, 50
 
 
 def told(*args, cwd=None, **more):
@@ -90,10 +76,10 @@ def read(sock, volume, seed, seconds, mib, *more):
 def cache(seed):
     """Answers of a host with a cache, oldest first."""
     with tempfile.TemporaryDirectory(prefix="terrace-answers-") as dir:
-        for name in ("boot", "flash"):
-            os.mkdir(os.path.join(dir, name))
-        told("tier", "add", "boot", "--dir", "boot", "--size", "64 MiB", cwd=dir)
-        told("volume", "create", "none", "--size", "1 MiB", "--tier", "boot", cwd=dir)
+        os.mkdir(os.path.join(dir, "disks"))
+        told("tier", "add", "disks", "--dir", "disks", "--size", "256 MiB", "--emulate", "disk-15k", cwd=dir)
+        for volume, mib, more in (("orders", 1, ("--class", "gold")), ("batch", 24, ())):
+            told("volume", "create", volume, "--size", f"{mib} MiB", "--tier", "disks", *more, cwd=dir)
         Path(dir, "live.toml").write_text(CACHE)
         # On one processor there is one worker, and so one cache.
         one = {min(os.sched_getaffinity(0))}
@@ -111,24 +97,16 @@ def cache(seed):
                 if server.poll() is not None:
                     sys.exit("the server ended at once")
                 time.sleep(0.05)
-            with socket.socket(socket.AF_UNIX) as s:
-                s.connect(control)
-                device = {"tier": "flash", "source": {"dir": os.path.join(dir, "flash")}, "size": "1 GiB"}
-                ask = {"v": 1, "ask": "add-device", **device, "emulate": DEVICE, "direct": "off"}
-                s.sendall(json.dumps(ask).encode() + b"\n")
-                answer = json.loads(s.makefile().readline())
-                if "error" in answer:
-                    sys.exit(answer["error"])
             sock = os.path.join(dir, "terrace-array", "nbd.sock")
-            for volume, mib, more in (("orders", 16, ("--class", "gold")), ("batch", 256, ())):
-                words = ("--size", f"{mib} MiB", "--tier", "flash", *more)
-                told("volume", "create", volume, *words, cwd=dir)
+            for volume, mib in (("orders", 1), ("batch", 24)):
                 if fio(sock, volume, 1, "--rw=write", "--bs=1M", f"--size={mib}M").wait() != 0:
                     sys.exit("fio: the volume could not be filled")
-            loud = ("--iodepth=8", "--rate_iops=1400")
-            guests.append(read(sock, "orders", seed, QUIET_S + LOUD_S, 16, "--iodepth=2", "--thinktime=1ms"))
+            # So many reads that how they come again is known.
+            if fio(sock, "orders", seed, "--rw=randread", "--bs=4k", "--size=1M", "--io_size=40M").wait() != 0:
+                sys.exit("fio: the volume could not be read")
+            guests.append(read(sock, "orders", seed, QUIET_S + LOUD_S, 1, "--thinktime=20ms"))
             time.sleep(QUIET_S)
-            guests.append(read(sock, "batch", seed, LOUD_S, 256, *loud))
+            guests.append(read(sock, "batch", seed, LOUD_S, 24, "--thinktime=3ms"))
             ended = [guest.wait() for guest in guests]
             if any(ended):
                 sys.exit(f"guests had errors: {ended}")

@@ -3,7 +3,7 @@
 # from when the objective was found broken until the last window that missed it had ended.
 # Usage: bench/answers.sh [RUNS [SETUP]]     10 runs, of seeds 1 to RUNS
 # SETUP is `disk` (`terrace demo --violation`: a neighbour on the same disk; a minute a run) or `cache` (a neighbour in the same cache; needs fio with
-# its nbd engine; a minute and a half a run). TERRACE names a program that is there; else it is built, by the profile PROFILE (`dist`).
+# its nbd engine; a minute a run). TERRACE names a program that is there; else it is built, by the profile PROFILE (`dist`).
 set -eu
 cd "$(dirname "$0")/.."
 TERRACE=${TERRACE:-$(bench/program.sh cli terrace)}

@@ -254,7 +254,7 @@ fn a_part_of_the_cache_is_given_to_who_loses_it_to_a_neighbour() {
     }
     // What is given by hand now is for later.
     let set = bench.run(&["volume", "set", "orders", "--cache-part", "256 KiB"]);
-    let said = String::from_utf8_lossy(&set.stderr);
+    let said = String::from_utf8([set.stdout, set.stderr].concat()).unwrap();
     assert!(
         said.contains("orders will have 256 KiB of the cache"),
         "{said}"

@@ -88,7 +88,7 @@ fn a_part_of_the_cache_is_ordered_for_its_lease_and_taken_back() {
         volume: "orders".into(),
         bytes: 16 * MIB,
     };
-    assert_eq!(shares(&host), [share.clone()]);
+    assert_eq!(shares(&host), std::slice::from_ref(&share));
     let text = said(&mut host, "Answer:").remove(0);
     for part in [
         "Answer: 16 MiB of the cache for orders alone",
@@ -109,7 +109,7 @@ fn a_part_of_the_cache_is_ordered_for_its_lease_and_taken_back() {
     host.hits = vec![("orders", 80)];
     for _ in 0..140 {
         host.windows(1);
-        assert_eq!(shares(&host), [share.clone()]);
+        assert_eq!(shares(&host), std::slice::from_ref(&share));
         assert_eq!(curves(&host).len(), 2, "it is judged by what is known now");
     }
     // The job ends.
