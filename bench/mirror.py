@@ -9,13 +9,13 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-TERRACE = os.environ.get("TERRACE", os.path.abspath("target/dist/terrace"))
+from served import TERRACE, Served
+
 SIZE_MIB = 256
 DEPTH = 64
 
@@ -37,12 +37,11 @@ def spec(rate):
     }
 
 
-class Array:
+class Array(Served):
     """An array with two emulated tiers and a volume, and the server of it."""
 
     def __init__(self, dir, rates):
-        self.array = os.path.join(dir, "array")
-        self.env = dict(os.environ, TERRACE_ARRAY=self.array, NO_COLOR="1")
+        super().__init__(dir)
         for tier in ("boot", "a", "b"):
             os.mkdir(os.path.join(dir, tier))
         # Only a server takes any description of a device, and it needs an array and a volume to begin with.
@@ -68,21 +67,6 @@ class Array:
                 }
             )
         self.run("volume", "create", "v", "--size", f"{SIZE_MIB} MiB", "--tier", "a")
-
-    def run(self, *args):
-        done = subprocess.run([TERRACE, *args], env=self.env, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"terrace {' '.join(args)}: {done.stderr}")
-        return done.stdout
-
-    def ask(self, request):
-        with socket.socket(socket.AF_UNIX) as s:
-            s.connect(os.path.join(self.array, "control.sock"))
-            s.sendall(json.dumps({"v": 1, **request}).encode() + b"\n")
-            answer = json.loads(s.makefile().readline())
-        if "error" in answer or answer.get("answer") == "error":
-            sys.exit(f"{request['ask']}: {answer}")
-        return answer
 
     def show(self):
         return json.loads(self.run("volume", "show", "v", "-o", "json"))

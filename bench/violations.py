@@ -10,13 +10,13 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-TERRACE = os.environ.get("TERRACE", os.path.abspath("target/dist/terrace"))
+from served import TERRACE, Served
+
 POLICIES = ("none", "lru", "priority-lru")
 DEVICE = {
     "model": "2000 reads/s",
@@ -44,13 +44,12 @@ def cache_table(key, policy, slice_s):
     return f'[{key}]\nsize = "{CACHE}"\npage = "{PAGE}"\npolicy = "{policy}"\nslice = "{slice_s}s"\nhour = "{12 * slice_s}s"\n'
 
 
-class Site:
+class Site(Served):
     """A controller with the array of its host, and the volumes."""
 
     def __init__(self, dir, policy, slice_s):
+        super().__init__(dir, TERRACE_CONTROLLER=f"unix:{dir}/state/controller.sock")
         self.dir = dir
-        self.array = os.path.join(dir, "array")
-        self.env = dict(os.environ, TERRACE_ARRAY=self.array, TERRACE_CONTROLLER=f"unix:{dir}/state/controller.sock", NO_COLOR="1")
         for tier in ("boot", "ssd"):
             os.mkdir(os.path.join(dir, tier))
         self.run("tier", "add", "boot", "--dir", os.path.join(dir, "boot"), "--size", "64 MiB")
@@ -79,20 +78,6 @@ class Site:
                 sys.exit(f"{what}: {open(self.log.name).read()}")
             time.sleep(0.05)
         sys.exit(f"{what} takes too long")
-
-    def run(self, *args):
-        done = subprocess.run([TERRACE, *args], env=self.env, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"terrace {' '.join(args)}: {done.stderr}")
-        return done.stdout
-
-    def ask(self, request):
-        with socket.socket(socket.AF_UNIX) as s:
-            s.connect(os.path.join(self.array, "control.sock"))
-            s.sendall(json.dumps({"v": 1, **request}).encode() + b"\n")
-            answer = json.loads(s.makefile().readline())
-        if "error" in answer:
-            sys.exit(f"{request['ask']}: {answer}")
 
     def fio(self, volume, *more):
         uri = f"nbd+unix:///{volume}?socket={self.array}/nbd.sock"

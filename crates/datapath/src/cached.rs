@@ -80,6 +80,23 @@ impl CacheSettings {
         }
     }
 
+    /// Such a cache under `lru`, with everything else as it is by default.
+    #[must_use]
+    pub fn of(size: Bytes, page: Bytes) -> Self {
+        Self {
+            size,
+            page,
+            extent_pages: cache::PAGES_PER_EXTENT,
+            policy: PolicyKind::Lru,
+            rates: RatesConfig::default(),
+            ageing: Ageing::default(),
+            on_hit: OnHit::default(),
+            writes: WriteMode::WriteThrough,
+            slice: Nanos::from_secs(300),
+            slices_per_hour: 12,
+        }
+    }
+
     /// What one of so many workers has of it.
     #[must_use]
     pub fn of_one(self, workers: usize) -> Self {
@@ -203,11 +220,6 @@ impl CacheMemory {
         self.second.as_mut()
     }
 
-    /// A slice of time is over ([`ResidentPages::slice_ended`]).
-    pub fn slice_ended(&mut self, over_target: &[Option<f64>]) {
-        self.pages.slice_ended(over_target);
-    }
-
     /// An hour is over.
     pub fn hour_ended(&mut self) {
         self.pages.hour_ended();
@@ -314,11 +326,6 @@ impl VolumeCache {
         self.second = None;
     }
 
-    /// Its number in the second level, if it is there.
-    pub fn in_second(&self) -> Option<VolumeNo> {
-        self.second
-    }
-
     /// Its number among the volumes of the worker's cache.
     pub fn volume(&self) -> VolumeNo {
         self.volume
@@ -387,16 +394,15 @@ impl VolumeCache {
         memory: &mut CacheMemory,
         request: &GuestRequest,
     ) -> Option<StoredRead> {
-        let (volume, second) = (self.second?, memory.second.as_mut()?);
+        let volume = self.second?;
         if !self.contains(request) {
             return None;
         }
-        let page_bytes = memory.page_bytes;
-        let end = request.offset + request.length;
-        let pages = request.offset / page_bytes..end.div_ceil(page_bytes);
+        let (pages, page_bytes) = (self.pages_of(memory, request), memory.page_bytes);
         if self.flight.changes(&pages) {
             return None;
         }
+        let second = memory.second.as_mut()?;
         let places = pages.clone().map(|page| second.find(volume, page));
         let places = places.collect::<Option<Vec<_>>>()?;
         places.iter().for_each(|p| second.touch(volume, *p));

@@ -25,7 +25,7 @@ use volume::{Limits, VolumeMap};
 use crate::client::{self, ClientError};
 use crate::device::Device;
 use crate::registry::{Home, REQUEST_BYTES_MAX};
-use crate::server::{Server, ServerConfig, ServerError, available_memory};
+use crate::server::{Server, ServerConfig, ServerError, fits};
 use crate::stages::record::{Recorded, Recorder};
 use crate::stages::throttle::Share;
 use crate::stages::{Served, StagesSetup};
@@ -65,14 +65,6 @@ pub enum FilterError {
     Empty {
         /// The export.
         uri: String,
-    },
-    /// It would be swapped out, or the process ended for it.
-    #[error("{wanted} does not fit into the {available} of memory that are available")]
-    Memory {
-        /// What was asked for.
-        wanted: Bytes,
-        /// What the system says.
-        available: Bytes,
     },
     /// The system gives no memory that is a file.
     #[error("cannot have memory")]
@@ -129,12 +121,7 @@ impl Filter {
     /// # Errors
     /// [`FilterError`].
     pub fn start_on_memory(size: Bytes, options: FilterOptions) -> Result<Self, FilterError> {
-        if let Some(available) = available_memory().filter(|available| size > *available) {
-            return Err(FilterError::Memory {
-                wanted: size,
-                available,
-            });
-        }
+        fits(size)?;
         let no_memory = |errno: rustix::io::Errno| FilterError::NoMemory(errno.into());
         let file = memfd_create("terrace-cache-node", MemfdFlags::CLOEXEC).map_err(no_memory)?;
         ftruncate(&file, size.0).map_err(no_memory)?;

@@ -69,6 +69,14 @@ impl ServerConfig {
     }
 }
 
+/// Refuses a cache that does not fit into memory, as far as the system says.
+pub(crate) fn fits(wanted: Bytes) -> Result<(), ServerError> {
+    match available_memory().filter(|available| wanted > *available) {
+        Some(available) => Err(ServerError::Memory { wanted, available }),
+        None => Ok(()),
+    }
+}
+
 /// Memory that the system could give without swapping; none where it does not say.
 pub(crate) fn available_memory() -> Option<Bytes> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -259,10 +267,7 @@ impl Server {
     /// # Errors
     /// When the system refuses threads or rings.
     pub fn start(keeper: Option<Keeper>, mut config: ServerConfig) -> Result<Self, ServerError> {
-        let wanted = config.cache.map_or(Bytes::ZERO, |c| c.size);
-        if let Some(available) = available_memory().filter(|a| wanted > *a) {
-            return Err(ServerError::Memory { wanted, available });
-        }
+        fits(config.cache.map_or(Bytes::ZERO, |c| c.size))?;
         let descriptors = raise_descriptors();
         config.connections_max = config.connections_max.min(descriptors);
         let (to_keeper, from_workers) = channel();

@@ -7,16 +7,10 @@ const SECTOR: u64 = 512;
 
 fn settings(policy: PolicyKind, pages: u64, writes: WriteMode) -> CacheSettings {
     CacheSettings {
-        size: Bytes(pages * PAGE),
-        page: Bytes(PAGE),
         extent_pages: 4,
         policy,
-        rates: RatesConfig::default(),
-        ageing: Ageing::default(),
-        on_hit: OnHit::default(),
         writes,
-        slice: Nanos(1_000_000_000),
-        slices_per_hour: 12,
+        ..CacheSettings::of(Bytes(pages * PAGE), Bytes(PAGE))
     }
 }
 

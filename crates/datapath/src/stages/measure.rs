@@ -115,11 +115,8 @@ pub struct Sample {
 impl Measure {
     /// Switches it on or off; what was measured is forgotten either way.
     pub(crate) fn switch(&mut self, on: bool, map: &VolumeMap, now_ns: u64) {
-        let fresh = || Measurements {
-            reuse: Reuse::new(self.page),
-            ..Measurements::new(now_ns, map.extents(), map.extent_bytes().0)
-        };
-        self.on = on.then(fresh);
+        let (extents, bytes) = (map.extents(), map.extent_bytes().0);
+        self.on = on.then(|| Measurements::new(now_ns, extents, bytes, self.page));
     }
 
     /// How often extents were touched, since a turn of counters that began then; none where it is off, or the volume has more than
@@ -353,7 +350,7 @@ const HOTTEST: usize = 16;
 
 impl Measurements {
     /// Nothing yet.
-    fn new(now_ns: u64, extents: usize, extent_bytes: u64) -> Self {
+    fn new(now_ns: u64, extents: usize, extent_bytes: u64, page: Bytes) -> Self {
         Self {
             since_ns: now_ns,
             latency: vec![Histogram::default(); DIRECTIONS.len() * SIZE_NAMES.len()],
@@ -369,7 +366,7 @@ impl Measurements {
             arrivals: Arrivals::default(),
             follows: u64::MAX,
             heat: HeatMap::new(now_ns, extents, extent_bytes),
-            reuse: Reuse::new(PAGE),
+            reuse: Reuse::new(page),
             memory: None,
         }
     }
@@ -516,7 +513,7 @@ mod tests {
     #[test]
     fn counters_of_two_directions_and_no_bytes_for_the_rest() {
         let at = |ns: u64| 1_000_000 + ns;
-        let mut measure = Measurements::new(at(100), 4, 1 << 20);
+        let mut measure = Measurements::new(at(100), 4, 1 << 20, PAGE);
         let read = request(GuestOp::Read, 0, 4096);
         let write = request(GuestOp::Write, 0, 1 << 20);
         let trim = request(GuestOp::Trim, 0, 1 << 20);
@@ -553,7 +550,7 @@ mod tests {
 
     #[test]
     fn requests_that_wait_are_known_by_their_age() {
-        let mut measure = Measurements::new(0, 1, 1 << 20);
+        let mut measure = Measurements::new(0, 1, 1 << 20, PAGE);
         let read = request(GuestOp::Read, 0, 512);
         for at in [1_000, 1_000, 400_000, 900_000] {
             measure.arrived(at, &read);
@@ -626,7 +623,7 @@ mod tests {
 
     #[test]
     fn depth_goes_on_between_events_and_never_backwards() {
-        let mut measure = Measurements::new(0, 1, 1 << 20);
+        let mut measure = Measurements::new(0, 1, 1 << 20, PAGE);
         measure.arrived(1000, &request(GuestOp::Read, 0, 512));
         assert_eq!(measure.counts(1500).depth_ns, 500);
         assert_eq!(measure.counts(900).depth_ns, 0);
@@ -636,7 +633,7 @@ mod tests {
 
     #[test]
     fn arrivals_are_counted_and_time_with_any_in_flight() {
-        let mut measure = Measurements::new(0, 1, 1 << 20);
+        let mut measure = Measurements::new(0, 1, 1 << 20, PAGE);
         let read = |offset| request(GuestOp::Read, offset, 4096);
         measure.arrived(1_000, &read(0));
         measure.arrived(2_000, &request(GuestOp::Write, 4096, 512));
@@ -663,7 +660,7 @@ mod tests {
 
     #[test]
     fn counts_what_passed() {
-        let mut measure = Measurements::new(0, 4, 1 << 20);
+        let mut measure = Measurements::new(0, 4, 1 << 20, PAGE);
         let a = request(GuestOp::Read, 0, 4096);
         let b = request(GuestOp::Write, 1 << 20, 1 << 20);
         measure.arrived(0, &a);

@@ -147,8 +147,6 @@ impl Worker {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use cache::{Ageing, OnHit, PolicyKind, RatesConfig, WriteMode};
-
     use super::*;
     use crate::cached::CacheSettings;
     use crate::control_server::{ControlAnswer, ControlRequest};
@@ -201,21 +199,9 @@ mod tests {
     #[test]
     fn what_is_lent_goes_before_what_was_given_by_hand_and_ends_by_itself() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = CacheSettings {
-            size: kib(256),
-            page: kib(4),
-            extent_pages: 60,
-            policy: PolicyKind::Lru,
-            rates: RatesConfig::default(),
-            ageing: Ageing::default(),
-            on_hit: OnHit::default(),
-            writes: WriteMode::WriteThrough,
-            slice: MINUTE,
-            slices_per_hour: 60,
-        };
         let config = ServerConfig {
             workers: 1,
-            cache: Some(cache),
+            cache: Some(CacheSettings::of(kib(256), kib(4))),
             ..ServerConfig::default()
         };
         let (serving, _) = one_volume_with(dir.path(), config);

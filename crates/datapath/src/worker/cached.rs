@@ -384,7 +384,7 @@ impl Worker {
                 cached.responses = (0, 0.0, 0);
             }
         }
-        cache.memory.slice_ended(&over);
+        cache.memory.pages_mut().slice_ended(&over);
         if ends_hour {
             cache.memory.hour_ended();
         }

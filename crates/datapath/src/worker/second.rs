@@ -217,21 +217,22 @@ impl Worker {
         }
         match self.second.place.as_ref().map(|s| &s.device.medium) {
             None | Some(Medium::Lost) => false,
-            Some(Medium::File(..)) => {
-                let most = match self.io {
-                    Io::Ring(_) => ON_FILE_MAX,
-                    Io::Threads(_) => BY_THREADS_MAX,
-                };
-                // Also those of an earlier one, which may hang.
-                self.second.parts.len() < most
-            }
+            Some(Medium::File(..)) => true,
             Some(Medium::Nbd(..)) => self.is_linked(SECOND_DEVICE),
         }
     }
 
-    /// Whether it may have one more page written to it, or read.
+    /// Whether something more may be asked of it now.
     fn second_may(&self) -> bool {
-        self.second.place.is_some() && self.second_is_ready()
+        let place = self.second.place.as_ref();
+        let is_file = place.is_some_and(|p| matches!(p.device.medium, Medium::File(..)));
+        let most = match self.io {
+            _ if !is_file => usize::MAX,
+            Io::Ring(_) => ON_FILE_MAX,
+            Io::Threads(_) => BY_THREADS_MAX,
+        };
+        // Also what hangs on the file of an earlier one.
+        self.second_is_ready() && self.second.parts.len() < most
     }
 
     /// Reads what a guest asks for from the second level, if all of it is there; else the guest is handed back.
@@ -260,15 +261,8 @@ impl Worker {
         self.second.reading += whole;
         let buf = self.pool.take(whole as usize);
         // Pages that lie behind one another are read together: their first ones, and how many each.
-        let mut runs: Vec<(Stored, u64)> = vec![];
-        let mut last = None;
-        for place in &read.places {
-            match runs.last_mut() {
-                Some(run) if last.is_some_and(|l: Stored| l.is_before(*place)) => run.1 += 1,
-                _ => runs.push((*place, 1)),
-            }
-            last = Some(*place);
-        }
+        let runs = read.places.chunk_by(|a, b| a.is_before(*b));
+        let runs: Vec<(Stored, u64)> = runs.map(|run| (run[0], run.len() as u64)).collect();
         let waiting = self.second.reads.insert(Waiting {
             volume,
             guest,
@@ -300,16 +294,18 @@ impl Worker {
         let memory = &mut cache.memory;
         let page = memory.page_bytes();
         let room = FILLING_MAX.saturating_sub(self.second.filling) / page;
-        let bytes = HEAD..HEAD + request.length as usize;
-        let pages = buf.with(bytes, |data| {
+        let (bytes, pool) = (HEAD..HEAD + request.length as usize, &mut self.pool);
+        let pages: Vec<_> = buf.with(bytes, |data| {
             let places = cached.cache.fill(memory, request, data, room as usize);
-            let of = |at: usize| data[at..at + page as usize].to_vec();
-            let pages = places.into_iter().map(|(stored, at)| (stored, of(at)));
-            pages.collect::<Vec<_>>()
+            let copied = places.into_iter().map(|(stored, at)| {
+                let copy = pool.take(page as usize);
+                let from = &data[at..at + page as usize];
+                copy.fill(0..from.len(), |to| to.copy_from_slice(from));
+                (stored, copy)
+            });
+            copied.collect()
         });
-        for (stored, data) in pages {
-            let copy = self.pool.take(data.len());
-            copy.fill(0..data.len(), |to| to.copy_from_slice(&data));
+        for (stored, copy) in pages {
             self.second.filling += page;
             self.start_second(What::Fill(stored), stored.at(page), page, copy, 0);
         }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use cache::{Ageing, OnHit, PolicyKind, RatesConfig, WriteMode};
 use datapath::cached::CacheSettings;
 use datapath::control_server::{ControlAnswer, ControlRequest};
 use datapath::{Client, Filter, FilterOptions, Listen, SecondStatus, ServerConfig};
@@ -18,18 +17,7 @@ fn served(pages: u64) -> Site {
     site.add("fast", "fast", 64, None);
     site.serve_as(ServerConfig {
         workers: 2,
-        cache: Some(CacheSettings {
-            size: Bytes(2 * pages * PAGE),
-            page: Bytes(PAGE),
-            extent_pages: 60,
-            policy: PolicyKind::Lru,
-            rates: RatesConfig::default(),
-            ageing: Ageing::default(),
-            on_hit: OnHit::default(),
-            writes: WriteMode::WriteThrough,
-            slice: Nanos(1_000_000_000),
-            slices_per_hour: 12,
-        }),
+        cache: Some(CacheSettings::of(Bytes(2 * pages * PAGE), Bytes(PAGE))),
         ..ServerConfig::default()
     });
     site.create("data", 16, "fast");
@@ -203,7 +191,7 @@ fn a_node_that_goes_while_many_pages_are_asked_for_takes_nothing_along() {
     let site = served(8);
     let mut guest = filled(&site);
     for round in 0..5 {
-        let (node, listen) = node(&site, &format!("node-{round}.sock"), Nanos::ZERO);
+        let (lent, listen) = node(&site, &format!("node-{round}.sock"), Nanos::ZERO);
         attach(&site, &listen);
         warmed(&site, &mut guest);
         let mut reader = site.connect("data").unwrap();
@@ -217,12 +205,12 @@ fn a_node_that_goes_while_many_pages_are_asked_for_takes_nothing_along() {
                 }
             });
             std::thread::sleep(Duration::from_millis(3 + 4 * round));
-            node.stop().unwrap();
+            lent.stop().unwrap();
             reads.join().unwrap();
         });
         // A node that takes the place of one that is connected.
-        let (first, one) = node_of(&site, round, "a");
-        let (second, other) = node_of(&site, round, "b");
+        let (first, one) = node(&site, &format!("a-{round}.sock"), Nanos::ZERO);
+        let (second, other) = node(&site, &format!("b-{round}.sock"), Nanos::ZERO);
         attach(&site, &one);
         attach(&site, &other);
         warmed(&site, &mut guest);
@@ -230,10 +218,6 @@ fn a_node_that_goes_while_many_pages_are_asked_for_takes_nothing_along() {
         first.stop().unwrap();
         second.stop().unwrap();
     }
-}
-
-fn node_of(site: &Site, round: u64, name: &str) -> (Filter, Listen) {
-    node(site, &format!("{name}-{round}.sock"), Nanos::ZERO)
 }
 
 #[test]

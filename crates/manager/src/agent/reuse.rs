@@ -77,8 +77,8 @@ impl Watched {
                 continue;
             };
             known.now = seen.clone();
-            let is_enough = enough(seen, &seen.distances.since(&known.mark.distances));
-            if now_ns.saturating_sub(known.marked_ns) >= RECENT_NS && is_enough {
+            let is_time = now_ns.saturating_sub(known.marked_ns) >= RECENT_NS;
+            if is_time && enough(seen, &seen.distances.since(&known.mark.distances)) {
                 known.base = Some(std::mem::replace(&mut known.mark, seen.clone()));
                 known.marked_ns = now_ns;
             }

@@ -10,7 +10,7 @@ use super::host::{BASE, FakeVolume, Host, WINDOW, volume};
 use super::with;
 
 /// A violation is three windows of three, and an answer settles in two.
-const QUICK: &str = r#"
+pub(super) const QUICK: &str = r#"
 [response.workflow]
 settle = "2s"
 look_again = "5s"
@@ -27,7 +27,7 @@ cooldown = "10s"
 const AUTO: &str = "[response]\nmodes.throttle = \"auto\"\n";
 
 /// A database that misses its objective of 2 ms beside a batch job, which asks for six sevenths of their device.
-fn noisy(config: &str) -> Host {
+pub(super) fn noisy(config: &str) -> Host {
     let orders = volume("orders", "slow", "slow-0", 200, 5000);
     let batch = FakeVolume {
         class: "default",
@@ -61,14 +61,14 @@ fn obey(host: &mut Host) -> Option<Throttle> {
     limit
 }
 
-fn responses(host: &mut Host) -> Vec<ResponseView> {
+pub(super) fn responses(host: &mut Host) -> Vec<ResponseView> {
     match host.ask(Question::Responses { limit: 100 }) {
         Ok(Answer::Responses(responses)) => responses,
         other => panic!("{other:?}"),
     }
 }
 
-fn said(host: &mut Host, what: &str) -> Vec<String> {
+pub(super) fn said(host: &mut Host, what: &str) -> Vec<String> {
     host.tick();
     let all = host.events().into_iter();
     all.filter(|text| text.contains(what)).collect()

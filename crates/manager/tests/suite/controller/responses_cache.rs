@@ -1,29 +1,13 @@
 //! Parts of a cache as answers to broken objectives of a live host.
 
-use manager::question::{Answer, Question};
-use manager::view::{ResponseState, ResponseView};
+use manager::question::Question;
+use manager::view::ResponseState;
 use manager::wire::{CacheShareOrder, CacheWindow, CurvePoint};
 
-use super::host::{FakeVolume, Host, WINDOW, volume};
-use super::with;
+use super::host::{Host, WINDOW};
+use super::responses::{QUICK, noisy, responses, said};
 
 const MIB: u64 = 1 << 20;
-
-const CONFIG: &str = r#"
-[response]
-modes = { throttle = "off", memory-share = "MODE" }
-[response.workflow]
-settle = "2s"
-look_again = "5s"
-patience = 0.01
-[response.workflow.detect]
-samples = 3
-violating_min = 3
-clear_below = 0.5
-[response.workflow.release]
-samples = 3
-cooldown = "10s"
-"#;
 
 fn cache(curve: &[(u64, f64)]) -> CacheWindow {
     let points = curve.iter().map(|(mib, miss_ratio)| CurvePoint {
@@ -42,13 +26,10 @@ fn cache(curve: &[(u64, f64)]) -> CacheWindow {
 
 /// A database that reads 40 MiB over and over, beside a job that reads everything once: what it needs of their cache it loses to that.
 fn scanned(mode: &str) -> Host {
-    let orders = volume("orders", "slow", "slow-0", 200, 5000);
-    let batch = FakeVolume {
-        class: "default",
-        ..volume("batch", "slow", "slow-0", 1000, 5000)
-    };
-    let config = with(&CONFIG.replace("MODE", mode));
-    let mut host = Host::new(&config, vec![orders, batch]);
+    // A part counts as two minutes until it helps: an answer settles in two seconds all the same.
+    let quick = QUICK.replace("patience = 0.1", "patience = 0.01");
+    let modes = format!("modes = {{ throttle = \"off\", memory-share = \"{mode}\" }}");
+    let mut host = noisy(&format!("[response]\n{modes}\n{quick}"));
     host.takes = vec![("orders", 0.45, 0), ("batch", 0.5, 0)];
     let orders = cache(&[(40, 0.0)]);
     host.caches = vec![("orders", orders), ("batch", cache(&[(4096, 0.99)]))];
@@ -63,19 +44,6 @@ fn shares(host: &Host) -> Vec<CacheShareOrder> {
 fn curves(host: &Host) -> Vec<String> {
     let orders = host.orders.as_ref().expect("a window was reported");
     orders.answers.curves.clone()
-}
-
-fn responses(host: &mut Host) -> Vec<ResponseView> {
-    match host.ask(Question::Responses { limit: 100 }) {
-        Ok(Answer::Responses(responses)) => responses,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn said(host: &mut Host, what: &str) -> Vec<String> {
-    host.tick();
-    let all = host.events().into_iter();
-    all.filter(|text| text.contains(what)).collect()
 }
 
 #[test]
