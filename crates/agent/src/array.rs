@@ -12,7 +12,7 @@ use datapath::stages::throttle::{self, Throttled};
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
     AgentAction, CacheSnapshot, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot,
-    MoveEnd, ReuseSnapshot, Snapshot, VolumeSnapshot, WantedExtents,
+    MirrorSnapshot, MoveEnd, ReuseSnapshot, Snapshot, VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
     self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, DevicesLoad, FailedIo, Load,
@@ -170,6 +170,24 @@ impl Host for ServedArray {
                 part: bytes.map(Bytes),
                 lasting: Nanos(*lasting_ns),
             },
+            AgentAction::Mirror {
+                volume,
+                device,
+                tier,
+                extents,
+                rate_bytes_per_s,
+                lasting_ns,
+            } => ControlRequest::Mirror {
+                volume: volume.clone(),
+                to: tier.clone(),
+                device: Some(device.clone()),
+                bandwidth: BytesPerSec(*rate_bytes_per_s),
+                extents: Some(extents.clone()),
+                lasting: Some(Nanos(*lasting_ns)),
+            },
+            AgentAction::StopMirror { volume } => ControlRequest::StopMirror {
+                volume: volume.clone(),
+            },
         };
         self.ask(&question).map(|_| ())
     }
@@ -200,7 +218,7 @@ fn heat(counts: HeatCounts) -> HeatSnapshot {
             turn: counts.cursor.turn,
         },
         touched: touched
-            .map(|(extent, reads, writes)| (extent, reads.wrapping_add(writes)))
+            .map(|(extent, reads, writes)| (extent, [reads, writes]))
             .collect(),
     }
 }
@@ -335,6 +353,14 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
             in_parts: c.of.in_parts,
             given_bytes: c.lent.map_or(c.part, |lent| lent.given).map(|b| b.0),
             lent: c.lent.map(|lent| (lent.part.0, lent.left.0)),
+        }),
+        can_mirror: v.healthy && v.exported,
+        mirror: v.mirror.map(|m| MirrorSnapshot {
+            device: m.to,
+            extents: m.extents,
+            bytes: m.bytes.0,
+            read_share: m.read_share,
+            left_ns: m.left.map(|left| left.0),
         }),
         reuse: None,
         extents: None,

@@ -277,6 +277,16 @@ fn log(action: &AgentAction, result: &Result<(), String>) {
         (AgentAction::LendCache { volume, .. }, Some(why)) => {
             warn!(volume, why, "a volume's part of the cache was not changed");
         }
+        (AgentAction::Mirror { volume, device, .. }, None) => {
+            debug!(volume, device, "second copies are to be there");
+        }
+        (AgentAction::Mirror { volume, device, .. }, Some(why)) => {
+            warn!(volume, device, why, "second copies were not begun");
+        }
+        (AgentAction::StopMirror { volume }, None) => info!(volume, "second copies are given up"),
+        (AgentAction::StopMirror { volume }, Some(why)) => {
+            warn!(volume, why, "second copies were not given up");
+        }
         (AgentAction::Inject { volume, .. }, why) => debug!(volume, why, "latency was injected"),
     }
 }

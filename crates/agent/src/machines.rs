@@ -424,6 +424,9 @@ impl<H: Hypervisor> Host for Machines<H> {
             AgentAction::LendCache { .. } => {
                 Err("a host of virtual machines has no cache to give parts of".into())
             }
+            AgentAction::Mirror { .. } | AgentAction::StopMirror { .. } => {
+                Err("a host of virtual machines has no second copies of extents".into())
+            }
             AgentAction::Inject { .. } => {
                 Err("nothing is delayed on a host of virtual machines".into())
             }

@@ -64,6 +64,7 @@ pub fn run(what: &Mirror) -> anyhow::Result<()> {
         device: None,
         bandwidth: what.bandwidth,
         extents,
+        lasting: None,
     })
 }
 

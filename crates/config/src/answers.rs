@@ -33,15 +33,15 @@ impl std::fmt::Display for AnswerMode {
     }
 }
 
-/// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out.
-pub const LIVE_RUNGS: [RungKind; 2] = [RungKind::Throttle, RungKind::MemoryShare];
+/// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out, second copies where it is a served array.
+pub const LIVE_RUNGS: [RungKind; 3] = [RungKind::Throttle, RungKind::MemoryShare, RungKind::Mirror];
 
 /// Answers to broken objectives of a live host, window by window. `workflow` is that of a scenario's `[response]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
     /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
-    /// (`throttle`, `memory-share`).
+    /// (`throttle`, `memory-share`, `mirror`).
     pub modes: BTreeMap<RungKind, AnswerMode>,
     /// How answers are found: detection, interference, when they are taken back.
     pub workflow: ResponderConfig,
@@ -90,7 +90,9 @@ impl LiveResponseConfig {
                 RungKind::Appliance => {
                     "nothing creates appliances live yet: only \"off\", or leave it out"
                 }
-                RungKind::Throttle | RungKind::MemoryShare => unreachable!("it can be done"),
+                RungKind::Throttle | RungKind::MemoryShare | RungKind::Mirror => {
+                    unreachable!("it can be done")
+                }
             };
             return Err((key, why.into()));
         }
@@ -139,6 +141,7 @@ impl LiveResponseConfig {
         if !(0.0..=100.0).contains(&workflow.patience) {
             return Err(("patience", "is from 0 to 100"));
         }
+        workflow.copies.check()?;
         workflow.price.check()
     }
 }
@@ -166,7 +169,7 @@ mod tests {
             let config = checked(&format!("modes.throttle = \"{word}\"")).unwrap();
             assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Throttle]);
         }
-        let off = "modes = { throttle = \"off\", memory-share = \"off\", appliance = \"off\" }";
+        let off = "modes = { throttle = \"off\", memory-share = \"off\", mirror = \"off\", appliance = \"off\" }";
         let off = checked(off).unwrap();
         assert_eq!(off.rungs(AnswerMode::Off), RungKind::ALL);
     }
@@ -200,6 +203,15 @@ mod tests {
             ),
             ("workflow.patience = -1.0", "workflow.patience"),
             ("workflow.price.others = -1.0", "workflow.price.others"),
+            ("workflow.copies.free = 2.0", "workflow.copies.free"),
+            (
+                "workflow.copies.read_share = nan",
+                "workflow.copies.read_share",
+            ),
+            (
+                "workflow.copies.bandwidth = \"1 KiB/s\"",
+                "workflow.copies.bandwidth",
+            ),
             ("workflow.choice = \"cheapest\"", "not read"),
             ("modes.throtle = \"auto\"", "not read"),
             ("rungs = [\"throttle\"]", "not read"),

@@ -16,7 +16,9 @@ mod place;
 mod response;
 
 pub use place::{PlaceCostView, PlaceLoadView, PlaceStanding, PlaceTierView, PlaceView};
-pub use response::{OtherView, RefusedView, ResponseCounter, ResponseState, ResponseView};
+pub use response::{
+    CopiesView, OtherView, RefusedView, ResponseCounter, ResponseState, ResponseView,
+};
 
 /// How everything is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

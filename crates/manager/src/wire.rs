@@ -1,4 +1,4 @@
-//! What agents and the controller say to each other, version 6: plain data, JSON on the wire.
+//! What agents and the controller say to each other, version 7: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
@@ -15,7 +15,8 @@
 //! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
 //! is old and not fresh.
 //!
-//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes; version 5 no [`CacheWindow`], and knew no [`Answers`]. A controller takes agents of those
+//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes; version 5 no [`CacheWindow`], and knew no [`Answers`];
+//! version 6 no [`MirrorWindow`], and made no second copies. A controller takes agents of those
 //! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
 mod response;
@@ -27,12 +28,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use response::{
-    Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow, CurvePoint,
-    VolumeSample,
+    Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
+    CopiesWindow, CurvePoint, ExtentAccess, MirrorOrder, MirrorWindow, VolumeSample,
 };
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// The oldest version of an agent that a controller takes in.
 pub const PROTOCOL_OLDEST: u32 = 1;
@@ -48,6 +49,9 @@ pub const PROTOCOL_THROTTLES: u32 = 4;
 
 /// The first version whose agents carry out [`Answers`].
 pub const PROTOCOL_ANSWERS: u32 = 6;
+
+/// The first version whose agents have second copies made.
+pub const PROTOCOL_MIRRORS: u32 = 7;
 
 /// An agent says that it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -310,6 +314,9 @@ pub struct VolumeWindow {
     /// What it has in a cache in memory, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheWindow>,
+    /// Its second copies, where it can have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorWindow>,
 }
 
 impl VolumeWindow {

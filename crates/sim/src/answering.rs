@@ -124,7 +124,8 @@ impl ScenarioFile {
             let why = "what may be done is said in response.rungs";
             return fault("workflow.allowed", why.into());
         }
-        if let Err((key, why)) = config.workflow.price.check() {
+        let priced = config.workflow.price.check();
+        if let Err((key, why)) = priced.and_then(|()| config.workflow.copies.check()) {
             return fault(&format!("workflow.{key}"), why.into());
         }
         let wants = |kind| config.rungs.contains(&kind);
@@ -132,6 +133,13 @@ impl ScenarioFile {
         let said = config.rungs != ResponseConfig::default_rungs();
         if said && wants(RungKind::Appliance) && self.scenario.hosts.is_empty() {
             let why = "an appliance needs a host to run on: add [hosts]";
+            return fault("rungs", why.into());
+        }
+        if said
+            && wants(RungKind::Mirror)
+            && (self.scenario.mirrors.is_some() || self.scenario.cache.is_some())
+        {
+            let why = "second copies are no answer beside [mirrors], which makes them itself, nor behind a [cache]: leave \"mirror\" out";
             return fault("rungs", why.into());
         }
         let window = self.scenario.window;
@@ -306,6 +314,7 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
     let may = |kind: &RungKind| match kind {
         RungKind::MemoryShare => cache.is_some_and(|c| c.can_be_shared_out()),
         RungKind::Appliance => servers.is_some(),
+        RungKind::Mirror => model.mirrors_answer(),
         _ => true,
     };
     let mut workflow = config.workflow.clone();

@@ -339,6 +339,7 @@ impl Simulation<'_> {
             Detail::Extents => self.extent_windows(),
         };
         let mut samples = self.volume_samples(now_ns);
+        let mut mirrors = self.mirror_windows().into_iter();
         let model = self.model;
         let device = |d: DeviceId| model.topology.device(d).name.clone();
         (0..model.volumes.len())
@@ -369,6 +370,7 @@ impl Simulation<'_> {
                     }),
                     throttle: limits[v],
                     cache: None,
+                    mirror: mirrors.next().flatten(),
                     calibrating: self.sessions[v].is_some(),
                     load: Some(self.world.stats.take_load(v)),
                     extents: extents.as_mut().and_then(Iterator::next),
@@ -470,6 +472,8 @@ impl Simulation<'_> {
         if good {
             self.limit(now_ns, &orders.throttles);
             self.answer(now_ns, &orders.answers);
+            let answers = &orders.answers;
+            self.order_mirrors(now_ns, &answers.mirrors, &answers.access);
         }
         for order in orders.moves.iter().filter(|_| good) {
             if !self.host.jobs.contains_key(&order.job) {

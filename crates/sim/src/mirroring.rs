@@ -1,19 +1,21 @@
-//! Extents with a second copy on another device: `[mirrors]`.
+//! Extents with a second copy on another device: by the table `[mirrors]`, or as an answer to a broken objective (`mirror` among the rungs of `[response]`).
 //!
 //! ```text
-//!  every minute   heat, utilization ─▶ planner::mirrors ─▶ sets: copied by a volume::Mover that keeps both ends alike
+//!  every minute   heat, utilization ─▶ planner::mirrors ─┐
+//!  every window   heat ─▶ controller: slo::Responder ─────┴▶ sets: copied by a volume::Mover that keeps both ends alike
 //!  every 200 ms   latencies at both ends ─▶ volume::Offload ─▶ share of reads for the second copy
 //! ```
 //!
 //! What happens to requests is in `volume`, as it is for moves: writes go to both copies, reads of what is alike to either. A volume whose set changes, or
 //! that the controller moves, gives its copies up first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use config::scenario::MirrorsConfig;
-use model::{ExtentRanges, Op};
+use manager::wire::{CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow};
+use model::{ExtentHeat, ExtentPlaces, ExtentRanges, Op};
 use planner::mirrors::{MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors};
-use units::{Bytes, DeviceId, Nanos, VolumeId};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::{EndReads, MoveOrder, Offload, OffloadLimits, Purpose};
 
 use crate::agenda::{Agenda, Event};
@@ -25,6 +27,23 @@ use crate::{Model, ScenarioError, ScenarioFile};
 
 /// Numbers of moves from here on are sets of mirrored extents.
 pub(crate) const MIRROR_JOBS: u32 = 1 << 31;
+
+/// How often the share of reads that go to second copies is looked at, and the most that it is, where they are an answer: as on the data path.
+const LOOK: Nanos = Nanos(200_000_000);
+
+impl Model {
+    /// Whether second copies may be an answer: not beside the table, which chooses them itself, nor behind a cache, where it is not known what devices are
+    /// asked for.
+    pub(crate) fn mirrors_answer(&self) -> bool {
+        let allowed = |a: &std::sync::Arc<config::scenario::ResponseConfig>| {
+            a.rungs.contains(&slo::ladder::RungKind::Mirror)
+        };
+        self.answers.as_ref().is_some_and(allowed)
+            && self.mirrors.is_none()
+            && self.cache.is_none()
+            && self.topology.devices.len() > 1
+    }
+}
 
 impl ScenarioFile {
     /// The table `mirrors`; none without it.
@@ -63,6 +82,8 @@ impl ScenarioFile {
 pub(crate) struct MirrorCounts {
     reads: ExtentCounters,
     writes: ExtentCounters,
+    /// Whether they are counted.
+    counts: bool,
     /// By volume: where its second copies are, and reads that each end answered since the last look.
     to: Vec<Option<DeviceId>>,
     ends: Vec<[EndReads; 2]>,
@@ -70,8 +91,11 @@ pub(crate) struct MirrorCounts {
 
 impl MirrorCounts {
     pub(crate) fn new(model: &Model) -> Option<Self> {
-        model.mirrors?;
+        if model.mirrors.is_none() && !model.mirrors_answer() {
+            return None;
+        }
         Some(Self {
+            counts: model.mirrors.is_some(),
             reads: ExtentCounters::new(model),
             writes: ExtentCounters::new(model),
             to: vec![None; model.volumes.len()],
@@ -82,6 +106,9 @@ impl MirrorCounts {
     /// Counts a request for each extent that it reads or writes.
     #[inline]
     pub(crate) fn count(&mut self, issue: &Issue) {
+        if !self.counts {
+            return;
+        }
         match issue.op {
             Op::Read => self.reads.count(issue),
             _ => self.writes.count(issue),
@@ -111,11 +138,16 @@ struct Kept {
 
 /// Who has what mirrored, and what was.
 pub(crate) struct Mirroring {
-    config: MirrorsConfig,
+    /// None where second copies are answers.
+    table: Option<MirrorsConfig>,
+    /// Whether a look at the shares is on the agenda.
+    looks: bool,
+    /// Volumes of whose extents the controller wants to know what is asked of them.
+    asked: BTreeSet<usize>,
     /// By volume.
     kept: Vec<Option<Kept>>,
     /// By volume: what comes once its present set is gone.
-    next: Vec<Option<MirrorSet>>,
+    next: Vec<Option<(MirrorSet, BytesPerSec)>>,
     /// By volume: before that nothing of it is mirrored, since the controller moves it.
     not_before_ns: Vec<u64>,
     busy_before: Vec<f64>,
@@ -125,11 +157,19 @@ pub(crate) struct Mirroring {
 
 impl Mirroring {
     pub(crate) fn new(model: &Model, agenda: &mut Agenda) -> Option<Self> {
-        let config = model.mirrors?;
-        agenda.at(config.every.0, Event::Mirrors);
-        agenda.at(config.look.0, Event::MirrorLook);
+        let table = model.mirrors;
+        match table {
+            Some(table) => {
+                agenda.at(table.every.0, Event::Mirrors);
+                agenda.at(table.look.0, Event::MirrorLook);
+            }
+            None if model.mirrors_answer() => {}
+            None => return None,
+        }
         Some(Self {
-            config,
+            table,
+            looks: table.is_some(),
+            asked: BTreeSet::new(),
             kept: model.volumes.iter().map(|_| None).collect(),
             next: model.volumes.iter().map(|_| None).collect(),
             not_before_ns: vec![0; model.volumes.len()],
@@ -146,9 +186,9 @@ impl Simulation<'_> {
         let Some(mut mirroring) = self.mirroring.take() else {
             return;
         };
-        let config = mirroring.config;
+        let config = mirroring.table.expect("it is by the table");
         self.agenda.at(now_ns + config.every.0, Event::Mirrors);
-        let devices = self.mirror_devices(&mut mirroring);
+        let devices = self.mirror_devices(&mut mirroring, config.every);
         let volumes = self.mirror_volumes(now_ns, &mirroring);
         let terms = MirrorTerms {
             budget: config.budget,
@@ -159,7 +199,7 @@ impl Simulation<'_> {
         let sets = mirrors(&devices, &volumes, &terms);
         for v in 0..self.model.volumes.len() {
             let set = sets.iter().find(|s| s.volume.index() == v);
-            mirroring.next[v] = set.cloned();
+            mirroring.next[v] = set.cloned().map(|set| (set, config.bandwidth));
         }
         self.mirroring = Some(mirroring);
         for v in 0..self.model.volumes.len() {
@@ -174,8 +214,8 @@ impl Simulation<'_> {
         };
         match (&mirroring.kept[v], mirroring.next[v].take()) {
             (None, None) => {}
-            (None, Some(set)) => self.begin_mirror(now_ns, v, set),
-            (Some(kept), Some(set)) if kept.extents == set.extents => {}
+            (None, Some((set, bandwidth))) => self.begin_mirror(now_ns, v, set, bandwidth),
+            (Some(kept), Some((set, _))) if kept.extents == set.extents => {}
             (Some(_), next) => {
                 mirroring.next[v] = next;
                 self.cancel_move(now_ns, v);
@@ -183,19 +223,20 @@ impl Simulation<'_> {
         }
     }
 
-    fn begin_mirror(&mut self, now_ns: u64, v: usize, set: MirrorSet) {
+    fn begin_mirror(&mut self, now_ns: u64, v: usize, set: MirrorSet, bandwidth: BytesPerSec) {
         let mirroring = self.mirroring.as_mut().expect("a set is its");
         let order = MoveOrder {
             to: set.to,
-            bandwidth: mirroring.config.bandwidth,
+            bandwidth,
             extents: Some(set.extents.clone()),
             purpose: Purpose::Mirror,
         };
         let job = MIRROR_JOBS | mirroring.begun;
         mirroring.begun += 1;
+        let usual = OffloadLimits::default();
         let limits = OffloadLimits {
-            most: mirroring.config.offload_max,
-            ..OffloadLimits::default()
+            most: mirroring.table.map_or(usual.most, |t| t.offload_max),
+            ..usual
         };
         let kept = Kept {
             offload: Offload::new(limits),
@@ -215,6 +256,9 @@ impl Simulation<'_> {
             extents: set.extents,
         };
         mirroring.kept[v] = Some(kept);
+        if !std::mem::replace(&mut mirroring.looks, true) {
+            self.agenda.at(now_ns + LOOK.0, Event::MirrorLook);
+        }
         let counts = self.world.mirror_counts.as_mut();
         counts.expect("there are mirrors").to[v] = Some(set.to);
         if !self.begin_copy(now_ns, v, job, order) {
@@ -243,7 +287,8 @@ impl Simulation<'_> {
     pub(crate) fn give_mirror_up(&mut self, now_ns: u64, v: usize) {
         if let Some(mirroring) = &mut self.mirroring {
             mirroring.next[v] = None;
-            let windows = mirroring.config.every.0 + 3 * self.model.window.0;
+            let every = mirroring.table.map_or(0, |t| t.every.0);
+            let windows = every + 3 * self.model.window.0;
             mirroring.not_before_ns[v] = now_ns + windows;
         }
         self.cancel_move(now_ns, v);
@@ -260,8 +305,11 @@ impl Simulation<'_> {
         else {
             return;
         };
-        self.agenda
-            .at(now_ns + mirroring.config.look.0, Event::MirrorLook);
+        mirroring.looks = mirroring.table.is_some() || mirroring.kept.iter().any(Option::is_some);
+        if mirroring.looks {
+            let look = mirroring.table.map_or(LOOK, |t| t.look);
+            self.agenda.at(now_ns + look.0, Event::MirrorLook);
+        }
         for (v, kept) in mirroring.kept.iter_mut().enumerate() {
             let Some(kept) = kept else {
                 continue;
@@ -280,7 +328,7 @@ impl Simulation<'_> {
         }
     }
 
-    fn mirror_devices(&self, mirroring: &mut Mirroring) -> Vec<MirrorDevice> {
+    fn mirror_devices(&self, mirroring: &mut Mirroring, every: Nanos) -> Vec<MirrorDevice> {
         let devices = self.model.topology.devices.iter().enumerate();
         devices
             .map(|(d, device)| {
@@ -288,7 +336,7 @@ impl Simulation<'_> {
                 let before = std::mem::replace(&mut mirroring.busy_before[d], busy);
                 let copies = self.mirrored_on(d);
                 MirrorDevice {
-                    utilization: ((busy - before) / mirroring.config.every.as_f64()).min(1.0),
+                    utilization: ((busy - before) / every.as_f64()).min(1.0),
                     capacity: device.spec.capacity,
                     used: (self.used[d] + self.reserved[d]).saturating_sub(copies),
                 }
@@ -348,6 +396,91 @@ impl Simulation<'_> {
             .collect()
     }
 
+    /// Second copies that the controller orders are begun, and those given up that it does not name.
+    pub(crate) fn order_mirrors(
+        &mut self,
+        now_ns: u64,
+        orders: &[MirrorOrder],
+        asked_of: &[String],
+    ) {
+        if !self.model.mirrors_answer() {
+            return;
+        }
+        let volumes = &self.model.volumes;
+        let asked = |name: &String| volumes.iter().position(|v| v.name == *name);
+        let mirroring = self.mirroring.as_mut().expect("they are answers");
+        mirroring.asked = asked_of.iter().filter_map(asked).collect();
+        let counts = self.world.mirror_counts.as_mut();
+        counts.expect("they are answers").counts = !mirroring.asked.is_empty();
+        for v in 0..self.model.volumes.len() {
+            let name = &self.model.volumes[v].name;
+            let order = orders.iter().find(|o| o.volume == *name);
+            let moves = self.moving[v].as_ref().is_some_and(|m| !m.is_mirror());
+            if moves || self.sessions[v].is_some() {
+                continue;
+            }
+            let set = order.and_then(|o| self.set_of(v, o));
+            let mirroring = self.mirroring.as_mut().expect("they are answers");
+            mirroring.next[v] = set;
+            self.set_mirrors(now_ns, v);
+        }
+    }
+
+    fn set_of(&self, v: usize, order: &MirrorOrder) -> Option<(MirrorSet, BytesPerSec)> {
+        let devices = &self.model.topology.devices;
+        let to = devices.iter().position(|d| d.name == order.device)?;
+        let map = &self.world.maps[v];
+        let bytes = order.extents.iter().map(|e| map.bytes_of(e as usize));
+        let set = MirrorSet {
+            volume: VolumeId::from_index(v),
+            to: DeviceId::from_index(to),
+            bytes: bytes.sum(),
+            extents: order.extents.clone(),
+        };
+        Some((set, BytesPerSec(order.rate_bytes_per_s)))
+    }
+
+    /// What the controller is told of second copies, by volume; nothing where they are no answer.
+    pub(crate) fn mirror_windows(&mut self) -> Vec<Option<MirrorWindow>> {
+        let volumes = self.model.volumes.len();
+        let (Some(mirroring), Some(counts)) = (&self.mirroring, &mut self.world.mirror_counts)
+        else {
+            return vec![None; volumes];
+        };
+        if mirroring.table.is_some() {
+            return vec![None; volumes];
+        }
+        let counted = counts
+            .counts
+            .then(|| (counts.reads.take(), counts.writes.take()));
+        let access = |v: usize| -> Option<ExtentAccess> {
+            let (reads, writes) = counted.as_ref().filter(|_| mirroring.asked.contains(&v))?;
+            let map = &self.world.maps[v];
+            let of = |heat: &[ExtentHeat]| heat[v].clone();
+            Some(ExtentAccess {
+                extent_bytes: map.extent_bytes().0,
+                places: ExtentPlaces::of(
+                    (0..map.extents()).map(|e| map.location(e).map(|l| l.device)),
+                ),
+                reads: of(reads),
+                writes: of(writes),
+            })
+        };
+        let windows = (0..volumes).map(|v| {
+            let copies = mirroring.kept[v].as_ref().map(|kept| CopiesWindow {
+                device: kept.record.device.clone(),
+                bytes: kept.record.bytes,
+                read_share: kept.record.second_share,
+                by_hand: false,
+            });
+            Some(MirrorWindow {
+                copies,
+                access: access(v),
+            })
+        });
+        windows.collect()
+    }
+
     /// What was mirrored; once, at the end.
     pub(crate) fn mirror_summary(&mut self) -> Option<MirrorSummary> {
         let mut mirroring = self.mirroring.take()?;
@@ -364,7 +497,7 @@ impl Simulation<'_> {
             sets.push(record);
         }
         sets.sort_by(|a, b| a.begun_s.total_cmp(&b.begun_s));
-        Some(MirrorSummary { sets })
+        (mirroring.table.is_some() || !sets.is_empty()).then_some(MirrorSummary { sets })
     }
 }
 

@@ -10,7 +10,9 @@ use crate::curve::Curve;
 use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
-use crate::ladder::{Rung, RungAction, Situation, SpareOps, hold, rungs, taken, unneeded};
+use crate::ladder::{
+    Rung, RungAction, RungKind, SecondCopies, Situation, SpareOps, hold, rungs, taken, unneeded,
+};
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
 use crate::responder::Responder;
@@ -86,6 +88,12 @@ pub struct Decision {
     pub warm: Option<Warm>,
 }
 
+/// What nobody uses and could be given.
+struct Spare {
+    ops: Vec<SpareOps>,
+    copies: Vec<SecondCopies>,
+}
+
 /// With more workloads only pairs with the affected one are tested, and no sets of others: all of them would take seconds.
 const ALL_PAIRS_MAX: usize = 64;
 
@@ -125,8 +133,8 @@ impl Responder {
         let mut streams = self.streams(curve);
         hold(&mut streams, &self.held());
         let cause = Cause::Violation { affected, evidence };
-        let ops = self.spare_flash(&set, known);
-        let mut decision = self.weigh(now, cause, (affected, set, untested), streams, &ops);
+        let spare = self.spare(&set, known);
+        let mut decision = self.weigh(now, cause, (affected, set, untested), streams, &spare);
         (decision.interference, decision.takers) = (Some(found), takers);
         if let Some(workload) = for_whom(&decision.rungs) {
             let (hot, before) = (known.zones(workload), known.zones_before(workload));
@@ -188,8 +196,8 @@ impl Responder {
             at: forecast.at,
         };
         let without = predict(&self.site.backend, &streams, &Change::None);
-        let ops = self.spare_flash(&[w], known);
-        let mut decision = self.weigh(now, cause, (w, vec![w], 0), streams, &ops);
+        let spare = self.spare(&[w], known);
+        let mut decision = self.weigh(now, cause, (w, vec![w], 0), streams, &spare);
         if without.fails.is_none() {
             decision.rungs = unneeded("all promises would be kept without it");
         }
@@ -207,9 +215,18 @@ impl Responder {
     }
 
     /// Of those who do not have it yet.
-    fn spare_flash(&self, set: &[WorkloadId], known: &dyn Knowledge) -> Vec<SpareOps> {
-        let without = set.iter().filter(|w| !self.has_ops(**w));
-        without.filter_map(|w| known.spare_flash(*w)).collect()
+    fn spare(&self, set: &[WorkloadId], known: &dyn Knowledge) -> Spare {
+        let without = |kind| set.iter().copied().filter(move |w| !self.has(kind, *w));
+        let mirrors = self.allows(RungKind::Mirror);
+        Spare {
+            ops: without(RungKind::OpsShare)
+                .filter_map(|w| known.spare_flash(w))
+                .collect(),
+            copies: without(RungKind::Mirror)
+                .filter(|_| mirrors)
+                .flat_map(|w| known.second_copies(w))
+                .collect(),
+        }
     }
 
     /// Cacheability, sizes, solutions, ladder for an affected workload, the set, and how many are not tested.
@@ -219,7 +236,7 @@ impl Responder {
         cause: Cause,
         (affected, set, untested): (WorkloadId, Vec<WorkloadId>, usize),
         streams: Vec<Stream>,
-        ops: &[SpareOps],
+        spare: &Spare,
     ) -> Decision {
         let config = &self.config;
         let cacheable: Vec<Cacheability> = set
@@ -264,7 +281,8 @@ impl Responder {
             untested,
             sizing: &config.sizing,
             boot: config.boot,
-            ops,
+            ops: &spare.ops,
+            copies: &spare.copies,
             elsewhere: self.elsewhere(now),
             choice: config.choice,
             weights: &config.price,

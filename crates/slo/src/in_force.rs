@@ -1,4 +1,4 @@
-//! Answers that are in force and can be taken back (throttles, parts of the memory, spare flash), and when they are.
+//! Answers that are in force and can be taken back (throttles, parts of the memory, spare flash, second copies), and when they are.
 //!
 //! ```text
 //!           nothing is broken, and for two minutes it has been predicted that all promises are kept without it
@@ -18,8 +18,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::ladder::{Held, MEMORY_EFFECT, OPS_EFFECT, RungAction, RungKind};
-use crate::load::{Backend, Change, Stream, predict};
+use crate::ladder::{Held, MEMORY_EFFECT, OPS_EFFECT, RungAction, RungKind, SecondCopies};
+use crate::load::{Backend, Change, Cost, Stream, predict};
 use crate::responder::Responder;
 use crate::sample::WorkloadId;
 use crate::site::{Knowledge, ResponseOrder};
@@ -49,7 +49,7 @@ impl Default for ReleaseConfig {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Answer {
     Throttle {
         rate_per_s: f64,
@@ -64,6 +64,11 @@ enum Answer {
         waf: f64,
         /// And with it, as it was predicted.
         waf_with_spare: f64,
+    },
+    Mirror {
+        copies: SecondCopies,
+        /// What a request cost on the devices of the first and the second copies before there were any.
+        costs: [Cost; 2],
     },
 }
 
@@ -88,6 +93,7 @@ impl InForce {
             Answer::Throttle { .. } => RungKind::Throttle,
             Answer::Memory { .. } => RungKind::MemoryShare,
             Answer::Ops { .. } => RungKind::OpsShare,
+            Answer::Mirror { .. } => RungKind::Mirror,
         }
     }
 }
@@ -136,6 +142,15 @@ impl Responder {
                     waf_with_spare: *waf_with_spare,
                 };
                 (*workload, answer, OPS_EFFECT)
+            }
+            RungAction::Mirror(copies) => {
+                let stream = &self.streams(|_| None)[copies.workload.index()];
+                let answer = Answer::Mirror {
+                    copies: copies.clone(),
+                    costs: [copies.from, copies.to].map(|r| stream.costs[r.index()]),
+                };
+                let effect = copies.copy_rate.time_for(copies.bytes);
+                (copies.workload, answer, effect)
             }
             RungAction::Appliance { .. } | RungAction::Move { .. } => return,
         };
@@ -207,10 +222,26 @@ impl Responder {
         answered.or(self.given.get(&workload).copied())
     }
 
-    /// Whether it has the spare flash.
-    pub(crate) fn has_ops(&self, workload: WorkloadId) -> bool {
-        let own = |a: &InForce| a.workload == workload && matches!(a.answer, Answer::Ops { .. });
-        self.in_force.iter().any(own)
+    /// Whether an answer of that kind is in force for it.
+    pub(crate) fn has(&self, kind: RungKind, workload: WorkloadId) -> bool {
+        let mut all = self.in_force.iter();
+        all.any(|a| a.workload == workload && a.kind() == kind)
+    }
+
+    /// Second copies are of no use any more where the first ones have gone to another device.
+    fn end_void_mirrors(&mut self, now: Nanos, orders: &mut Vec<ResponseOrder>) {
+        let workloads = &self.site.workloads;
+        let void = |a: &InForce| match &a.answer {
+            Answer::Mirror { copies, .. } => {
+                let on = &workloads[a.workload.index()].resources;
+                !on.contains(&copies.from)
+            }
+            _ => false,
+        };
+        let void = self.in_force.iter().map(void).collect::<Vec<_>>();
+        for (i, _) in void.iter().enumerate().rev().filter(|(_, void)| **void) {
+            self.end(now, i, orders);
+        }
     }
 
     /// Takes one answer back, if it is time for one.
@@ -220,6 +251,7 @@ impl Responder {
         known: &dyn Knowledge,
         orders: &mut Vec<ResponseOrder>,
     ) {
+        self.end_void_mirrors(now, orders);
         if self.in_force.is_empty() {
             return;
         }
@@ -288,7 +320,7 @@ impl Responder {
         };
         let (w, workload) = (of.workload.index(), of.workload);
         let judged = |kept: bool| if kept { Without::Kept } else { Without::Broken };
-        match of.answer {
+        match &of.answer {
             Answer::Memory { .. } if streams[w].curve.is_none() => Without::Unknown,
             Answer::Memory { .. } => {
                 let before = match self.given.get(&workload) {
@@ -310,6 +342,17 @@ impl Responder {
                 let times = waf.max(1.0) / waf_with_spare.max(1.0);
                 judged(kept(streams, &Change::WritesCost { workload, times }))
             }
+            Answer::Mirror { copies, costs } => {
+                let ends = [copies.from.index(), copies.to.index()];
+                if costs[0].read_s <= 0.0 {
+                    return Without::Unknown;
+                }
+                let mut before = streams.to_vec();
+                for (end, cost) in ends.into_iter().zip(costs) {
+                    before[w].costs[end] = *cost;
+                }
+                judged(kept(&before, &Change::None))
+            }
             Answer::Throttle {
                 rate_per_s,
                 asked_per_s,
@@ -322,7 +365,7 @@ impl Responder {
                 let waits = self.history[w].back().is_some_and(|s| s.backlogged());
                 if waits {
                     // A generator that leaves out what it could not issue shows no growing backlog.
-                    asks = asks.max(asked_per_s);
+                    asks = asks.max(*asked_per_s);
                 }
                 let kept_at = |rate: f64| kept(&at_rate(streams, w, rate), &Change::None);
                 if !kept_at(asks) {
@@ -362,6 +405,9 @@ impl Responder {
         let workload = ended.workload;
         orders.push(match ended.answer {
             Answer::Throttle { .. } => ResponseOrder::Unthrottle { workload },
+            Answer::Mirror { copies, .. } => ResponseOrder::TakeBack {
+                action: RungAction::Mirror(copies),
+            },
             Answer::Memory { size } => ResponseOrder::TakeBack {
                 action: RungAction::GiveMemory { workload, size },
             },

@@ -2,9 +2,9 @@
 //! ([`crate::price`]), or the first in the ladder's order ([`Choice`]), and of the others it is said why not.
 //!
 //! ```text
-//!  throttle a neighbour ▸ a share of the array's memory ▸ a share of over-provisioned flash ▸ appliance ▸ move away
-//!  seconds, others lose   a minute, others lose hits      minutes, nobody else's          minutes,    hours, copies
-//!                                                                                          memory      everything
+//!  throttle a neighbour ▸ a share of the array's memory ▸ a share of over-provisioned flash ▸ second copies  ▸ appliance ▸ move away
+//!  seconds, others lose   a minute, others lose hits      minutes, nobody else's          seconds, space   minutes,    hours, copies
+//!                                                                                         elsewhere        memory      everything
 //! ```
 //!
 //! The order is that of what a rung takes and how hard it is to undo. The paper's figure 2 draws the same techniques by how long they take. Dynamite itself
@@ -17,7 +17,8 @@ use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
 pub use crate::price::{Choice, PriceWeights, Total};
 pub use crate::rung::{
-    Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungAction, RungKind, SpareOps,
+    Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungAction, RungKind, SecondCopies,
+    SpareOps,
 };
 use crate::sample::{HostId, WorkloadId};
 use crate::sizing::SizingConfig;
@@ -55,6 +56,8 @@ pub struct Situation<'a> {
     pub boot: Nanos,
     /// Whose writes spare over-provisioning would make cheaper.
     pub ops: &'a [SpareOps],
+    /// Second copies that could be made of what the set reads.
+    pub copies: &'a [SecondCopies],
     /// Another backend, where there is one.
     pub elsewhere: Option<&'a Elsewhere>,
     /// Which of those that would do is taken.
@@ -90,6 +93,7 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                 RungKind::Throttle => at.with_unknown(throttle(at)),
                 RungKind::MemoryShare => memory(at),
                 RungKind::OpsShare => ops(at),
+                RungKind::Mirror => mirror(at),
                 RungKind::Appliance => {
                     let (rung, found) = appliance(at);
                     findings = found;
@@ -304,6 +308,25 @@ fn ops(at: &Judged<'_>) -> Rung {
     });
     let nothing = "no spare flash below these workloads";
     first_or_last(RungKind::OpsShare, tried.collect(), nothing)
+}
+
+/// Of all second copies that could be made the fewest bytes.
+fn mirror(at: &Judged<'_>) -> Rung {
+    let of_set = at.copies.iter().filter(|c| at.set.contains(&c.workload));
+    let tried = of_set.map(|copies| {
+        let prediction = predict(at.backend, at.streams, &Change::Mirrored(copies.clone()));
+        let price = Price {
+            effect_after: copies.copy_rate.time_for(copies.bytes),
+            copied: copies.bytes,
+            ..Price::default()
+        };
+        let action = RungAction::Mirror(copies.clone());
+        at.rung(RungKind::Mirror, action, price, prediction)
+    });
+    let mut tried: Vec<Rung> = tried.collect();
+    tried.sort_by_key(|r| r.price.copied);
+    let nothing = "nothing that is read much can have a second copy on a device with time and room";
+    first_or_last(RungKind::Mirror, tried, nothing)
 }
 
 fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {

@@ -19,6 +19,7 @@
 
 mod ahead;
 pub mod cacheable;
+mod copies;
 pub mod curve;
 mod decision;
 pub mod detect;
@@ -48,6 +49,7 @@ pub mod warm;
 pub mod zones;
 
 pub use ahead::AheadConfig;
+pub use copies::CopiesConfig;
 pub use decision::{Cacheability, Cause, Decision, Taker};
 pub use in_force::ReleaseConfig;
 pub use measured::Habit;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use units::Bytes;
 
 use crate::curve::Curve;
+use crate::rung::SecondCopies;
 use crate::sample::{Promise, WorkloadId};
 
 /// Whether the array's memory stands before a resource.
@@ -124,6 +125,8 @@ pub enum Change {
         /// New cost over the present one.
         times: f64,
     },
+    /// Some of what it reads has second copies, and reads go to either end, so that both are equally busy.
+    Mirrored(SecondCopies),
     /// It leaves the backend.
     Gone { workload: WorkloadId },
 }
@@ -169,7 +172,10 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
             })
             .collect()
     };
-    let each: Vec<Vec<f64>> = (0..streams.len()).map(uses_of).collect();
+    let mut each: Vec<Vec<f64>> = (0..streams.len()).map(uses_of).collect();
+    if let Change::Mirrored(copies) = change {
+        mirror(streams, &misses, copies, &mut each);
+    }
     let of = |r: usize| each.iter().map(|u| u[r]).sum::<f64>();
     let uses: Vec<f64> = (0..backend.resources.len()).map(of).collect();
     let available = |s: usize| {
@@ -191,6 +197,29 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
         available_per_s,
         fails,
     }
+}
+
+/// Shares of the reads of what is mirrored that the second copies get, at least and at most; as [`volume::OffloadLimits`](../volume/struct.OffloadLimits.html).
+const OFFLOAD: (f64, f64) = (1.0 / 64.0, 0.9);
+
+/// Moves reads of what is mirrored to the second copies until both ends are equally busy, which stands for what is done on the data path: there both come
+/// to answer in the same time. Writes are done at both.
+fn mirror(streams: &[Stream], misses: &[f64], copies: &SecondCopies, each: &mut [Vec<f64>]) {
+    let Some(s) = streams.iter().position(|s| s.workload == copies.workload) else {
+        return;
+    };
+    let (stream, from, to) = (&streams[s], copies.from.index(), copies.to.index());
+    let reads = stream.reads_per_s * misses[s] * copies.reads;
+    let (here, there) = (
+        reads * stream.costs[from].read_s,
+        reads * copies.cost.read_s,
+    );
+    each[s][to] += stream.writes_per_s * copies.writes * copies.cost.write_s;
+    let used = |r: usize| each.iter().map(|u| u[r]).sum::<f64>();
+    let balanced = (used(from) - used(to)) / (here + there).max(1e-12);
+    let share = balanced.clamp(OFFLOAD.0, OFFLOAD.1);
+    each[s][from] -= share * here;
+    each[s][to] += share * there;
 }
 
 /// A stream after the change.

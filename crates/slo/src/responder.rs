@@ -8,7 +8,7 @@
 //!                 │ failed: the host is avoided, another answer is looked for
 //!                 │ the violation vanished while it was creating: taken back
 //!  forecast ───────────▶ the same from "sizes" on, before anything is broken
-//!  throttle, memory, flash:  in force ─(predicted to be needed no more)─▶ taken back
+//!  throttle, memory, flash, second copies:  in force ─(predicted to be needed no more)─▶ taken back
 //!  move:  copying ─▶ away
 //! ```
 //!
@@ -23,6 +23,7 @@ use units::{Bytes, Nanos};
 
 use crate::ahead::Ahead;
 use crate::cacheable::{Rule, write_through_rules};
+use crate::copies::CopiesConfig;
 use crate::decision::Decision;
 use crate::detect::{DetectConfig, DetectEvidence, Detector};
 use crate::in_force::{Cooldown, InForce, ReleaseConfig};
@@ -51,6 +52,8 @@ pub struct ResponderConfig {
     pub sizing: SizingConfig,
     /// Step 9.
     pub warm: WarmConfig,
+    /// Second copies.
+    pub copies: CopiesConfig,
     /// The end of an appliance.
     pub removal: RemovalConfig,
     /// The end of other answers.
@@ -83,6 +86,7 @@ impl Default for ResponderConfig {
             rules: write_through_rules(),
             sizing: SizingConfig::default(),
             warm: WarmConfig::default(),
+            copies: CopiesConfig::default(),
             removal: RemovalConfig::default(),
             release: ReleaseConfig::default(),
             allowed: RungKind::ALL.into(),
@@ -205,6 +209,11 @@ impl Responder {
     /// By how many of a workload's last samples its promise is missed.
     pub fn evidence(&self, workload: WorkloadId) -> DetectEvidence {
         self.detectors[workload.index()].evidence()
+    }
+
+    /// Bounds of second copies.
+    pub fn copies(&self) -> &CopiesConfig {
+        &self.config.copies
     }
 
     /// Whether a rung is looked at.

@@ -1,13 +1,14 @@
 //! The rungs of the ladder as data: what each does, takes and would lead to.
 
+use model::ExtentRanges;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Nanos};
 
-use crate::load::Prediction;
+use crate::load::{Cost, Prediction};
 pub use crate::price::Price;
 use crate::price::Total;
-use crate::sample::{HostId, WorkloadId};
+use crate::sample::{HostId, ResourceId, WorkloadId};
 
 /// A rung.
 #[derive(
@@ -21,6 +22,8 @@ pub enum RungKind {
     MemoryShare,
     /// Give flash that nobody uses to one workload's over-provisioning.
     OpsShare,
+    /// Second copies of what one workload reads most, on another device.
+    Mirror,
     /// A caching appliance before the backend.
     Appliance,
     /// Another backend.
@@ -29,10 +32,11 @@ pub enum RungKind {
 
 impl RungKind {
     /// All, in the order of the ladder.
-    pub const ALL: [RungKind; 5] = [
+    pub const ALL: [RungKind; 6] = [
         RungKind::Throttle,
         RungKind::MemoryShare,
         RungKind::OpsShare,
+        RungKind::Mirror,
         RungKind::Appliance,
         RungKind::Move,
     ];
@@ -45,6 +49,7 @@ impl RungKind {
             RungKind::Throttle => "throttle",
             RungKind::MemoryShare => "memory-share",
             RungKind::OpsShare => "ops-share",
+            RungKind::Mirror => "mirror",
             RungKind::Appliance => "appliance",
             RungKind::Move => "move",
         }
@@ -75,6 +80,8 @@ pub enum RungAction {
         /// And with the spare flash.
         waf_with_spare: f64,
     },
+    /// Second copies of extents.
+    Mirror(SecondCopies),
     /// An appliance for `workload`.
     Appliance {
         workload: WorkloadId,
@@ -94,6 +101,7 @@ impl RungAction {
             RungAction::Throttle { .. } => RungKind::Throttle,
             RungAction::GiveMemory { .. } => RungKind::MemoryShare,
             RungAction::GiveOps { .. } => RungKind::OpsShare,
+            RungAction::Mirror(_) => RungKind::Mirror,
             RungAction::Appliance { .. } => RungKind::Appliance,
             RungAction::Move { .. } => RungKind::Move,
         }
@@ -107,6 +115,7 @@ impl RungAction {
             | RungAction::GiveOps { workload, .. }
             | RungAction::Appliance { workload, .. }
             | RungAction::Move { workload, .. } => *workload,
+            RungAction::Mirror(copies) => copies.workload,
         }
     }
 }
@@ -160,6 +169,28 @@ pub struct SpareOps {
     pub waf: f64,
     /// And with all the spare flash.
     pub waf_with_spare: f64,
+}
+
+/// Second copies of some of a workload's extents that could be made on another device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SecondCopies {
+    /// Whose reads could go to either device.
+    pub workload: WorkloadId,
+    /// The device of the first copies.
+    pub from: ResourceId,
+    /// The device of the second ones.
+    pub to: ResourceId,
+    /// What would be copied.
+    pub extents: ExtentRanges,
+    pub bytes: Bytes,
+    /// Share of its reads at `from` that are of these extents, 0..=1.
+    pub reads: f64,
+    /// Share of its writes at `from`, which go to both then.
+    pub writes: f64,
+    /// What its requests would cost at `to`.
+    pub cost: Cost,
+    /// At which rate they are made, at most.
+    pub copy_rate: BytesPerSec,
 }
 
 /// Another backend.

@@ -6,7 +6,7 @@ use units::{Bytes, Nanos};
 
 use crate::curve::Curve;
 use crate::host::Host;
-use crate::ladder::{Elsewhere, RungAction, SpareOps};
+use crate::ladder::{Elsewhere, RungAction, SecondCopies, SpareOps};
 use crate::load::Backend;
 use crate::measured::Habit;
 use crate::reroute::Attachment;
@@ -55,6 +55,10 @@ pub trait Knowledge {
     /// What over-provisioned flash that nobody has would do for a workload's writes; `None` where there is none below it.
     fn spare_flash(&self, _: WorkloadId) -> Option<SpareOps> {
         None
+    }
+    /// Second copies that could be made of what a workload reads most, each choice of more bytes than the one before.
+    fn second_copies(&self, _: WorkloadId) -> Vec<SecondCopies> {
+        vec![]
     }
 }
 
@@ -114,7 +118,7 @@ pub enum ResponseOrder {
     },
     /// The end of a throttle.
     Unthrottle { workload: WorkloadId },
-    /// Memory or flash that was given goes back to where it was.
+    /// Memory or flash that was given goes back to where it was, second copies are given up.
     TakeBack {
         /// What was given.
         #[serde(rename = "deed")]

@@ -88,6 +88,8 @@ impl<'a> Inventory<'a> {
                 last_move: None,
                 counts: f.stats.and_then(|s| counts(f.known.id, s)),
                 cache: None,
+                can_mirror: false,
+                mirror: None,
                 reuse: None,
                 extents: None,
             }

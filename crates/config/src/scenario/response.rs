@@ -156,6 +156,7 @@ impl ResponseConfig {
             RungKind::Throttle,
             RungKind::MemoryShare,
             RungKind::OpsShare,
+            RungKind::Mirror,
             RungKind::Appliance,
         ]
     }

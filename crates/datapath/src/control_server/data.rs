@@ -243,6 +243,9 @@ pub enum ControlRequest {
         /// Which extents; all if left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         extents: Option<ExtentRanges>,
+        /// For so long, unless it is said again: an answer to a broken objective. Until somebody gives them up, if left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lasting: Option<Nanos>,
     },
     /// Give its second copies up.
     StopMirror {

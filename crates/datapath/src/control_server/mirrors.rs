@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use array::MOVE_RANGES_MAX;
-use units::{Bytes, BytesPerSec, VolumeId};
+use units::{Bytes, BytesPerSec, Nanos, VolumeId};
 
 use super::moves::{MoveGoal, UNEXPECTED, target};
 use super::{ControlAnswer, ControlServer, Result, done};
@@ -27,6 +27,7 @@ impl ControlServer {
         name: &str,
         goal: MoveGoal,
         bandwidth: BytesPerSec,
+        lasting: Option<Nanos>,
     ) -> Result<ControlAnswer> {
         if bandwidth.0 == 0 {
             return Err("a copy needs some bandwidth".into());
@@ -76,6 +77,11 @@ impl ControlServer {
             extents,
             purpose: Purpose::Mirror,
         };
+        if let Some(lasting) = lasting
+            && order(Question::RenewMirror(wanted.clone(), lasting)).is_ok()
+        {
+            return done(format!("the second copies of {name} stay"));
+        }
         let Answer::Bytes(need) = order(Question::Elsewhere(wanted.clone()))? else {
             return Err(UNEXPECTED.into());
         };
@@ -92,7 +98,7 @@ impl ControlServer {
                 target.name
             ));
         }
-        order(Question::Mirror(wanted))?;
+        order(Question::Mirror(wanted, lasting))?;
         done(done_line)
     }
 

@@ -448,13 +448,14 @@ impl ControlServer {
                 device,
                 bandwidth,
                 extents,
+                lasting,
             } => {
                 let goal = MoveGoal {
                     tier: to,
                     device,
                     extents,
                 };
-                self.start_mirror(&volume, goal, bandwidth)
+                self.start_mirror(&volume, goal, bandwidth, lasting)
             }
             ControlRequest::StopMirror { volume } => {
                 self.order(&volume, Question::StopMirror(None))?;

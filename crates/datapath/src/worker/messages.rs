@@ -165,8 +165,10 @@ pub enum Question {
     Move(MoveOrder),
     /// Give its move up.
     CancelMove,
-    /// Keep second copies of extents.
-    Mirror(MoveOrder),
+    /// Keep second copies of extents, for so long or until they are given up.
+    Mirror(MoveOrder, Option<Nanos>),
+    /// Keep those that were made by such an order for so long still.
+    RenewMirror(MoveOrder, Nanos),
     /// Give those up; why, as an operator is told.
     StopMirror(Option<&'static str>),
     /// It is larger from now on, for guests that are told so; that is when what is new of its last extent is durably zero, which is told: what
@@ -414,6 +416,7 @@ impl Worker {
             took: Took::default(),
             last_move: None,
             last_mirror: None,
+            mirror_until_ns: None,
             cached,
             detached: None,
         });
@@ -525,8 +528,12 @@ impl Worker {
                 self.carry_out(volume.0);
                 Ok(Answer::Done)
             }
-            Question::Mirror(order) => {
-                self.start_mirror(volume, order)?;
+            Question::Mirror(order, lasting) => {
+                self.start_mirror(volume, order, lasting)?;
+                Ok(Answer::Done)
+            }
+            Question::RenewMirror(order, lasting) => {
+                self.renew_mirror(volume, &order, lasting)?;
                 Ok(Answer::Done)
             }
             Question::StopMirror(way) => {

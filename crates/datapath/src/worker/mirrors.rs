@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use model::{ExtentRanges, IoFailure};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
-use units::{Bytes, VolumeId};
+use units::{Bytes, Nanos, VolumeId};
 
 use super::Worker;
 use super::messages::outside;
 use super::volumes::LiveVolume;
-use crate::engine::{MirrorEnd, MirrorRefusal, MoveOrder, StopReason};
+use crate::engine::{MirrorEnd, MirrorRefusal, MirrorStatus, MoveOrder, StopReason};
 
 /// Extents with second copies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Mirroring {
     /// Likewise, the second copy.
     pub reads_second: u64,
     pub phase: Cow<'static, str>,
+    /// For how long still, unless it is said again; none is until they are given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Nanos>,
 }
 
 /// How a mirror ended.
@@ -60,6 +63,9 @@ impl Worker {
             reads_first,
             reads_second,
             phase: Cow::Borrowed(status.phase),
+            left: live
+                .mirror_until_ns
+                .map(|until_ns| Nanos(until_ns.saturating_sub(self.now_ns))),
         })
     }
 
@@ -67,6 +73,7 @@ impl Worker {
         &mut self,
         volume: VolumeId,
         order: MoveOrder,
+        lasting: Option<Nanos>,
     ) -> Result<(), String> {
         let others = self.others(volume.index(), order.to);
         let now_ns = self.now_ns;
@@ -80,9 +87,46 @@ impl Worker {
             MirrorRefusal::Moving => "it is being moved",
             MirrorRefusal::Mirrored => "it is mirrored already, or the last mirror is not over",
         })?;
+        live.mirror_until_ns = lasting.map(|lasting| now_ns.saturating_add(lasting.0));
         info!(volume = live.name, device, "a mirror begins");
         self.carry_out(volume.0);
         Ok(())
+    }
+
+    /// Second copies that were made for a time stay for so long still.
+    pub(super) fn renew_mirror(
+        &mut self,
+        volume: VolumeId,
+        order: &MoveOrder,
+        lasting: Nanos,
+    ) -> Result<(), String> {
+        let live = self.volumes[volume.index()].as_mut();
+        let live = live.expect("it was just looked at");
+        let same = |status: &MirrorStatus| status.to == order.to && status.extents == order.extents;
+        let status = live.engine.mirror_status().filter(same);
+        match (status, &mut live.mirror_until_ns) {
+            (Some(_), Some(until_ns)) => {
+                *until_ns = self.now_ns.saturating_add(lasting.0);
+                Ok(())
+            }
+            _ => Err("it has no such second copies for a time".into()),
+        }
+    }
+
+    /// Once in a while: second copies whose time is over are given up.
+    pub(super) fn end_old_mirrors(&mut self) {
+        let now_ns = self.now_ns;
+        for volume in 0..self.volumes.len() {
+            let Some(live) = &mut self.volumes[volume] else {
+                continue;
+            };
+            if live.mirror_until_ns.is_some_and(|until| until <= now_ns) {
+                live.mirror_until_ns = None;
+                live.engine
+                    .stop_mirror(now_ns, StopReason::MadeWay("the end of its time"));
+                self.carry_out(volume as u32);
+            }
+        }
     }
 
     pub(super) fn stop_mirror(&mut self, volume: VolumeId, why: StopReason) -> Result<(), String> {
@@ -113,6 +157,7 @@ impl Worker {
                 warn!(volume, device, errno, %copied, why, "a mirror was given up");
             }
         }
+        live.mirror_until_ns = None;
         live.last_mirror = Some(LastMirror {
             why,
             copied,

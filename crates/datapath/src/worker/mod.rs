@@ -386,6 +386,7 @@ impl Worker {
             }
         }
         self.share_slack();
+        self.end_old_mirrors();
         self.tick_cache();
         self.tick_second();
         self.close_idle_handshakes();

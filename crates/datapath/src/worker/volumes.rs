@@ -41,6 +41,8 @@ pub(super) struct LiveVolume {
     pub(super) last_move: Option<super::LastMove>,
     /// How the last mirror ended.
     pub(super) last_mirror: Option<super::LastMirror>,
+    /// When its second copies end, where they are for a time.
+    pub(super) mirror_until_ns: Option<u64>,
     /// Its pages in the worker's cache, if it is cached.
     pub(super) cached: Option<LiveCache>,
     /// Whoever waits for it to be let go, and how many connections were cut for it.

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Agent, AgentAction, Snapshot};
-use crate::wire::Answers;
+use super::{Agent, AgentAction, Snapshot, VolumeSnapshot};
+use crate::wire::{Answers, MirrorOrder};
 
 /// What was refused is tried again after this time, and after twice as long each time then.
 const AGAIN_NS: u64 = 10_000_000_000;
@@ -17,17 +17,45 @@ const AGAIN_MAX_NS: u64 = 600_000_000_000;
 pub(super) struct Ordered {
     /// None until the controller has answered: what is in force may well be wanted.
     wanted: Option<Answers>,
-    /// What was last tried of a volume and has not come about.
-    tried: BTreeMap<String, Tried>,
+    /// What was last tried of a volume and has not come about, by kind and volume.
+    tried: BTreeMap<(Kind, String), Tried>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Cache,
+    Mirror,
 }
 
 #[derive(Debug)]
 struct Tried {
-    bytes: Option<u64>,
+    action: AgentAction,
     at_ns: u64,
     apart_ns: u64,
     /// Why it did not come about, as far as that was told.
     why: Option<String>,
+}
+
+/// What an action does, of the kinds that are answers, and to which volume.
+fn about(action: &AgentAction) -> Option<(Kind, &String)> {
+    match action {
+        AgentAction::LendCache { volume, .. } => Some((Kind::Cache, volume)),
+        AgentAction::Mirror { volume, .. } | AgentAction::StopMirror { volume } => {
+            Some((Kind::Mirror, volume))
+        }
+        _ => None,
+    }
+}
+
+/// The action with the times that have nothing to do with what it is to bring about.
+fn timeless(action: &AgentAction) -> AgentAction {
+    let mut action = action.clone();
+    if let AgentAction::LendCache { lasting_ns, .. } | AgentAction::Mirror { lasting_ns, .. } =
+        &mut action
+    {
+        *lasting_ns = 0;
+    }
+    action
 }
 
 impl Ordered {
@@ -38,14 +66,16 @@ impl Ordered {
 
     /// Something came about.
     pub(super) fn done(&mut self, action: &AgentAction) {
-        if let AgentAction::LendCache { volume, .. } = action {
-            self.tried.remove(volume);
+        if let Some((kind, volume)) = about(action) {
+            self.tried.remove(&(kind, volume.clone()));
         }
     }
 
     /// Whether it is time to try; notes that it is tried.
-    fn tries(&mut self, now_ns: u64, volume: &str, bytes: Option<u64>) -> bool {
-        match self.tried.get_mut(volume).filter(|t| t.bytes == bytes) {
+    fn tries(&mut self, now_ns: u64, action: &AgentAction) -> bool {
+        let (kind, volume) = about(action).expect("it is an answer");
+        let (key, action) = ((kind, volume.clone()), timeless(action));
+        match self.tried.get_mut(&key).filter(|t| t.action == action) {
             Some(before) if now_ns.saturating_sub(before.at_ns) < before.apart_ns => false,
             Some(before) => {
                 before.at_ns = now_ns;
@@ -54,62 +84,104 @@ impl Ordered {
             }
             None => {
                 let first = Tried {
-                    bytes,
+                    action,
                     at_ns: now_ns,
                     apart_ns: AGAIN_NS,
                     why: None,
                 };
-                self.tried.insert(volume.into(), first);
+                self.tried.insert(key, first);
                 true
             }
         }
     }
 }
 
+/// The part of the cache that a volume is to have, where it is not so.
+fn part(v: &VolumeSnapshot, ordered: Option<u64>, lasting_ns: u64) -> Option<AgentAction> {
+    let lent = v.cache.and_then(|c| c.lent);
+    let is_so = match (ordered, lent) {
+        (None, None) => true,
+        // Renewed when half of it is over: messages may be late.
+        (Some(ordered), Some((bytes, left_ns))) => ordered == bytes && 2 * left_ns >= lasting_ns,
+        _ => false,
+    };
+    (!is_so).then(|| AgentAction::LendCache {
+        volume: v.name.clone(),
+        bytes: ordered,
+        lasting_ns,
+    })
+}
+
+/// The second copies that a volume is to have, where it is not so. What a person has ordered stays, and what moves has none.
+fn mirror(
+    v: &VolumeSnapshot,
+    ordered: Option<&MirrorOrder>,
+    tier: impl Fn(&str) -> String,
+    lasting_ns: u64,
+) -> Option<AgentAction> {
+    let copies = v.mirror.as_ref();
+    let of_order = |o: &MirrorOrder| AgentAction::Mirror {
+        volume: v.name.clone(),
+        device: o.device.clone(),
+        tier: tier(&o.device),
+        extents: o.extents.clone(),
+        rate_bytes_per_s: o.rate_bytes_per_s,
+        lasting_ns,
+    };
+    match (ordered, copies.map(|c| (c, c.left_ns))) {
+        (None, None) | (_, Some((_, None))) => None,
+        (Some(order), None) => v.moving.is_none().then(|| of_order(order)),
+        (Some(order), Some((copies, Some(left_ns))))
+            if order.device == copies.device && copies.extents.as_ref() == Some(&order.extents) =>
+        {
+            (2 * left_ns < lasting_ns).then(|| of_order(order))
+        }
+        (_, Some((_, Some(_)))) => Some(AgentAction::StopMirror {
+            volume: v.name.clone(),
+        }),
+    }
+}
+
 impl Agent {
-    /// Has parts of the cache lent that are ordered, and those taken back that are not. Without a controller they end by themselves.
+    /// Has answers carried out that are ordered, and those taken back that are not. Without a controller they end by themselves.
     pub(super) fn look_after_answers(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let lasting_ns = self.lease_until_ns.saturating_sub(now_ns);
         let Some(wanted) = self.answers.wanted.as_ref().filter(|_| lasting_ns > 0) else {
             return;
         };
         let shares = wanted.cache_shares.iter();
-        let shares: BTreeMap<String, u64> = shares.map(|s| (s.volume.clone(), s.bytes)).collect();
-        let there = |name: &String| snapshot.volumes.iter().any(|v| v.name == *name);
-        self.answers.tried.retain(|name, _| there(name));
+        let shares: BTreeMap<&str, u64> = shares.map(|s| (&*s.volume, s.bytes)).collect();
+        let mirrors = wanted.mirrors.iter();
+        let mirrors: BTreeMap<&str, &MirrorOrder> = mirrors.map(|m| (&*m.volume, m)).collect();
+        let tier = |name: &str| {
+            let device = snapshot.devices.iter().find(|d| d.name == name);
+            device.map(|d| d.tier.clone()).unwrap_or_default()
+        };
+        let mut actions: Vec<AgentAction> = vec![];
         for v in &snapshot.volumes {
-            let ordered = shares.get(&v.name).copied();
-            let lent = v.cache.and_then(|c| c.lent);
-            let is_so = match (ordered, lent) {
-                (None, None) => true,
-                // Renewed when half of it is over: messages may be late.
-                (Some(ordered), Some((bytes, left_ns))) => {
-                    ordered == bytes && 2 * left_ns >= lasting_ns
-                }
-                _ => false,
-            };
-            if is_so || !self.answers.tries(now_ns, &v.name, ordered) {
-                continue;
-            }
-            self.actions.push_back(AgentAction::LendCache {
-                volume: v.name.clone(),
-                bytes: ordered,
-                lasting_ns,
-            });
+            let name = v.name.as_str();
+            actions.extend(part(v, shares.get(name).copied(), lasting_ns));
+            actions.extend(mirror(v, mirrors.get(name).copied(), tier, lasting_ns));
         }
+        let there = |name: &String| snapshot.volumes.iter().any(|v| v.name == *name);
+        self.answers.tried.retain(|(_, name), _| there(name));
+        actions.retain(|action| self.answers.tries(now_ns, action));
+        self.actions.extend(actions);
     }
 
     /// An answer is not in force as ordered: operators are told each reason once for each order.
     pub(super) fn not_answered(&mut self, action: &AgentAction, why: &str) {
-        let AgentAction::LendCache { volume, .. } = action else {
+        let Some((kind, volume)) = about(action) else {
             return;
         };
-        let tried = self.answers.tried.get_mut(volume);
+        let tried = self.answers.tried.get_mut(&(kind, volume.clone()));
         if let Some(tried) = tried.filter(|t| t.why.as_deref() != Some(why)) {
             tried.why = Some(why.into());
-            self.add_warning(format!(
-                "the part of the cache of {volume} is not as ordered: {why}"
-            ));
+            let what = match kind {
+                Kind::Cache => format!("the part of the cache of {volume} is"),
+                Kind::Mirror => format!("the second copies of {volume} are"),
+            };
+            self.add_warning(format!("{what} not as ordered: {why}"));
         }
     }
 }

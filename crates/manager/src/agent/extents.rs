@@ -14,7 +14,7 @@ use units::DeviceId;
 
 use super::moves::Job;
 use super::{Agent, Link, Snapshot, VolumeSnapshot};
-use crate::wire::{Detail, ExtentWindow, MoveOrder};
+use crate::wire::{Detail, ExtentAccess, ExtentWindow, MoveOrder};
 
 /// Most ranges that the array takes in one order; a job that names more goes on with the next ones.
 pub const RANGES_PER_MOVE: usize = 2048;
@@ -35,8 +35,8 @@ pub struct ExtentsSnapshot {
 pub struct HeatSnapshot {
     /// Where the one who looks is now.
     pub at: HeatCursor,
-    /// Extents, rising, each with all its requests since counting began, modulo 2^32.
-    pub touched: Vec<(u32, u32)>,
+    /// Extents, rising, each with all its reads and writes since counting began, modulo 2^32.
+    pub touched: Vec<(u32, [u32; 2])>,
 }
 
 /// How far somebody has seen a volume's counters.
@@ -60,9 +60,9 @@ pub struct WantedExtents {
 #[derive(Debug)]
 pub(super) struct Watched {
     at: HeatCursor,
-    /// At the last look, and when the window began.
-    now: Vec<u32>,
-    began: Vec<u32>,
+    /// Reads and writes at the last look, and when the window began.
+    now: Vec<[u32; 2]>,
+    began: Vec<[u32; 2]>,
     /// Touched since the window began; some more than once.
     touched: Vec<u32>,
     /// Whether the window began with these counters.
@@ -73,8 +73,8 @@ impl Watched {
     fn new(at: HeatCursor, extents: usize) -> Self {
         Self {
             at,
-            now: vec![0; extents],
-            began: vec![0; extents],
+            now: vec![[0; 2]; extents],
+            began: vec![[0; 2]; extents],
             touched: vec![],
             whole: false,
         }
@@ -90,28 +90,35 @@ impl Watched {
         }
     }
 
-    /// Requests of the window that ends, and begins another one.
-    fn end_window(&mut self) -> Option<ExtentHeat> {
+    /// Reads and writes of the window that ends, extents rising; begins another one.
+    fn end_window(&mut self) -> Option<Vec<(u32, [u32; 2])>> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
         let mut heat = Vec::with_capacity(touched.len());
         for extent in touched {
             let (now, began) = (self.now[extent as usize], &mut self.began[extent as usize]);
-            let requests = now.wrapping_sub(*began);
+            let requests = [0, 1].map(|dir| now[dir].wrapping_sub(began[dir]));
             *began = now;
-            if requests > 0 {
+            if requests != [0; 2] {
                 heat.push((extent, requests));
             }
         }
-        std::mem::replace(&mut self.whole, true).then(|| ExtentHeat::of(heat))
+        std::mem::replace(&mut self.whole, true).then_some(heat)
     }
+}
+
+/// What was asked of each extent, as far as `of` it is.
+fn heat(touched: &[(u32, [u32; 2])], of: impl Fn([u32; 2]) -> u32) -> ExtentHeat {
+    let some = touched.iter().map(|(extent, asked)| (*extent, of(*asked)));
+    ExtentHeat::of(some.filter(|(_, n)| *n > 0).collect())
 }
 
 impl Agent {
     /// Volumes whose extents have to be in the snapshot that the next beat gets, at the same time.
     pub fn wanted_extents(&self, now_ns: u64, snapshot: &Snapshot) -> Vec<WantedExtents> {
-        let window_ends = self.detail == Detail::Extents && self.window_is_over(now_ns);
+        let access_ends = self.window_is_over(now_ns);
+        let window_ends = self.detail == Detail::Extents && access_ends;
         let jobs = self.jobs.values().filter_map(|job| match job {
             Job::Runs { order, .. } => Some(order),
             Job::Ended { .. } => None,
@@ -127,7 +134,8 @@ impl Agent {
             .collect();
         let wanted = |v: &&VolumeSnapshot| {
             let job = v.movable && v.moving.is_none() && asked.contains(&v.name.as_str());
-            job || window_ends && v.counts.is_some()
+            let asked = window_ends || access_ends && self.access.contains(&v.name);
+            job || asked && v.counts.is_some()
         };
         let volumes = snapshot.volumes.iter().filter(wanted);
         volumes
@@ -161,13 +169,11 @@ impl Agent {
 
     /// Takes the counters of a snapshot in.
     pub(super) fn watch_heat(&mut self, snapshot: &Snapshot) {
-        if self.detail == Detail::Volumes {
-            self.heat.clear();
-            return;
-        }
+        let (detail, access) = (self.detail, &self.access);
+        let told = |name: &String| detail == Detail::Extents || access.contains(name);
         let there = |name: &String| snapshot.volumes.iter().any(|v| v.name == *name);
-        self.heat.retain(|name, _| there(name));
-        for v in &snapshot.volumes {
+        self.heat.retain(|name, _| told(name) && there(name));
+        for v in snapshot.volumes.iter().filter(|v| told(&v.name)) {
             let Some(extents) = &v.extents else { continue };
             let Some(seen) = &extents.heat else {
                 self.heat.remove(&v.name);
@@ -185,17 +191,30 @@ impl Agent {
         }
     }
 
-    /// What the window that ends has of a volume's extents; begins another one.
-    pub(super) fn extent_window(&mut self, v: &VolumeSnapshot) -> Option<ExtentWindow> {
-        let extents = v
-            .extents
-            .as_ref()
-            .filter(|_| self.detail == Detail::Extents)?;
-        Some(ExtentWindow {
+    /// What the window that ends has of a volume's extents, where the strategy places them and where second copies are looked for; begins another one.
+    pub(super) fn extent_windows(
+        &mut self,
+        v: &VolumeSnapshot,
+    ) -> (Option<ExtentWindow>, Option<ExtentAccess>) {
+        let Some(extents) = &v.extents else {
+            return (None, None);
+        };
+        let touched = self.heat.get_mut(&v.name).and_then(Watched::end_window);
+        let window = (self.detail == Detail::Extents).then(|| ExtentWindow {
             extent_bytes: extents.extent_bytes,
             places: extents.places.clone(),
-            heat: self.heat.get_mut(&v.name).and_then(Watched::end_window),
-        })
+            heat: touched
+                .as_ref()
+                .map(|t| heat(t, |[reads, writes]| reads.saturating_add(writes))),
+        });
+        let touched = touched.filter(|_| self.access.contains(&v.name));
+        let access = touched.map(|t| ExtentAccess {
+            extent_bytes: extents.extent_bytes,
+            places: extents.places.clone(),
+            reads: heat(&t, |asked| asked[0]),
+            writes: heat(&t, |asked| asked[1]),
+        });
+        (window, access)
     }
 
     /// A window begins without another one having ended.
@@ -303,17 +322,18 @@ mod tests {
     #[test]
     fn a_window_has_what_its_counters_grew_and_the_first_one_is_not_known() {
         let at = |turn| HeatCursor { since_ns: 5, turn };
-        let seen = |turn, touched: &[(u32, u32)]| HeatSnapshot {
+        let seen = |turn, touched: &[(u32, [u32; 2])]| HeatSnapshot {
             at: at(turn),
             touched: touched.to_vec(),
         };
         let mut watched = Watched::new(at(0), 10);
-        watched.see(&seen(1, &[(3, 7), (9, u32::MAX)]));
+        watched.see(&seen(1, &[(3, [7, 0]), (9, [0, u32::MAX])]));
         assert_eq!(watched.end_window(), None);
-        watched.see(&seen(2, &[(3, 9)]));
-        watched.see(&seen(3, &[(0, 1), (3, 10), (9, 1)]));
-        let grew = ExtentHeat::of(vec![(0, 1), (3, 3), (9, 2)]);
-        assert_eq!(watched.end_window(), Some(grew));
-        assert_eq!(watched.end_window(), Some(ExtentHeat::default()));
+        watched.see(&seen(2, &[(3, [9, 0])]));
+        watched.see(&seen(3, &[(0, [0, 1]), (3, [10, 5]), (9, [0, 1])]));
+        let grew = watched.end_window().unwrap();
+        assert_eq!(grew, [(0, [0, 1]), (3, [3, 5]), (9, [0, 2])]);
+        assert_eq!(heat(&grew, |asked| asked[0]), ExtentHeat::of(vec![(3, 3)]));
+        assert_eq!(watched.end_window(), Some(vec![]));
     }
 }

@@ -27,17 +27,19 @@ mod throttles;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use model::ClassObjective;
+use model::{ClassObjective, ExtentRanges};
 
 use crate::wire::{
-    ArrayPolicy, CacheWindow, CalibrationOrder, CalibrationResult, Detail, DeviceWindow,
-    JobProgress, JobWindow, JobsReport, MoveOrder, Orders, PROTOCOL, Register, Throttle,
-    VolumeWindow, Welcome, WindowReport, WireRefusal,
+    ArrayPolicy, CacheWindow, CalibrationOrder, CalibrationResult, CopiesWindow, Detail,
+    DeviceWindow, JobProgress, JobWindow, JobsReport, MirrorWindow, MoveOrder, Orders, PROTOCOL,
+    Register, Throttle, VolumeWindow, Welcome, WindowReport, WireRefusal,
 };
 
 pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
 pub use reuse::ReuseSnapshot;
-pub use snapshot::{CacheSnapshot, Counts, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
+pub use snapshot::{
+    CacheSnapshot, Counts, DeviceSnapshot, MirrorSnapshot, MoveEnd, Snapshot, VolumeSnapshot,
+};
 
 /// Most warnings that one report carries. Protects the controller from an array that fails all the time.
 const TROUBLE_MAX: usize = 16;
@@ -74,6 +76,20 @@ pub enum AgentAction {
         /// For so long, unless it is said again.
         lasting_ns: u64,
     },
+    /// Have second copies of extents of a volume made, or those kept that were made by such an order before.
+    Mirror {
+        volume: String,
+        /// The device, and its tier.
+        device: String,
+        tier: String,
+        extents: ExtentRanges,
+        /// At most so fast.
+        rate_bytes_per_s: u64,
+        /// For so long, unless it is said again.
+        lasting_ns: u64,
+    },
+    /// Give second copies up that were made by such an order.
+    StopMirror { volume: String },
 }
 
 /// Something to say to the controller.
@@ -123,6 +139,8 @@ pub struct Agent {
     objectives: Vec<ClassObjective>,
     policy: Option<ArrayPolicy>,
     detail: Detail,
+    /// Volumes of whose extents reports are to tell what is asked of them.
+    access: BTreeSet<String>,
     /// Counters of extents, by volume.
     heat: BTreeMap<String, extents::Watched>,
     trouble: Vec<String>,
@@ -155,6 +173,7 @@ impl Agent {
             objectives: Vec::new(),
             policy: None,
             detail: Detail::Volumes,
+            access: BTreeSet::new(),
             heat: BTreeMap::new(),
             trouble: Vec::new(),
             actions: VecDeque::new(),
@@ -323,6 +342,7 @@ impl Agent {
         self.detail = orders.detail;
         self.throttles.wanted(sent_ns, orders.throttles);
         self.reuse.wanted(&orders.answers.curves);
+        self.access = orders.answers.access.iter().cloned().collect();
         self.answers.wanted(orders.answers);
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
@@ -379,7 +399,12 @@ impl Agent {
             }
             (AgentAction::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
             (AgentAction::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),
-            (action @ AgentAction::LendCache { .. }, Err(why)) => self.not_answered(action, &why),
+            (
+                action @ (AgentAction::LendCache { .. }
+                | AgentAction::Mirror { .. }
+                | AgentAction::StopMirror { .. }),
+                Err(why),
+            ) => self.not_answered(action, &why),
         }
     }
 
@@ -397,33 +422,45 @@ impl Agent {
         };
         let volumes = now.volumes.iter().enumerate();
         volumes
-            .map(|(i, v)| VolumeWindow {
-                name: v.name.clone(),
-                vm: None,
-                class: v.class.clone(),
-                size_bytes: v.size_bytes,
-                home: v.home.clone(),
-                placed: v.placed.clone(),
-                movable: v.movable,
-                bound: v.bound.clone(),
-                command: v.command.clone(),
-                moving: v.moving.clone(),
-                calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
-                sample: before(i, &v.name).and_then(|old| v.sample_since(old)),
-                throttle: v.throttle,
-                // What was limited for a part of a window is unknown.
-                load: before(i, &v.name)
-                    .filter(|_| !partly.contains(&v.name))
-                    .and_then(|old| v.load_since(old)),
-                extents: self.extent_window(v),
-                cache: v.cache.map(|c| CacheWindow {
-                    pool: c.pool,
-                    pool_bytes: c.pool_bytes,
-                    in_parts: c.in_parts,
-                    given_bytes: c.given_bytes,
-                    lent_bytes: c.lent.map(|(bytes, _)| bytes),
-                    curve: self.reuse.curve(&v.name),
-                }),
+            .map(|(i, v)| {
+                let (extents, access) = self.extent_windows(v);
+                VolumeWindow {
+                    name: v.name.clone(),
+                    vm: None,
+                    class: v.class.clone(),
+                    size_bytes: v.size_bytes,
+                    home: v.home.clone(),
+                    placed: v.placed.clone(),
+                    movable: v.movable,
+                    bound: v.bound.clone(),
+                    command: v.command.clone(),
+                    moving: v.moving.clone(),
+                    calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
+                    sample: before(i, &v.name).and_then(|old| v.sample_since(old)),
+                    throttle: v.throttle,
+                    // What was limited for a part of a window is unknown.
+                    load: before(i, &v.name)
+                        .filter(|_| !partly.contains(&v.name))
+                        .and_then(|old| v.load_since(old)),
+                    extents,
+                    mirror: v.can_mirror.then(|| MirrorWindow {
+                        copies: v.mirror.as_ref().map(|m| CopiesWindow {
+                            device: m.device.clone(),
+                            bytes: m.bytes,
+                            read_share: m.read_share,
+                            by_hand: m.left_ns.is_none(),
+                        }),
+                        access,
+                    }),
+                    cache: v.cache.map(|c| CacheWindow {
+                        pool: c.pool,
+                        pool_bytes: c.pool_bytes,
+                        in_parts: c.in_parts,
+                        given_bytes: c.given_bytes,
+                        lent_bytes: c.lent.map(|(bytes, _)| bytes),
+                        curve: self.reuse.curve(&v.name),
+                    }),
+                }
             })
             .collect()
     }

@@ -1,6 +1,6 @@
 //! An array as it is at one moment: places and counters that only rise.
 
-use model::{DeviceSpec, IoFailure};
+use model::{DeviceSpec, ExtentRanges, IoFailure};
 
 use super::{ExtentsSnapshot, ReuseSnapshot};
 use crate::wire::{
@@ -97,6 +97,10 @@ pub struct VolumeSnapshot {
     pub counts: Option<Counts>,
     /// Its place in a cache in memory, if it has one.
     pub cache: Option<CacheSnapshot>,
+    /// Whether extents of it can have second copies.
+    pub can_mirror: bool,
+    /// Those that it has, or that are being made.
+    pub mirror: Option<MirrorSnapshot>,
     /// How its pages are read again, where that was looked at ([`super::Agent::wanted_reuse`]).
     pub reuse: Option<ReuseSnapshot>,
     /// Its extents, where they were looked at ([`super::Agent::wanted_extents`]).
@@ -144,6 +148,21 @@ pub struct CacheSnapshot {
     pub given_bytes: Option<u64>,
     /// The part that it has by a [`super::AgentAction::LendCache`], and the time that is left of it.
     pub lent: Option<(u64, u64)>,
+}
+
+/// Second copies of a volume's extents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MirrorSnapshot {
+    /// Where they are.
+    pub device: String,
+    /// Of which extents; none is all.
+    pub extents: Option<ExtentRanges>,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Share of the reads that go to them, 0..=1; none before they are there.
+    pub read_share: f64,
+    /// The time that is left of them, where they are by a [`super::AgentAction::Mirror`]; none where a person has ordered them.
+    pub left_ns: Option<u64>,
 }
 
 /// Counters of a volume.

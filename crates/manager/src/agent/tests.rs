@@ -41,6 +41,8 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
             total: Load::default(),
         }),
         cache: None,
+        can_mirror: false,
+        mirror: None,
         reuse: None,
         extents: None,
     }
@@ -616,7 +618,7 @@ fn more_ranges_than_the_array_takes_go_one_part_after_the_other() {
 
 #[test]
 fn a_window_tells_extents_where_the_orders_ask_for_it() {
-    let counted = |turn: u32, touched: &[(u32, u32)]| VolumeSnapshot {
+    let counted = |turn: u32, touched: &[(u32, [u32; 2])]| VolumeSnapshot {
         extents: Some(ExtentsSnapshot {
             extent_bytes: 10,
             places: "4x1,6x0".to_string().try_into().unwrap(),
@@ -642,7 +644,7 @@ fn a_window_tells_extents_where_the_orders_ask_for_it() {
     );
     let wanted = agent.wanted_extents(2 * SECOND, &plain);
     assert_eq!((wanted.len(), wanted[0].since), (1, None));
-    agent.beat(2 * SECOND, snapshot(vec![counted(1, &[(2, 50)])]));
+    agent.beat(2 * SECOND, snapshot(vec![counted(1, &[(2, [50, 0])])]));
     let extents = report(&mut agent).volumes.remove(0).extents.unwrap();
     assert_eq!(
         (String::from(extents.places), extents.heat),
@@ -656,7 +658,10 @@ fn a_window_tells_extents_where_the_orders_ask_for_it() {
             turn: 1
         })
     );
-    agent.beat(3 * SECOND, snapshot(vec![counted(2, &[(2, 53), (7, 1)])]));
+    agent.beat(
+        3 * SECOND,
+        snapshot(vec![counted(2, &[(2, [52, 1]), (7, [0, 1])])]),
+    );
     let extents = report(&mut agent).volumes.remove(0).extents.unwrap();
     assert_eq!(extents.heat, Some(ExtentHeat::of(vec![(2, 3), (7, 1)])));
     // What could not be looked at is unknown, and counts for the next window.

@@ -42,8 +42,8 @@ use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
     Answers, ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_ANSWERS,
-    PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, PROTOCOL_THROTTLES, Register,
-    Welcome, WindowReport, WireRefusal, host_name_fault,
+    PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_MIRRORS, PROTOCOL_OLDEST,
+    PROTOCOL_THROTTLES, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
 };
 use model::Mode;
 use model::TierState;
@@ -543,9 +543,10 @@ impl Controller {
             throttles = self.throttle_orders(name);
             self.hold(name, &mut throttles);
         }
-        let answers = match protocol >= PROTOCOL_ANSWERS {
-            true => self.answers(name),
-            false => Answers::default(),
+        let answers = match protocol {
+            PROTOCOL_MIRRORS.. => self.answers(name),
+            PROTOCOL_ANSWERS.. => self.answers(name).without_mirrors(),
+            _ => Answers::default(),
         };
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();

@@ -2,9 +2,9 @@
 //! force until it takes it back.
 //!
 //! ```text
-//!  window ─▶ samples ─▶ slo::Responder ─▶ throttles, parts of the cache, spare flash, appliances ─▶ orders: all that is in force
-//!                            ▲                                                                          │
-//!                            └──────────────── what became of appliances ◀── agent ◀────────────────────┘
+//!  window ─▶ samples ─▶ slo::Responder ─▶ throttles, parts of the cache, spare flash, second copies, appliances ─▶ orders: all that is in force
+//!                            ▲                                                                                         │
+//!                            └──────────────── what became of appliances ◀── agent ◀───────────────────────────────────┘
 //! ```
 //!
 //! Placement goes on beside it, on its own epochs: what is throttled shows no load of its own, and stays where it is.
@@ -12,6 +12,7 @@
 //! Nothing of it is stored. A controller that has begun again knows of no limit, so it orders none; without a controller each limit is over
 //! when its lease is.
 
+mod copies;
 mod live;
 mod memory;
 mod words;
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use algo::merged_buckets;
 use algo::objective::{Answered, Overdue};
-use slo::ladder::{RungAction, RungKind};
+use slo::ladder::{RungAction, RungKind, SecondCopies};
 use slo::load::Place;
 use slo::{
     ApplianceEvent, Busy, Decision, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
@@ -34,9 +35,10 @@ use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
 use crate::view::{EventKind, ResponseState, ResponseView};
 use crate::wire::{
-    Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, DeviceWindow, Throttle,
+    Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, DeviceWindow, MirrorOrder, Throttle,
     ThrottleOrder, VolumeWindow, WindowReport,
 };
+use copies::WithCopies;
 use live::Live;
 
 /// A responder for one host, with what it has in force.
@@ -48,6 +50,8 @@ pub(super) struct Responding {
     held: BTreeMap<usize, f64>,
     /// By workload: its part of the cache.
     parts: BTreeMap<usize, Bytes>,
+    /// By workload: what has second copies.
+    mirrors: BTreeMap<usize, SecondCopies>,
     /// Workloads that have the spare flash.
     over_provisioned: BTreeSet<usize>,
     /// Appliances that are to be there.
@@ -77,6 +81,7 @@ impl Responding {
             resources: resources.collect(),
             held: BTreeMap::new(),
             parts: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
             over_provisioned: BTreeSet::new(),
             appliances: vec![],
             next_appliance: 1,
@@ -89,6 +94,10 @@ impl Responding {
 
     fn name(&self, w: usize) -> &str {
         &self.responder.site().workloads[w].name
+    }
+
+    fn resource(&self, r: ResourceId) -> &str {
+        &self.responder.site().backend.resources[r.index()].name
     }
 
     /// A volume's window as the responder is told it; none where its load is not known, or is not its own.
@@ -178,7 +187,8 @@ impl Responding {
             let is_link =
                 |r: &ResourceId| site.backend.resources[r.index()].place == Place::InFront;
             let used = site.workloads[w].resources.iter().copied();
-            let resources = on.chain(used.filter(is_link)).collect();
+            let copies = self.mirrors.get(&w).map(|c| c.to);
+            let resources = on.chain(copies).chain(used.filter(is_link)).collect();
             self.responder.placed(WorkloadId(w as u16), resources);
         }
     }
@@ -256,6 +266,17 @@ impl Responding {
                         );
                         (workload, text)
                     }
+                    RungAction::Mirror(copies) => {
+                        let (workload, bytes) = (copies.workload, copies.bytes);
+                        let to = self.resource(copies.to);
+                        let text = format!(
+                            "second copies of {} of it on {to}, for {:.0} % of what it reads",
+                            bytes.words(),
+                            100.0 * copies.reads
+                        );
+                        self.mirrors.insert(workload.index(), copies);
+                        (workload, text)
+                    }
                     RungAction::Move { .. } | RungAction::Appliance { .. } => {
                         unreachable!("moves are not allowed, and appliances have their own order")
                     }
@@ -272,6 +293,14 @@ impl Responding {
                     RungAction::GiveOps { workload, .. } => {
                         self.over_provisioned.remove(&workload.index());
                         (workload, "the spare flash taken back".into())
+                    }
+                    RungAction::Mirror(copies) => {
+                        self.mirrors.remove(&copies.workload.index());
+                        let to = self.resource(copies.to);
+                        (
+                            copies.workload,
+                            format!("its second copies on {to} given up"),
+                        )
                     }
                     _ => unreachable!("nothing else is taken back"),
                 },
@@ -374,8 +403,14 @@ impl Controller {
                 .live
                 .as_mut()
                 .map(|l| std::mem::take(&mut l.known));
-            let known: &dyn Knowledge = reported.as_ref().map_or(known, |of_report| of_report);
-            let orders = responding.responder.tell_known(at, samples, known);
+            let known = WithCopies {
+                known: reported.as_ref().map_or(known, |of_report| of_report),
+                report,
+                resources: &responding.resources,
+                volumes: &volumes,
+                terms: *responding.responder.copies(),
+            };
+            let orders = responding.responder.tell_known(at, samples, &known);
             if responding.live.is_some() {
                 views = responding.taken_back(at, &orders);
                 views.extend(responding.look(at, &mut said));
@@ -397,6 +432,8 @@ impl Controller {
         };
         Answers {
             curves: r.wanted_curves(),
+            access: r.wanted_access(),
+            mirrors: self.mirror_orders(host, r),
             cache_shares: r
                 .parts
                 .iter()
@@ -413,6 +450,23 @@ impl Controller {
             appliances: r.appliances.clone(),
             appliances_taken: r.taken.iter().copied().collect(),
         }
+    }
+
+    /// Second copies that are to be there. Of what is about to move there are none: a move ends them.
+    fn mirror_orders(&self, host: &str, of: &Responding) -> Vec<MirrorOrder> {
+        let host = &self.hosts[host];
+        let jobs = host.executor.jobs().iter().filter(|j| j.state.active());
+        let moving: BTreeSet<&str> = jobs
+            .map(|j| host.kept.names.of_volume(j.order.volume))
+            .collect();
+        let all = of.mirrors.iter().map(|(w, copies)| MirrorOrder {
+            volume: of.name(*w).into(),
+            device: of.resource(copies.to).into(),
+            extents: copies.extents.clone(),
+            rate_bytes_per_s: copies.copy_rate.0,
+        });
+        all.filter(|o| !moving.contains(o.volume.as_str()))
+            .collect()
     }
 
     /// Adds what the responder holds volumes to; an operator's lower limit goes before it.

@@ -55,6 +55,9 @@ pub struct ResponseView {
     /// The part of the cache that it has, bytes, of a memory-share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
+    /// The second copies that are made, of a mirror.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<CopiesView>,
     /// What others lose, requests per second, as predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_per_s: Option<f64>,
@@ -84,6 +87,17 @@ pub struct ResponseView {
     /// When it was taken back, the controller's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
+}
+
+/// Second copies that are an answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CopiesView {
+    /// Where they are made.
+    pub device: String,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Share of its volume's reads that are of what has them, 0 to 1.
+    pub reads: f64,
 }
 
 /// An answer that would have done, too.

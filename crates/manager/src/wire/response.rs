@@ -1,5 +1,6 @@
 //! What agents and the controller say of answers to broken objectives.
 
+use model::{ExtentHeat, ExtentPlaces, ExtentRanges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slo::ApplianceEvent;
@@ -99,6 +100,64 @@ pub struct CurvePoint {
     pub miss_ratio: f64,
 }
 
+/// Second copies of a volume's extents.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MirrorWindow {
+    /// Those that it has, or that are being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<CopiesWindow>,
+    /// What was asked of its extents; none where the orders do not ask for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<ExtentAccess>,
+}
+
+/// Second copies that there are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CopiesWindow {
+    /// Where they are.
+    pub device: String,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Share of the reads of what is mirrored that go to them, 0 to 1; none before they are there.
+    pub read_share: f64,
+    /// Whether a person has ordered them.
+    pub by_hand: bool,
+}
+
+/// Reads and writes of a volume's extents in a window, as its guest asked for them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExtentAccess {
+    /// Size of an extent.
+    pub extent_bytes: u64,
+    /// Where they are at its end, as runs: `100x0,20x-,3x1`. A device is its place in the report.
+    #[schemars(with = "String")]
+    pub places: ExtentPlaces,
+    /// Reads by extent, `4:17,0:3`: the extents in between and the reads.
+    #[schemars(with = "String")]
+    pub reads: ExtentHeat,
+    /// Writes, likewise.
+    #[schemars(with = "String")]
+    pub writes: ExtentHeat,
+}
+
+/// Second copies that are to be there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MirrorOrder {
+    /// The volume.
+    pub volume: String,
+    /// The device of the second copies.
+    pub device: String,
+    /// Of which extents.
+    #[schemars(with = "String")]
+    pub extents: ExtentRanges,
+    /// At most so fast they are made.
+    pub rate_bytes_per_s: u64,
+}
+
 /// A part of the array's cache for one volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +212,12 @@ pub struct Answers {
     /// Volumes whose miss-ratio curves reports are to tell: their objectives, or those of others beside them, are missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<String>,
+    /// Second copies of extents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<MirrorOrder>,
+    /// Volumes of whose extents reports are to tell what is asked of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access: Vec<String>,
     /// Volumes with all the spare flash below them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub over_provisioned: Vec<String>,
@@ -165,6 +230,13 @@ pub struct Answers {
 }
 
 impl Answers {
+    /// What agents of versions understand that made no second copies.
+    pub fn without_mirrors(mut self) -> Self {
+        self.mirrors.clear();
+        self.access.clear();
+        self
+    }
+
     /// Whether nothing is to be in force.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

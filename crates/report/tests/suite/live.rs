@@ -164,6 +164,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         to: Some("batch".into()),
         rate_per_s: Some(500.0),
         cache_bytes: None,
+        copies: None,
         lost_per_s: Some(1500.0),
         answer: "batch held to 500 requests/s (1500/s less)".into(),
         price_s: Some(347.5),

@@ -3,7 +3,7 @@
 use report::{Block, Cell, Document, Tone, number, words};
 use slo::Decision;
 use slo::interference::Edge;
-use slo::ladder::Rung;
+use slo::ladder::{Rung, RungKind};
 
 use super::charts;
 use super::outcome::Outcome;
@@ -298,15 +298,18 @@ fn ladder(rungs: &[Rung]) -> Block {
         number("others lose", "/s"),
         words("verdict"),
     ];
-    Block::Table(columns, rungs.iter().map(row).collect())
+    // The experiment's array has one kind of disk: nothing of it can have a second copy elsewhere.
+    let asked = rungs.iter().filter(|r| r.kind != RungKind::Mirror);
+    Block::Table(columns, asked.map(row).collect())
 }
 
 fn serde_kind(rung: &Rung) -> &'static str {
-    use slo::ladder::RungKind as K;
+    use RungKind as K;
     match rung.kind {
         K::Throttle => "throttle a neighbour",
         K::MemoryShare => "share of memory",
         K::OpsShare => "share of spare flash",
+        K::Mirror => "second copies",
         K::Appliance => "appliance",
         K::Move => "move",
     }

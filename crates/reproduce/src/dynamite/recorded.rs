@@ -356,6 +356,10 @@ fn first_decision(result: &ResponseResult) -> String {
         Some(RungAction::GiveOps { workload, .. }) => {
             format!("spare flash for {}", result.series[workload.index()].name)
         }
+        Some(RungAction::Mirror(copies)) => {
+            let name = &result.series[copies.workload.index()].name;
+            format!("second copies for {name}: {}", copies.bytes)
+        }
         Some(RungAction::Move { workload, to }) => {
             format!("{} moved to {to}", result.series[workload.index()].name)
         }

@@ -631,6 +631,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         calibrating: false,
         sample: None,
         cache: None,
+        mirror: None,
         extents: None,
         load: Some(Load {
             reads: load(n),
@@ -691,6 +692,7 @@ pub fn responses() -> Vec<ResponseView> {
         to: Some("build".into()),
         rate_per_s: Some(500.0),
         cache_bytes: None,
+        copies: None,
         lost_per_s: Some(1500.0),
         answer: "build held to 500 requests/s (1500/s less)".into(),
         price_s: Some(347.5),

@@ -78,11 +78,15 @@ fn goes_on(before: &LiveResponseConfig, after: &LiveResponseConfig) -> bool {
             .all(|kind| after.mode(kind) == AnswerMode::Auto)
 }
 
-/// What is looked at on a host with this report: parts of a cache where there is one that has any.
+/// What is looked at on a host with this report: parts of a cache where there is one that has any, second copies where volumes can have some and there is
+/// more than one device.
 fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> {
     let in_parts = |v: &VolumeWindow| v.cache.as_ref().is_some_and(|c| c.in_parts);
     let can = |kind: &RungKind| match kind {
         RungKind::MemoryShare => report.volumes.iter().any(in_parts),
+        RungKind::Mirror => {
+            report.devices.len() > 1 && report.volumes.iter().any(|v| v.mirror.is_some())
+        }
         _ => true,
     };
     let all = RungKind::ALL.into_iter();
@@ -167,7 +171,8 @@ impl Responding {
             live.numbers.remove(&name);
             live.broken.remove(&w.index());
             let was_held = self.held.remove(&w.index()).is_some();
-            if self.parts.remove(&w.index()).is_some() || was_held {
+            let had_part = self.parts.remove(&w.index()).is_some();
+            if self.mirrors.remove(&w.index()).is_some() || had_part || was_held {
                 held.push(name);
             }
             self.responder.forget(w);
@@ -322,7 +327,9 @@ impl Controller {
         let held = ended.held.keys().map(|w| (*w, "held no more"));
         let parts = ended.parts.keys();
         let parts = parts.map(|w| (*w, "its part of the cache taken back"));
-        for (w, what) in held.chain(parts) {
+        let mirrors = ended.mirrors.keys();
+        let mirrors = mirrors.map(|w| (*w, "its second copies given up"));
+        for (w, what) in held.chain(parts).chain(mirrors) {
             let volume = ended.name(w).to_string();
             let text = format!("{volume}: {what}: {why}");
             self.event(EventKind::Response, Some(name), Some(&volume), text);

@@ -10,7 +10,9 @@ use units::Nanos;
 
 use super::live::{Broken, Live};
 use super::{Responding, Said};
-use crate::view::{OtherView, RefusedView, ResponseCounter, ResponseState, ResponseView};
+use crate::view::{
+    CopiesView, OtherView, RefusedView, ResponseCounter, ResponseState, ResponseView,
+};
 
 /// Answers that are kept to be shown, of all hosts; the store has their events.
 const VIEWS_MAX: usize = 200;
@@ -264,6 +266,13 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
             size.words(),
             name(responder, *workload)
         ),
+        Some(RungAction::Mirror(copies)) => format!(
+            "second copies of {} of {} on {} ({:.0} % of what it reads)",
+            copies.bytes.words(),
+            name(responder, copies.workload),
+            responder.site().backend.resources[copies.to.index()].name,
+            100.0 * copies.reads
+        ),
         Some(action) => format!(
             "{} for {}",
             rung.kind.name(),
@@ -419,6 +428,16 @@ pub(super) fn decided(
         }),
         cache_bytes: would.and_then(|r| match r.action {
             Some(RungAction::GiveMemory { size, .. }) => Some(size.0),
+            _ => None,
+        }),
+        copies: would.and_then(|r| match &r.action {
+            Some(RungAction::Mirror(copies)) => Some(CopiesView {
+                device: responder.site().backend.resources[copies.to.index()]
+                    .name
+                    .clone(),
+                bytes: copies.bytes.0,
+                reads: copies.reads,
+            }),
             _ => None,
         }),
         lost_per_s: would.map(|r| r.price.lost_per_s),

@@ -473,6 +473,7 @@ fn window(v: &FakeVolume) -> VolumeWindow {
         calibrating: false,
         sample: None,
         cache: None,
+        mirror: None,
         throttle: v.throttle,
         load: Some(Load {
             depth_ns: reads.sum_ns,

@@ -447,6 +447,9 @@ impl FakeArray {
                 Ok(())
             }
             AgentAction::LendCache { .. } => Err("there is no cache".into()),
+            AgentAction::Mirror { .. } | AgentAction::StopMirror { .. } => {
+                Err("there are no second copies".into())
+            }
             AgentAction::Throttle { .. } => unreachable!("the world does it"),
         }
     }
@@ -534,6 +537,8 @@ impl FakeArray {
                 last_move: v.last_move.clone(),
                 counts: Some(v.counts.clone()),
                 cache: None,
+                can_mirror: false,
+                mirror: None,
                 reuse: None,
                 extents: None,
             }

@@ -266,6 +266,9 @@ impl FakeMachines {
                 Err("nothing is delayed on a host of virtual machines".into())
             }
             AgentAction::LendCache { .. } => Err("there is no cache".into()),
+            AgentAction::Mirror { .. } | AgentAction::StopMirror { .. } => {
+                Err("there are no second copies".into())
+            }
             AgentAction::Throttle { .. } => unreachable!("the world does it"),
         }
     }

@@ -179,6 +179,7 @@ impl Control<'_> {
                 let stored = Bytes(u64::from(model.objects) * u64::from(model.object_bytes));
                 format!("{} is being copied to {to}: {stored}", self.name(w))
             }
+            RungAction::Mirror(_) => unreachable!("nothing has a second copy here"),
             RungAction::Appliance { .. } => unreachable!("an appliance has an order of its own"),
         };
         self.note(world, what);
@@ -203,8 +204,8 @@ impl Control<'_> {
             RungAction::Throttle { workload, .. } => {
                 return self.unthrottle(world, workload.index());
             }
-            RungAction::Move { .. } | RungAction::Appliance { .. } => {
-                unreachable!("moves stay, appliances are removed")
+            RungAction::Move { .. } | RungAction::Mirror(_) | RungAction::Appliance { .. } => {
+                unreachable!("moves stay, nothing has a second copy, appliances are removed")
             }
         };
         self.note(world, what);

@@ -1,0 +1,222 @@
+//! Second copies that a host's volumes could have, as its responder is told: the extents that are read most, on the device with most time to spare.
+//!
+//! Of volumes behind a cache none are offered: what is known is what guests ask for, and the device hears of what missed.
+
+use std::collections::BTreeMap;
+
+use model::{ExtentRanges, Op};
+use planner::mirrors::{MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors};
+use slo::curve::Curve;
+use slo::ladder::{RungKind, SecondCopies, SpareOps};
+use slo::load::Cost;
+use slo::zones::Zone;
+use slo::{CopiesConfig, Knowledge, ResourceId, WorkloadId};
+use units::{Bytes, DeviceId, VolumeId};
+
+use super::Responding;
+use crate::wire::{DeviceWindow, ExtentAccess, LoadOf, VolumeWindow, WindowReport};
+
+/// Volumes whose extents are asked for at most: of each all counters that have changed are read with every window.
+const ACCESS_MAX: usize = 64;
+
+/// Reads of a window below which it says nothing of what is read most.
+const READS_MIN: u64 = 100;
+
+/// Parts of what is read most that are offered, in eighths.
+const EIGHTHS: [u64; 4] = [1, 2, 4, 8];
+
+/// Ranges of extents that an array takes in one order.
+const RANGES_MAX: usize = crate::agent::RANGES_PER_MOVE;
+
+/// Requests of a device below which their mean cost there is noise.
+const COSTED_MIN: u64 = 30;
+
+/// What else is known, and second copies that could be made as a report tells.
+pub(super) struct WithCopies<'a> {
+    pub(super) known: &'a dyn Knowledge,
+    pub(super) report: &'a WindowReport,
+    pub(super) resources: &'a BTreeMap<String, ResourceId>,
+    /// By workload.
+    pub(super) volumes: &'a [Option<&'a VolumeWindow>],
+    pub(super) terms: CopiesConfig,
+}
+
+impl Knowledge for WithCopies<'_> {
+    fn curve(&self, workload: WorkloadId) -> Option<Curve> {
+        self.known.curve(workload)
+    }
+
+    fn zones(&self, workload: WorkloadId) -> Vec<Zone> {
+        self.known.zones(workload)
+    }
+
+    fn zones_before(&self, workload: WorkloadId) -> Vec<Zone> {
+        self.known.zones_before(workload)
+    }
+
+    fn spare_flash(&self, workload: WorkloadId) -> Option<SpareOps> {
+        self.known.spare_flash(workload)
+    }
+
+    fn second_copies(&self, workload: WorkloadId) -> Vec<SecondCopies> {
+        let v = self.volumes.get(workload.index()).copied().flatten();
+        v.and_then(|v| self.offers(workload, v)).unwrap_or_default()
+    }
+}
+
+impl WithCopies<'_> {
+    /// Each of more bytes than the one before; none where it is not known, or nothing would fit.
+    fn offers(&self, workload: WorkloadId, v: &VolumeWindow) -> Option<Vec<SecondCopies>> {
+        let mirror = v.mirror.as_ref()?;
+        let busy = v.moving.is_some() || v.calibrating || mirror.copies.is_some();
+        let access = mirror.access.as_ref()?;
+        if busy || v.cache.is_some() {
+            return None;
+        }
+        let (source, extents) = asked(access)?;
+        let all: u64 = extents.iter().map(|e| e.reads).sum();
+        if all < READS_MIN {
+            return None;
+        }
+        let volume = MirrorVolume {
+            volume: VolumeId::from_index(0),
+            device: source,
+            weight: 1.0,
+            extents,
+            mirrored: None,
+            is_busy: false,
+        };
+        let window_ns = self.report.window_ns;
+        let devices = self.report.devices.iter();
+        let devices: Vec<MirrorDevice> = devices.map(|d| device(d, window_ns)).collect();
+        let fit = volume.extents.iter().map(|e| e.bytes.0).sum::<u64>();
+        let fit = fit.min(self.terms.most.0);
+        let mut offers: Vec<SecondCopies> = vec![];
+        for eighths in EIGHTHS {
+            let terms = MirrorTerms {
+                budget: Bytes(fit / 8 * eighths),
+                read_share: self.terms.read_share,
+                busy: 0.0,
+                free: self.terms.free,
+            };
+            let set = mirrors(&devices, std::slice::from_ref(&volume), &terms).pop();
+            let offer = set.and_then(|set| self.offer(workload, v, &volume, set));
+            offers.extend(offer.filter(|o| offers.last().is_none_or(|last| last.bytes < o.bytes)));
+        }
+        Some(offers)
+    }
+
+    fn offer(
+        &self,
+        workload: WorkloadId,
+        v: &VolumeWindow,
+        of: &MirrorVolume,
+        set: MirrorSet,
+    ) -> Option<SecondCopies> {
+        let ranges = set.extents.ranges().iter().take(RANGES_MAX).copied();
+        let extents = ExtentRanges::from_ranges(ranges.collect()).ok()?;
+        let target = &self.report.devices[set.to.index()];
+        let source = &self.report.devices[of.device.index()];
+        let share = |count: &dyn Fn(&MirrorExtent) -> u64| {
+            let all: u64 = of.extents.iter().map(count).sum();
+            let own = of.extents.iter().filter(|e| extents.contains(e.extent));
+            own.map(count).sum::<u64>() as f64 / all.max(1) as f64
+        };
+        let bytes = of.extents.iter().filter(|e| extents.contains(e.extent));
+        Some(SecondCopies {
+            workload,
+            from: *self.resources.get(&source.name)?,
+            to: *self.resources.get(&target.name)?,
+            bytes: bytes.map(|e| e.bytes).sum(),
+            reads: share(&|e| e.reads),
+            writes: share(&|e| e.writes),
+            extents,
+            cost: cost(target, v)?,
+            copy_rate: self.terms.bandwidth,
+        })
+    }
+}
+
+/// The device that most requests of a volume go to, and its extents there that were asked for.
+fn asked(access: &ExtentAccess) -> Option<(DeviceId, Vec<MirrorExtent>)> {
+    let mut ios: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+    for (dir, heat) in [&access.reads, &access.writes].into_iter().enumerate() {
+        for (extent, n) in heat.touched() {
+            ios.entry(*extent).or_default()[dir] += u64::from(*n);
+        }
+    }
+    let mut runs = access.places.runs().iter();
+    let mut run = runs.next()?;
+    let mut end = run.0;
+    let mut by_device: BTreeMap<DeviceId, Vec<MirrorExtent>> = BTreeMap::new();
+    for (extent, [reads, writes]) in ios {
+        while extent >= end {
+            run = runs.next()?;
+            end += run.0;
+        }
+        if let Some(device) = run.1 {
+            by_device.entry(device).or_default().push(MirrorExtent {
+                extent,
+                bytes: Bytes(access.extent_bytes),
+                reads,
+                writes,
+            });
+        }
+    }
+    let asked = |of: &Vec<MirrorExtent>| of.iter().map(|e| e.reads + e.writes).sum::<u64>();
+    by_device.into_iter().max_by_key(|(_, of)| asked(of))
+}
+
+/// A device as second copies are planned with: one of which it is not known how busy it is takes none.
+fn device(d: &DeviceWindow, window_ns: u64) -> MirrorDevice {
+    let busy_ns = d.io.and_then(|io| io.busy_ns).filter(|_| d.connected);
+    let utilization = busy_ns.map_or(1.0, |ns| (ns as f64 / window_ns as f64).min(1.0));
+    MirrorDevice {
+        utilization,
+        capacity: Bytes(d.size_bytes),
+        used: Bytes(d.used_bytes),
+    }
+}
+
+/// What a volume's requests would cost on a device: by what it can do, where that is known, else as those that it has.
+fn cost(target: &DeviceWindow, v: &VolumeWindow) -> Option<Cost> {
+    if let Some(spec) = &target.emulate {
+        let load = v.load.as_ref()?;
+        let of = |op, of: &LoadOf| spec.occupancy_s(op, of.bytes as f64 / of.ios.max(1) as f64);
+        return Some(Cost {
+            read_s: of(Op::Read, &load.reads),
+            write_s: of(Op::Write, &load.writes),
+        });
+    }
+    let io = target.io?;
+    let ios = io.reads + io.writes;
+    let mean = io.busy_ns.filter(|_| ios >= COSTED_MIN)? as f64 / 1e9 / ios as f64;
+    Some(Cost {
+        read_s: mean,
+        write_s: mean,
+    })
+}
+
+impl Responding {
+    /// Volumes of whose extents the next reports are to tell what is asked of them: those whose objective is missed and who share a device with them, where
+    /// second copies are looked for.
+    pub(super) fn wanted_access(&self) -> Vec<String> {
+        let responder = &self.responder;
+        if !responder.allows(RungKind::Mirror) {
+            return vec![];
+        }
+        let workloads = responder.site().workloads.iter().enumerate();
+        let here = workloads.map(|(w, of)| (WorkloadId(w as u16), of));
+        let here = here.filter(|(w, _)| responder.is_here(*w));
+        let missed = |w: WorkloadId| responder.standing(w).violates() || responder.is_broken(w);
+        let on: Vec<ResourceId> = here
+            .clone()
+            .filter(|(w, _)| missed(*w))
+            .flat_map(|(_, of)| of.resources.iter().copied())
+            .collect();
+        let beside = here.filter(|(_, of)| of.resources.iter().any(|r| on.contains(r)));
+        let without = beside.filter(|(w, _)| !self.mirrors.contains_key(&w.index()));
+        let names = without.map(|(_, of)| of.name.clone());
+        names.take(ACCESS_MAX).collect()
+    }
+}
