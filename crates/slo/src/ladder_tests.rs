@@ -5,7 +5,7 @@ use units::BytesPerSec;
 use super::*;
 use crate::curve::Curve;
 use crate::load::{Cost, Place, Resource};
-use crate::sample::Promise;
+use crate::sample::{Promise, ResourceId};
 use crate::solutions::{Temper, solutions};
 
 struct World {
@@ -15,6 +15,7 @@ struct World {
     sizing: SizingConfig,
     held: Vec<Held>,
     ops: Vec<SpareOps>,
+    copies: Vec<SecondCopies>,
     elsewhere: Option<Elsewhere>,
     choice: Choice,
     weights: PriceWeights,
@@ -65,6 +66,7 @@ fn world() -> World {
         sizing: SizingConfig::default(),
         held: Vec::new(),
         ops: vec![],
+        copies: vec![],
         elsewhere: None,
         choice: Choice::Order,
         weights: PriceWeights::default(),
@@ -93,6 +95,7 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         sizing: &world.sizing,
         boot: Nanos::from_secs(60),
         ops: &world.ops,
+        copies: &world.copies,
         elsewhere: world.elsewhere.as_ref(),
         choice: world.choice,
         weights: &world.weights,
@@ -321,6 +324,58 @@ fn spare_flash_helps_who_writes() {
         waf_with_spare: 1.5,
     };
     assert_eq!(action, Some(given));
+}
+
+#[test]
+fn of_second_copies_the_fewest_bytes_that_do_are_made_and_writes_are_done_twice() {
+    let mut world = world();
+    world.hosts.clear();
+    world.backend.resources.push(Resource {
+        name: "others".into(),
+        place: Place::BehindMemory,
+    });
+    for stream in &mut world.streams {
+        stream.curve = None;
+        stream.costs.push(Cost::default());
+    }
+    let copies = |mib, reads, write_s| SecondCopies {
+        workload: WorkloadId(0),
+        from: ResourceId(0),
+        to: ResourceId(1),
+        extents: "0-9".parse().unwrap(),
+        bytes: Bytes::mib(mib),
+        reads,
+        writes: 1.0,
+        cost: Cost {
+            read_s: 0.001,
+            write_s,
+        },
+        copy_rate: BytesPerSec(100 << 20),
+    };
+    assert_eq!(choice(&world), None);
+    // The disks are asked for 1.2 of what they can, 0.55 of it by the reads of workload 0, of which nine tenths can go elsewhere.
+    world.copies = [(1000, 1.0), (500, 0.9), (250, 0.3)]
+        .map(|(mib, reads)| copies(mib, reads, 0.0))
+        .into();
+    let rungs = look(&world, &RungKind::ALL);
+    let mirror = taken(&rungs).unwrap();
+    let Some(RungAction::Mirror(made)) = &mirror.action else {
+        panic!("{mirror:?}");
+    };
+    assert_eq!(made.bytes, Bytes::mib(500));
+    assert_eq!(mirror.price.copied, Bytes::mib(500));
+    assert_eq!(mirror.price.effect_after, Nanos::from_secs(5));
+    let uses = &mirror.prediction.as_ref().unwrap().uses;
+    assert!((uses[0] - (1.2 - 0.9 * 0.495)).abs() < 1e-9, "{uses:?}");
+    assert!((uses[1] - 0.9 * 0.495).abs() < 1e-9, "{uses:?}");
+    // Where a write takes so long on the second device, reads leave as much of it as of the first one.
+    world.copies = vec![copies(1000, 1.0, 0.01)];
+    let rungs = look(&world, &RungKind::ALL);
+    let mirror = rungs.iter().find(|r| r.kind == RungKind::Mirror).unwrap();
+    assert_eq!(
+        mirror.refused.as_deref(),
+        Some("others would be 85 % busy, more than 80 %")
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod reload;
 mod reports;
 mod responses;
 mod responses_cache;
+mod responses_mirror;
 mod restarts;
 mod throttles;
 mod trouble;

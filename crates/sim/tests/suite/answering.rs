@@ -93,10 +93,96 @@ fn a_neighbour_is_held_back_and_the_objective_is_kept_again() {
         assert_eq!(answer.volume, "orders");
         // Everything else is refused, with the reason.
         assert!(answer.refused.iter().all(|r| r.why == "not allowed here"));
-        assert_eq!(answer.refused.len(), 4);
+        assert_eq!(answer.refused.len(), 5);
     }
     let held = result.events.iter().filter(|e| e.text.contains("held to"));
     assert_eq!(held.count(), response.answers.len());
+}
+
+/// A volume that reads more than its device can, for a time, beside a device that has nothing to do.
+fn read_much(more: &str) -> String {
+    format!(
+        r#"
+seed = 5
+duration = "24m"
+window = "10s"
+extent = "16 MiB"
+[[tiers]]
+name = "one"
+preset = "pm863"
+capacity = "16 GiB"
+read_iops = "10000 IOPS"
+[[tiers]]
+name = "two"
+preset = "pm863"
+capacity = "16 GiB"
+read_iops = "8000 IOPS"
+[[classes]]
+name = "gold"
+weight = 4.0
+latency = "1ms"
+statistic = "mean"
+[[volumes]]
+name = "catalog"
+class = "gold"
+size = "4 GiB"
+tier = "one"
+[[clients]]
+volume = "catalog"
+habits = {{ outstanding = 64, read_share = 1.0, random_share = 1.0, rate = "4000 IOPS", sizes = [{{ size = "8 KiB", share = 1.0 }}] }}
+phases = [
+  {{ duration = "4m", habits = {{}} }},
+  {{ duration = "8m", habits = {{ rate = "13000 IOPS" }} }},
+  {{ duration = "12m", habits = {{}} }},
+]
+[policy]
+monitor_epoch = "1m"
+migration_epoch = "10m"
+{more}
+"#
+    )
+}
+
+#[test]
+fn what_is_read_much_gets_second_copies_for_as_long_as_they_are_needed() {
+    let run = |more: &str| run_text(&read_much(more), "noop");
+    let nothing = run("");
+    let result = run(&format!("[response]\nrungs = [\"mirror\"]\n{QUICK}"));
+    let (without, with) = (
+        violation_s(&nothing, "catalog"),
+        violation_s(&result, "catalog"),
+    );
+    assert!(without >= 470.0, "{without}");
+    assert!(with <= 150.0, "{with}");
+    let answers = &result.response.as_ref().unwrap().answers;
+    assert_eq!(answers.len(), 1, "{answers:#?}");
+    assert_eq!(answers[0].rung, Some(RungKind::Mirror));
+    let sets = &result.mirrors.as_ref().unwrap().sets;
+    assert_eq!(sets.len(), 1, "{sets:#?}");
+    let set = &sets[0];
+    assert_eq!(
+        (set.volume.as_str(), set.device.as_str()),
+        ("catalog", "two-0")
+    );
+    // 13,000 reads a second of 18,000: both are equally busy when the second has four ninths of them.
+    let share = set.second_reads as f64 / (set.first_reads + set.second_reads) as f64;
+    assert!((0.25..0.5).contains(&share), "{share}");
+    let ended = set.ended_s.expect("it is over when the reads are");
+    assert!((720.0..1000.0).contains(&ended), "{ended}");
+    let said = |text: &str| {
+        result
+            .events
+            .iter()
+            .filter(|e| e.text.contains(text))
+            .count()
+    };
+    assert_eq!(said("second copies of"), 1);
+    assert_eq!(said("given up"), 1);
+    // The same inputs give the same bytes.
+    let again = run(&format!("[response]\nrungs = [\"mirror\"]\n{QUICK}"));
+    assert_eq!(result, again);
+    // What is not an answer is not counted, and nothing of it is in the result.
+    assert_eq!(nothing.mirrors, None);
 }
 
 #[test]
@@ -456,6 +542,16 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
             "[response]\nrungs = [\"appliance\"]",
             "response.rungs",
             "add [hosts]",
+        ),
+        (
+            "[cache]\nsize = \"1 GiB\"\n[response]\nrungs = [\"mirror\"]",
+            "response.rungs",
+            "behind a [cache]",
+        ),
+        (
+            "[response.workflow]\ncopies = { free = 2.0 }",
+            "response.workflow.copies.free",
+            "a share",
         ),
         (
             "[response.iops_min]\nsilver = \"100 IOPS\"",

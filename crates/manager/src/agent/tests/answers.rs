@@ -94,3 +94,134 @@ fn a_part_that_is_refused_is_tried_again_after_a_while_and_said_once() {
     }
     assert_eq!(tried, 3, "at once, after ten seconds, and after twenty");
 }
+
+fn with_mirror(agent: &mut Agent, now_ns: u64, device: Option<&str>) {
+    let order = device.map(|device| crate::wire::MirrorOrder {
+        volume: "data".into(),
+        device: device.into(),
+        extents: "0-3".parse().unwrap(),
+        rate_bytes_per_s: 9,
+    });
+    let mut orders = orders(agent, vec![]);
+    orders.answers.mirrors = order.into_iter().collect();
+    agent.ordered(now_ns, now_ns, orders);
+}
+
+/// A volume with second copies on that device, and the time that is left of them.
+fn mirrored(copies: Option<(&str, Option<u64>)>) -> VolumeSnapshot {
+    VolumeSnapshot {
+        can_mirror: true,
+        mirror: copies.map(|(device, left_ns)| MirrorSnapshot {
+            device: device.into(),
+            extents: Some("0-3".parse().unwrap()),
+            bytes: 40,
+            read_share: 0.25,
+            left_ns,
+        }),
+        ..volume("slow", None)
+    }
+}
+
+#[test]
+fn second_copies_are_kept_while_they_are_ordered_and_those_of_a_person_are_left_alone() {
+    let mut agent = registered(vec![mirrored(None)]);
+    let mut at = SECOND;
+    let mut next = |agent: &mut Agent, device, copies| {
+        at += SECOND;
+        with_mirror(agent, at, device);
+        window(agent, at, mirrored(copies));
+        let action = agent.poll_action();
+        if let Some(action) = &action {
+            agent.done(action, Ok(()));
+        }
+        assert_eq!(agent.poll_action(), None);
+        action
+    };
+    let made = AgentAction::Mirror {
+        volume: "data".into(),
+        device: "fast".into(),
+        tier: "fast".into(),
+        extents: "0-3".parse().unwrap(),
+        rate_bytes_per_s: 9,
+        lasting_ns: 3 * SECOND,
+    };
+    let stop = AgentAction::StopMirror {
+        volume: "data".into(),
+    };
+    assert_eq!(next(&mut agent, None, None), None);
+    assert_eq!(next(&mut agent, Some("fast"), None), Some(made.clone()));
+    let left = |device, left_ns| Some((device, Some(left_ns)));
+    assert_eq!(
+        next(&mut agent, Some("fast"), left("fast", 2 * SECOND)),
+        None
+    );
+    let renewed = next(&mut agent, Some("fast"), left("fast", SECOND));
+    assert_eq!(renewed, Some(made));
+    // Others than those that are ordered go first.
+    let other = next(&mut agent, Some("fast"), left("mid", 2 * SECOND));
+    assert_eq!(other, Some(stop.clone()));
+    assert_eq!(next(&mut agent, None, left("fast", 2 * SECOND)), Some(stop));
+    // A person's.
+    assert_eq!(next(&mut agent, None, Some(("fast", None))), None);
+    assert_eq!(next(&mut agent, Some("mid"), Some(("fast", None))), None);
+    let report = agent.poll_message();
+    assert_eq!(report, None);
+}
+
+#[test]
+fn what_is_asked_of_extents_is_told_where_the_orders_ask_for_it() {
+    let counted = |turn: u32, touched: &[(u32, [u32; 2])]| VolumeSnapshot {
+        extents: Some(ExtentsSnapshot {
+            extent_bytes: 10,
+            places: "10x0".to_string().try_into().unwrap(),
+            heat: Some(HeatSnapshot {
+                at: HeatCursor { since_ns: 9, turn },
+                touched: touched.to_vec(),
+            }),
+        }),
+        ..mirrored(None)
+    };
+    let mut agent = registered(vec![mirrored(None)]);
+    let ask = |agent: &mut Agent, at: u64, asked: &[&str]| {
+        let mut orders = orders(agent, vec![]);
+        orders.answers.access = asked.iter().map(|name| name.to_string()).collect();
+        agent.ordered(at, at, orders);
+    };
+    let told = |agent: &mut Agent, at: u64, v: VolumeSnapshot| {
+        agent.beat(at, snapshot(vec![v]));
+        match agent.poll_message() {
+            Some(Message::Report(mut report)) => {
+                let v = report.volumes.remove(0);
+                assert_eq!(v.extents, None, "the strategy places no extents");
+                v.mirror.unwrap().access
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    ask(&mut agent, SECOND, &["data"]);
+    let plain = snapshot(vec![mirrored(None)]);
+    assert_eq!(agent.wanted_extents(2 * SECOND, &plain).len(), 1);
+    // Of a window that did not begin with them nothing is known.
+    assert_eq!(
+        told(&mut agent, 2 * SECOND, counted(1, &[(2, [5, 5])])),
+        None
+    );
+    ask(&mut agent, 2 * SECOND, &["data"]);
+    let access = told(
+        &mut agent,
+        3 * SECOND,
+        counted(2, &[(2, [7, 5]), (4, [0, 1])]),
+    )
+    .unwrap();
+    let heat = |of: &[(u32, u32)]| model::ExtentHeat::of(of.to_vec());
+    assert_eq!(
+        (access.reads, access.writes),
+        (heat(&[(2, 2)]), heat(&[(4, 1)]))
+    );
+    ask(&mut agent, 3 * SECOND, &[]);
+    assert_eq!(agent.wanted_extents(4 * SECOND, &plain), []);
+    assert_eq!(
+        told(&mut agent, 4 * SECOND, counted(3, &[(2, [9, 9])])),
+        None
+    );
+}

@@ -14,8 +14,8 @@ use manager::store::{
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
     ArrayTrouble, Bound, BusyWindow, CacheWindow, CalibrationResult, DeviceIoCounts, DeviceWindow,
-    FailedIo, JobProgress, JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed,
-    Register, Throttle, VolumeSample, VolumeWindow, WindowReport,
+    FailedIo, JobProgress, JobWindow, Load, LoadOf, MirrorWindow, MovingWindow, Orders, PROTOCOL,
+    Placed, Register, Throttle, VolumeSample, VolumeWindow, WindowReport,
 };
 use units::Nanos;
 
@@ -117,6 +117,8 @@ pub struct Host {
     pub takes: Vec<(&'static str, f64, u64)>,
     /// Volumes that are cached, and how.
     pub caches: Vec<(&'static str, CacheWindow)>,
+    /// Volumes that can have second copies, and what they have.
+    pub mirrors: Vec<(&'static str, MirrorWindow)>,
     /// Reads in a window that caches answer.
     pub hits: Vec<(&'static str, u64)>,
 }
@@ -168,6 +170,7 @@ impl Host {
             device_mib: 4096,
             takes: vec![],
             caches: vec![],
+            mirrors: vec![],
             hits: vec![],
         };
         host.register();
@@ -274,6 +277,10 @@ impl Host {
             let v = report.volumes.iter_mut().find(|v| v.name == *name);
             v.expect("it is there").cache = Some(cache.clone());
         }
+        for (name, mirror) in &self.mirrors {
+            let v = report.volumes.iter_mut().find(|v| v.name == *name);
+            v.expect("it is there").mirror = Some(mirror.clone());
+        }
         for (name, hits) in &self.hits {
             let v = report.volumes.iter_mut().find(|v| v.name == *name);
             let sample = v.and_then(|v| v.sample.as_mut());
@@ -282,7 +289,10 @@ impl Host {
         if !self.takes.is_empty() {
             for device in &mut report.devices {
                 let io = device.io.get_or_insert_default();
-                io.busy_ns = Some(0);
+                let busy = report.volumes.iter().flat_map(|v| &v.sample);
+                let busy = busy.flat_map(|s| &s.busy);
+                let own = busy.filter(|b| b.resource == device.name);
+                io.busy_ns = Some(own.map(|b| b.reads_ns + b.writes_ns).sum());
             }
         }
     }

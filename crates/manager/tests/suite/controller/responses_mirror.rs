@@ -1,0 +1,144 @@
+//! Second copies as answers to broken objectives of a live host.
+
+use manager::view::ResponseState;
+use manager::wire::{CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow};
+use model::ExtentHeat;
+
+use super::host::Host;
+use super::responses::{QUICK, noisy, responses, said};
+
+const MIB: u64 = 1 << 20;
+
+/// Of 512 extents of 1 MiB on the slow device ten are read a hundred times each, and one is written to as often.
+fn read_much() -> ExtentAccess {
+    ExtentAccess {
+        extent_bytes: MIB,
+        places: "512x2".to_string().try_into().unwrap(),
+        reads: ExtentHeat::of((20..30).map(|e| (e, 100)).chain([(40, 50)]).collect()),
+        writes: ExtentHeat::of(vec![(40, 100)]),
+    }
+}
+
+fn mirror(access: Option<ExtentAccess>) -> MirrorWindow {
+    MirrorWindow {
+        copies: None,
+        access,
+    }
+}
+
+/// A database that reads more than its device can, and would do with a part of that.
+fn busy(mode: &str) -> Host {
+    let quick = QUICK.replace("patience = 0.1", "patience = 0.01");
+    let modes =
+        format!("modes = {{ throttle = \"off\", memory-share = \"off\", mirror = \"{mode}\" }}");
+    let mut host = noisy(&format!("[response]\n{modes}\n{quick}"));
+    host.takes = vec![("orders", 0.8, 0), ("batch", 0.18, 0)];
+    host.mirrors = vec![
+        ("orders", mirror(Some(read_much()))),
+        ("batch", mirror(None)),
+    ];
+    host
+}
+
+fn ordered(host: &Host) -> Vec<MirrorOrder> {
+    let orders = host.orders.as_ref().expect("a window was reported");
+    orders.answers.mirrors.clone()
+}
+
+fn asked(host: &Host) -> Vec<String> {
+    let orders = host.orders.as_ref().expect("a window was reported");
+    orders.answers.access.clone()
+}
+
+#[test]
+fn second_copies_are_ordered_while_they_are_needed() {
+    let mut host = busy("auto");
+    host.windows(1);
+    let both = ["orders", "batch"];
+    let mut access = asked(&host);
+    access.sort();
+    assert_eq!(access, ["batch", "orders"], "from the first miss on");
+    host.windows(2);
+    let order = ordered(&host).pop().expect("it is ordered");
+    assert_eq!(order.volume, both[0]);
+    assert_ne!(order.device, "slow-0");
+    // The extent that is written to is not among them.
+    let extents: Vec<u32> = order.extents.iter().collect();
+    assert!(extents.iter().all(|e| (20..30).contains(e)), "{extents:?}");
+    let text = said(&mut host, "Answer:").remove(0);
+    for part in [
+        "Answer: second copies of",
+        "of orders on",
+        "of what it reads",
+        "predicted: slow-0",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    assert_eq!(said(&mut host, "orders: second copies of").len(), 1);
+    // It does what was predicted, and stays while it is needed.
+    host.volumes[0].latency_us = 1000;
+    host.takes = vec![("orders", 0.4, 0), ("batch", 0.18, 0)];
+    let copies = CopiesWindow {
+        device: order.device.clone(),
+        bytes: u64::from(order.extents.count()) * MIB,
+        read_share: 0.5,
+        by_hand: false,
+    };
+    host.mirrors[0].1.copies = Some(copies);
+    for _ in 0..60 {
+        host.windows(1);
+        assert_eq!(ordered(&host), std::slice::from_ref(&order));
+        assert_eq!(asked(&host), Vec::<String>::new(), "nothing is missed");
+    }
+    // It reads less: all of it fits into what its device can.
+    host.takes = vec![("orders", 0.05, 0), ("batch", 0.18, 0)];
+    host.volumes[0].ios = 25;
+    host.windows(20);
+    assert_eq!(ordered(&host), []);
+    assert_eq!(said(&mut host, "orders: its second copies on").len(), 1);
+    let shown = responses(&mut host);
+    assert_eq!(shown.len(), 1, "{shown:#?}");
+    assert_eq!(shown[0].state, ResponseState::TakenBack);
+    let copies = shown[0].copies.as_ref().expect("it is a mirror");
+    assert_eq!((&copies.device, copies.reads > 0.0), (&order.device, true));
+}
+
+#[test]
+fn second_copies_of_what_is_cached_mirrored_by_hand_or_hardly_read_are_no_answer() {
+    let nothing = |mut host: Host| {
+        host.windows(10);
+        assert_eq!(ordered(&host), []);
+        let text = said(&mut host, "No answer").remove(0);
+        assert!(text.contains("mirror: nothing that is read much"), "{text}");
+    };
+    let mut host = busy("auto");
+    host.mirrors[0].1.copies = Some(CopiesWindow {
+        device: "fast-0".into(),
+        bytes: MIB,
+        read_share: 0.1,
+        by_hand: true,
+    });
+    nothing(host);
+    let mut host = busy("auto");
+    host.mirrors[0].1.access.as_mut().unwrap().reads = ExtentHeat::of(vec![(20, 99)]);
+    nothing(host);
+    let mut host = busy("auto");
+    host.mirrors[0].1.access = None;
+    nothing(host);
+    // A host whose volumes cannot have any does not look at it.
+    let mut host = busy("auto");
+    host.mirrors.clear();
+    host.windows(10);
+    assert_eq!((ordered(&host), asked(&host)), (vec![], vec![]));
+}
+
+#[test]
+fn second_copies_that_are_recommended_are_not_ordered() {
+    let mut host = busy("recommend");
+    for _ in 0..10 {
+        host.windows(1);
+        assert_eq!(ordered(&host), []);
+    }
+    let text = said(&mut host, "Recommended: second copies of").remove(0);
+    assert!(text.contains("the mode of mirror is recommend"), "{text}");
+}
