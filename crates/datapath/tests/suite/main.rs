@@ -6,6 +6,7 @@ mod direct;
 mod evidence;
 mod guards;
 mod holds;
+mod mirrors;
 mod objectives;
 mod samples;
 mod second;
