@@ -4,6 +4,7 @@
 usage: answers.py RUNS SETUP
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -18,27 +19,33 @@ HERE = Path(__file__).parent / "answers"
 WITHIN_S = 60
 S = 1e9
 
-# As in answers/cache.toml.
-CACHE = """
+# As in answers/cache.toml and answers/mirror.toml.
+LIVE = """
 strategy = "noop"
 window = "1s"
 [array]
 dir = "terrace-array"
-[array.cache]
-size = "2 MiB"
-page = "4 KiB"
 [[classes]]
 name = "gold"
-latency = "4ms"
 statistic = "mean"
-[response]
-modes = { throttle = "off", memory-share = "auto" }
+%s
 [response.workflow]
 detect = { samples = 6, violating_min = 5, clear_below = 0.3 }
 release = { samples = 5, cooldown = "30s" }
 settle = "5s"
 look_again = "5s"
 patience = 0.01
+"""
+CACHE = """latency = "4ms"
+[array.cache]
+size = "2 MiB"
+page = "4 KiB"
+[response]
+modes = { throttle = "off", memory-share = "auto" }
+"""
+MIRROR = """latency = "25ms"
+[response]
+modes = { throttle = "off", mirror = "auto" }
 """
 QUIET_S, LOUD_S = 10, 50
 
@@ -73,14 +80,16 @@ def read(sock, volume, seed, seconds, mib, *more):
     return fio(sock, volume, seed, "--rw=randread", "--bs=4k", f"--size={mib}M", "--time_based", f"--runtime={seconds}", *more)
 
 
-def cache(seed):
-    """Answers of a host with a cache, oldest first."""
+@contextlib.contextmanager
+def host(config, tiers, volumes):
+    """A served array with emulated disks: its directory, and the socket of its volumes, which are filled."""
     with tempfile.TemporaryDirectory(prefix="terrace-answers-") as dir:
-        os.mkdir(os.path.join(dir, "disks"))
-        told("tier", "add", "disks", "--dir", "disks", "--size", "256 MiB", "--emulate", "disk-15k", cwd=dir)
-        for volume, mib, more in (("orders", 1, ("--class", "gold")), ("batch", 24, ())):
-            told("volume", "create", volume, "--size", f"{mib} MiB", "--tier", "disks", *more, cwd=dir)
-        Path(dir, "live.toml").write_text(CACHE)
+        for tier in tiers:
+            os.mkdir(os.path.join(dir, tier))
+            told("tier", "add", tier, "--dir", tier, "--size", "256 MiB", "--emulate", "disk-15k", cwd=dir)
+        for volume, mib, more in volumes:
+            told("volume", "create", volume, "--size", f"{mib} MiB", "--tier", tiers[0], *more, cwd=dir)
+        Path(dir, "live.toml").write_text(LIVE % config)
         # On one processor there is one worker, and so one cache.
         one = {min(os.sched_getaffinity(0))}
         server = subprocess.Popen(
@@ -90,7 +99,6 @@ def cache(seed):
             stderr=subprocess.DEVNULL,
             preexec_fn=lambda: os.sched_setaffinity(0, one),
         )
-        guests = []
         try:
             control = os.path.join(dir, "terrace-array", "control.sock")
             while not os.path.exists(control):
@@ -98,31 +106,56 @@ def cache(seed):
                     sys.exit("the server ended at once")
                 time.sleep(0.05)
             sock = os.path.join(dir, "terrace-array", "nbd.sock")
-            for volume, mib in (("orders", 1), ("batch", 24)):
+            for volume, mib, _ in volumes:
                 if fio(sock, volume, 1, "--rw=write", "--bs=1M", f"--size={mib}M").wait() != 0:
                     sys.exit("fio: the volume could not be filled")
-            # So many reads that how they come again is known.
-            if fio(sock, "orders", seed, "--rw=randread", "--bs=4k", "--size=1M", "--io_size=40M").wait() != 0:
-                sys.exit("fio: the volume could not be read")
-            guests.append(read(sock, "orders", seed, QUIET_S + LOUD_S, 1, "--thinktime=20ms"))
-            time.sleep(QUIET_S)
-            guests.append(read(sock, "batch", seed, LOUD_S, 24, "--thinktime=3ms"))
-            ended = [guest.wait() for guest in guests]
-            if any(ended):
-                sys.exit(f"guests had errors: {ended}")
-            said = json.loads(told("why", "orders", "-o", "json", cwd=dir))
-            return list(reversed(said["responses"]))
+            yield dir, sock
         finally:
-            for guest in guests:
-                if guest.poll() is None:
-                    guest.kill()
             server.send_signal(signal.SIGTERM)
             server.wait(30)
 
 
+def all_read(guests):
+    """Waits for guests that read; none outlives this."""
+    try:
+        ended = [guest.wait() for guest in guests]
+        if any(ended):
+            sys.exit(f"guests had errors: {ended}")
+    finally:
+        for guest in guests:
+            if guest.poll() is None:
+                guest.kill()
+
+
+def answers_for(dir, volume):
+    """Answers to a volume's broken objective, oldest first."""
+    said = json.loads(told("why", volume, "-o", "json", cwd=dir))
+    return list(reversed(said["responses"]))
+
+
+def cache(seed):
+    """A neighbour in the same cache."""
+    with host(CACHE, ["disks"], [("orders", 1, ("--class", "gold")), ("batch", 24, ())]) as (dir, sock):
+        # So many reads that how they come again is known.
+        if fio(sock, "orders", seed, "--rw=randread", "--bs=4k", "--size=1M", "--io_size=40M").wait() != 0:
+            sys.exit("fio: the volume could not be read")
+        orders = read(sock, "orders", seed, QUIET_S + LOUD_S, 1, "--thinktime=20ms")
+        time.sleep(QUIET_S)
+        all_read([orders, read(sock, "batch", seed, LOUD_S, 24, "--thinktime=3ms")])
+        return answers_for(dir, "orders")
+
+
+def mirror(seed):
+    """A volume that reads more than its disk can, beside an idle one."""
+    with host(MIRROR, ["one", "two"], [("catalog", 24, ("--class", "gold"))]) as (dir, sock):
+        for seconds, rate in ((QUIET_S, 60), (LOUD_S, 250)):
+            all_read([read(sock, "catalog", seed, seconds, 24, "--iodepth=8", f"--rate_iops={rate}")])
+        return answers_for(dir, "catalog")
+
+
 def main():
     runs, setup = int(sys.argv[1]), sys.argv[2]
-    live = {"disk": disk, "cache": cache}[setup]
+    live = {"disk": disk, "cache": cache, "mirror": mirror}[setup]
     print(f"{setup}: what is done about the first broken objective, and from when it was found until its last missed window had ended")
     print(f"{'run':>5}  {'live':<14}{'held after, s':>14}  {'simulated':<14}")
     both = 0
