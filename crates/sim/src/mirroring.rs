@@ -15,6 +15,7 @@ use config::scenario::MirrorsConfig;
 use manager::wire::{CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow};
 use model::{ExtentHeat, ExtentPlaces, ExtentRanges, Op};
 use planner::mirrors::{MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors};
+use slo::ladder::RungKind;
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::{EndReads, MoveOrder, Offload, OffloadLimits, Purpose};
 
@@ -35,10 +36,8 @@ impl Model {
     /// Whether second copies may be an answer: not beside the table, which chooses them itself, nor behind a cache, where it is not known what devices are
     /// asked for.
     pub(crate) fn mirrors_answer(&self) -> bool {
-        let allowed = |a: &std::sync::Arc<config::scenario::ResponseConfig>| {
-            a.rungs.contains(&slo::ladder::RungKind::Mirror)
-        };
-        self.answers.as_ref().is_some_and(allowed)
+        let answers = self.answers.as_ref();
+        answers.is_some_and(|a| a.rungs.contains(&RungKind::Mirror))
             && self.mirrors.is_none()
             && self.cache.is_none()
             && self.topology.devices.len() > 1

@@ -402,7 +402,7 @@ impl Responder {
 
     fn end(&mut self, now: Nanos, i: usize, orders: &mut Vec<ResponseOrder>) {
         let ended = self.in_force.remove(i);
-        let workload = ended.workload;
+        let (workload, kind) = (ended.workload, ended.kind());
         orders.push(match ended.answer {
             Answer::Throttle { .. } => ResponseOrder::Unthrottle { workload },
             Answer::Mirror { copies, .. } => ResponseOrder::TakeBack {
@@ -422,7 +422,7 @@ impl Responder {
                 },
             },
         });
-        self.note_end(now, ended.kind(), workload);
+        self.note_end(now, kind, workload);
     }
 
     fn note_end(&mut self, now: Nanos, kind: RungKind, workload: WorkloadId) {

@@ -199,7 +199,7 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
     }
 }
 
-/// Shares of the reads of what is mirrored that the second copies get, at least and at most; as [`volume::OffloadLimits`](../volume/struct.OffloadLimits.html).
+/// Shares of the reads of what is mirrored that the second copies get, at least and at most, as on the data path (`volume::OffloadLimits`).
 const OFFLOAD: (f64, f64) = (1.0 / 64.0, 0.9);
 
 /// Moves reads of what is mirrored to the second copies until both ends are equally busy, which stands for what is done on the data path: there both come

@@ -48,7 +48,9 @@ fn second_copies_for_a_time_end_with_it_unless_they_are_ordered_again() {
     wait_for("its time is over", || copies(&site).is_none());
     assert_eq!(guest.read(0, data.len() as u32).unwrap(), data);
     // A person's have no end, and no answer takes them over.
-    wait_for("the last one is over", || mirror(&site, "0-3", None).is_ok());
+    wait_for("the last one is over", || {
+        mirror(&site, "0-3", None).is_ok()
+    });
     assert_eq!(copies(&site).unwrap().left, None);
     let why = mirror(&site, "0-3", Some(1)).unwrap_err();
     assert!(why.contains("mirrored already"), "{why}");
