@@ -83,7 +83,7 @@ impl FakeVolume {
                 since_ns: self.heat_since_ns,
                 turn: self.turn,
             },
-            touched: heat.map(|(e, h)| (e, h.0)).collect(),
+            touched: heat.map(|(e, h)| (e, [h.0, 0])).collect(),
         };
         self.turn += 1;
         seen
