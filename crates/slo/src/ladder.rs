@@ -310,21 +310,32 @@ fn ops(at: &Judged<'_>) -> Rung {
     first_or_last(RungKind::OpsShare, tried.collect(), nothing)
 }
 
-/// Of all second copies that could be made the fewest bytes.
+/// Use of a device from which on it is not known how much is asked of it: what is seen is what it can do.
+const FULL: f64 = 0.95;
+
+/// Of all second copies that could be made the fewest bytes; where their device is full, those that take most off it, to a twentieth of what it can do.
 fn mirror(at: &Judged<'_>) -> Rung {
+    let now = predict(at.backend, at.streams, &Change::None);
     let of_set = at.copies.iter().filter(|c| at.set.contains(&c.workload));
     let tried = of_set.map(|copies| {
+        let from = copies.from.index();
         let prediction = predict(at.backend, at.streams, &Change::Mirrored(copies.clone()));
         let price = Price {
             effect_after: copies.copy_rate.time_for(copies.bytes),
             copied: copies.bytes,
             ..Price::default()
         };
+        let twentieths = match now.uses[from] > FULL {
+            true => (20.0 * prediction.uses[from]).round() as u64,
+            false => 0,
+        };
         let action = RungAction::Mirror(copies.clone());
-        at.rung(RungKind::Mirror, action, price, prediction)
+        let rung = at.rung(RungKind::Mirror, action, price, prediction);
+        ((twentieths, copies.bytes), rung)
     });
-    let mut tried: Vec<Rung> = tried.collect();
-    tried.sort_by_key(|r| r.price.copied);
+    let mut tried: Vec<_> = tried.collect();
+    tried.sort_by_key(|(order, _)| *order);
+    let tried = tried.into_iter().map(|(_, rung)| rung).collect();
     let nothing = "nothing that is read much can have a second copy on a device with time and room";
     first_or_last(RungKind::Mirror, tried, nothing)
 }
