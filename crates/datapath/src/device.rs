@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use array::{ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Stamp, Superblock};
 use model::{DirectIo, Op};
+use rustix::io::{Errno, ReadWriteFlags};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
@@ -542,8 +543,25 @@ fn write_superblocks(file: &File, superblock: &Superblock) -> io::Result<()> {
     let mut there = [0; SUPERBLOCKS_BYTES];
     file.read_at(&mut there, 0)?; // a new file has none
     for (at, block) in superblock.writes(&there) {
-        file.write_all_at(&block, at)?;
-        file.sync_data()?;
+        write_durably(file, &block, at)?;
+    }
+    Ok(())
+}
+
+/// Writes, and flushes what it wrote and no more: guests may have written so much that flushing that too takes longer than anybody waits.
+fn write_durably(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let slices = [io::IoSlice::new(bytes)];
+        match rustix::io::pwritev2(file, &slices, at, ReadWriteFlags::DSYNC) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => (bytes, at) = (&bytes[n..], at + n as u64),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                file.write_all_at(bytes, at)?;
+                return file.sync_data();
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ pub struct Keeper<D: SlotSpace = Device> {
     failed: BTreeMap<DeviceId, Instant>,
     /// When a device last did not answer in time, as space was to be taken on it.
     silent: BTreeMap<DeviceId, Instant>,
-    /// Requests for places on devices that do not answer.
+    /// Requests for places that cannot be given yet: devices do not answer, or the map cannot be changed now.
     waiting: Vec<Waiting>,
     /// What the store last failed with.
     pub store_error: Option<String>,
@@ -215,28 +215,19 @@ impl Keeper {
         self.log();
     }
 
-    /// Tries again what waits for devices that did not answer.
+    /// Tries again what waits for devices that did not answer, or for the map.
     fn serve_waiting(&mut self) {
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() && !self.is_paused() {
             let answers = self.place_waiting();
             self.answer(answers);
+            self.pause_if_failing();
         }
     }
 
     /// Carries out requests with one commit, then answers them.
     fn serve(&mut self, requests: Vec<(usize, VolumeId, StoreRequest)>) {
-        let paused = self.pause.is_some_and(|until| Instant::now() < until);
-        let answers = match paused {
-            true => requests
-                .into_iter()
-                .filter_map(|r| self.refuse(r))
-                .collect(),
-            false => self.carry_out(requests),
-        };
+        let answers = self.carry_out_or_pause(requests);
         self.answer(answers);
-        if self.map_failing.is_some() && !paused {
-            self.pause = Some(Instant::now() + MAP_PAUSE);
-        }
     }
 
     fn answer(&self, answers: Vec<(usize, VolumeId, StoreReply)>) {
@@ -254,10 +245,7 @@ impl<D: SlotSpace> Keeper<D> {
         requests: Vec<(usize, VolumeId, StoreRequest)>,
     ) -> Vec<(usize, VolumeId, StoreReply)> {
         if self.held.is_some() {
-            return requests
-                .into_iter()
-                .filter_map(|r| self.refuse(r))
-                .collect();
+            return self.refuse_all(requests);
         }
         let mut changes = vec![];
         let mut answers = vec![];
@@ -269,17 +257,60 @@ impl<D: SlotSpace> Keeper<D> {
         self.make_durable(&changes, answers)
     }
 
-    /// What is answered to a request that is not even tried.
+    /// Whether the map is left alone. One that can be written again is not.
+    fn is_paused(&self) -> bool {
+        let not_over = |until| Instant::now() < until;
+        self.map_failing.is_some() && self.pause.is_some_and(not_over)
+    }
+
+    fn pause_if_failing(&mut self) {
+        if self.map_failing.is_some() {
+            self.pause = Some(Instant::now() + MAP_PAUSE);
+        }
+    }
+
+    /// [`Keeper::carry_out`], unless the map is left alone.
+    fn carry_out_or_pause(
+        &mut self,
+        requests: Vec<(usize, VolumeId, StoreRequest)>,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
+        if requests.is_empty() {
+            return vec![];
+        }
+        if self.is_paused() {
+            return self.refuse_all(requests);
+        }
+        let answers = self.carry_out(requests);
+        self.pause_if_failing();
+        answers
+    }
+
+    /// What is answered to requests that are not even tried.
+    fn refuse_all(
+        &mut self,
+        requests: Vec<(usize, VolumeId, StoreRequest)>,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
+        let refused = requests.into_iter().filter_map(|r| self.refuse(r));
+        refused.collect()
+    }
+
     fn refuse(
         &mut self,
         (worker, volume, request): (usize, VolumeId, StoreRequest),
     ) -> Option<(usize, VolumeId, StoreReply)> {
         let fault = Fault::Io;
         let reply = match request {
-            StoreRequest::Place { extents, .. } => StoreReply::Placed {
-                extents,
-                places: Err(fault),
-            },
+            // A guest's write waits for it, and would fail. The map may only be slow: it can wait for that too.
+            StoreRequest::Place { extents, prefer } => {
+                self.waiting.push(Waiting {
+                    since: Instant::now(),
+                    worker,
+                    volume,
+                    extents,
+                    prefer,
+                });
+                return None;
+            }
             StoreRequest::Vacate { extents } => StoreReply::Vacated {
                 extents,
                 done: Err(fault),

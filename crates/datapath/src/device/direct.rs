@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use array::{DATA_START, SUPERBLOCKS_BYTES};
 use model::DirectIo;
 use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags, fadvise, statx};
-use rustix::io::ReadWriteFlags;
 
 use super::lock::mark_direct;
-use super::{Backing, Device, Medium};
+use super::{Backing, Device, Medium, write_durably};
 use crate::direct::Alignment;
 use crate::helper_thread::{Outcome, Wanted};
 use crate::io::{BUF_ALIGNMENT, Buf};
@@ -294,15 +293,6 @@ fn measure(file: &File, direct: &DirectFile, still: &Wanted) -> io::Result<Measu
     }
     let [direct, cached] = times.map(|(writes, reads)| Times::of(writes, reads));
     Ok(Measured { direct, cached })
-}
-
-fn write_durably(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    let bytes = [io::IoSlice::new(bytes)];
-    let written = rustix::io::pwritev2(file, &bytes, at, ReadWriteFlags::DSYNC)?;
-    match written == BYTES {
-        true => Ok(()),
-        false => Err(io::ErrorKind::WriteZero.into()),
-    }
 }
 
 #[cfg(test)]

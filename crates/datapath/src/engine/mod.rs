@@ -229,6 +229,8 @@ pub struct Engine<G> {
     /// What guests of other volumes have left on the devices of the move.
     others: Others,
     now_ns: u64,
+    /// When it was last looked what took too long.
+    looked_ns: u64,
     /// Batches of moves that were begun.
     batches: u64,
     effects: Vec<Effect<G>>,
@@ -271,6 +273,7 @@ impl<G> Engine<G> {
             answered_ns: 0,
             others: Others::UNKNOWN,
             now_ns: 0,
+            looked_ns: 0,
             batches: 0,
             effects: Vec::new(),
         };
@@ -441,7 +444,17 @@ impl<G> Engine<G> {
         if now_ns.saturating_sub(self.answered_ns) > RESTS_NS && !waits() {
             self.latency.rests();
         }
-        let deadline = now_ns.saturating_sub(self.limits.timeout_ns);
+        let looked_ns = std::mem::replace(&mut self.looked_ns, now_ns);
+        // After the process stood still it is first heard of what has ended meanwhile.
+        if now_ns.saturating_sub(looked_ns) <= self.limits.timeout_ns / 2 {
+            self.answer_late();
+        }
+        self.rest_in_time();
+        self.settle();
+    }
+
+    fn answer_late(&mut self) {
+        let deadline = self.now_ns.saturating_sub(self.limits.timeout_ns);
         let overdue = |s: &GuestState<G>| s.guest.is_some() && s.since_ns < deadline;
         let late: Vec<u32> = self
             .requests
@@ -467,8 +480,6 @@ impl<G> Engine<G> {
                 self.zombies += 1;
             }
         }
-        self.rest_in_time();
-        self.settle();
     }
 
     /// What a request that is late waits for on a device, if it does.
@@ -782,4 +793,46 @@ fn gaps(request: GuestRequest, parts: &[DeviceIo]) -> Vec<(u64, u64)> {
         at = from + length;
     }
     gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_while_the_process_stood_still_is_not_late() {
+        let (extent, limits) = (Bytes::mib(1), EngineLimits::default());
+        let map = VolumeMap::new(extent, extent, DeviceId(0));
+        let mut engine = Engine::new(map, limits);
+        let read = GuestRequest {
+            op: GuestOp::Read,
+            offset: 0,
+            length: 512,
+            fua: false,
+        };
+        let answers = |engine: &mut Engine<u32>| {
+            let mut effects = vec![];
+            engine.take_effects(&mut effects);
+            let mut answers = vec![];
+            for effect in effects {
+                if let Effect::Reply { guest, result, .. } = effect {
+                    answers.push((guest, result.is_ok()));
+                }
+            }
+            answers
+        };
+        engine.submit(0, 1, read);
+        let Some(Effect::Io(io)) = engine.effects.pop() else {
+            panic!("it is read");
+        };
+        let later_ns = 2 * limits.timeout_ns;
+        engine.tick(later_ns);
+        assert_eq!(answers(&mut engine), []);
+        engine.io_done(later_ns, io.io, Ok(()), Zeroes::No);
+        assert_eq!(answers(&mut engine), [(1, true)]);
+        // What does not end is late at the next look.
+        engine.submit(0, 2, read);
+        engine.tick(later_ns + 1);
+        assert_eq!(answers(&mut engine), [(2, false)]);
+    }
 }

@@ -28,10 +28,11 @@ const CLEAN_WHEN_IDLE: usize = 8;
 /// A device that failed to zero slots, or did not answer, is not asked for new ones for so long: others wait for the keeper meanwhile.
 const SPARE_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
-/// New extents wait so long for a device that does not answer, where no other has room; as long as an I/O on it would.
+/// New extents wait so long for a device that does not answer, where no other has room, and for a map that cannot be changed; as long as an I/O
+/// on a device would.
 const PLACE_TIME: Duration = Duration::from_secs(30);
 
-/// A request for places that no device could be found for in time.
+/// A request for places that no device could be found for in time, or that came while the map could not be changed.
 pub(super) struct Waiting {
     pub(super) since: Instant,
     pub(super) worker: usize,
@@ -59,21 +60,26 @@ pub(super) enum NoPlace {
 }
 
 impl<D: SlotSpace> Keeper<D> {
-    /// Tries again what waits for devices that did not answer; the answers of those that need not wait any longer. To be called often.
+    /// Tries again what waits for devices that did not answer, or for the map; the answers of those that need not wait any longer. To be
+    /// called often.
     pub fn place_waiting(&mut self) -> Vec<(usize, VolumeId, StoreReply)> {
-        if self.held.is_some() {
-            return vec![];
-        }
+        let held = self.held.is_some();
         let (mut changes, mut answers) = (vec![], vec![]);
         for one in std::mem::take(&mut self.waiting) {
             if !self.volumes.contains_key(&one.volume) {
                 continue; // deleted: nobody waits
             }
             let (worker, volume) = (one.worker, one.volume);
-            let reply = self.place_or_wait(one, &mut changes);
+            let reply = match held {
+                true => self.wait_or_fail(one),
+                false => self.place_or_wait(one, &mut changes),
+            };
             answers.extend(reply.map(|r| (worker, volume, r)));
         }
-        self.make_durable(&changes, answers)
+        match held {
+            true => answers,
+            false => self.make_durable(&changes, answers),
+        }
     }
 
     /// The answer to a request for places; none if it has to wait.
@@ -85,11 +91,7 @@ impl<D: SlotSpace> Keeper<D> {
         let count = one.extents.len();
         let places = self.place_all(one.volume, count, one.prefer, Content::Zeroes, changes);
         let places = match places {
-            Err(NoPlace::NotInTime) if one.since.elapsed() < PLACE_TIME => {
-                self.waiting.push(one);
-                return None;
-            }
-            Err(NoPlace::NotInTime) => Err(Fault::Io),
+            Err(NoPlace::NotInTime) => return self.wait_or_fail(one),
             Err(NoPlace::Full) => Err(Fault::NoSpace),
             Ok(places) => Ok(places),
         };
@@ -101,6 +103,16 @@ impl<D: SlotSpace> Keeper<D> {
                 at: *at,
             });
         }
+        Some(StoreReply::Placed { extents, places })
+    }
+
+    /// It waits on, or has waited for too long.
+    fn wait_or_fail(&mut self, one: Waiting) -> Option<StoreReply> {
+        if one.since.elapsed() < PLACE_TIME {
+            self.waiting.push(one);
+            return None;
+        }
+        let (extents, places) = (one.extents, Err(Fault::Io));
         Some(StoreReply::Placed { extents, places })
     }
 

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
-use super::{AcceptLoss, FoundCopy, Host, Keeper, with_superblock};
+use super::{AcceptLoss, FoundCopy, Held, Host, Keeper, with_superblock};
 use crate::device::{SlotSpace, Space, ZeroError, Zeroed, superblock_of};
 use crate::engine::{Fault, StoreReply, StoreRequest};
 
@@ -406,6 +406,49 @@ fn a_place_waits_for_a_device_where_no_other_has_room() {
     bench.keeper.volumes.clear();
     assert!(bench.keeper.place_waiting().is_empty());
     assert_eq!(bench.keeper.slots.free(DEVICE), 7);
+}
+
+fn place(extent: u32) -> Vec<(usize, VolumeId, StoreRequest)> {
+    let (extents, prefer) = (vec![extent], None);
+    vec![(0, VOLUME, StoreRequest::Place { extents, prefer })]
+}
+
+/// The slots in the only answer.
+fn one_placed(mut answers: Vec<(usize, VolumeId, StoreReply)>) -> Vec<u32> {
+    let slots = slots_of(answers.pop().map(|a| a.2));
+    assert!(answers.is_empty());
+    slots
+}
+
+#[test]
+fn a_place_waits_while_it_is_not_known_whether_a_commit_is_durable() {
+    let mut bench = Bench::new(DeviceKind::File);
+    let (extents, places) = (vec![7], Err(Fault::Io));
+    bench.keeper.held = Some(Held {
+        durable: Some(true),
+        changes: vec![],
+        answers: vec![(0, VOLUME, StoreReply::Placed { extents, places })],
+    });
+    assert!(bench.keeper.carry_out(place(0)).is_empty(), "no error yet");
+    assert!(bench.keeper.place_waiting().is_empty());
+    // What was held is answered as before.
+    assert_eq!(bench.keeper.settle().len(), 1);
+    assert_eq!(one_placed(bench.keeper.place_waiting()), [0]);
+    let places = bench.keeper.map.places(VOLUME).unwrap();
+    assert!(places[0].is_some(), "it is durable");
+}
+
+#[test]
+fn a_map_that_is_left_alone_for_a_while_fails_no_write() {
+    let mut bench = Bench::new(DeviceKind::File);
+    let keeper = &mut bench.keeper;
+    keeper.map_failing = Some("it was slow".into());
+    keeper.pause_if_failing();
+    assert!(keeper.carry_out_or_pause(place(0)).is_empty());
+    // Once it can be written it is not left alone any more.
+    keeper.map_failing = None;
+    assert_eq!(one_placed(keeper.carry_out_or_pause(place(1))), [0]);
+    assert_eq!(one_placed(keeper.place_waiting()), [1]);
 }
 
 #[test]
