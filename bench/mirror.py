@@ -8,33 +8,15 @@ A volume is read at random by a closed loop of 64 requests, in turn: all of it o
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from served import TERRACE, Served
+from served import Served, spec
 
 SIZE_MIB = 256
 DEPTH = 64
-
-
-def spec(rate):
-    """A device of so many reads per second, and half as many writes."""
-    return {
-        "model": f"{rate} reads/s",
-        "capacity": "4 GiB",
-        "read_iops": rate,
-        "write_iops": rate / 2,
-        "read_bandwidth": "2 GiB/s",
-        "write_bandwidth": "2 GiB/s",
-        "read_latency": "200 us",
-        "write_latency": "200 us",
-        "curve": [[0.0, 1.0], [1.0, 2.0]],
-        "jitter_sigma": 0.2,
-        "usd_per_gb": 1.0,
-    }
 
 
 class Array(Served):
@@ -42,30 +24,14 @@ class Array(Served):
 
     def __init__(self, dir, rates):
         super().__init__(dir)
-        for tier in ("boot", "a", "b"):
-            os.mkdir(os.path.join(dir, tier))
-        # Only a server takes any description of a device, and it needs an array and a volume to begin with.
-        self.run("tier", "add", "boot", "--dir", os.path.join(dir, "boot"), "--size", "64 MiB")
+        self.boot()
         self.run("volume", "create", "none", "--size", "1 MiB", "--tier", "boot")
         sock = os.path.join(dir, "t.sock")
         self.uri = f"nbd+unix:///v?socket={sock}"
-        args = [TERRACE, "volume", "export", "--listen", f"unix:{sock}"]
-        self.server = subprocess.Popen(args, env=self.env, stdout=subprocess.DEVNULL)
-        while not os.path.exists(os.path.join(self.array, "control.sock")):
-            if self.server.poll() is not None:
-                sys.exit("the server ended at once")
-            time.sleep(0.05)
+        self.start("volume", "export", "--listen", f"unix:{sock}")
         for tier, rate in zip(("a", "b"), rates):
-            self.ask(
-                {
-                    "ask": "add-device",
-                    "tier": tier,
-                    "source": {"dir": os.path.join(dir, tier)},
-                    "size": f"{4 * SIZE_MIB} MiB",
-                    "emulate": spec(rate),
-                    "direct": "off",
-                }
-            )
+            device = spec(rate, "200 us", write_iops=rate / 2, read_bandwidth="2 GiB/s", write_bandwidth="2 GiB/s")
+            self.emulated(tier, device, f"{4 * SIZE_MIB} MiB")
         self.run("volume", "create", "v", "--size", f"{SIZE_MIB} MiB", "--tier", "a")
 
     def show(self):
@@ -82,16 +48,12 @@ class Array(Served):
         p99 = lambda d: job[d]["clat_ns"].get("percentile", {}).get("99.000000", 0) / 1e6
         return job["read"]["iops"] + job["write"]["iops"], p99("read"), p99("write")
 
-    def wait(self, what, done):
+    def until(self, what, done):
         for _ in range(1200):
             if done(self.show()):
                 return
             time.sleep(0.1)
         sys.exit(f"{what} takes too long: {self.show()}")
-
-    def stop(self):
-        self.server.send_signal(signal.SIGTERM)
-        self.server.wait(20)
 
 
 def main():
@@ -115,7 +77,7 @@ def main():
                     array.run("volume", "move", "v", "--to", "a", "--bandwidth", "1 GiB/s", "--wait")
                     array.run("volume", "mirror", "v", "--to", "b", "--bandwidth", "1 GiB/s")
                     mirrored = lambda v: (v["status"].get("mirror") or {}).get("phase") == "mirrored"
-                    array.wait("the copy", mirrored)
+                    array.until("the copy", mirrored)
                 for loop, (rw, more) in loops.items():
                     settle = options.settle if place == "mirrored" else 3
                     result = array.fio(rw, options.seconds, settle, more)
