@@ -88,6 +88,9 @@ pub struct Decision {
     pub warm: Option<Warm>,
 }
 
+/// Use of a resource from which on it is not known how much is asked of it.
+const FULL: f64 = 0.95;
+
 /// What nobody uses and could be given.
 struct Spare {
     ops: Vec<SpareOps>,
@@ -144,16 +147,27 @@ impl Responder {
         decision
     }
 
+    /// Time that a workload took of a resource in its last sample.
+    fn taken(&self, w: usize, r: ResourceId) -> f64 {
+        let last = self.history[w].back();
+        let busy = last.and_then(|s| s.busy.get(r.index()).copied().flatten());
+        busy.map_or(0.0, |b| b.reads + b.writes)
+    }
+
+    /// Resources that are in use nearly all the time now.
+    fn full(&self) -> Vec<ResourceId> {
+        let all = (0..self.site.backend.resources.len()).map(|r| ResourceId(r as u16));
+        let taken =
+            |r: &ResourceId| -> f64 { (0..self.history.len()).map(|w| self.taken(w, *r)).sum() };
+        all.filter(|r| taken(r) > FULL).collect()
+    }
+
     /// Those who take much of what is full, of the resources that a workload uses.
     fn takers(&self, affected: WorkloadId) -> Vec<Taker> {
         let Some(least) = self.config.interference.taken_min else {
             return vec![];
         };
-        let taken = |w: usize, r: ResourceId| {
-            let busy = self.history[w].back();
-            let busy = busy.and_then(|s| s.busy.get(r.index()).copied().flatten());
-            busy.map_or(0.0, |b| b.reads + b.writes)
-        };
+        let taken = |w: usize, r: ResourceId| self.taken(w, r);
         let workloads = 0..self.history.len();
         let own = self.site.workloads[affected.index()].resources.iter();
         let full = own.filter(|r| {
@@ -282,6 +296,7 @@ impl Responder {
             sizing: &config.sizing,
             boot: config.boot,
             ops: &spare.ops,
+            full: &self.full(),
             copies: &spare.copies,
             elsewhere: self.elsewhere(now),
             choice: config.choice,

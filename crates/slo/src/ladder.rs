@@ -20,7 +20,7 @@ pub use crate::rung::{
     Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungAction, RungKind, SecondCopies,
     SpareOps,
 };
-use crate::sample::{HostId, WorkloadId};
+use crate::sample::{HostId, ResourceId, WorkloadId};
 use crate::sizing::SizingConfig;
 use crate::solutions::{Solution, best};
 
@@ -56,6 +56,8 @@ pub struct Situation<'a> {
     pub boot: Nanos,
     /// Whose writes spare over-provisioning would make cheaper.
     pub ops: &'a [SpareOps],
+    /// Resources of which it is not known how much is asked of them: what is seen is all that they can do.
+    pub full: &'a [ResourceId],
     /// Second copies that could be made of what the set reads.
     pub copies: &'a [SecondCopies],
     /// Another backend, where there is one.
@@ -310,12 +312,8 @@ fn ops(at: &Judged<'_>) -> Rung {
     first_or_last(RungKind::OpsShare, tried.collect(), nothing)
 }
 
-/// Use of a device from which on it is not known how much is asked of it: what is seen is what it can do.
-const FULL: f64 = 0.95;
-
 /// Of all second copies that could be made the fewest bytes; where their device is full, those that take most off it, to a twentieth of what it can do.
 fn mirror(at: &Judged<'_>) -> Rung {
-    let now = predict(at.backend, at.streams, &Change::None);
     let of_set = at.copies.iter().filter(|c| at.set.contains(&c.workload));
     let tried = of_set.map(|copies| {
         let from = copies.from.index();
@@ -325,7 +323,7 @@ fn mirror(at: &Judged<'_>) -> Rung {
             copied: copies.bytes,
             ..Price::default()
         };
-        let twentieths = match now.uses[from] > FULL {
+        let twentieths = match at.full.contains(&copies.from) {
             true => (20.0 * prediction.uses[from]).round() as u64,
             false => 0,
         };

@@ -162,7 +162,7 @@ fn what_is_read_much_gets_second_copies_for_as_long_as_they_are_needed() {
     let set = &sets[0];
     assert_eq!(
         (set.volume.as_str(), set.device.as_str()),
-        ("catalog", "two-0")
+        ("catalog", "two")
     );
     // 13,000 reads a second of 18,000: both are equally busy when the second has four ninths of them.
     let share = set.second_reads as f64 / (set.first_reads + set.second_reads) as f64;
