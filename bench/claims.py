@@ -58,8 +58,8 @@ def mean(values):
 
 # Paper 2: two volumes, one with an objective, behind a cache that is too small for both (violations.py).
 
-# Data is written first, and counts like reads in the hit ratios of extents until their hour, of twelve slices, is over: that is before it has settled.
-CLASSES_S, CLASSES_SETTLE_S, CLASSES_SLICE_S = 45, 25, 2
+# Long enough to show the effect, and not for hit ratios to settle: extents' statistics begin with the writes of the fill, and forget them after an hour, which is twelve slices.
+CLASSES_S, CLASSES_SETTLE_S, CLASSES_SLICE_S = 40, 15, 5
 
 
 def classes(seed):
