@@ -100,8 +100,7 @@ def spec(rate, latency="2 ms", **more):
 
 def of_scenario(spec):
     """The same device as lines of a tier of a scenario or of a live configuration."""
-    said = {k: f"{v} IOPS" if k.endswith("_iops") else v for k, v in spec.items() if k not in ("model", "usd_per_gb")}
-    return "".join(f"{k} = {json.dumps(v)}\n" for k, v in said.items())
+    return "spec = { " + ", ".join(f"{k} = {json.dumps(v)}" for k, v in spec.items()) + " }\n"
 
 
 def found(node, key):

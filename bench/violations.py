@@ -120,7 +120,7 @@ class Replayed:
     def __init__(self, dir, policy, slice_s, settle_s):
         with open(os.path.join(dir, f"{policy}.toml"), "w") as out:
             out.write(
-                f'window = "1s"\nwarmup = "{settle_s}s"\n[[tiers]]\nname = "ssd"\npreset = "sata-ssd"\n{of_scenario(DEVICE)}'
+                f'window = "1s"\nwarmup = "{settle_s}s"\n[[tiers]]\nname = "ssd"\n{of_scenario(DEVICE)}'
                 f'[[classes]]\nname = "gold"\nlatency = "{OBJECTIVE_MS}ms"\nstatistic = "mean"\n[[classes]]\nname = "batch"\n'
                 + "".join(f'[[volumes]]\nname = "{v}"\nsize = "{s} MiB"\nclass = "{v}"\n' for v, s in SIZES.items())
                 + "".join(f'[[traces]]\nfile = "{v}.trc"\nreplay = "open"\n' for v in SIZES)
