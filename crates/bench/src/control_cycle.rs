@@ -136,6 +136,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 calibrating: false,
                 sample: None,
                 cache: None,
+                mirror: None,
                 throttle: None,
                 load: Some(load(i, rng)),
                 extents: None,

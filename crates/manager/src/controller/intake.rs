@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use executor::{FailCause, Input, JobId};
-use model::IoFailure;
+use model::{ExtentHeat, ExtentPlaces, IoFailure};
 use units::{Bytes, Nanos};
 
 use super::host::{Awaited, Epoch, Host, Progress, SPARK_WINDOWS, Totals};
@@ -11,8 +11,8 @@ use super::{Controller, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
 use crate::wire::{
-    CacheWindow, ExtentWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, VolumeWindow,
-    WindowReport, WireRefusal,
+    CacheWindow, ExtentWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, MirrorWindow,
+    VolumeWindow, WindowReport, WireRefusal,
 };
 
 /// Volumes and devices that a report may name. Protects the controller's memory.
@@ -135,6 +135,9 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         if let Some(fault) = v.extents.as_ref().and_then(|e| extent_fault(v, e, report)) {
             return nonsense(format!("volume {:?}: {fault}", v.name));
         }
+        if let Some(fault) = v.mirror.as_ref().and_then(|m| mirror_fault(v, m, report)) {
+            return nonsense(format!("volume {:?}: {fault}", v.name));
+        }
         if let Some(fault) = v.cache.as_ref().and_then(cache_fault) {
             return nonsense(format!("volume {:?}: {fault}", v.name));
         }
@@ -251,30 +254,57 @@ const EXTENTS_MAX: u32 = 1 << 28;
 /// What of a volume's extents cannot be.
 fn extent_fault(v: &VolumeWindow, e: &ExtentWindow, report: &WindowReport) -> Option<String> {
     let count = e.places.count();
-    if e.extent_bytes == 0 || u64::from(count) != v.size_bytes.div_ceil(e.extent_bytes.max(1)) {
-        return Some(format!(
-            "{count} extents of {} bytes are not its {} bytes",
-            e.extent_bytes, v.size_bytes
-        ));
-    }
-    if count > EXTENTS_MAX {
-        return Some(format!("{count} extents are more than {EXTENTS_MAX}"));
-    }
-    let mut devices = e.places.runs().iter().filter_map(|r| r.1);
-    if let Some(device) = devices.find(|d| d.index() >= report.devices.len()) {
-        return Some(format!(
-            "it has extents on device {}, of {}",
-            device.0,
-            report.devices.len()
-        ));
+    if let Some(fault) = places_fault(v, e.extent_bytes, &e.places, report) {
+        return Some(fault);
     }
     let moving = v.moving.as_ref().and_then(|m| m.extents.as_ref());
     if moving.is_some_and(|m| m.last().is_some_and(|last| last >= count)) {
         return Some(format!("a move of extents beyond the {count} that it has"));
     }
-    let last = e.heat.as_ref().and_then(|h| h.touched().last());
-    let beyond = last.filter(|t| t.0 >= count)?;
+    heat_fault(count, e.heat.as_ref()?)
+}
+
+/// What of a volume's second copies cannot be.
+fn mirror_fault(v: &VolumeWindow, m: &MirrorWindow, report: &WindowReport) -> Option<String> {
+    let copies = m.copies.as_ref();
+    if copies.is_some_and(|c| !(0.0..=1.0).contains(&c.read_share) || c.bytes > COUNT_MAX) {
+        return Some("its second copies have numbers that cannot be".into());
+    }
+    let access = m.access.as_ref()?;
+    let count = access.places.count();
+    places_fault(v, access.extent_bytes, &access.places, report)
+        .or_else(|| heat_fault(count, &access.reads))
+        .or_else(|| heat_fault(count, &access.writes))
+}
+
+fn heat_fault(count: u32, heat: &ExtentHeat) -> Option<String> {
+    let beyond = heat.touched().last().filter(|t| t.0 >= count)?;
     Some(format!("requests of extent {}, of {count}", beyond.0))
+}
+
+fn places_fault(
+    v: &VolumeWindow,
+    extent_bytes: u64,
+    places: &ExtentPlaces,
+    report: &WindowReport,
+) -> Option<String> {
+    let count = places.count();
+    if extent_bytes == 0 || u64::from(count) != v.size_bytes.div_ceil(extent_bytes.max(1)) {
+        return Some(format!(
+            "{count} extents of {extent_bytes} bytes are not its {} bytes",
+            v.size_bytes
+        ));
+    }
+    if count > EXTENTS_MAX {
+        return Some(format!("{count} extents are more than {EXTENTS_MAX}"));
+    }
+    let mut devices = places.runs().iter().filter_map(|r| r.1);
+    let device = devices.find(|d| d.index() >= report.devices.len())?;
+    Some(format!(
+        "it has extents on device {}, of {}",
+        device.0,
+        report.devices.len()
+    ))
 }
 
 impl Controller {

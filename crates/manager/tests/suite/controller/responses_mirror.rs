@@ -143,3 +143,37 @@ fn second_copies_that_are_recommended_are_not_ordered() {
     let text = said(&mut host, "Recommended: second copies of").remove(0);
     assert!(text.contains("the mode of mirror is recommend"), "{text}");
 }
+
+#[test]
+fn copies_and_accesses_that_cannot_be_are_refused_with_their_volume() {
+    let refused = |change: fn(&mut MirrorWindow)| {
+        let mut host = busy("auto");
+        change(&mut host.mirrors[0].1);
+        format!("{:?}", host.window().unwrap_err())
+    };
+    let beyond = |m: &mut MirrorWindow| {
+        m.access.as_mut().unwrap().writes = ExtentHeat::of(vec![(512, 1)]);
+    };
+    assert!(refused(beyond).contains("requests of extent 512, of 512"));
+    let nowhere = |m: &mut MirrorWindow| {
+        m.access.as_mut().unwrap().places = "512x9".to_string().try_into().unwrap();
+    };
+    assert!(refused(nowhere).contains("extents on device 9"));
+    let short = |m: &mut MirrorWindow| {
+        m.access.as_mut().unwrap().places = "9x2".to_string().try_into().unwrap();
+    };
+    assert!(refused(short).contains("9 extents of"));
+    let share = |m: &mut MirrorWindow| {
+        m.copies = Some(CopiesWindow {
+            device: "fast-0".into(),
+            bytes: 1,
+            read_share: f64::NAN,
+            by_hand: false,
+        });
+    };
+    let text = refused(share);
+    assert!(
+        text.contains("orders") && text.contains("second copies"),
+        "{text}"
+    );
+}
