@@ -88,9 +88,6 @@ pub struct Decision {
     pub warm: Option<Warm>,
 }
 
-/// Use of a resource from which on it is not known how much is asked of it.
-const FULL: f64 = 0.95;
-
 /// What nobody uses and could be given.
 struct Spare {
     ops: Vec<SpareOps>,
@@ -154,12 +151,13 @@ impl Responder {
         busy.map_or(0.0, |b| b.reads + b.writes)
     }
 
-    /// Resources that are in use nearly all the time now.
+    /// Resources that are fuller now than is quick: as much may be asked of them as they can do, or more.
     fn full(&self) -> Vec<ResourceId> {
         let all = (0..self.site.backend.resources.len()).map(|r| ResourceId(r as u16));
         let taken =
             |r: &ResourceId| -> f64 { (0..self.history.len()).map(|w| self.taken(w, *r)).sum() };
-        all.filter(|r| taken(r) > FULL).collect()
+        all.filter(|r| taken(r) > self.site.backend.use_max)
+            .collect()
     }
 
     /// Those who take much of what is full, of the resources that a workload uses.
