@@ -187,6 +187,7 @@ impl Host for ServedArray {
             },
             AgentAction::StopMirror { volume } => ControlRequest::StopMirror {
                 volume: volume.clone(),
+                lent_only: true,
             },
         };
         self.ask(&question).map(|_| ())
@@ -397,6 +398,8 @@ mod tests {
     #[test]
     fn a_part_of_an_order_is_what_the_array_takes() {
         assert_eq!(manager::agent::RANGES_PER_MOVE, array::MOVE_RANGES_MAX);
+        let span = datapath::control_server::MIRROR_SPAN_MAX;
+        assert_eq!(manager::agent::SPAN_PER_MIRROR, span);
     }
 
     #[test]

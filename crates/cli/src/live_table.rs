@@ -370,13 +370,17 @@ pub fn volume(listed: &ListedVolume) -> String {
         (Some(m), _) => line(
             "mirror",
             format!(
-                "{}: {} on {}, {} % of reads go there ({} of {})",
+                "{}: {} on {}, {} % of reads go there ({} of {}){}",
                 m.phase,
                 size(m.bytes),
                 m.to,
                 fixed(100.0 * m.read_share, 1),
                 m.reads_second,
-                m.reads_first + m.reads_second
+                m.reads_first + m.reads_second,
+                match m.left {
+                    Some(left) => format!(", for {left} as an answer to a broken objective"),
+                    None => String::new(),
+                }
             ),
         ),
         (None, Some(last)) => line(

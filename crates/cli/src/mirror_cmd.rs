@@ -40,10 +40,10 @@ pub struct Mirror {
 pub fn run(what: &Mirror) -> anyhow::Result<()> {
     let volume = what.which.volume.clone();
     if what.stop {
-        return what
-            .which
-            .array
-            .order(ControlRequest::StopMirror { volume });
+        return what.which.array.order(ControlRequest::StopMirror {
+            volume,
+            lent_only: false,
+        });
     }
     let extents = match what.hottest {
         None => what.extents.clone(),

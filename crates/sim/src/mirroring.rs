@@ -130,6 +130,7 @@ impl MirrorCounts {
 
 /// A set under way.
 struct Kept {
+    to: DeviceId,
     extents: ExtentRanges,
     offload: Offload,
     record: MirrorRecord,
@@ -214,7 +215,7 @@ impl Simulation<'_> {
         match (&mirroring.kept[v], mirroring.next[v].take()) {
             (None, None) => {}
             (None, Some((set, bandwidth))) => self.begin_mirror(now_ns, v, set, bandwidth),
-            (Some(kept), Some((set, _))) if kept.extents == set.extents => {}
+            (Some(kept), Some((set, _))) if (kept.to, &kept.extents) == (set.to, &set.extents) => {}
             (Some(_), next) => {
                 mirroring.next[v] = next;
                 self.cancel_move(now_ns, v);
@@ -238,6 +239,7 @@ impl Simulation<'_> {
             ..usual
         };
         let kept = Kept {
+            to: set.to,
             offload: Offload::new(limits),
             record: MirrorRecord {
                 volume: self.model.volumes[v].name.clone(),

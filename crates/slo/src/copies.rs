@@ -10,7 +10,7 @@ use units::{Bytes, BytesPerSec};
 pub struct CopiesConfig {
     /// Share of an extent's requests that read, at least: a write goes to both copies.
     pub read_share: f64,
-    /// Share of a device that stays free.
+    /// Share of a device that stays free, at least a tenth.
     pub free: f64,
     /// Bytes of one volume's second copies, at most.
     pub most: Bytes,
@@ -39,8 +39,11 @@ impl CopiesConfig {
         if !share(self.read_share) {
             return Err(("copies.read_share", "is a share: 0 to 1"));
         }
-        if !share(self.free) {
-            return Err(("copies.free", "is a share: 0 to 1"));
+        if !(0.1..=1.0).contains(&self.free) {
+            return Err((
+                "copies.free",
+                "is a share, 0.1 to 1: second copies leave a tenth of their device",
+            ));
         }
         match self.bandwidth.0 >= 1 << 20 {
             true => Ok(()),

@@ -133,7 +133,7 @@ impl Responder {
         let mut streams = self.streams(curve);
         hold(&mut streams, &self.held());
         let cause = Cause::Violation { affected, evidence };
-        let spare = self.spare(&set, known);
+        let spare = self.spare(now, &set, known);
         let mut decision = self.weigh(now, cause, (affected, set, untested), streams, &spare);
         (decision.interference, decision.takers) = (Some(found), takers);
         if let Some(workload) = for_whom(&decision.rungs) {
@@ -208,7 +208,7 @@ impl Responder {
             at: forecast.at,
         };
         let without = predict(&self.site.backend, &streams, &Change::None);
-        let spare = self.spare(&[w], known);
+        let spare = self.spare(now, &[w], known);
         let mut decision = self.weigh(now, cause, (w, vec![w], 0), streams, &spare);
         if without.fails.is_none() {
             decision.rungs = unneeded("all promises would be kept without it");
@@ -227,15 +227,19 @@ impl Responder {
     }
 
     /// Of those who do not have it yet.
-    fn spare(&self, set: &[WorkloadId], known: &dyn Knowledge) -> Spare {
+    fn spare(&self, now: Nanos, set: &[WorkloadId], known: &dyn Knowledge) -> Spare {
         let without = |kind| set.iter().copied().filter(move |w| !self.has(kind, *w));
+        let rests = |w: &WorkloadId| {
+            let until = self.no_copies_until.get(w);
+            until.is_some_and(|until| now < *until)
+        };
         let mirrors = self.allows(RungKind::Mirror);
         Spare {
             ops: without(RungKind::OpsShare)
                 .filter_map(|w| known.spare_flash(w))
                 .collect(),
             copies: without(RungKind::Mirror)
-                .filter(|_| mirrors)
+                .filter(|w| mirrors && !rests(w))
                 .flat_map(|w| known.second_copies(w))
                 .collect(),
         }

@@ -228,6 +228,20 @@ impl Responder {
         all.any(|a| a.workload == workload && a.kind() == kind)
     }
 
+    /// The second copies that were ordered for a workload are not there: the answer is over, and it gets no others for a while.
+    pub fn copies_failed(&mut self, now: Nanos, workload: WorkloadId) -> Vec<ResponseOrder> {
+        let of = |a: &InForce| a.workload == workload && a.kind() == RungKind::Mirror;
+        let mut orders = vec![];
+        if let Some(i) = self.in_force.iter().position(of) {
+            self.end(now, i, &mut orders);
+            let until = now + self.config.avoid_host;
+            self.no_copies_until.insert(workload, until);
+            // Another answer may be looked for at once.
+            self.quiet_until = now;
+        }
+        orders
+    }
+
     /// Second copies are of no use any more where the first ones have gone to another device.
     fn end_void_mirrors(&mut self, now: Nanos, orders: &mut Vec<ResponseOrder>) {
         let workloads = &self.site.workloads;

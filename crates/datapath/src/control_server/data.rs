@@ -251,6 +251,9 @@ pub enum ControlRequest {
     StopMirror {
         /// Its name.
         volume: String,
+        /// Only if they are kept for a time: a person's stay.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lent_only: bool,
     },
     /// To another service class.
     SetClass {

@@ -13,7 +13,7 @@ use crate::keeper::Keeper;
 use crate::worker::{Answer, Question};
 
 /// Bytes from the first to the last extent of a mirror, at most: its volume remembers a few bytes for each 64 KiB between them.
-const SPAN_MAX: Bytes = Bytes(256 << 30);
+pub const MIRROR_SPAN_MAX: Bytes = Bytes(256 << 30);
 
 /// Share of a device that second copies leave free, in percent: guests' new extents come first.
 const FREE_PERCENT: u64 = 10;
@@ -66,9 +66,9 @@ impl ControlServer {
             None => size,
             Some((first, last)) => Bytes(u64::from(last - first + 1) * extent.0),
         };
-        if span > SPAN_MAX {
+        if span > MIRROR_SPAN_MAX {
             return Err(format!(
-                "a mirror spans {SPAN_MAX} of a volume at most, and these extents {span}: name some that are nearer to one another (`terrace volume heat` shows which are used most)"
+                "a mirror spans {MIRROR_SPAN_MAX} of a volume at most, and these extents {span}: name some that are nearer to one another (`terrace volume heat` shows which are used most)"
             ));
         }
         let wanted = MoveOrder {

@@ -53,6 +53,7 @@ pub use data::{
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
 pub(crate) use limits::weighable;
+pub use mirrors::MIRROR_SPAN_MAX;
 pub(crate) use policy::boundable;
 pub use reuse::ReuseSample;
 pub use samples::{
@@ -457,8 +458,12 @@ impl ControlServer {
                 };
                 self.start_mirror(&volume, goal, bandwidth, lasting)
             }
-            ControlRequest::StopMirror { volume } => {
-                self.order(&volume, Question::StopMirror(None))?;
+            ControlRequest::StopMirror { volume, lent_only } => {
+                let question = match lent_only {
+                    true => Question::StopLentMirror,
+                    false => Question::StopMirror(None),
+                };
+                self.order(&volume, question)?;
                 done(format!("the second copies of {volume} are being given up"))
             }
             ControlRequest::SetClass { volume, class } => self.set_class(&volume, class),

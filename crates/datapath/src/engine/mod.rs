@@ -71,6 +71,9 @@ use rest::Rest;
 use retry::{Retry, overlap};
 pub use volume::{MoveOrder, Purpose};
 
+/// Looks are not so far apart unless the process stood still, whatever the time limit of requests.
+const LOOKS_APART_NS: u64 = 2_000_000_000;
+
 /// A guest without a request for so long is at rest.
 const RESTS_NS: u64 = 1_000_000_000;
 
@@ -446,7 +449,7 @@ impl<G> Engine<G> {
         }
         let looked_ns = std::mem::replace(&mut self.looked_ns, now_ns);
         // After the process stood still it is first heard of what has ended meanwhile.
-        if now_ns.saturating_sub(looked_ns) <= self.limits.timeout_ns / 2 {
+        if now_ns.saturating_sub(looked_ns) <= (self.limits.timeout_ns / 2).max(LOOKS_APART_NS) {
             self.answer_late();
         }
         self.rest_in_time();

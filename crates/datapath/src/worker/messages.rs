@@ -169,6 +169,8 @@ pub enum Question {
     Mirror(MoveOrder, Option<Nanos>),
     /// Keep those that were made by such an order for so long still.
     RenewMirror(MoveOrder, Nanos),
+    /// Give those up that are kept for a time.
+    StopLentMirror,
     /// Give those up; why, as an operator is told.
     StopMirror(Option<&'static str>),
     /// It is larger from now on, for guests that are told so; that is when what is new of its last extent is durably zero, which is told: what
@@ -534,6 +536,10 @@ impl Worker {
             }
             Question::RenewMirror(order, lasting) => {
                 self.renew_mirror(volume, &order, lasting)?;
+                Ok(Answer::Done)
+            }
+            Question::StopLentMirror => {
+                self.stop_lent_mirror(volume)?;
                 Ok(Answer::Done)
             }
             Question::StopMirror(way) => {

@@ -102,7 +102,9 @@ impl Worker {
     ) -> Result<(), String> {
         let live = self.volumes[volume.index()].as_mut();
         let live = live.expect("it was just looked at");
-        let same = |status: &MirrorStatus| status.to == order.to && status.extents == order.extents;
+        let same = |status: &MirrorStatus| {
+            status.to == order.to && status.extents == order.extents && status.phase != "draining"
+        };
         let status = live.engine.mirror_status().filter(same);
         match (status, &mut live.mirror_until_ns) {
             (Some(_), Some(until_ns)) => {
@@ -110,6 +112,15 @@ impl Worker {
                 Ok(())
             }
             _ => Err("it has no such second copies for a time".into()),
+        }
+    }
+
+    /// Second copies that were made for a time are given up; a person's are not.
+    pub(super) fn stop_lent_mirror(&mut self, volume: VolumeId) -> Result<(), String> {
+        let live = self.volumes[volume.index()].as_ref();
+        match live.is_some_and(|live| live.mirror_until_ns.is_some()) {
+            true => self.stop_mirror(volume, StopReason::MadeWay("the end of an answer")),
+            false => Err("it has no second copies for a time".into()),
         }
     }
 
@@ -121,7 +132,6 @@ impl Worker {
                 continue;
             };
             if live.mirror_until_ns.is_some_and(|until| until <= now_ns) {
-                live.mirror_until_ns = None;
                 live.engine
                     .stop_mirror(now_ns, StopReason::MadeWay("the end of its time"));
                 self.carry_out(volume as u32);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Agent, AgentAction, Snapshot, VolumeSnapshot};
+use super::{Agent, AgentAction, MirrorSnapshot, Snapshot, VolumeSnapshot};
 use crate::wire::{Answers, MirrorOrder};
 
 /// What was refused is tried again after this time, and after twice as long each time then.
@@ -64,11 +64,17 @@ impl Ordered {
         self.wanted = Some(answers);
     }
 
-    /// Something came about.
+    /// Something was done. Second copies that are ordered may still come to nothing: they have come about when they are read.
     pub(super) fn done(&mut self, action: &AgentAction) {
-        if let Some((kind, volume)) = about(action) {
-            self.tried.remove(&(kind, volume.clone()));
+        if let Some((kind, volume)) = about(action)
+            && !matches!(action, AgentAction::Mirror { .. })
+        {
+            self.came_about(kind, volume);
         }
+    }
+
+    fn came_about(&mut self, kind: Kind, volume: &str) {
+        self.tried.remove(&(kind, volume.into()));
     }
 
     /// Whether it is time to try; notes that it is tried.
@@ -131,15 +137,18 @@ fn mirror(
     match (ordered, copies.map(|c| (c, c.left_ns))) {
         (None, None) | (_, Some((_, None))) => None,
         (Some(order), None) => v.moving.is_none().then(|| of_order(order)),
-        (Some(order), Some((copies, Some(left_ns))))
-            if order.device == copies.device && copies.extents.as_ref() == Some(&order.extents) =>
-        {
-            (2 * left_ns < lasting_ns).then(|| of_order(order))
+        // Renewed with each answer: they would have to be copied again.
+        (Some(order), Some((copies, Some(left_ns)))) if is_ordered(copies, order) => {
+            (4 * left_ns < 3 * lasting_ns).then(|| of_order(order))
         }
         (_, Some((_, Some(_)))) => Some(AgentAction::StopMirror {
             volume: v.name.clone(),
         }),
     }
+}
+
+fn is_ordered(copies: &MirrorSnapshot, order: &MirrorOrder) -> bool {
+    order.device == copies.device && copies.extents.as_ref() == Some(&order.extents)
 }
 
 impl Agent {
@@ -158,15 +167,29 @@ impl Agent {
             device.map(|d| d.tier.clone()).unwrap_or_default()
         };
         let mut actions: Vec<AgentAction> = vec![];
+        let (mut renewed, mut read) = (vec![], vec![]);
         for v in &snapshot.volumes {
             let name = v.name.as_str();
             actions.extend(part(v, shares.get(name).copied(), lasting_ns));
-            actions.extend(mirror(v, mirrors.get(name).copied(), tier, lasting_ns));
+            let order = mirrors.get(name).copied();
+            let action = mirror(v, order, tier, lasting_ns);
+            let is_there = |o: &MirrorOrder| v.mirror.as_ref().filter(|c| is_ordered(c, o));
+            match order.and_then(is_there) {
+                Some(copies) => {
+                    renewed.extend(action);
+                    read.extend((copies.read_share > 0.0).then(|| name.to_owned()));
+                }
+                None if self.sessions.iter().any(|s| s.is_on(name)) => {}
+                None => actions.extend(action),
+            }
+        }
+        for name in read {
+            self.answers.came_about(Kind::Mirror, &name);
         }
         let there = |name: &String| snapshot.volumes.iter().any(|v| v.name == *name);
         self.answers.tried.retain(|(_, name), _| there(name));
         actions.retain(|action| self.answers.tries(now_ns, action));
-        self.actions.extend(actions);
+        self.actions.extend(actions.into_iter().chain(renewed));
     }
 
     /// An answer is not in force as ordered: operators are told each reason once for each order.

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use model::{ExtentHeat, ExtentPlaces, ExtentRanges};
-use units::DeviceId;
+use units::{Bytes, DeviceId};
 
 use super::moves::Job;
 use super::{Agent, Link, Snapshot, VolumeSnapshot};
@@ -18,6 +18,9 @@ use crate::wire::{Detail, ExtentAccess, ExtentWindow, MoveOrder};
 
 /// Most ranges that the array takes in one order; a job that names more goes on with the next ones.
 pub const RANGES_PER_MOVE: usize = 2048;
+
+/// Bytes from the first to the last extent that have second copies, as far as the array takes them.
+pub const SPAN_PER_MIRROR: Bytes = Bytes(256 << 30);
 
 /// Extents of a volume, as the array tells them.
 #[derive(Debug, Clone, PartialEq)]

@@ -35,7 +35,9 @@ use crate::wire::{
     Register, Throttle, VolumeWindow, Welcome, WindowReport, WireRefusal,
 };
 
-pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
+pub use extents::{
+    ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, SPAN_PER_MIRROR, WantedExtents,
+};
 pub use reuse::ReuseSnapshot;
 pub use snapshot::{
     CacheSnapshot, Counts, DeviceSnapshot, MirrorSnapshot, MoveEnd, Snapshot, VolumeSnapshot,

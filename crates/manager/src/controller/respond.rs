@@ -52,6 +52,8 @@ pub(super) struct Responding {
     parts: BTreeMap<usize, Bytes>,
     /// By workload: what has second copies.
     mirrors: BTreeMap<usize, SecondCopies>,
+    /// By workload with such: windows in a row in which they were not there.
+    absent: BTreeMap<usize, u32>,
     /// Workloads that have the spare flash.
     over_provisioned: BTreeSet<usize>,
     /// Appliances that are to be there.
@@ -70,6 +72,9 @@ fn limit(rate_per_s: f64) -> f64 {
     rate_per_s.max(IOPS_MIN as f64)
 }
 
+/// Windows in a row without the second copies that were ordered, after which they are given up: two leases, and some more tries.
+const ABSENT_MAX: u32 = 12;
+
 /// Something to be written down: of which workload, and what.
 type Said = (usize, String);
 
@@ -82,6 +87,7 @@ impl Responding {
             held: BTreeMap::new(),
             parts: BTreeMap::new(),
             mirrors: BTreeMap::new(),
+            absent: BTreeMap::new(),
             over_provisioned: BTreeSet::new(),
             appliances: vec![],
             next_appliance: 1,
@@ -188,9 +194,43 @@ impl Responding {
                 |r: &ResourceId| site.backend.resources[r.index()].place == Place::InFront;
             let used = site.workloads[w].resources.iter().copied();
             let copies = self.mirrors.get(&w).map(|c| c.to);
-            let resources = on.chain(copies).chain(used.filter(is_link)).collect();
+            let all = on.chain(copies).chain(used.filter(is_link));
+            let resources: BTreeSet<ResourceId> = all.collect();
+            let resources = resources.into_iter().collect();
             self.responder.placed(WorkloadId(w as u16), resources);
         }
+    }
+
+    /// Second copies that were ordered and have not been there for a while: what is to be done about them.
+    fn look_for_copies(
+        &mut self,
+        now: Nanos,
+        volumes: &[Option<&VolumeWindow>],
+        said: &mut Vec<Said>,
+    ) -> Vec<ResponseOrder> {
+        let mirrors = &self.mirrors;
+        self.absent.retain(|w, _| mirrors.contains_key(w));
+        let mut orders = vec![];
+        for (w, copies) in mirrors {
+            let Some(v) = volumes.get(*w).copied().flatten() else {
+                continue;
+            };
+            let there = v.mirror.as_ref().and_then(|m| m.copies.as_ref());
+            let absent = self.absent.entry(*w).or_default();
+            match there.is_some_and(|c| !c.by_hand) || v.moving.is_some() {
+                true => *absent = 0,
+                false => *absent += 1,
+            }
+            if *absent >= ABSENT_MAX {
+                let why = match there {
+                    Some(_) => "a person has ordered others",
+                    None => "they have not come about, or do not last",
+                };
+                said.push((*w, format!("{}: no second copies: {why}", v.name)));
+                orders.extend(self.responder.copies_failed(now, copies.workload));
+            }
+        }
+        orders
     }
 
     /// Takes in what became of appliances.
@@ -399,6 +439,7 @@ impl Controller {
             let samples: Vec<Option<Sample>> = samples.collect();
             responding.take_in(at, &report.appliances, &mut said);
             responding.place(&volumes);
+            let mut orders = responding.look_for_copies(at, &volumes, &mut said);
             let reported = responding
                 .live
                 .as_mut()
@@ -410,7 +451,7 @@ impl Controller {
                 volumes: &volumes,
                 terms: *responding.responder.copies(),
             };
-            let orders = responding.responder.tell_known(at, samples, &known);
+            orders.extend(responding.responder.tell_known(at, samples, &known));
             if responding.live.is_some() {
                 views = responding.taken_back(at, &orders);
                 views.extend(responding.look(at, &mut said));

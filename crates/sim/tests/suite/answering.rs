@@ -549,9 +549,9 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
             "behind a [cache]",
         ),
         (
-            "[response.workflow]\ncopies = { free = 2.0 }",
+            "[response.workflow]\ncopies = { free = 0.05 }",
             "response.workflow.copies.free",
-            "a share",
+            "leave a tenth",
         ),
         (
             "[response.iops_min]\nsilver = \"100 IOPS\"",

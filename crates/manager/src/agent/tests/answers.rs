@@ -152,10 +152,10 @@ fn second_copies_are_kept_while_they_are_ordered_and_those_of_a_person_are_left_
     assert_eq!(next(&mut agent, Some("fast"), None), Some(made.clone()));
     let left = |device, left_ns| Some((device, Some(left_ns)));
     assert_eq!(
-        next(&mut agent, Some("fast"), left("fast", 2 * SECOND)),
+        next(&mut agent, Some("fast"), left("fast", 3 * SECOND)),
         None
     );
-    let renewed = next(&mut agent, Some("fast"), left("fast", SECOND));
+    let renewed = next(&mut agent, Some("fast"), left("fast", 2 * SECOND));
     assert_eq!(renewed, Some(made));
     // Others than those that are ordered go first.
     let other = next(&mut agent, Some("fast"), left("mid", 2 * SECOND));
@@ -166,6 +166,23 @@ fn second_copies_are_kept_while_they_are_ordered_and_those_of_a_person_are_left_
     assert_eq!(next(&mut agent, Some("mid"), Some(("fast", None))), None);
     let report = agent.poll_message();
     assert_eq!(report, None);
+}
+
+#[test]
+fn second_copies_that_come_to_nothing_are_begun_again_after_a_while() {
+    let mut agent = registered(vec![mirrored(None)]);
+    let mut begun = vec![];
+    for second in 1..60 {
+        with_mirror(&mut agent, second * SECOND, Some("fast"));
+        agent.beat(second * SECOND, snapshot(vec![mirrored(None)]));
+        while let Some(action) = agent.poll_action() {
+            begun.push(second);
+            agent.done(&action, Ok(()));
+        }
+        let _ = agent.poll_message();
+    }
+    let apart = "at once, after ten seconds, and after twenty";
+    assert_eq!(begun, [1, 11, 31], "{apart}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Second copies that a host's volumes could have, as its responder is told: the extents that are read most, on the device with most time to spare.
 //!
-//! Of volumes behind a cache none are offered: what is known is what guests ask for, and the device hears of what missed.
+//! Of volumes behind a cache none are offered: what is known is what guests ask for, and the device hears of what missed. Nor of those whose requests go to several
+//! devices.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use slo::{CopiesConfig, Knowledge, ResourceId, WorkloadId};
 use units::{Bytes, DeviceId, VolumeId};
 
 use super::Responding;
+use crate::agent::SPAN_PER_MIRROR;
 use crate::wire::{DeviceWindow, ExtentAccess, LoadOf, VolumeWindow, WindowReport};
 
 /// Volumes whose extents are asked for at most: of each all counters that have changed are read with every window.
@@ -27,6 +29,9 @@ const EIGHTHS: [u64; 4] = [1, 2, 4, 8];
 
 /// Ranges of extents that an array takes in one order.
 const RANGES_MAX: usize = crate::agent::RANGES_PER_MOVE;
+
+/// Share of a volume's requests that go to one device, at least: what is predicted is what that is asked for.
+const ON_ONE: f64 = 0.95;
 
 /// Requests of a device below which their mean cost there is noise.
 const COSTED_MIN: u64 = 30;
@@ -115,6 +120,11 @@ impl WithCopies<'_> {
     ) -> Option<SecondCopies> {
         let ranges = set.extents.ranges().iter().take(RANGES_MAX).copied();
         let extents = ExtentRanges::from_ranges(ranges.collect()).ok()?;
+        let span = u64::from(extents.last()? - extents.iter().next()? + 1);
+        let extent = of.extents.iter().map(|e| e.bytes.0).max()?;
+        if span * extent > SPAN_PER_MIRROR.0 {
+            return None;
+        }
         let target = &self.report.devices[set.to.index()];
         let source = &self.report.devices[of.device.index()];
         let share = |count: &dyn Fn(&MirrorExtent) -> u64| {
@@ -137,7 +147,7 @@ impl WithCopies<'_> {
     }
 }
 
-/// The device that most requests of a volume go to, and its extents there that were asked for.
+/// The device that nearly all requests of a volume go to, and its extents there that were asked for.
 fn asked(access: &ExtentAccess) -> Option<(DeviceId, Vec<MirrorExtent>)> {
     let mut ios: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
     for (dir, heat) in [&access.reads, &access.writes].into_iter().enumerate() {
@@ -164,7 +174,9 @@ fn asked(access: &ExtentAccess) -> Option<(DeviceId, Vec<MirrorExtent>)> {
         }
     }
     let asked = |of: &Vec<MirrorExtent>| of.iter().map(|e| e.reads + e.writes).sum::<u64>();
-    by_device.into_iter().max_by_key(|(_, of)| asked(of))
+    let all: u64 = by_device.values().map(asked).sum();
+    let most = by_device.into_iter().max_by_key(|(_, of)| asked(of));
+    most.filter(|(_, of)| asked(of) as f64 >= ON_ONE * all as f64)
 }
 
 /// A device as second copies are planned with: one of which it is not known how busy it is takes none.
@@ -216,7 +228,10 @@ impl Responding {
             .collect();
         let beside = here.filter(|(_, of)| of.resources.iter().any(|r| on.contains(r)));
         let without = beside.filter(|(w, _)| !self.mirrors.contains_key(&w.index()));
-        let names = without.map(|(_, of)| of.name.clone());
+        let mut without: Vec<_> = without.collect();
+        // Stable: those who miss theirs first.
+        without.sort_by_key(|(w, _)| !missed(*w));
+        let names = without.into_iter().map(|(_, of)| of.name.clone());
         names.take(ACCESS_MAX).collect()
     }
 }

@@ -105,6 +105,21 @@ fn second_copies_are_ordered_while_they_are_needed() {
 }
 
 #[test]
+fn second_copies_that_do_not_come_about_are_given_up_and_said_to_be() {
+    let mut host = busy("auto");
+    host.windows(3);
+    assert_eq!(ordered(&host).len(), 1);
+    host.windows(13);
+    assert_eq!(ordered(&host), []);
+    let text = said(&mut host, "no second copies").remove(0);
+    assert!(text.contains("they have not come about"), "{text}");
+    let mut states = responses(&mut host).into_iter().map(|r| r.state);
+    assert!(states.any(|s| s == ResponseState::TakenBack));
+    host.windows(30);
+    assert_eq!(ordered(&host), [], "not again for half an hour");
+}
+
+#[test]
 fn second_copies_of_what_is_cached_mirrored_by_hand_or_hardly_read_are_no_answer() {
     let nothing = |mut host: Host| {
         host.windows(10);
