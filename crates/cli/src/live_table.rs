@@ -378,7 +378,8 @@ pub fn volume(listed: &ListedVolume) -> String {
                 m.reads_second,
                 m.reads_first + m.reads_second,
                 match m.left {
-                    Some(left) => format!(", for {left} as an answer to a broken objective"),
+                    Some(left) =>
+                        format!(", for {} as an answer to a broken objective", left.words()),
                     None => String::new(),
                 }
             ),
