@@ -148,7 +148,7 @@ def cache(seed):
 def mirror(seed):
     """A volume that reads more than its disk can, beside an idle one."""
     with host(MIRROR, ["one", "two"], [("catalog", 24, ("--class", "gold"))]) as (dir, sock):
-        for seconds, rate in ((QUIET_S, 60), (LOUD_S, 200)):
+        for seconds, rate in ((QUIET_S, 60), (2 * LOUD_S, 185)):
             all_read([read(sock, "catalog", seed, seconds, 24, "--iodepth=8", f"--rate_iops={rate}")])
         return answers_for(dir, "catalog")
 

@@ -3,7 +3,7 @@
 # from when the objective was found broken until the last window that missed it had ended.
 # Usage: bench/answers.sh [RUNS [SETUP]]     10 runs, of seeds 1 to RUNS
 # SETUP is `disk` (`terrace demo --violation`: a neighbour on the same disk), `cache` (a neighbour in the same cache) or `mirror` (a volume that reads more
-# than its disk can, beside an idle one); a minute a run each, and the last two need fio with its nbd engine. TERRACE names a program that is there; else it is built, by the profile PROFILE (`dist`).
+# than its disk can, beside an idle one); one or two minutes a run, and the last two need fio with its nbd engine. TERRACE names a program that is there; else it is built, by the profile PROFILE (`dist`).
 set -eu
 cd "$(dirname "$0")/.."
 TERRACE=${TERRACE:-$(bench/program.sh cli terrace)}
