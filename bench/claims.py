@@ -20,29 +20,11 @@ from pathlib import Path
 from typing import Callable, Optional
 
 import violations
-from served import TERRACE, Served, found, group, of_scenario, simulated, spec
+from served import TERRACE, Served, ended, fill, fio, found, group, of_scenario, simulated, spec
 
 RESULTS = Path(__file__).parent.parent / "docs/reproduce/results"
 S = 1e9
 LIVE, SIMULATED = "live", "simulated"
-
-
-def fio(dir, sock, volume, *more):
-    """A guest that reads or writes a volume."""
-    args = ["fio", f"--name={volume}", "--ioengine=nbd", f"--uri=nbd+unix:///{volume}?socket={sock}", "--norandommap", "--output-format=json", *more]
-    return subprocess.Popen(args, cwd=dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def ended(guest):
-    """What a guest says when it has ended."""
-    out, _ = guest.communicate()
-    if guest.returncode != 0:
-        sys.exit(f"fio: {out}")
-    return json.loads(out[out.index("{"):])["jobs"][0]
-
-
-def fill(dir, sock, volume, mib):
-    ended(fio(dir, sock, volume, "--rw=write", "--bs=1M", f"--size={mib}M"))
 
 
 def by_second(dir, log):

@@ -15,6 +15,14 @@ TERRACE = os.environ.get("TERRACE", "target/dist/terrace")
 TERRACE = os.path.abspath(shutil.which(TERRACE) or TERRACE)
 
 
+def told(*args, **how):
+    """What a command says."""
+    done = subprocess.run([TERRACE, *args], capture_output=True, text=True, **how)
+    if done.returncode != 0:
+        sys.exit(f"terrace {' '.join(args)}: {done.stderr}")
+    return done.stdout
+
+
 class Served:
     """An array in a directory, and the process that serves it, if one was started."""
 
@@ -25,10 +33,7 @@ class Served:
         self.server = None
 
     def run(self, *args):
-        done = subprocess.run([TERRACE, *args], env=self.env, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"terrace {' '.join(args)}: {done.stderr}")
-        return done.stdout
+        return told(*args, env=self.env)
 
     def read(self, *args):
         """What a command says, as data."""
@@ -98,6 +103,24 @@ def spec(rate, latency="2 ms", **more):
     }
 
 
+def fio(dir, sock, volume, *more):
+    """A guest that reads or writes a volume."""
+    args = ["fio", f"--name={volume}", "--ioengine=nbd", f"--uri=nbd+unix:///{volume}?socket={sock}", "--norandommap", "--output-format=json", *more]
+    return subprocess.Popen(args, cwd=dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def ended(guest):
+    """What a guest says when it has ended."""
+    out, _ = guest.communicate()
+    if guest.returncode != 0:
+        sys.exit(f"fio: {out}")
+    return json.loads(out[out.index("{"):])["jobs"][0]
+
+
+def fill(dir, sock, volume, mib):
+    ended(fio(dir, sock, volume, "--rw=write", "--bs=1M", f"--size={mib}M"))
+
+
 def of_scenario(spec):
     """The same device as lines of a tier of a scenario or of a live configuration."""
     return "spec = { " + ", ".join(f"{k} = {json.dumps(v)}" for k, v in spec.items()) + " }\n"
@@ -113,11 +136,7 @@ def found(node, key):
 
 def simulated(dir, scenario, *more):
     """The runs of a scenario in a directory."""
-    args = [TERRACE, "sim", "run", scenario, "--no-record", "-o", "json", *more]
-    done = subprocess.run(args, cwd=dir, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{scenario}: {done.stderr}")
-    return found(json.loads(done.stdout), "groups")
+    return found(json.loads(told("sim", "run", scenario, "--no-record", "-o", "json", *more, cwd=dir)), "groups")
 
 
 def group(run, kind, name):

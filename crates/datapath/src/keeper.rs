@@ -302,13 +302,8 @@ impl<D: SlotSpace> Keeper<D> {
         let reply = match request {
             // A guest's write waits for it, and would fail. The map may only be slow: it can wait for that too.
             StoreRequest::Place { extents, prefer } => {
-                self.waiting.push(Waiting {
-                    since: Instant::now(),
-                    worker,
-                    volume,
-                    extents,
-                    prefer,
-                });
+                let one = Waiting::new(worker, volume, extents, prefer);
+                self.waiting.push(one);
                 return None;
             }
             StoreRequest::Vacate { extents } => StoreReply::Vacated {
@@ -351,14 +346,7 @@ impl<D: SlotSpace> Keeper<D> {
     ) -> Option<StoreReply> {
         match request {
             StoreRequest::Place { extents, prefer } => {
-                let since = Instant::now();
-                let one = Waiting {
-                    since,
-                    worker,
-                    volume,
-                    extents,
-                    prefer,
-                };
+                let one = Waiting::new(worker, volume, extents, prefer);
                 self.place_or_wait(one, changes)
             }
             StoreRequest::Vacate { extents } => {

@@ -6,7 +6,9 @@
 //!
 //! A set is left as it is while it has most of the reads that another choice would have: each change of it is a copy of all of it.
 
-use model::ExtentRanges;
+use std::collections::BTreeMap;
+
+use model::{ExtentHeat, ExtentRanges};
 use units::{Bytes, DeviceId, VolumeId};
 
 /// Bounds of what is mirrored.
@@ -44,6 +46,17 @@ pub struct MirrorExtent {
     pub reads: u64,
     /// Writes.
     pub writes: u64,
+}
+
+/// Reads and writes of each extent that was asked for, by extent.
+pub fn touched(reads: &ExtentHeat, writes: &ExtentHeat) -> BTreeMap<u32, [u64; 2]> {
+    let mut ios: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+    for (dir, heat) in [reads, writes].into_iter().enumerate() {
+        for (extent, n) in heat.touched() {
+            ios.entry(*extent).or_default()[dir] += u64::from(*n);
+        }
+    }
+    ios
 }
 
 /// A volume, over the same while.

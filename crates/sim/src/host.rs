@@ -21,7 +21,7 @@ use manager::wire::{
 };
 use model::{ExtentHeat, ExtentPlaces, ExtentRanges, JobStatus};
 use units::{DeviceId, Nanos};
-use volume::Selection;
+use volume::{Selection, VolumeMap};
 
 use crate::answering::Known;
 use crate::engine::{RunError, Simulation};
@@ -201,6 +201,11 @@ impl<'a> Host<'a> {
             unix_ms: self.running.begins_unix_ms + now_ns / 1_000_000,
         }
     }
+}
+
+/// Where every extent of a volume is.
+pub(crate) fn places(map: &VolumeMap) -> ExtentPlaces {
+    ExtentPlaces::of((0..map.extents()).map(|e| map.location(e).map(|l| l.device)))
 }
 
 impl Simulation<'_> {
@@ -415,9 +420,7 @@ impl Simulation<'_> {
             .zip(heat)
             .map(|(map, heat)| ExtentWindow {
                 extent_bytes: map.extent_bytes().0,
-                places: ExtentPlaces::of(
-                    (0..map.extents()).map(|e| map.location(e).map(|l| l.device)),
-                ),
+                places: places(map),
                 heat: Some(heat),
             })
             .collect();
@@ -472,8 +475,6 @@ impl Simulation<'_> {
         if good {
             self.limit(now_ns, &orders.throttles);
             self.answer(now_ns, &orders.answers);
-            let answers = &orders.answers;
-            self.order_mirrors(now_ns, &answers.mirrors, &answers.access);
         }
         for order in orders.moves.iter().filter(|_| good) {
             if !self.host.jobs.contains_key(&order.job) {

@@ -9,28 +9,28 @@
 //! What happens to requests is in `volume`, as it is for moves: writes go to both copies, reads of what is alike to either. A volume whose set changes, or
 //! that the controller moves, gives its copies up first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use config::scenario::MirrorsConfig;
-use manager::wire::{CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow};
-use model::{ExtentHeat, ExtentPlaces, ExtentRanges, Op};
-use planner::mirrors::{MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors};
+use manager::wire::{Answers, CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow};
+use model::{ExtentHeat, ExtentRanges, Op};
+use planner::mirrors::{
+    MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors, touched,
+};
 use slo::ladder::RungKind;
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
-use volume::{EndReads, MoveOrder, Offload, OffloadLimits, Purpose};
+use volume::{EndReads, MoveOrder, OFFLOAD_LOOK, Offload, OffloadLimits, Purpose};
 
 use crate::agenda::{Agenda, Event};
 use crate::engine::Simulation;
 use crate::heat::ExtentCounters;
+use crate::host::places;
 use crate::result::{MirrorRecord, MirrorSummary};
 use crate::source::Issue;
 use crate::{Model, ScenarioError, ScenarioFile};
 
 /// Numbers of moves from here on are sets of mirrored extents.
 pub(crate) const MIRROR_JOBS: u32 = 1 << 31;
-
-/// How often the share of reads that go to second copies is looked at, and the most that it is, where they are an answer: as on the data path.
-const LOOK: Nanos = Nanos(200_000_000);
 
 impl Model {
     /// Whether second copies may be an answer: not beside the table, which chooses them itself, nor behind a cache, where it is not known what devices are
@@ -41,6 +41,11 @@ impl Model {
             && self.mirrors.is_none()
             && self.cache.is_none()
             && self.topology.devices.len() > 1
+    }
+
+    /// Whether there may be second copies at all.
+    fn has_mirrors(&self) -> bool {
+        self.mirrors.is_some() || self.mirrors_answer()
     }
 }
 
@@ -90,7 +95,7 @@ pub(crate) struct MirrorCounts {
 
 impl MirrorCounts {
     pub(crate) fn new(model: &Model) -> Option<Self> {
-        if model.mirrors.is_none() && !model.mirrors_answer() {
+        if !model.has_mirrors() {
             return None;
         }
         Some(Self {
@@ -157,14 +162,13 @@ pub(crate) struct Mirroring {
 
 impl Mirroring {
     pub(crate) fn new(model: &Model, agenda: &mut Agenda) -> Option<Self> {
+        if !model.has_mirrors() {
+            return None;
+        }
         let table = model.mirrors;
-        match table {
-            Some(table) => {
-                agenda.at(table.every.0, Event::Mirrors);
-                agenda.at(table.look.0, Event::MirrorLook);
-            }
-            None if model.mirrors_answer() => {}
-            None => return None,
+        if let Some(table) = table {
+            agenda.at(table.every.0, Event::Mirrors);
+            agenda.at(table.look.0, Event::MirrorLook);
         }
         Some(Self {
             table,
@@ -258,7 +262,7 @@ impl Simulation<'_> {
         };
         mirroring.kept[v] = Some(kept);
         if !std::mem::replace(&mut mirroring.looks, true) {
-            self.agenda.at(now_ns + LOOK.0, Event::MirrorLook);
+            self.agenda.at(now_ns + OFFLOAD_LOOK.0, Event::MirrorLook);
         }
         let counts = self.world.mirror_counts.as_mut();
         counts.expect("there are mirrors").to[v] = Some(set.to);
@@ -308,7 +312,7 @@ impl Simulation<'_> {
         };
         mirroring.looks = mirroring.table.is_some() || mirroring.kept.iter().any(Option::is_some);
         if mirroring.looks {
-            let look = mirroring.table.map_or(LOOK, |t| t.look);
+            let look = mirroring.table.map_or(OFFLOAD_LOOK, |t| t.look);
             self.agenda.at(now_ns + look.0, Event::MirrorLook);
         }
         for (v, kept) in mirroring.kept.iter_mut().enumerate() {
@@ -358,15 +362,10 @@ impl Simulation<'_> {
         let (reads, writes) = (counts.reads.take(), counts.writes.take());
         let mut extents: Vec<Vec<MirrorExtent>> = Vec::new();
         for (map, (reads, writes)) in self.world.maps.iter().zip(reads.iter().zip(&writes)) {
-            let mut ios: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
-            for (dir, heat) in [reads, writes].into_iter().enumerate() {
-                for (extent, n) in heat.touched() {
-                    ios.entry(*extent).or_default()[dir] += u64::from(*n);
-                }
-            }
             let device = map.main_device();
             let here = |e: u32| map.location(e as usize).map(|l| l.device) == device;
-            let own = ios.into_iter().filter(|(e, _)| here(*e));
+            let own = touched(reads, writes).into_iter();
+            let own = own.filter(|(e, _)| here(*e));
             let own = own.map(|(extent, [reads, writes])| MirrorExtent {
                 extent,
                 bytes: map.bytes_of(extent as usize),
@@ -398,24 +397,21 @@ impl Simulation<'_> {
     }
 
     /// Second copies that the controller orders are begun, and those given up that it does not name.
-    pub(crate) fn order_mirrors(
-        &mut self,
-        now_ns: u64,
-        orders: &[MirrorOrder],
-        asked_of: &[String],
-    ) {
-        if !self.model.mirrors_answer() {
+    pub(crate) fn order_mirrors(&mut self, now_ns: u64, answers: &Answers) {
+        let (Some(mirroring), Some(counts)) = (&mut self.mirroring, &mut self.world.mirror_counts)
+        else {
+            return;
+        };
+        if mirroring.table.is_some() {
             return;
         }
         let volumes = &self.model.volumes;
-        let asked = |name: &String| volumes.iter().position(|v| v.name == *name);
-        let mirroring = self.mirroring.as_mut().expect("they are answers");
-        mirroring.asked = asked_of.iter().filter_map(asked).collect();
-        let counts = self.world.mirror_counts.as_mut();
-        counts.expect("they are answers").counts = !mirroring.asked.is_empty();
+        let number = |name: &String| volumes.iter().position(|v| v.name == *name);
+        mirroring.asked = answers.access.iter().filter_map(number).collect();
+        counts.counts = !mirroring.asked.is_empty();
         for v in 0..self.model.volumes.len() {
             let name = &self.model.volumes[v].name;
-            let order = orders.iter().find(|o| o.volume == *name);
+            let order = answers.mirrors.iter().find(|o| o.volume == *name);
             let moves = self.moving[v].as_ref().is_some_and(|m| !m.is_mirror());
             if moves || self.sessions[v].is_some() {
                 continue;
@@ -460,9 +456,7 @@ impl Simulation<'_> {
             let of = |heat: &[ExtentHeat]| heat[v].clone();
             Some(ExtentAccess {
                 extent_bytes: map.extent_bytes().0,
-                places: ExtentPlaces::of(
-                    (0..map.extents()).map(|e| map.location(e).map(|l| l.device)),
-                ),
+                places: places(map),
                 reads: of(reads),
                 writes: of(writes),
             })

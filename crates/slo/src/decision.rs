@@ -151,13 +151,10 @@ impl Responder {
         busy.map_or(0.0, |b| b.reads + b.writes)
     }
 
-    /// Resources that are fuller now than is quick: as much may be asked of them as they can do, or more.
-    fn full(&self) -> Vec<ResourceId> {
-        let all = (0..self.site.backend.resources.len()).map(|r| ResourceId(r as u16));
-        let taken =
-            |r: &ResourceId| -> f64 { (0..self.history.len()).map(|w| self.taken(w, *r)).sum() };
-        all.filter(|r| taken(r) > self.site.backend.use_max)
-            .collect()
+    /// Whether a resource is fuller now than is quick: as much may be asked of it as it can do, or more.
+    fn is_full(&self, r: ResourceId) -> bool {
+        let all: f64 = (0..self.history.len()).map(|w| self.taken(w, r)).sum();
+        all > self.site.backend.use_max
     }
 
     /// Those who take much of what is full, of the resources that a workload uses.
@@ -165,19 +162,15 @@ impl Responder {
         let Some(least) = self.config.interference.taken_min else {
             return vec![];
         };
-        let taken = |w: usize, r: ResourceId| self.taken(w, r);
         let workloads = 0..self.history.len();
         let own = self.site.workloads[affected.index()].resources.iter();
-        let full = own.filter(|r| {
-            let all: f64 = workloads.clone().map(|w| taken(w, **r)).sum();
-            all > self.site.backend.use_max
-        });
+        let full = own.filter(|r| self.is_full(**r));
         let of = |r: &ResourceId| {
             let r = *r;
             let takers = workloads.clone().map(move |w| Taker {
                 workload: WorkloadId(w as u16),
                 resource: r,
-                taken: taken(w, r),
+                taken: self.taken(w, r),
             });
             takers
                 .filter(|t| t.workload != affected && t.taken >= least)
@@ -282,6 +275,8 @@ impl Responder {
         let held = self.held();
         let rests = |w: &WorkloadId| now < self.rests[w.index()].until;
         let resting: Vec<WorkloadId> = set.iter().copied().filter(rests).collect();
+        let resources = (0..backend.resources.len()).map(|r| ResourceId(r as u16));
+        let full: Vec<ResourceId> = resources.filter(|r| self.is_full(*r)).collect();
         let situation = Situation {
             backend,
             streams: &streams,
@@ -298,7 +293,7 @@ impl Responder {
             sizing: &config.sizing,
             boot: config.boot,
             ops: &spare.ops,
-            full: &self.full(),
+            full: &full,
             copies: &spare.copies,
             elsewhere: self.elsewhere(now),
             choice: config.choice,

@@ -224,15 +224,19 @@ impl Responder {
 
     /// Whether an answer of that kind is in force for it.
     pub(crate) fn has(&self, kind: RungKind, workload: WorkloadId) -> bool {
+        self.find(kind, workload).is_some()
+    }
+
+    /// Which one it is.
+    fn find(&self, kind: RungKind, workload: WorkloadId) -> Option<usize> {
         let mut all = self.in_force.iter();
-        all.any(|a| a.workload == workload && a.kind() == kind)
+        all.position(|a| a.workload == workload && a.kind() == kind)
     }
 
     /// The second copies that were ordered for a workload are not there: the answer is over, and it gets no others for a while.
     pub fn copies_failed(&mut self, now: Nanos, workload: WorkloadId) -> Vec<ResponseOrder> {
-        let of = |a: &InForce| a.workload == workload && a.kind() == RungKind::Mirror;
         let mut orders = vec![];
-        if let Some(i) = self.in_force.iter().position(of) {
+        if let Some(i) = self.find(RungKind::Mirror, workload) {
             self.end(now, i, &mut orders);
             let until = now + self.config.avoid_host;
             self.no_copies_until.insert(workload, until);
@@ -244,17 +248,14 @@ impl Responder {
 
     /// Second copies are of no use any more where the first ones have gone to another device.
     fn end_void_mirrors(&mut self, now: Nanos, orders: &mut Vec<ResponseOrder>) {
-        let workloads = &self.site.workloads;
-        let void = |a: &InForce| match &a.answer {
-            Answer::Mirror { copies, .. } => {
-                let on = &workloads[a.workload.index()].resources;
-                !on.contains(&copies.from)
+        for i in (0..self.in_force.len()).rev() {
+            let InForce {
+                workload, answer, ..
+            } = &self.in_force[i];
+            let on = &self.site.workloads[workload.index()].resources;
+            if matches!(answer, Answer::Mirror { copies, .. } if !on.contains(&copies.from)) {
+                self.end(now, i, orders);
             }
-            _ => false,
-        };
-        let void = self.in_force.iter().map(void).collect::<Vec<_>>();
-        for (i, _) in void.iter().enumerate().rev().filter(|(_, void)| **void) {
-            self.end(now, i, orders);
         }
     }
 

@@ -15,6 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 use units::Bytes;
+use volume::OffloadLimits;
 
 use crate::curve::Curve;
 use crate::rung::SecondCopies;
@@ -199,9 +200,6 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
     }
 }
 
-/// Shares of the reads of what is mirrored that the second copies get, at least and at most, as on the data path (`volume::OffloadLimits`).
-const OFFLOAD: (f64, f64) = (1.0 / 64.0, 0.9);
-
 /// Moves reads of what is mirrored to the second copies until both ends are equally busy, which stands for what is done on the data path: there both come
 /// to answer in the same time. Writes are done at both.
 fn mirror(streams: &[Stream], misses: &[f64], copies: &SecondCopies, each: &mut [Vec<f64>]) {
@@ -217,7 +215,8 @@ fn mirror(streams: &[Stream], misses: &[f64], copies: &SecondCopies, each: &mut 
     each[s][to] += stream.writes_per_s * copies.writes * copies.cost.write_s;
     let used = |r: usize| each.iter().map(|u| u[r]).sum::<f64>();
     let balanced = (used(from) - used(to)) / (here + there).max(1e-12);
-    let share = balanced.clamp(OFFLOAD.0, OFFLOAD.1);
+    let OffloadLimits { least, most } = OffloadLimits::default();
+    let share = balanced.clamp(least, most);
     each[s][from] -= share * here;
     each[s][to] += share * there;
 }

@@ -108,7 +108,7 @@ pub use map::{
     VolumeMap,
 };
 pub use mover::{Flushed, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Purpose, Reserved};
-pub use offload::{EndReads, Offload, OffloadLimits};
+pub use offload::{EndReads, OFFLOAD_LOOK, Offload, OffloadLimits};
 pub use pace::{CONSERVATIVE, FLOOR, GuestLatency, NEAR, Pace, YIELD_ABOVE};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
 pub use selection::Selection;

@@ -5,6 +5,11 @@
 //! second copy does for latency and for throughput is one rule then. (The idea of mirror-optimized tiering: balance by measured latency, not by
 //! what devices are said to do.)
 
+use units::Nanos;
+
+/// Time between two looks.
+pub const OFFLOAD_LOOK: Nanos = Nanos(200_000_000);
+
 /// Reads of mirrored extents that one end answered since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndReads {

@@ -20,7 +20,10 @@
 use algo::Histogram;
 use model::ExtentRanges;
 use units::{Bytes, BytesPerSec, DeviceId};
-use volume::{EndReads, MoveOrder, Mover, Offload, OffloadLimits, Others, Purpose, Slack, Ticket};
+use volume::{
+    EndReads, MoveOrder, Mover, OFFLOAD_LOOK, Offload, OffloadLimits, Others, Purpose, Slack,
+    Ticket,
+};
 
 use super::{
     Effect, Engine, Failure, Fault, GuestOp, GuestRequest, IoKind, Owner, StopReason, Zeroes,
@@ -41,7 +44,7 @@ pub struct MirrorLimits {
 impl Default for MirrorLimits {
     fn default() -> Self {
         Self {
-            look_ns: 200_000_000,
+            look_ns: OFFLOAD_LOOK.0,
             late_ns: 1_000_000_000,
             offload: OffloadLimits::default(),
         }
@@ -189,6 +192,15 @@ impl<G> Engine<G> {
                 "mirrored" if !shared => "flushing",
                 phase => phase,
             },
+        })
+    }
+
+    /// Whether it keeps the second copies that such an order makes, and is not giving them up.
+    pub fn keeps_mirror(&self, order: &MoveOrder) -> bool {
+        let own = self.mirror.as_ref().and(self.mover.as_ref());
+        own.is_some_and(|mover| {
+            let kept = mover.order();
+            (kept.to, &kept.extents) == (order.to, &order.extents) && !mover.is_given_up()
         })
     }
 

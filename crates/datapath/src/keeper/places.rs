@@ -41,6 +41,24 @@ pub(super) struct Waiting {
     pub(super) prefer: Option<DeviceId>,
 }
 
+impl Waiting {
+    /// It begins to wait now.
+    pub(super) fn new(
+        worker: usize,
+        volume: VolumeId,
+        extents: Vec<u32>,
+        prefer: Option<DeviceId>,
+    ) -> Self {
+        Self {
+            since: Instant::now(),
+            worker,
+            volume,
+            extents,
+            prefer,
+        }
+    }
+}
+
 /// What a slot that is given may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {

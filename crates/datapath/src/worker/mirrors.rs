@@ -10,7 +10,7 @@ use units::{Bytes, Nanos, VolumeId};
 use super::Worker;
 use super::messages::outside;
 use super::volumes::LiveVolume;
-use crate::engine::{MirrorEnd, MirrorRefusal, MirrorStatus, MoveOrder, StopReason};
+use crate::engine::{MirrorEnd, MirrorRefusal, MoveOrder, StopReason};
 
 /// Extents with second copies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,12 +102,8 @@ impl Worker {
     ) -> Result<(), String> {
         let live = self.volumes[volume.index()].as_mut();
         let live = live.expect("it was just looked at");
-        let same = |status: &MirrorStatus| {
-            status.to == order.to && status.extents == order.extents && status.phase != "draining"
-        };
-        let status = live.engine.mirror_status().filter(same);
-        match (status, &mut live.mirror_until_ns) {
-            (Some(_), Some(until_ns)) => {
+        match &mut live.mirror_until_ns {
+            Some(until_ns) if live.engine.keeps_mirror(order) => {
                 *until_ns = self.now_ns.saturating_add(lasting.0);
                 Ok(())
             }

@@ -173,18 +173,18 @@ impl Agent {
             actions.extend(part(v, shares.get(name).copied(), lasting_ns));
             let order = mirrors.get(name).copied();
             let action = mirror(v, order, tier, lasting_ns);
-            let is_there = |o: &MirrorOrder| v.mirror.as_ref().filter(|c| is_ordered(c, o));
-            match order.and_then(is_there) {
-                Some(copies) => {
+            match order.zip(v.mirror.as_ref()) {
+                // They are there, and stay.
+                Some((order, copies)) if is_ordered(copies, order) => {
                     renewed.extend(action);
-                    read.extend((copies.read_share > 0.0).then(|| name.to_owned()));
+                    read.extend((copies.read_share > 0.0).then_some(name));
                 }
-                None if self.sessions.iter().any(|s| s.is_on(name)) => {}
-                None => actions.extend(action),
+                _ if self.sessions.iter().any(|s| s.is_on(name)) => {}
+                _ => actions.extend(action),
             }
         }
         for name in read {
-            self.answers.came_about(Kind::Mirror, &name);
+            self.answers.came_about(Kind::Mirror, name);
         }
         let there = |name: &String| snapshot.volumes.iter().any(|v| v.name == *name);
         self.answers.tried.retain(|(_, name), _| there(name));

@@ -48,6 +48,26 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
     }
 }
 
+/// A volume with its extents of ten bytes: where they are, and reads and writes of each that was touched.
+fn looked_at(
+    places: &str,
+    turn: u32,
+    touched: &[(u32, [u32; 2])],
+    v: VolumeSnapshot,
+) -> VolumeSnapshot {
+    VolumeSnapshot {
+        extents: Some(ExtentsSnapshot {
+            extent_bytes: 10,
+            places: places.to_string().try_into().unwrap(),
+            heat: Some(HeatSnapshot {
+                at: HeatCursor { since_ns: 9, turn },
+                touched: touched.to_vec(),
+            }),
+        }),
+        ..v
+    }
+}
+
 fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
     let device = |name: &str| DeviceSnapshot {
         name: name.into(),
@@ -618,17 +638,7 @@ fn more_ranges_than_the_array_takes_go_one_part_after_the_other() {
 
 #[test]
 fn a_window_tells_extents_where_the_orders_ask_for_it() {
-    let counted = |turn: u32, touched: &[(u32, [u32; 2])]| VolumeSnapshot {
-        extents: Some(ExtentsSnapshot {
-            extent_bytes: 10,
-            places: "4x1,6x0".to_string().try_into().unwrap(),
-            heat: Some(HeatSnapshot {
-                at: HeatCursor { since_ns: 9, turn },
-                touched: touched.to_vec(),
-            }),
-        }),
-        ..volume("slow", None)
-    };
+    let counted = |turn, touched| looked_at("4x1,6x0", turn, touched, volume("slow", None));
     let mut agent = registered(vec![volume("slow", None)]);
     let plain = snapshot(vec![volume("slow", None)]);
     assert_eq!(agent.wanted_extents(2 * SECOND, &plain), []);

@@ -51,9 +51,7 @@ pub(super) struct Responding {
     /// By workload: its part of the cache.
     parts: BTreeMap<usize, Bytes>,
     /// By workload: what has second copies.
-    mirrors: BTreeMap<usize, SecondCopies>,
-    /// By workload with such: windows in a row in which they were not there.
-    absent: BTreeMap<usize, u32>,
+    mirrors: BTreeMap<usize, Mirrored>,
     /// Workloads that have the spare flash.
     over_provisioned: BTreeSet<usize>,
     /// Appliances that are to be there.
@@ -75,6 +73,13 @@ fn limit(rate_per_s: f64) -> f64 {
 /// Windows in a row without the second copies that were ordered, after which they are given up: two leases, and some more tries.
 const ABSENT_MAX: u32 = 12;
 
+/// Second copies that are ordered.
+struct Mirrored {
+    copies: SecondCopies,
+    /// Windows in a row in which they were not there.
+    absent: u32,
+}
+
 /// Something to be written down: of which workload, and what.
 type Said = (usize, String);
 
@@ -87,7 +92,6 @@ impl Responding {
             held: BTreeMap::new(),
             parts: BTreeMap::new(),
             mirrors: BTreeMap::new(),
-            absent: BTreeMap::new(),
             over_provisioned: BTreeSet::new(),
             appliances: vec![],
             next_appliance: 1,
@@ -193,7 +197,7 @@ impl Responding {
             let is_link =
                 |r: &ResourceId| site.backend.resources[r.index()].place == Place::InFront;
             let used = site.workloads[w].resources.iter().copied();
-            let copies = self.mirrors.get(&w).map(|c| c.to);
+            let copies = self.mirrors.get(&w).map(|m| m.copies.to);
             let all = on.chain(copies).chain(used.filter(is_link));
             let resources: BTreeSet<ResourceId> = all.collect();
             let resources = resources.into_iter().collect();
@@ -208,15 +212,12 @@ impl Responding {
         volumes: &[Option<&VolumeWindow>],
         said: &mut Vec<Said>,
     ) -> Vec<ResponseOrder> {
-        let mirrors = &self.mirrors;
-        self.absent.retain(|w, _| mirrors.contains_key(w));
         let mut orders = vec![];
-        for (w, copies) in mirrors {
+        for (w, Mirrored { copies, absent }) in &mut self.mirrors {
             let Some(v) = volumes.get(*w).copied().flatten() else {
                 continue;
             };
             let there = v.mirror.as_ref().and_then(|m| m.copies.as_ref());
-            let absent = self.absent.entry(*w).or_default();
             match there.is_some_and(|c| !c.by_hand) || v.moving.is_some() {
                 true => *absent = 0,
                 false => *absent += 1,
@@ -314,7 +315,8 @@ impl Responding {
                             bytes.words(),
                             100.0 * copies.reads
                         );
-                        self.mirrors.insert(workload.index(), copies);
+                        let mirrored = Mirrored { copies, absent: 0 };
+                        self.mirrors.insert(workload.index(), mirrored);
                         (workload, text)
                     }
                     RungAction::Move { .. } | RungAction::Appliance { .. } => {
@@ -500,12 +502,15 @@ impl Controller {
         let moving: BTreeSet<&str> = jobs
             .map(|j| host.kept.names.of_volume(j.order.volume))
             .collect();
-        let all = of.mirrors.iter().map(|(w, copies)| MirrorOrder {
-            volume: of.name(*w).into(),
-            device: of.resource(copies.to).into(),
-            extents: copies.extents.clone(),
-            rate_bytes_per_s: copies.copy_rate.0,
-        });
+        let all = of
+            .mirrors
+            .iter()
+            .map(|(w, Mirrored { copies, .. })| MirrorOrder {
+                volume: of.name(*w).into(),
+                device: of.resource(copies.to).into(),
+                extents: copies.extents.clone(),
+                rate_bytes_per_s: copies.copy_rate.0,
+            });
         all.filter(|o| !moving.contains(o.volume.as_str()))
             .collect()
     }

@@ -634,6 +634,7 @@ impl Simulation<'_> {
     /// Puts answers in force that are to be, and takes back the others.
     pub(crate) fn answer(&mut self, now_ns: u64, answers: &Answers) {
         self.with_control(|control, world, agenda| control.obey(world, agenda, now_ns, answers));
+        self.order_mirrors(now_ns, answers);
     }
 
     /// Something about an appliance is due.

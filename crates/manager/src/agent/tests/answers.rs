@@ -187,17 +187,7 @@ fn second_copies_that_come_to_nothing_are_begun_again_after_a_while() {
 
 #[test]
 fn what_is_asked_of_extents_is_told_where_the_orders_ask_for_it() {
-    let counted = |turn: u32, touched: &[(u32, [u32; 2])]| VolumeSnapshot {
-        extents: Some(ExtentsSnapshot {
-            extent_bytes: 10,
-            places: "10x0".to_string().try_into().unwrap(),
-            heat: Some(HeatSnapshot {
-                at: HeatCursor { since_ns: 9, turn },
-                touched: touched.to_vec(),
-            }),
-        }),
-        ..mirrored(None)
-    };
+    let counted = |turn, touched| looked_at("10x0", turn, touched, mirrored(None));
     let mut agent = registered(vec![mirrored(None)]);
     let ask = |agent: &mut Agent, at: u64, asked: &[&str]| {
         let mut orders = orders(agent, vec![]);

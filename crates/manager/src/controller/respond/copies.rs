@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use model::{ExtentRanges, Op};
-use planner::mirrors::{MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors};
+use planner::mirrors::{
+    MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors, touched,
+};
 use slo::curve::Curve;
 use slo::ladder::{RungKind, SecondCopies, SpareOps};
 use slo::load::Cost;
@@ -149,17 +151,11 @@ impl WithCopies<'_> {
 
 /// The device that nearly all requests of a volume go to, and its extents there that were asked for.
 fn asked(access: &ExtentAccess) -> Option<(DeviceId, Vec<MirrorExtent>)> {
-    let mut ios: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
-    for (dir, heat) in [&access.reads, &access.writes].into_iter().enumerate() {
-        for (extent, n) in heat.touched() {
-            ios.entry(*extent).or_default()[dir] += u64::from(*n);
-        }
-    }
     let mut runs = access.places.runs().iter();
     let mut run = runs.next()?;
     let mut end = run.0;
     let mut by_device: BTreeMap<DeviceId, Vec<MirrorExtent>> = BTreeMap::new();
-    for (extent, [reads, writes]) in ios {
+    for (extent, [reads, writes]) in touched(&access.reads, &access.writes) {
         while extent >= end {
             run = runs.next()?;
             end += run.0;
