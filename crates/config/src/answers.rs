@@ -33,15 +33,21 @@ impl std::fmt::Display for AnswerMode {
     }
 }
 
-/// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out, second copies where it is a served array.
-pub const LIVE_RUNGS: [RungKind; 3] = [RungKind::Throttle, RungKind::MemoryShare, RungKind::Mirror];
+/// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out, second copies where it is a served array, moves where it
+/// has several devices.
+pub const LIVE_RUNGS: [RungKind; 4] = [
+    RungKind::Throttle,
+    RungKind::MemoryShare,
+    RungKind::Mirror,
+    RungKind::Move,
+];
 
 /// Answers to broken objectives of a live host, window by window. `workflow` is that of a scenario's `[response]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
     /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
-    /// (`throttle`, `memory-share`, `mirror`).
+    /// (`throttle`, `memory-share`, `mirror`, `move`).
     pub modes: BTreeMap<RungKind, AnswerMode>,
     /// How answers are found: detection, interference, when they are taken back.
     pub workflow: ResponderConfig,
@@ -83,14 +89,16 @@ impl LiveResponseConfig {
             }
             let key = format!("modes.{}", kind.name());
             let why = match kind {
-                RungKind::Move => "moves are the strategy's: modes.latency says how far it goes",
                 RungKind::OpsShare => {
                     "no live device lets its spare flash be shared out: only \"off\", or leave it out"
                 }
                 RungKind::Appliance => {
                     "nothing creates appliances live yet: only \"off\", or leave it out"
                 }
-                RungKind::Throttle | RungKind::MemoryShare | RungKind::Mirror => {
+                RungKind::Throttle
+                | RungKind::MemoryShare
+                | RungKind::Mirror
+                | RungKind::Move => {
                     unreachable!("it can be done")
                 }
             };
@@ -169,7 +177,7 @@ mod tests {
             let config = checked(&format!("modes.throttle = \"{word}\"")).unwrap();
             assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Throttle]);
         }
-        let off = "modes = { throttle = \"off\", memory-share = \"off\", mirror = \"off\", appliance = \"off\" }";
+        let off = "modes = { throttle = \"off\", memory-share = \"off\", mirror = \"off\", move = \"off\", appliance = \"off\" }";
         let off = checked(off).unwrap();
         assert_eq!(off.rungs(AnswerMode::Off), RungKind::ALL);
     }
@@ -179,7 +187,6 @@ mod tests {
         for (text, key) in [
             ("modes.ops-share = \"auto\"", "modes.ops-share"),
             ("modes.appliance = \"auto\"", "modes.appliance"),
-            ("modes.move = \"recommend\"", "modes.move"),
             ("workflow.allowed = []", "workflow.allowed"),
             ("workflow.detect.samples = 0", "workflow.detect.samples"),
             ("workflow.detect.samples = 361", "workflow.detect.samples"),

@@ -1,6 +1,6 @@
 //! What an executor is told.
 
-use model::Plan;
+use model::{Move, Plan};
 use units::Bytes;
 
 use crate::JobId;
@@ -11,6 +11,8 @@ use crate::job::{EndCause, FailCause};
 pub enum Input {
     /// A new plan whose moves wait for approval, each for its own.
     Propose(Box<Plan>),
+    /// A move outside of any plan, which waits for approval. A plan that comes before it has begun takes its place, too.
+    Add(Box<Move>),
     /// A proposed move may start when its turn comes.
     Approve(JobId),
     /// An approval is taken back; too late once the job has left the queue.
@@ -47,7 +49,7 @@ impl Input {
     /// The job that it is about; `None` where it is about all of them.
     pub(crate) fn job(&self) -> Option<JobId> {
         match self {
-            Input::Propose(_) | Input::Pause | Input::Resume => None,
+            Input::Propose(_) | Input::Add(_) | Input::Pause | Input::Resume => None,
             Input::Approve(job)
             | Input::Withdraw(job)
             | Input::Done(job)

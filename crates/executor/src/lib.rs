@@ -175,6 +175,7 @@ impl Executor {
         let is = |ex: &Self, job, state| ex.job(job).state == state;
         match input {
             Input::Propose(plan) => self.accept(now, *plan)?,
+            Input::Add(order) => self.add(*order, vec![]),
             Input::Pause => self.paused = true,
             Input::Resume => self.paused = false,
             Input::Approve(job) if is(self, job, JobState::Proposed) => {
@@ -222,20 +223,25 @@ impl Executor {
             Action::Move(order) => Some(order),
             _ => None,
         });
-        for (i, order) in moves.enumerate() {
-            let id = JobId(base + i as u32);
-            self.changed.insert(id, None);
-            self.jobs.push(Job {
-                id,
-                generation: plan.generation,
-                after: order.after.iter().map(|a| JobId(base + a)).collect(),
-                order,
-                state: JobState::Proposed,
-                started: None,
-                copied: Bytes::ZERO,
-            });
+        for order in moves {
+            let after = order.after.iter().map(|a| JobId(base + a)).collect();
+            self.add(order, after);
         }
         Ok(())
+    }
+
+    fn add(&mut self, order: Move, after: Vec<JobId>) {
+        let id = self.next_job();
+        self.changed.insert(id, None);
+        self.jobs.push(Job {
+            id,
+            generation: self.generation,
+            after,
+            order,
+            state: JobState::Proposed,
+            started: None,
+            copied: Bytes::ZERO,
+        });
     }
 
     /// Starts waiting jobs in order, as far as the limits and their predecessors allow.

@@ -45,6 +45,7 @@ pub use place::{
     DeviceOption, GuessedLoad, GuessedOf, KnownLoad, PlaceAdvice, PlaceCost, PlaceRequest,
     PlaceVerdict, TierAdvice, guess_load, place,
 };
+pub use rate::copy_bandwidth;
 pub use registry::{BuildError, DEFAULT_STRATEGY, Entry, REGISTRY, UnknownStrategy, build, find};
 pub use state::{AnyStrategy, StrategyState};
 pub use strategy::{

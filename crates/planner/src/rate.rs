@@ -6,8 +6,8 @@ use units::{BytesPerSec, DeviceId, VolumeId};
 /// A copy is never planned slower than this: below it, a move would outlast any forecast.
 const COPY_BANDWIDTH_MIN: BytesPerSec = BytesPerSec(1_000_000);
 
-/// Rate that a copy is planned with: the budget's, or less where source and target have less to spare.
-pub(crate) fn copy_bandwidth(
+/// Rate that a copy of a volume to a device is planned with: the budget's, or less where source and target have less to spare.
+pub fn copy_bandwidth(
     facts: &Facts,
     policy: &Policy,
     volume: VolumeId,

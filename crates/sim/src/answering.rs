@@ -116,10 +116,6 @@ impl ScenarioFile {
             return Ok(None);
         };
         let fault = |key: &str, why: String| Err(self.fault(&format!("response.{key}"), why));
-        if config.rungs.contains(&RungKind::Move) {
-            let why = "moves are the strategy's: leave \"move\" out";
-            return fault("rungs", why.into());
-        }
         if config.workflow.allowed != ResponderConfig::default().allowed {
             let why = "what may be done is said in response.rungs";
             return fault("workflow.allowed", why.into());
@@ -315,6 +311,7 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
         RungKind::MemoryShare => cache.is_some_and(|c| c.can_be_shared_out()),
         RungKind::Appliance => servers.is_some(),
         RungKind::Mirror => model.mirrors_answer(),
+        RungKind::Move => devices.len() > 1,
         _ => true,
     };
     let mut workflow = config.workflow.clone();

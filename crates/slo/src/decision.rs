@@ -11,7 +11,8 @@ use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
 use crate::ladder::{
-    Rung, RungAction, RungKind, SecondCopies, Situation, SpareOps, hold, rungs, taken, unneeded,
+    OtherDevice, Rung, RungAction, RungKind, SecondCopies, Situation, SpareOps, hold, rungs, taken,
+    unneeded,
 };
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
@@ -92,6 +93,7 @@ pub struct Decision {
 struct Spare {
     ops: Vec<SpareOps>,
     copies: Vec<SecondCopies>,
+    others: Vec<OtherDevice>,
 }
 
 /// With more workloads only pairs with the affected one are tested, and no sets of others: all of them would take seconds.
@@ -222,18 +224,24 @@ impl Responder {
     /// Of those who do not have it yet.
     fn spare(&self, now: Nanos, set: &[WorkloadId], known: &dyn Knowledge) -> Spare {
         let without = |kind| set.iter().copied().filter(move |w| !self.has(kind, *w));
-        let rests = |w: &WorkloadId| {
-            let until = self.no_copies_until.get(w);
+        let rests = |kind, w: &WorkloadId| {
+            let until = self.rests_until.get(&(kind, *w));
             until.is_some_and(|until| now < *until)
         };
         let mirrors = self.allows(RungKind::Mirror);
+        let moves = self.allows(RungKind::Move) && !self.copying();
         Spare {
             ops: without(RungKind::OpsShare)
                 .filter_map(|w| known.spare_flash(w))
                 .collect(),
             copies: without(RungKind::Mirror)
-                .filter(|w| mirrors && !rests(w))
+                .filter(|w| mirrors && !rests(RungKind::Mirror, w))
                 .flat_map(|w| known.second_copies(w))
+                .collect(),
+            // A move ends second copies; who has some is left where it is.
+            others: without(RungKind::Mirror)
+                .filter(|w| moves && !rests(RungKind::Move, w))
+                .flat_map(|w| known.other_devices(w))
                 .collect(),
         }
     }
@@ -295,6 +303,7 @@ impl Responder {
             ops: &spare.ops,
             full: &full,
             copies: &spare.copies,
+            others: &spare.others,
             elsewhere: self.elsewhere(now),
             choice: config.choice,
             weights: &config.price,

@@ -152,7 +152,7 @@ impl Responder {
                 let effect = copies.copy_rate.time_for(copies.bytes);
                 (copies.workload, answer, effect)
             }
-            RungAction::Appliance { .. } | RungAction::Move { .. } => return,
+            RungAction::Appliance { .. } | RungAction::Move { .. } | RungAction::ToDevice(_) => return,
         };
         let new = InForce {
             workload,
@@ -239,7 +239,7 @@ impl Responder {
         if let Some(i) = self.find(RungKind::Mirror, workload) {
             self.end(now, i, &mut orders);
             let until = now + self.config.avoid_host;
-            self.no_copies_until.insert(workload, until);
+            self.rests_until.insert((RungKind::Mirror, workload), until);
             // Another answer may be looked for at once.
             self.quiet_until = now;
         }

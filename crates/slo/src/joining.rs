@@ -65,7 +65,7 @@ impl Responder {
         self.cooldowns.retain(|(_, of), _| *of != workload);
         self.foreseen.retain(|f| f.workload != workload);
         self.given.remove(&workload);
-        self.no_copies_until.remove(&workload);
+        self.rests_until.retain(|(_, of), _| *of != workload);
     }
 
     /// Whether there is a workload of that number.

@@ -17,8 +17,8 @@ use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
 pub use crate::price::{Choice, PriceWeights, Total};
 pub use crate::rung::{
-    Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungAction, RungKind, SecondCopies,
-    SpareOps,
+    Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, OtherDevice, Price, Rung, RungAction, RungKind,
+    SecondCopies, SpareOps,
 };
 use crate::sample::{HostId, ResourceId, WorkloadId};
 use crate::sizing::SizingConfig;
@@ -60,6 +60,8 @@ pub struct Situation<'a> {
     pub full: &'a [ResourceId],
     /// Second copies that could be made of what the set reads.
     pub copies: &'a [SecondCopies],
+    /// Other devices that the set's data could move to.
+    pub others: &'a [OtherDevice],
     /// Another backend, where there is one.
     pub elsewhere: Option<&'a Elsewhere>,
     /// Which of those that would do is taken.
@@ -101,7 +103,8 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                     findings = found;
                     rung
                 }
-                RungKind::Move => at.with_unknown(elsewhere(at)),
+                RungKind::Move if at.elsewhere.is_some() => at.with_unknown(elsewhere(at)),
+                RungKind::Move => at.with_unknown(other_device(at)),
             }
         })
         .collect();
@@ -395,6 +398,43 @@ fn fill_time(stream: &Stream, size: Bytes) -> Nanos {
     let most = curve.held_after(7200.0, bytes).min(size.as_f64());
     let full = |steps: &u64| curve.held_after((steps * STEP_S) as f64, bytes) >= 0.9 * most;
     Nanos::from_secs((0..720).find(full).unwrap_or(720) * STEP_S)
+}
+
+/// Of all who could move to another device the one with least to copy, and of its devices the one that has most to spare then, to a twentieth of what it
+/// can do.
+fn other_device(at: &Judged<'_>) -> Rung {
+    let of_set = at.others.iter().filter(|o| at.set.contains(&o.workload));
+    let tried = of_set.map(|other| {
+        let mut prediction = predict(at.backend, at.streams, &Change::ToDevice(other.clone()));
+        if prediction.fails.is_none() {
+            prediction.fails = slow_there(at, other);
+        }
+        let price = Price {
+            effect_after: other.copy_rate.time_for(other.bytes),
+            copied: other.bytes,
+            ..Price::default()
+        };
+        let twentieths = (20.0 * prediction.uses[other.to.index()]).round() as u64;
+        let action = RungAction::ToDevice(other.clone());
+        let rung = at.rung(RungKind::Move, action, price, prediction);
+        ((other.bytes, twentieths), rung)
+    });
+    let mut tried: Vec<_> = tried.collect();
+    tried.sort_by_key(|(order, _)| *order);
+    let tried = tried.into_iter().map(|(_, rung)| rung).collect();
+    let nothing = "no other device could take the data of one of them now";
+    first_or_last(RungKind::Move, tried, nothing)
+}
+
+/// Why a device is too slow for a workload's promise, whatever else is asked of it.
+fn slow_there(at: &Judged<'_>, other: &OtherDevice) -> Option<String> {
+    let stream = at.streams.iter().find(|s| s.workload == other.workload)?;
+    let most_us = stream.objective.latency_max?.as_micros_f64();
+    let idle_us = other.idle_us.filter(|idle| *idle > most_us)?;
+    let name = &at.backend.resources[other.to.index()].name;
+    Some(format!(
+        "one of its requests takes {idle_us:.0} us on {name} at best, more than the {most_us:.0} us that it was promised"
+    ))
 }
 
 fn elsewhere(at: &Judged<'_>) -> Rung {

@@ -17,6 +17,7 @@ struct World {
     ops: Vec<SpareOps>,
     full: Vec<ResourceId>,
     copies: Vec<SecondCopies>,
+    others: Vec<OtherDevice>,
     elsewhere: Option<Elsewhere>,
     choice: Choice,
     weights: PriceWeights,
@@ -69,6 +70,7 @@ fn world() -> World {
         ops: vec![],
         full: vec![],
         copies: vec![],
+        others: vec![],
         elsewhere: None,
         choice: Choice::Order,
         weights: PriceWeights::default(),
@@ -99,6 +101,7 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         ops: &world.ops,
         full: &world.full,
         copies: &world.copies,
+        others: &world.others,
         elsewhere: world.elsewhere.as_ref(),
         choice: world.choice,
         weights: &world.weights,
@@ -143,7 +146,7 @@ fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed()
     );
     assert!(why(RungKind::MemoryShare).starts_with("disks would be"));
     assert!(why(RungKind::OpsShare).starts_with("no spare flash"));
-    assert_eq!(why(RungKind::Move), "there is no other backend");
+    assert_eq!(why(RungKind::Move), "no other device could take the data of one of them now");
 }
 
 #[test]
@@ -415,6 +418,79 @@ fn with_full_hosts_only_a_move_is_left_if_there_is_room() {
     };
     assert_eq!(workload, WorkloadId(1), "the smaller one");
     assert_eq!(taken.price.effect_after, Nanos::from_secs(512));
+}
+
+/// The disks' neighbour could go to another device; or the affected one, to one that is slower than it was promised.
+#[test]
+fn a_workload_goes_to_another_device_if_that_is_quick_enough_and_has_time() {
+    let mut world = world();
+    let resource = |name: &str| Resource {
+        name: name.into(),
+        place: Place::BehindMemory,
+    };
+    world.backend.resources.push(resource("spare"));
+    for stream in &mut world.streams {
+        stream.costs.push(Cost::default());
+    }
+    let to = ResourceId(world.backend.resources.len() as u16 - 1);
+    let offer = |w: u16, per_read_s: f64| OtherDevice {
+        workload: WorkloadId(w),
+        from: ResourceId(0),
+        to,
+        bytes: Bytes::gib(50),
+        cost: Cost {
+            read_s: per_read_s,
+            write_s: per_read_s,
+        },
+        idle_us: Some(900.0),
+        copy_rate: BytesPerSec(100 << 20),
+    };
+    let look = |world: &World| look(world, &[RungKind::Move]).swap_remove(5);
+    world.others = vec![offer(1, 0.0005)];
+    let rung = look(&world);
+    assert_eq!(rung.refused, None, "{rung:?}");
+    let uses = &rung.prediction.as_ref().unwrap().uses;
+    let rate = world.streams[1].reads_per_s + world.streams[1].writes_per_s;
+    assert!(uses[usize::from(to.0)] > 0.0 && uses[usize::from(to.0)] <= 0.0005 * rate + 1e-9);
+    assert_eq!(rung.price.copied, Bytes::gib(50));
+    assert_eq!(rung.price.effect_after, Nanos::from_secs(512));
+    // One that would be full is none.
+    world.others = vec![offer(1, 0.01)];
+    let why = look(&world).refused.unwrap();
+    assert!(why.contains("spare would be"), "{why}");
+    // Nor one that is too slow for what was promised; of two the one that is quick is taken.
+    world.streams[1].objective.latency_max = Some(Nanos::from_micros(500));
+    world.others = vec![offer(1, 0.0005)];
+    let why = look(&world).refused.unwrap();
+    assert!(why.contains("900 us on spare at best"), "{why}");
+    let quick = OtherDevice {
+        idle_us: Some(100.0),
+        ..offer(1, 0.0005)
+    };
+    world.others.push(quick.clone());
+    assert_eq!(look(&world).action, Some(RungAction::ToDevice(quick)));
+}
+
+#[test]
+fn a_full_device_of_which_nobody_was_promised_anything_refuses_nothing() {
+    let mut world = world();
+    world.streams[1].objective = Promise::default();
+    let before = choice(&world);
+    assert_eq!(before, Some(RungKind::Throttle));
+    // A third one fills a device of its own.
+    world.backend.resources.push(Resource {
+        name: "other".into(),
+        place: Place::BehindMemory,
+    });
+    for stream in &mut world.streams {
+        stream.costs.push(Cost::default());
+    }
+    let mut third = world.streams[1].clone();
+    third.workload = WorkloadId(2);
+    third.costs = vec![Cost::default(); world.backend.resources.len()];
+    third.costs.last_mut().unwrap().read_s = 1.0;
+    world.streams.push(third);
+    assert_eq!(choice(&world), before);
 }
 
 #[test]

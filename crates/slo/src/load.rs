@@ -9,7 +9,7 @@
 //! The paper uses "a simple performance model" and does not describe it (sec. 5.2). Here: what a request costs on each resource
 //! is measured; how many requests get there follows from miss-ratio curves; each part of the array's memory is shared as an
 //! LRU cache shares itself (every stream holds what it missed in one common time). A promise b is kept by conservation of rates: what
-//! all others leave of each resource must be enough for b.
+//! all others leave of each resource must be enough for b. A resource that nobody uses who was promised anything may be as busy as it likes.
 //!
 //! What it does not know: latency. Eighty percent is the stand-in: beyond it queues grow fast.
 
@@ -18,7 +18,7 @@ use units::Bytes;
 use volume::OffloadLimits;
 
 use crate::curve::Curve;
-use crate::rung::SecondCopies;
+use crate::rung::{OtherDevice, SecondCopies};
 use crate::sample::{Promise, WorkloadId};
 
 /// Whether the array's memory stands before a resource.
@@ -128,6 +128,8 @@ pub enum Change {
     },
     /// Some of what it reads has second copies, and reads go to either end, so that both are equally busy.
     Mirrored(SecondCopies),
+    /// Its data is on another device.
+    ToDevice(OtherDevice),
     /// It leaves the backend.
     Gone { workload: WorkloadId },
 }
@@ -177,6 +179,9 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
     if let Change::Mirrored(copies) = change {
         mirror(streams, &misses, copies, &mut each);
     }
+    if let Change::ToDevice(other) = change {
+        relocate(streams, &misses, other, &mut each);
+    }
     let of = |r: usize| each.iter().map(|u| u[r]).sum::<f64>();
     let uses: Vec<f64> = (0..backend.resources.len()).map(of).collect();
     let available = |s: usize| {
@@ -191,7 +196,18 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
         left.fold(f64::MAX, f64::min)
     };
     let available_per_s: Vec<f64> = (0..streams.len()).map(available).collect();
-    let fails = why(backend, streams, &uses, &available_per_s, change);
+    // What is full and used by nobody who was promised anything breaks no promise.
+    let promised = |s: &Stream| {
+        s.objective.rate_min_per_s.is_some() || s.objective.latency_max.is_some()
+    };
+    let matters = |r: usize| {
+        let mut all = streams.iter().zip(&each);
+        all.any(|(s, takes)| promised(s) && takes[r] > 1e-12)
+    };
+    let of_promised: Vec<f64> = (0..uses.len())
+        .map(|r| if matters(r) { uses[r] } else { 0.0 })
+        .collect();
+    let fails = why(backend, streams, &of_promised, &available_per_s, change);
     Prediction {
         uses,
         disk_reads: misses,
@@ -219,6 +235,17 @@ fn mirror(streams: &[Stream], misses: &[f64], copies: &SecondCopies, each: &mut 
     let share = balanced.clamp(least, most);
     each[s][from] -= share * here;
     each[s][to] += share * there;
+}
+
+/// What a stream takes of the device that it leaves is asked of the other one, at that one's cost.
+fn relocate(streams: &[Stream], misses: &[f64], other: &OtherDevice, each: &mut [Vec<f64>]) {
+    let Some(s) = streams.iter().position(|s| s.workload == other.workload) else {
+        return;
+    };
+    let stream = &streams[s];
+    each[s][other.from.index()] = 0.0;
+    each[s][other.to.index()] += stream.reads_per_s * misses[s] * other.cost.read_s
+        + stream.writes_per_s * other.cost.write_s;
 }
 
 /// A stream after the change.

@@ -4,7 +4,7 @@
 
 use units::{Bytes, Nanos};
 
-use crate::ladder::Elsewhere;
+use crate::ladder::{Elsewhere, RungKind};
 use crate::responder::Responder;
 use crate::sample::WorkloadId;
 use crate::site::{MoveEvent, ResponseOrder};
@@ -19,6 +19,8 @@ pub(crate) enum Moved {
     },
     /// It is served there.
     Away,
+    /// Its data is being copied to another device of the same array.
+    ToDevice,
 }
 
 /// After a move the first samples are of a time in which it was still here.
@@ -44,6 +46,10 @@ impl Responder {
     ) -> Vec<ResponseOrder> {
         let mut orders = Vec::new();
         let w = workload.index();
+        if self.moves[w] == Some(Moved::ToDevice) {
+            self.moved_to_device(now, workload, event);
+            return orders;
+        }
         let Some(Moved::Copying { rate_per_s }) = self.moves[w] else {
             return orders;
         };
@@ -69,6 +75,20 @@ impl Responder {
         orders
     }
 
+    /// Wherever it is now, it stays there for a while: the strategy has the word, and one that is sent to and fro helps nobody.
+    fn moved_to_device(&mut self, now: Nanos, workload: WorkloadId, event: &MoveEvent) {
+        self.moves[workload.index()] = None;
+        let until = now + self.config.avoid_host;
+        self.rests_until.insert((RungKind::Move, workload), until);
+        match event {
+            MoveEvent::Done => self.quiet_until = now + SETTLES,
+            MoveEvent::Failed { .. } => {
+                self.quiet_until = now;
+                self.turns.iter_mut().for_each(|t| t.unanswered_until = now);
+            }
+        }
+    }
+
     fn stored(&self, workload: WorkloadId) -> Bytes {
         self.site.workloads[workload.index()].stored
     }
@@ -82,7 +102,7 @@ impl Responder {
     /// Whether data of a workload is being copied.
     pub(crate) fn copying(&self) -> bool {
         let mut all = self.moves.iter().flatten();
-        all.any(|m| matches!(m, Moved::Copying { .. }))
+        all.any(|m| matches!(m, Moved::Copying { .. } | Moved::ToDevice))
     }
 
     /// Whether a workload is served by another backend.

@@ -91,6 +91,9 @@ impl Responder {
                 self.create(now, &decision, &action, effect_after, orders);
             }
             Some(action) => {
+                if let RungAction::ToDevice(other) = &action {
+                    self.moves[other.workload.index()] = Some(Moved::ToDevice);
+                }
                 if let RungAction::Move { workload, .. } = action {
                     let stream = &decision.streams[workload.index()];
                     let promised = stream.objective.rate_min_per_s.unwrap_or(0.0);

@@ -70,7 +70,8 @@ pub struct ResponderConfig {
     pub patience: f64,
     /// Samples without any violation after which an appliance that is still being created is taken back.
     pub vanished_samples: usize,
-    /// How long a host where an appliance failed is avoided, and a workload whose second copies failed gets no others.
+    /// How long a host where an appliance failed is avoided, a workload whose second copies failed gets no others, and one whose data was moved, or could not
+    /// be, stays where it is.
     pub avoid_host: Nanos,
     /// After an answer at least so long passes before the next one is looked for, and before one is taken back.
     pub settle: Nanos,
@@ -143,8 +144,8 @@ pub struct Responder {
     /// Parts of the memory that workloads have anyhow.
     pub(crate) given: BTreeMap<WorkloadId, Bytes>,
     pub(crate) cooldowns: BTreeMap<(RungKind, WorkloadId), Cooldown>,
-    /// Those whose second copies failed lately, and until when they get no others.
-    pub(crate) no_copies_until: BTreeMap<WorkloadId, Nanos>,
+    /// Those whose second copies failed lately or whose data has been moved, and until when that is not done again.
+    pub(crate) rests_until: BTreeMap<(RungKind, WorkloadId), Nanos>,
     pub(crate) moves: Vec<Option<Moved>>,
     /// Until then nothing is moved: it failed lately.
     pub(crate) elsewhere_from: Nanos,
@@ -177,7 +178,7 @@ impl Responder {
             in_force: Vec::new(),
             given: BTreeMap::new(),
             cooldowns: BTreeMap::new(),
-            no_copies_until: BTreeMap::new(),
+            rests_until: BTreeMap::new(),
             moves: vec![None; n],
             elsewhere_from: Nanos::ZERO,
             left_behind: Vec::new(),

@@ -92,6 +92,8 @@ pub enum RungAction {
     },
     /// `workload` goes to another backend.
     Move { workload: WorkloadId, to: String },
+    /// A workload's data goes to another device of the same array.
+    ToDevice(OtherDevice),
 }
 
 impl RungAction {
@@ -103,7 +105,7 @@ impl RungAction {
             RungAction::GiveOps { .. } => RungKind::OpsShare,
             RungAction::Mirror(_) => RungKind::Mirror,
             RungAction::Appliance { .. } => RungKind::Appliance,
-            RungAction::Move { .. } => RungKind::Move,
+            RungAction::Move { .. } | RungAction::ToDevice(_) => RungKind::Move,
         }
     }
 
@@ -116,6 +118,7 @@ impl RungAction {
             | RungAction::Appliance { workload, .. }
             | RungAction::Move { workload, .. } => *workload,
             RungAction::Mirror(copies) => copies.workload,
+            RungAction::ToDevice(other) => other.workload,
         }
     }
 }
@@ -190,6 +193,25 @@ pub struct SecondCopies {
     /// What its requests would cost at `to`.
     pub cost: Cost,
     /// At which rate they are made, at most.
+    pub copy_rate: BytesPerSec,
+}
+
+/// A device that a workload's data could move to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OtherDevice {
+    /// Whose data.
+    pub workload: WorkloadId,
+    /// Where it is.
+    pub from: ResourceId,
+    /// Where it could be.
+    pub to: ResourceId,
+    /// What would be copied.
+    pub bytes: Bytes,
+    /// What its requests would cost at `to`.
+    pub cost: Cost,
+    /// How long one of its requests takes at `to` while nothing else is asked of that, microseconds; none where it is not known.
+    pub idle_us: Option<f64>,
+    /// At which rate it is copied, at most.
     pub copy_rate: BytesPerSec,
 }
 

@@ -6,7 +6,7 @@ use units::{Bytes, Nanos};
 
 use crate::curve::Curve;
 use crate::host::Host;
-use crate::ladder::{Elsewhere, RungAction, SecondCopies, SpareOps};
+use crate::ladder::{Elsewhere, OtherDevice, RungAction, SecondCopies, SpareOps};
 use crate::load::Backend;
 use crate::measured::Habit;
 use crate::reroute::Attachment;
@@ -58,6 +58,10 @@ pub trait Knowledge {
     }
     /// Second copies that could be made of what a workload reads most, each choice of more bytes than the one before.
     fn second_copies(&self, _: WorkloadId) -> Vec<SecondCopies> {
+        vec![]
+    }
+    /// Other devices that a workload's data could move to now.
+    fn other_devices(&self, _: WorkloadId) -> Vec<OtherDevice> {
         vec![]
     }
 }
@@ -126,11 +130,11 @@ pub enum ResponseOrder {
     },
 }
 
-/// What became of a move.
+/// What became of a move of a workload's data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "moved", rename_all = "kebab-case")]
 pub enum MoveEvent {
-    /// The workload is on the other backend.
+    /// The workload's data is where it was to go.
     Done,
     /// It is where it was, and nothing of it elsewhere.
     Failed { why: String },

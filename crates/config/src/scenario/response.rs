@@ -10,7 +10,7 @@ use slo::{AheadConfig, ResponderConfig};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
 /// Answers to broken objectives, window by window: who is held back, who gets a part of the cache or the spare flash, who gets a
-/// caching appliance. Moves are the strategy's.
+/// caching appliance, and what moves to another device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseConfig {
@@ -150,15 +150,9 @@ fn default_rungs() -> Vec<RungKind> {
 }
 
 impl ResponseConfig {
-    /// All that can be done without a move.
+    /// All that there are.
     pub fn default_rungs() -> Vec<RungKind> {
-        vec![
-            RungKind::Throttle,
-            RungKind::MemoryShare,
-            RungKind::OpsShare,
-            RungKind::Mirror,
-            RungKind::Appliance,
-        ]
+        RungKind::ALL.into()
     }
 }
 

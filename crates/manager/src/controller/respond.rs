@@ -3,18 +3,19 @@
 //!
 //! ```text
 //!  window ─▶ samples ─▶ slo::Responder ─▶ throttles, parts of the cache, spare flash, second copies, appliances ─▶ orders: all that is in force
-//!                            ▲                                                                                         │
-//!                            └──────────────── what became of appliances ◀── agent ◀───────────────────────────────────┘
+//!                            ▲     └────▶ moves ─▶ executor ─▶ jobs                                                    │
+//!                            └──────────────── what became of appliances and of jobs ◀── agent ◀───────────────────────┘
 //! ```
 //!
 //! Placement goes on beside it, on its own epochs: what is throttled shows no load of its own, and stays where it is.
 //!
-//! Nothing of it is stored. A controller that has begun again knows of no limit, so it orders none; without a controller each limit is over
+//! Nothing of it is stored but the jobs of moves, which go on like any other. A controller that has begun again knows of no limit, so it orders none; without a controller each limit is over
 //! when its lease is.
 
 mod copies;
 mod live;
 mod memory;
+mod moves;
 mod words;
 
 pub(super) use words::ShownResponses;
@@ -23,7 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use algo::merged_buckets;
 use algo::objective::{Answered, Overdue};
-use slo::ladder::{RungAction, RungKind, SecondCopies};
+use executor::JobId;
+use slo::ladder::{OtherDevice, RungAction, RungKind, SecondCopies};
 use slo::load::Place;
 use slo::{
     ApplianceEvent, Busy, Decision, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
@@ -38,7 +40,7 @@ use crate::wire::{
     Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, DeviceWindow, MirrorOrder, Throttle,
     ThrottleOrder, VolumeWindow, WindowReport,
 };
-use copies::WithCopies;
+use copies::WithOffers;
 use live::Live;
 
 /// A responder for one host, with what it has in force.
@@ -52,6 +54,10 @@ pub(super) struct Responding {
     parts: BTreeMap<usize, Bytes>,
     /// By workload: what has second copies.
     mirrors: BTreeMap<usize, Mirrored>,
+    /// By workload: where its data is to go, with the next look.
+    to_move: BTreeMap<usize, OtherDevice>,
+    /// By workload: the job that moves it.
+    moving: BTreeMap<usize, JobId>,
     /// Workloads that have the spare flash.
     over_provisioned: BTreeSet<usize>,
     /// Appliances that are to be there.
@@ -92,6 +98,8 @@ impl Responding {
             held: BTreeMap::new(),
             parts: BTreeMap::new(),
             mirrors: BTreeMap::new(),
+            to_move: BTreeMap::new(),
+            moving: BTreeMap::new(),
             over_provisioned: BTreeSet::new(),
             appliances: vec![],
             next_appliance: 1,
@@ -319,8 +327,20 @@ impl Responding {
                         self.mirrors.insert(workload.index(), mirrored);
                         (workload, text)
                     }
+                    RungAction::ToDevice(other) => {
+                        let workload = other.workload;
+                        let text = format!(
+                            "to move to {}: {} to copy",
+                            self.resource(other.to),
+                            other.bytes.words()
+                        );
+                        self.to_move.insert(workload.index(), other);
+                        (workload, text)
+                    }
                     RungAction::Move { .. } | RungAction::Appliance { .. } => {
-                        unreachable!("moves are not allowed, and appliances have their own order")
+                        unreachable!(
+                            "there is no other backend, and appliances have their own order"
+                        )
                     }
                 },
                 ResponseOrder::Unthrottle { workload } => {
@@ -442,24 +462,30 @@ impl Controller {
             responding.take_in(at, &report.appliances, &mut said);
             responding.place(&volumes);
             let mut orders = responding.look_for_copies(at, &volumes, &mut said);
+            let (more, moved) = responding.look_at_moves(at, &self.hosts[name]);
+            orders.extend(more);
             let reported = responding
                 .live
                 .as_mut()
                 .map(|l| std::mem::take(&mut l.known));
-            let known = WithCopies {
+            let moves = || self.moves_of(&self.hosts[name]);
+            let known = WithOffers {
                 known: reported.as_ref().map_or(known, |of_report| of_report),
                 report,
                 resources: &responding.resources,
                 volumes: &volumes,
                 terms: *responding.responder.copies(),
+                moves: &moves,
             };
             orders.extend(responding.responder.tell_known(at, samples, &known));
             if responding.live.is_some() {
                 views = responding.taken_back(at, &orders);
+                views.extend(responding.moved(at, &moved));
                 views.extend(responding.look(at, &mut said));
             }
             responding.put(orders, &mut said);
         }
+        views.extend(self.begin_moves(name, &mut responding, &mut said));
         for (w, text) in said {
             let volume = responding.name(w).to_string();
             self.event(EventKind::Response, Some(name), Some(&volume), text);

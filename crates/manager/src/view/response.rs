@@ -12,8 +12,10 @@ pub enum ResponseState {
     Recommended,
     /// It is ordered with every window, until it is taken back.
     InForce,
-    /// It was taken back.
+    /// It was taken back, or came to nothing.
     TakenBack,
+    /// It was carried out, and there is nothing to take back: a move.
+    Done,
     /// Nothing would do.
     NoAnswer,
 }
@@ -25,6 +27,7 @@ impl ResponseState {
             ResponseState::Recommended => "recommended",
             ResponseState::InForce => "in force",
             ResponseState::TakenBack => "taken back",
+            ResponseState::Done => "done",
             ResponseState::NoAnswer => "no answer",
         }
     }
@@ -127,7 +130,7 @@ pub struct RefusedView {
 pub struct ResponseCounter {
     /// The kind, or `none` where nothing would do.
     pub rung: String,
-    /// `recommended`, `ordered`, `taken-back` or `no-answer`.
+    /// `recommended`, `ordered`, `taken-back`, `done` or `no-answer`.
     pub what: String,
     /// How many.
     pub count: u64,

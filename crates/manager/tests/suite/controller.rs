@@ -8,6 +8,7 @@ mod reports;
 mod responses;
 mod responses_cache;
 mod responses_mirror;
+mod responses_move;
 mod restarts;
 mod throttles;
 mod trouble;

@@ -186,6 +186,57 @@ fn what_is_read_much_gets_second_copies_for_as_long_as_they_are_needed() {
     assert_eq!(nothing.mirrors, None);
 }
 
+/// The volume with an objective and its neighbour on one of two devices.
+fn two_devices(loud: &str, more: &str) -> String {
+    let two = "[[tiers]]\nname = \"two\"\npreset = \"pm863\"\ncapacity = \"64 GiB\"\n[[classes]]";
+    let text = scenario(loud, more).replacen("[[classes]]", two, 1);
+    text.replace("size = \"8 GiB\"", "size = \"8 GiB\"\ntier = \"one\"")
+}
+
+#[test]
+fn a_volume_moves_away_from_its_loud_neighbour() {
+    let table = format!("[response]\nrungs = [\"move\"]\n{QUICK}");
+    let run = |more: &str| run_text(&two_devices(FILLS_DEVICE, more), "noop");
+    let (nothing, result) = (run(""), run(&table));
+    let (without, with) = (
+        violation_s(&nothing, "orders"),
+        violation_s(&result, "orders"),
+    );
+    assert_eq!(without, 960.0);
+    assert!(with <= 300.0, "{with}");
+    let answers = &result.response.as_ref().unwrap().answers;
+    assert_eq!(answers.len(), 1, "{answers:#?}");
+    assert_eq!(answers[0].rung, Some(RungKind::Move));
+    assert_eq!((result.moves.done, result.moves.not_done), (1, 0));
+    let tier = |name: &str| result.final_tiers.iter().find(|t| t.0 == name).unwrap().1.clone();
+    assert_eq!((tier("orders"), tier("batch")), ("two".into(), "one".into()));
+    // What nobody else is promised may be as busy as it likes: its neighbour goes on.
+    let batch = |r: &RunResult| group(r, GroupKind::Volume, "batch").writes.ios;
+    assert!(batch(&result) >= batch(&nothing));
+    assert_eq!(result, run(&table), "the same inputs give the same bytes");
+}
+
+#[test]
+fn a_move_keeps_to_the_rules_of_placement() {
+    let answers = |rules: &str| {
+        let more = format!("{rules}[response]\nrungs = [\"move\"]\n{QUICK}");
+        let result = run_text(&two_devices(FILLS_DEVICE, &more), "noop");
+        assert_eq!(result.moves.done, 0);
+        let answers = result.response.unwrap().answers;
+        let whys = answers.iter().flat_map(|a| &a.refused);
+        let whys = whys.filter(|r| r.rung == RungKind::Move);
+        whys.map(|r| r.why.clone()).collect::<Vec<_>>()
+    };
+    for rules in [
+        "pins = { orders = \"one\", batch = \"one\" }\n",
+        "cordon = [\"two\"]\n",
+    ] {
+        let whys = answers(rules);
+        assert!(!whys.is_empty(), "{rules}: it was looked at");
+        assert!(whys.iter().all(|w| w.contains("no other device")), "{whys:?}");
+    }
+}
+
 #[test]
 fn a_promised_rate_is_kept_by_holding_the_neighbour_back() {
     // Without a latency: what is broken is the rate alone.

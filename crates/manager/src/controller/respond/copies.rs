@@ -10,13 +10,14 @@ use planner::mirrors::{
     MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors, touched,
 };
 use slo::curve::Curve;
-use slo::ladder::{RungKind, SecondCopies, SpareOps};
+use slo::ladder::{OtherDevice, RungKind, SecondCopies, SpareOps};
 use slo::load::Cost;
 use slo::zones::Zone;
 use slo::{CopiesConfig, Knowledge, ResourceId, WorkloadId};
 use units::{Bytes, DeviceId, VolumeId};
 
 use super::Responding;
+use super::moves::Moves;
 use crate::agent::SPAN_PER_MIRROR;
 use crate::wire::{DeviceWindow, ExtentAccess, LoadOf, VolumeWindow, WindowReport};
 
@@ -38,17 +39,19 @@ const ON_ONE: f64 = 0.95;
 /// Requests of a device below which their mean cost there is noise.
 const COSTED_MIN: u64 = 30;
 
-/// What else is known, and second copies that could be made as a report tells.
-pub(super) struct WithCopies<'a> {
+/// What else is known, and what could be done as a report tells: second copies and moves.
+pub(super) struct WithOffers<'a> {
     pub(super) known: &'a dyn Knowledge,
     pub(super) report: &'a WindowReport,
     pub(super) resources: &'a BTreeMap<String, ResourceId>,
     /// By workload.
     pub(super) volumes: &'a [Option<&'a VolumeWindow>],
     pub(super) terms: CopiesConfig,
+    /// Asked for only where a move is looked for.
+    pub(super) moves: &'a dyn Fn() -> Option<Moves>,
 }
 
-impl Knowledge for WithCopies<'_> {
+impl Knowledge for WithOffers<'_> {
     fn curve(&self, workload: WorkloadId) -> Option<Curve> {
         self.known.curve(workload)
     }
@@ -69,9 +72,17 @@ impl Knowledge for WithCopies<'_> {
         let v = self.volumes.get(workload.index()).copied().flatten();
         v.and_then(|v| self.offers(workload, v)).unwrap_or_default()
     }
+
+    fn other_devices(&self, workload: WorkloadId) -> Vec<OtherDevice> {
+        let v = self.volumes.get(workload.index()).copied().flatten();
+        let found = v.and_then(|v| Some((v, (self.moves)()?)));
+        found.map_or(vec![], |(v, moves)| {
+            moves.offers(workload, v, self.report, self.resources)
+        })
+    }
 }
 
-impl WithCopies<'_> {
+impl WithOffers<'_> {
     /// Each of more bytes than the one before; none where it is not known, or nothing would fit.
     fn offers(&self, workload: WorkloadId, v: &VolumeWindow) -> Option<Vec<SecondCopies>> {
         let mirror = v.mirror.as_ref()?;

@@ -28,7 +28,7 @@ const VOLUMES_MAX: usize = 256;
 const RESOURCES_MAX: usize = 1024;
 
 /// Use of a device up to which it is taken to be quick; as in a simulated array.
-const USE_MAX: f64 = 0.8;
+pub(super) const USE_MAX: f64 = 0.8;
 
 /// What a live host's responder has beside one of a simulated host.
 pub(super) struct Live {
@@ -87,6 +87,7 @@ fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> 
         RungKind::Mirror => {
             report.devices.len() > 1 && report.volumes.iter().any(|v| v.mirror.is_some())
         }
+        RungKind::Move => report.devices.len() > 1,
         _ => true,
     };
     let all = RungKind::ALL.into_iter();

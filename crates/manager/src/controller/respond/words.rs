@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use config::AnswerMode;
 use slo::ladder::{Rung, RungAction, RungKind, taken};
 use slo::load::{Change, predict};
-use slo::{Cause, Decision, Promise, Responder, ResponseOrder, WorkloadId};
+use slo::{Cause, Decision, MoveEvent, Promise, Responder, ResponseOrder, WorkloadId};
 use units::Nanos;
 
 use super::live::{Broken, Live};
@@ -34,6 +34,8 @@ pub(super) enum ViewChange {
         to: String,
         at: Nanos,
     },
+    /// A volume is where it was to go.
+    Moved { to: String, at: Nanos },
 }
 
 /// Answers as they are shown, oldest first, and counted.
@@ -77,6 +79,7 @@ impl ShownResponses {
                         ResponseState::Recommended => "recommended",
                         ResponseState::InForce => "ordered",
                         ResponseState::TakenBack => "taken-back",
+                        ResponseState::Done => "done",
                         ResponseState::NoAnswer => "no-answer",
                     };
                     self.count(view.rung, what);
@@ -111,7 +114,13 @@ impl ShownResponses {
                 }
                 ViewChange::TakenBack { rung, to, at } => {
                     let of = |v: &ResponseView| v.host == host && v.to.as_ref() == Some(&to);
-                    self.end(at, |v| of(v) && (rung.is_none() || v.rung == rung));
+                    let ended = |v: &ResponseView| of(v) && (rung.is_none() || v.rung == rung);
+                    self.end(at, ResponseState::TakenBack, ended);
+                }
+                ViewChange::Moved { to, at } => {
+                    let of = |v: &ResponseView| v.host == host && v.to.as_ref() == Some(&to);
+                    let moved = |v: &ResponseView| of(v) && v.rung == Some(RungKind::Move);
+                    self.end(at, ResponseState::Done, moved);
                 }
             }
         }
@@ -119,24 +128,47 @@ impl ShownResponses {
 
     /// Nothing of a host is in force any more.
     pub(super) fn let_go(&mut self, host: &str, at: Nanos) {
-        self.end(at, |v| v.host == host);
+        self.end(at, ResponseState::TakenBack, |v| v.host == host);
     }
 
-    fn end(&mut self, at: Nanos, which: impl Fn(&ResponseView) -> bool) {
+    fn end(&mut self, at: Nanos, state: ResponseState, which: impl Fn(&ResponseView) -> bool) {
         let in_force = |v: &&mut ResponseView| v.state == ResponseState::InForce && which(v);
         let mut ended = vec![];
         for view in self.views.iter_mut().filter(in_force) {
-            view.state = ResponseState::TakenBack;
+            view.state = state;
             view.ended_ns = Some(at.0);
             ended.push(view.rung);
         }
+        let what = match state {
+            ResponseState::Done => "done",
+            _ => "taken-back",
+        };
         for rung in ended {
-            self.count(rung, "taken-back");
+            self.count(rung, what);
         }
     }
 }
 
 impl Responding {
+    /// What became of moves, as it is shown.
+    pub(super) fn moved(&self, at: Nanos, ended: &[(usize, MoveEvent)]) -> Vec<ViewChange> {
+        if self.live.is_none() {
+            return vec![];
+        }
+        let change = |(w, event): &(usize, MoveEvent)| {
+            let to = self.name(*w).to_string();
+            match event {
+                MoveEvent::Done => ViewChange::Moved { to, at },
+                MoveEvent::Failed { .. } => ViewChange::TakenBack {
+                    rung: Some(RungKind::Move),
+                    to,
+                    at,
+                },
+            }
+        };
+        ended.iter().map(change).collect()
+    }
+
     /// What was taken back by these orders, as it is shown.
     pub(super) fn taken_back(&self, at: Nanos, orders: &[ResponseOrder]) -> Vec<ViewChange> {
         let of = |order: &ResponseOrder| match order {
@@ -272,6 +304,12 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
             name(responder, copies.workload),
             responder.site().backend.resources[copies.to.index()].name,
             100.0 * copies.reads
+        ),
+        Some(RungAction::ToDevice(other)) => format!(
+            "{} moved to {} ({} to copy)",
+            name(responder, other.workload),
+            responder.site().backend.resources[other.to.index()].name,
+            other.bytes.words()
         ),
         Some(action) => format!(
             "{} for {}",

@@ -179,7 +179,9 @@ impl Control<'_> {
                 let stored = Bytes(u64::from(model.objects) * u64::from(model.object_bytes));
                 format!("{} is being copied to {to}: {stored}", self.name(w))
             }
-            RungAction::Mirror(_) => unreachable!("nothing has a second copy here"),
+            RungAction::Mirror(_) | RungAction::ToDevice(_) => {
+                unreachable!("there is one array of one device")
+            }
             RungAction::Appliance { .. } => unreachable!("an appliance has an order of its own"),
         };
         self.note(world, what);
@@ -204,7 +206,10 @@ impl Control<'_> {
             RungAction::Throttle { workload, .. } => {
                 return self.unthrottle(world, workload.index());
             }
-            RungAction::Move { .. } | RungAction::Mirror(_) | RungAction::Appliance { .. } => {
+            RungAction::Move { .. }
+            | RungAction::ToDevice(_)
+            | RungAction::Mirror(_)
+            | RungAction::Appliance { .. } => {
                 unreachable!("moves stay, nothing has a second copy, appliances are removed")
             }
         };

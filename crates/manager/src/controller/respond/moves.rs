@@ -1,0 +1,256 @@
+//! Moves of volumes to other devices, as answers to broken objectives: which there could be, how one begins, and what becomes of it.
+//!
+//! ```text
+//!  asked for ─▶ devices that the rules of placement let a volume go to ─▶ chosen ─▶ a job of the executor ─▶ done, or not: the responder is told
+//! ```
+//!
+//! A move is a job like those of plans, outside of any plan: it is linted by the same rules, carried out by the same agents, and a newer plan that comes before
+//! it has begun takes its place. Nothing is offered of volumes that lie on several devices, nor on devices of which it is not known how busy they are, nor while
+//! the host moves anything else.
+
+use std::collections::BTreeMap;
+
+use executor::{End, Input, JobId, JobState};
+use model::{
+    Action, Cost as MoveCost, Effect, Facts, Goal, Move, MoveLimits, Op, Plan, Policy, Reason, Terms,
+};
+use slo::ladder::OtherDevice;
+use slo::load::Cost;
+use slo::{MoveEvent, ResourceId, ResponseOrder, WorkloadId};
+use units::{Bytes, DeviceId, Nanos, VolumeId};
+
+use super::live::USE_MAX;
+use super::words::ViewChange;
+use super::{Responding, Said};
+use crate::controller::host::Host;
+use crate::controller::{Controller, facts};
+use crate::wire::{LoadOf, VolumeWindow, WindowReport};
+
+/// A host's volumes as of the window that was just taken in, and what may be done with them.
+pub(super) struct Moves {
+    facts: Facts,
+    policy: Policy,
+}
+
+impl Controller {
+    /// What is needed to look for moves of a host's volumes; none while something moves, and where the rules of placement are not known.
+    pub(super) fn moves_of(&self, host: &Host) -> Option<Moves> {
+        let jobs = host.executor.jobs().iter();
+        let mut under_way = jobs.filter(|j| j.state.active() || j.state == JobState::Waiting);
+        if under_way.next().is_some() {
+            return None;
+        }
+        let mut facts = self.facts_as_of_now(host).ok()?;
+        let policy = self.policy_for(host, &facts).ok()?;
+        facts.at = self.now.at;
+        facts.placement_due = true;
+        facts.generation = host.executor.generation();
+        facts.moves.clear();
+        for v in &mut facts.volumes {
+            let moved = host.kept.last_moved.get(&v.name).copied();
+            v.last_moved = v.last_moved.max(moved);
+        }
+        Some(Moves { facts, policy })
+    }
+
+    /// Facts of the last decision with the space of now, if its devices are those of now.
+    fn facts_as_of_now(&self, host: &Host) -> Result<Facts, crate::question::Refusal> {
+        let mut facts = self.facts_now(host)?;
+        crate::controller::place::take_space_of(host, &mut facts);
+        Ok(facts)
+    }
+
+    /// Has moves begin that were just ordered.
+    pub(super) fn begin_moves(
+        &mut self,
+        name: &str,
+        of: &mut Responding,
+        said: &mut Vec<Said>,
+    ) -> Vec<ViewChange> {
+        let mut failures = vec![];
+        for (w, other) in std::mem::take(&mut of.to_move) {
+            let workload = WorkloadId(w as u16);
+            let begun = self.begin_move(name, of, &other);
+            match begun {
+                Ok(job) => {
+                    of.moving.insert(w, job);
+                }
+                Err(why) => {
+                    said.push((w, format!("{}: not moved: {why}", of.name(w))));
+                    let failed = MoveEvent::Failed { why };
+                    of.responder.moved(self.now.at, workload, &failed);
+                    failures.push((w, failed));
+                }
+            }
+        }
+        of.moved(self.now.at, &failures)
+    }
+
+    fn begin_move(&mut self, name: &str, of: &Responding, other: &OtherDevice) -> Result<JobId, String> {
+        let mut host = self.hosts.remove(name).ok_or("its host is not known")?;
+        let found = self.moves_of(&host);
+        let order = found.as_ref().and_then(|m| {
+            let to = m.device(of.resource(other.to))?;
+            let volume = m.volume(of.name(other.workload.index()))?;
+            m.order(volume, to, "a broken objective asks for it")
+        });
+        let job = match (found, order) {
+            (Some(known), Some(order)) => {
+                let job = host.executor.next_job();
+                let names = &mut host.kept.names;
+                let order = Move {
+                    volume: names.volume(&known.facts.volumes[order.volume.index()].name),
+                    from: names.device(&known.facts.topology.device(order.from).name),
+                    to: names.device(&known.facts.topology.device(order.to).name),
+                    ..order
+                };
+                host.dirty.kept = true;
+                self.input(&mut host, self.now.at, Input::Add(Box::new(order)));
+                self.input(&mut host, self.now.at, Input::Approve(job));
+                Ok(job)
+            }
+            _ => Err("the rules of placement do not let it go there now".into()),
+        };
+        self.hosts.insert(name.into(), host);
+        job
+    }
+}
+
+impl Moves {
+    fn volume(&self, name: &str) -> Option<VolumeId> {
+        let found = self.facts.volumes.iter().position(|v| v.name == name);
+        found.map(VolumeId::from_index)
+    }
+
+    fn device(&self, name: &str) -> Option<DeviceId> {
+        let mut devices = self.facts.topology.devices.iter();
+        let found = devices.position(|d| d.name == name);
+        found.map(DeviceId::from_index)
+    }
+
+    /// A move of a whole volume, if no rule forbids it.
+    fn order(&self, volume: VolumeId, to: DeviceId, why: &'static str) -> Option<Move> {
+        let v = &self.facts.volumes[volume.index()];
+        let size = v.taken();
+        let bandwidth = planner::copy_bandwidth(&self.facts, &self.policy, volume, to);
+        let order = Move {
+            volume,
+            from: v.device,
+            to,
+            extents: None,
+            size,
+            after: vec![],
+            bandwidth,
+            terms: Terms {
+                goal: Goal::Latency,
+                reason: Reason::new("objective", why),
+                effect: Effect::default(),
+                cost: MoveCost {
+                    bytes: size,
+                    duration: bandwidth.time_for(size),
+                },
+            },
+        };
+        let plan = Plan {
+            generation: self.facts.generation + 1,
+            parent: self.facts.generation,
+            at: self.facts.at,
+            strategy: "objective".into(),
+            actions: vec![Action::Move(order.clone())],
+            limits: MoveLimits {
+                concurrent: 1,
+                concurrent_per_device: 1,
+            },
+        };
+        let reserve = self.policy.space_high.unwrap_or(1.0);
+        let device = &self.facts.devices[to.index()];
+        let after = device.used + device.reserved + size;
+        let room = self.facts.topology.device(to).spec.capacity.as_f64() * reserve;
+        let fits = after.as_f64() <= room;
+        (fits && planner::lint(&plan, &self.facts, &self.policy).is_empty()).then_some(order)
+    }
+
+    /// Devices that a volume could go to and be served by, as its window says what it asks for.
+    pub(super) fn offers(
+        &self,
+        workload: WorkloadId,
+        v: &VolumeWindow,
+        report: &WindowReport,
+        resources: &BTreeMap<String, ResourceId>,
+    ) -> Vec<OtherDevice> {
+        let [place] = &v.placed[..] else {
+            return vec![];
+        };
+        let bound = v.moving.is_some() || v.calibrating || v.bound.is_some();
+        let copies = v.mirror.as_ref().is_some_and(|m| m.copies.is_some());
+        let (Some(load), false) = (&v.load, bound || copies) else {
+            return vec![];
+        };
+        let here = self.device(&place.device);
+        let (Some(volume), Some(from)) = (self.volume(&v.name), resources.get(&place.device)) else {
+            return vec![];
+        };
+        if here != Some(self.facts.volumes[volume.index()].device) {
+            return vec![];
+        }
+        let seconds = report.window_ns as f64 / 1e9;
+        let mean = |of: &LoadOf| of.bytes as f64 / of.ios.max(1) as f64;
+        let (reads, writes) = (load.reads.ios as f64, load.writes.ios as f64);
+        let one = |to: &str, busy_ns: u64| -> Option<OtherDevice> {
+            let id = self.device(to).filter(|d| Some(*d) != here)?;
+            let spec = &self.facts.topology.device(id).spec;
+            let cost = Cost {
+                read_s: spec.occupancy_s(Op::Read, mean(&load.reads)),
+                write_s: spec.occupancy_s(Op::Write, mean(&load.writes)),
+            };
+            let added = (reads * cost.read_s + writes * cost.write_s) / seconds;
+            let busy = busy_ns as f64 / report.window_ns as f64;
+            if busy + added > USE_MAX {
+                return None;
+            }
+            let order = self.order(volume, id, "it may be asked for")?;
+            let idle = |op, of| spec.bare_latency_us(op, mean(of));
+            let all = reads + writes;
+            let idle_us = (reads * idle(Op::Read, &load.reads)
+                + writes * idle(Op::Write, &load.writes))
+                / all.max(1.0);
+            Some(OtherDevice {
+                workload,
+                from: *from,
+                to: *resources.get(to)?,
+                bytes: Bytes(place.bytes),
+                cost,
+                idle_us: (all > 0.0).then_some(idle_us),
+                copy_rate: order.bandwidth,
+            })
+        };
+        let devices = report.devices.iter().filter(|d| d.connected);
+        let known = devices.filter_map(|d| one(&d.name, d.io?.busy_ns?));
+        known.collect()
+    }
+}
+
+impl Responding {
+    /// What became of moves that were ordered.
+    pub(super) fn look_at_moves(&mut self, at: Nanos, host: &Host) -> (Vec<ResponseOrder>, Vec<(usize, MoveEvent)>) {
+        let event = |job: JobId| match host.executor.get(job).map(|j| &j.state) {
+            Some(JobState::Ended { end: End::Done, .. }) => Some(MoveEvent::Done),
+            Some(state @ JobState::Ended { .. }) => Some(MoveEvent::Failed {
+                why: state.why().unwrap_or_else(|| "it has ended".into()),
+            }),
+            Some(_) => None,
+            None => Some(MoveEvent::Failed {
+                why: "nothing is known of it any more".into(),
+            }),
+        };
+        let ended = self.moving.iter();
+        let ended = ended.filter_map(|(w, job)| Some((*w, event(*job)?)));
+        let ended: Vec<(usize, MoveEvent)> = ended.collect();
+        let mut orders = vec![];
+        for (w, event) in &ended {
+            self.moving.remove(w);
+            orders.extend(self.responder.moved(at, WorkloadId(*w as u16), event));
+        }
+        (orders, ended)
+    }
+}

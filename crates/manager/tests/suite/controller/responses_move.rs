@@ -1,0 +1,132 @@
+//! Moves to another device as answers to broken objectives of a live host.
+
+use manager::view::ResponseState;
+use manager::wire::{JobProgress, MoveOrder};
+
+use super::host::Host;
+use super::responses::{QUICK, noisy, responses, said};
+
+const OTHERS_OFF: &str = "throttle = \"off\", memory-share = \"off\", mirror = \"off\"";
+
+fn beside_a_loud_one(mode: &str, more: &str) -> Host {
+    noisy(&format!(
+        "{more}[response]\nmodes = {{ {OTHERS_OFF}, move = \"{mode}\" }}\n{QUICK}"
+    ))
+}
+
+fn ordered(host: &Host) -> Vec<MoveOrder> {
+    let orders = host.orders.as_ref().expect("a window was reported");
+    orders.moves.clone()
+}
+
+/// Windows until a move is ordered.
+fn until_ordered(host: &mut Host) -> MoveOrder {
+    for _ in 0..12 {
+        host.windows(1);
+        if let Some(order) = ordered(host).pop() {
+            return order;
+        }
+    }
+    panic!("no move is ordered: {:?}", host.events())
+}
+
+#[test]
+fn one_of_the_two_moves_to_another_device_and_stays_there() {
+    let mut host = beside_a_loud_one("auto", "");
+    let order = until_ordered(&mut host);
+    assert_ne!(order.tier, "slow");
+    let text = said(&mut host, "Answer:").remove(0);
+    for part in [
+        format!("Answer: {} moved to ", order.volume),
+        "batch takes 85 % of slow-0".into(),
+        "price: ".into(),
+    ] {
+        assert!(text.contains(&part), "{part:?} is not in {text:?}");
+    }
+    assert_eq!(responses(&mut host)[0].state, ResponseState::InForce);
+    // One at a time, and with every window until it has ended.
+    host.windows(3);
+    assert_eq!(ordered(&host), std::slice::from_ref(&order));
+    host.finish(order.job, 900);
+    host.volumes.iter_mut().for_each(|v| v.latency_us = 900);
+    let took = |name: &str, share| match order.volume == name {
+        true => ("", 0.0, 0),
+        false => (if name == "batch" { "batch" } else { "orders" }, share, 0),
+    };
+    host.takes = vec![took("orders", 0.1), took("batch", 0.6)];
+    host.windows(2);
+    assert_eq!(ordered(&host), []);
+    let shown = responses(&mut host);
+    assert_eq!(shown.len(), 1, "{shown:#?}");
+    assert_eq!(shown[0].state, ResponseState::Done);
+    assert!(shown[0].ended_ns.is_some());
+    // It is not sent to and fro.
+    host.windows(60);
+    assert_eq!(ordered(&host), []);
+    assert_eq!(said(&mut host, "to move to").len(), 1);
+}
+
+#[test]
+fn one_that_fails_is_said_to_have_and_not_tried_again_at_once() {
+    let mut host = beside_a_loud_one("auto", "");
+    let order = until_ordered(&mut host);
+    let failed = JobProgress::Failed {
+        why: "the target has no space".into(),
+    };
+    host.progress(order.job, failed);
+    host.windows(2);
+    let shown = responses(&mut host);
+    let first = shown.last().expect("there is one");
+    assert_eq!(first.state, ResponseState::TakenBack, "{shown:#?}");
+    // Another volume may, and this one not for half an hour.
+    host.windows(60);
+    let tried = said(&mut host, &format!("{}: to move to", order.volume));
+    assert_eq!(tried.len(), 1, "{tried:?}");
+}
+
+#[test]
+fn a_move_that_is_recommended_is_not_ordered() {
+    let mut host = beside_a_loud_one("recommend", "");
+    for _ in 0..12 {
+        host.windows(1);
+        assert_eq!(ordered(&host), []);
+    }
+    let text = said(&mut host, "Recommended: ").remove(0);
+    assert!(text.contains(" moved to "), "{text}");
+    assert!(text.contains("the mode of move is recommend"), "{text}");
+}
+
+#[test]
+fn devices_that_are_busy_cordoned_or_silent_are_no_targets() {
+    let nothing = |mut host: Host, what: &str| {
+        host.windows(12);
+        assert_eq!(ordered(&host), [], "{what}");
+        let text = said(&mut host, "No answer").remove(0);
+        assert!(text.contains("move: no other device"), "{what}: {text}");
+    };
+    let mut host = beside_a_loud_one("auto", "");
+    host.unreachable = vec!["fast-0", "mid-0"];
+    nothing(host, "they cannot be reached");
+    let cordoned = "cordon = [\"fast\", \"mid\"]\n";
+    let mut host = beside_a_loud_one("auto", cordoned);
+    host.device_mib = 4096;
+    nothing(host, "they take no data");
+    let mut host = beside_a_loud_one("auto", "");
+    host.device_mib = 1024 + 256;
+    host.volumes[0].mib = 600;
+    host.volumes[1].mib = 600;
+    let more = ["fast", "mid"].map(|tier| {
+        let device = if tier == "fast" { "fast-0" } else { "mid-0" };
+        let name = if tier == "fast" { "full" } else { "filled" };
+        super::host::FakeVolume {
+            class: "default",
+            mib: 900,
+            ..super::host::volume(name, tier, device, 1, 100)
+        }
+    });
+    host.volumes.extend(more);
+    nothing(host, "they are full");
+    let mut host = beside_a_loud_one("auto", "");
+    host.undescribed = vec!["fast", "mid"];
+    nothing(host, "nothing is known of them");
+}
