@@ -95,10 +95,7 @@ impl LiveResponseConfig {
                 RungKind::Appliance => {
                     "nothing creates appliances live yet: only \"off\", or leave it out"
                 }
-                RungKind::Throttle
-                | RungKind::MemoryShare
-                | RungKind::Mirror
-                | RungKind::Move => {
+                RungKind::Throttle | RungKind::MemoryShare | RungKind::Mirror | RungKind::Move => {
                     unreachable!("it can be done")
                 }
             };

@@ -14,6 +14,7 @@ use nbd::{
 };
 use thiserror::Error;
 
+use crate::device::{FLUSH_TIME, STAMP_TIME};
 use crate::tls::{self, Channel, OUT_BYTES, TlsError};
 
 /// A server that does not answer the handshake within this time is not there.
@@ -23,7 +24,7 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// An answer that somebody waits for takes no longer.
-const QUICK_TIME: Duration = Duration::from_secs(3);
+pub(crate) const QUICK_TIME: Duration = Duration::from_secs(3);
 
 /// Why a remote export cannot be used.
 #[derive(Debug, Error)]
@@ -316,19 +317,24 @@ pub fn zero(uri: &Uri, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
     client.flush()
 }
 
-fn quick(uri: &Uri) -> Result<Client, ClientError> {
+fn within(uri: &Uri, time: Duration) -> Result<Client, ClientError> {
     let client = Client::connect(uri)?;
-    let timeout = client.socket.set_timeout(QUICK_TIME);
+    let timeout = client.socket.set_timeout(time);
     timeout.map_err(|e| client.io(e))?;
     Ok(client)
 }
 
-/// Reads a little, for who cannot wait long.
+/// Reads a little, for who can wait no longer than so.
 ///
 /// # Errors
 /// [`ClientError`].
-pub fn read_quickly(uri: &Uri, offset: u64, length: u32) -> Result<Vec<u8>, ClientError> {
-    quick(uri)?.read(offset, length)
+pub fn read_within(
+    uri: &Uri,
+    time: Duration,
+    offset: u64,
+    length: u32,
+) -> Result<Vec<u8>, ClientError> {
+    within(uri, time)?.read(offset, length)
 }
 
 /// Writes a little, and flushes.
@@ -336,7 +342,7 @@ pub fn read_quickly(uri: &Uri, offset: u64, length: u32) -> Result<Vec<u8>, Clie
 /// # Errors
 /// [`ClientError`]; then it may be there or not.
 pub fn write_durably(uri: &Uri, offset: u64, data: &[u8]) -> Result<(), ClientError> {
-    let mut client = quick(uri)?;
+    let mut client = within(uri, STAMP_TIME)?;
     client.write(offset, data)?;
     client.flush()
 }
@@ -346,7 +352,7 @@ pub fn write_durably(uri: &Uri, offset: u64, data: &[u8]) -> Result<(), ClientEr
 /// # Errors
 /// [`ClientError`].
 pub fn flush(uri: &Uri) -> Result<(), ClientError> {
-    quick(uri)?.flush()
+    within(uri, FLUSH_TIME)?.flush()
 }
 
 /// Connects, and lets what the export begins with be looked at before anything else is done with the connection.
@@ -361,7 +367,7 @@ pub fn connect_to(
     if head == 0 {
         return connect(uri);
     }
-    let mut client = quick(uri)?;
+    let mut client = within(uri, QUICK_TIME)?;
     let found = client.read(0, head)?;
     if !is_right(&found) {
         return Err(client.io(std::io::Error::other(

@@ -27,7 +27,7 @@ mod lock;
 mod space;
 
 pub use direct::DirectFile;
-pub(crate) use space::STAMP_TIME;
+pub(crate) use space::{FLUSH_TIME, STAMP_TIME};
 pub use space::{SlotSpace, Space, ZeroError, Zeroed};
 
 /// Why a device cannot be used.

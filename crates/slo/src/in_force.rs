@@ -152,7 +152,9 @@ impl Responder {
                 let effect = copies.copy_rate.time_for(copies.bytes);
                 (copies.workload, answer, effect)
             }
-            RungAction::Appliance { .. } | RungAction::Move { .. } | RungAction::ToDevice(_) => return,
+            RungAction::Appliance { .. } | RungAction::Move { .. } | RungAction::ToDevice(_) => {
+                return;
+            }
         };
         let new = InForce {
             workload,

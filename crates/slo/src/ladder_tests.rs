@@ -146,7 +146,10 @@ fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed()
     );
     assert!(why(RungKind::MemoryShare).starts_with("disks would be"));
     assert!(why(RungKind::OpsShare).starts_with("no spare flash"));
-    assert_eq!(why(RungKind::Move), "no other device could take the data of one of them now");
+    assert_eq!(
+        why(RungKind::Move),
+        "no other device could take the data of one of them now"
+    );
 }
 
 #[test]

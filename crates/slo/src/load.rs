@@ -197,9 +197,8 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
     };
     let available_per_s: Vec<f64> = (0..streams.len()).map(available).collect();
     // What is full and used by nobody who was promised anything breaks no promise.
-    let promised = |s: &Stream| {
-        s.objective.rate_min_per_s.is_some() || s.objective.latency_max.is_some()
-    };
+    let promised =
+        |s: &Stream| s.objective.rate_min_per_s.is_some() || s.objective.latency_max.is_some();
     let matters = |r: usize| {
         let mut all = streams.iter().zip(&each);
         all.any(|(s, takes)| promised(s) && takes[r] > 1e-12)

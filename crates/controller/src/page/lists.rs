@@ -157,7 +157,10 @@ pub(super) fn responses(shown: &Shown) -> Markup {
 }
 
 fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
-    let good = matches!(r.state, ResponseState::InForce | ResponseState::TakenBack | ResponseState::Done);
+    let good = matches!(
+        r.state,
+        ResponseState::InForce | ResponseState::TakenBack | ResponseState::Done
+    );
     html! {
         tr {
             th scope="row" { (shown.named(&r.host, &r.volume)) }

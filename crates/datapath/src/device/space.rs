@@ -103,11 +103,12 @@ pub trait SlotSpace: Sized {
     }
 }
 
-/// A superblock that is not written in this time makes its device one that is lost: others wait meanwhile.
-pub(crate) const STAMP_TIME: Duration = Duration::from_secs(3);
+/// A superblock that is not written in this time makes its device one that is lost. Others wait meanwhile, a third of what a request may take at most; and a disk
+/// with much to do may well need seconds for a durable write.
+pub(crate) const STAMP_TIME: Duration = Duration::from_secs(10);
 
 /// A device of which everything is not flushed in this time, at the end, is not said to be.
-const FLUSH_TIME: Duration = Duration::from_secs(60);
+pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(60);
 
 /// Space for a slot is there in this time, or the slot is not taken: others wait for the keeper meanwhile.
 const HOLD_TIME: Duration = Duration::from_secs(1);
@@ -210,7 +211,7 @@ impl SlotSpace for Device {
                 read.map_err(|e| format!("cannot read its superblock: {e}"))?;
             }
             Medium::Nbd(uri, _) => {
-                head = client::read_quickly(uri, 0, SUPERBLOCKS_BYTES as u32)
+                head = client::read_within(uri, client::QUICK_TIME, 0, SUPERBLOCKS_BYTES as u32)
                     .map_err(|e| crate::text::explain(&e))?;
             }
             Medium::Lost => return Err("it is lost".into()),
@@ -227,7 +228,7 @@ impl SlotSpace for Device {
         match &self.medium {
             Medium::File(file, _) => write_superblocks(file, superblock)?,
             Medium::Nbd(uri, _) => {
-                let there = client::read_quickly(uri, 0, SUPERBLOCKS_BYTES as u32);
+                let there = client::read_within(uri, STAMP_TIME, 0, SUPERBLOCKS_BYTES as u32);
                 for (at, block) in superblock.writes(&there.map_err(io::Error::other)?) {
                     let written = client::write_durably(uri, at, &block);
                     written.map_err(io::Error::other)?;

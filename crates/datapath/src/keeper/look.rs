@@ -236,7 +236,7 @@ fn is_right(device: &Device, uri: &nbd::Uri, start: u64) -> Option<Wrong> {
     // One without a superblock is taken as it is.
     let length = if start > 0 { SUPERBLOCKS_BYTES } else { 512 };
     let look = || {
-        let found = client::read_quickly(uri, 0, length as u32)?;
+        let found = client::read_within(uri, client::QUICK_TIME, 0, length as u32)?;
         Ok(start == 0 || device.is_same(&found))
     };
     let mut right = look();

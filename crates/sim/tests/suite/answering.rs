@@ -208,8 +208,19 @@ fn a_volume_moves_away_from_its_loud_neighbour() {
     assert_eq!(answers.len(), 1, "{answers:#?}");
     assert_eq!(answers[0].rung, Some(RungKind::Move));
     assert_eq!((result.moves.done, result.moves.not_done), (1, 0));
-    let tier = |name: &str| result.final_tiers.iter().find(|t| t.0 == name).unwrap().1.clone();
-    assert_eq!((tier("orders"), tier("batch")), ("two".into(), "one".into()));
+    let tier = |name: &str| {
+        result
+            .final_tiers
+            .iter()
+            .find(|t| t.0 == name)
+            .unwrap()
+            .1
+            .clone()
+    };
+    assert_eq!(
+        (tier("orders"), tier("batch")),
+        ("two".into(), "one".into())
+    );
     // What nobody else is promised may be as busy as it likes: its neighbour goes on.
     let batch = |r: &RunResult| group(r, GroupKind::Volume, "batch").writes.ios;
     assert!(batch(&result) >= batch(&nothing));
@@ -233,7 +244,10 @@ fn a_move_keeps_to_the_rules_of_placement() {
     ] {
         let whys = answers(rules);
         assert!(!whys.is_empty(), "{rules}: it was looked at");
-        assert!(whys.iter().all(|w| w.contains("no other device")), "{whys:?}");
+        assert!(
+            whys.iter().all(|w| w.contains("no other device")),
+            "{whys:?}"
+        );
     }
 }
 

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use executor::{End, Input, JobId, JobState};
 use model::{
-    Action, Cost as MoveCost, Effect, Facts, Goal, Move, MoveLimits, Op, Plan, Policy, Reason, Terms,
+    Action, Cost as MoveCost, Effect, Facts, Goal, Move, MoveLimits, Op, Plan, Policy, Reason,
+    Terms,
 };
 use slo::ladder::OtherDevice;
 use slo::load::Cost;
@@ -86,7 +87,12 @@ impl Controller {
         of.moved(self.now.at, &failures)
     }
 
-    fn begin_move(&mut self, name: &str, of: &Responding, other: &OtherDevice) -> Result<JobId, String> {
+    fn begin_move(
+        &mut self,
+        name: &str,
+        of: &Responding,
+        other: &OtherDevice,
+    ) -> Result<JobId, String> {
         let mut host = self.hosts.remove(name).ok_or("its host is not known")?;
         let found = self.moves_of(&host);
         let order = found.as_ref().and_then(|m| {
@@ -187,7 +193,8 @@ impl Moves {
             return vec![];
         };
         let here = self.device(&place.device);
-        let (Some(volume), Some(from)) = (self.volume(&v.name), resources.get(&place.device)) else {
+        let (Some(volume), Some(from)) = (self.volume(&v.name), resources.get(&place.device))
+        else {
             return vec![];
         };
         if here != Some(self.facts.volumes[volume.index()].device) {
@@ -232,7 +239,11 @@ impl Moves {
 
 impl Responding {
     /// What became of moves that were ordered.
-    pub(super) fn look_at_moves(&mut self, at: Nanos, host: &Host) -> (Vec<ResponseOrder>, Vec<(usize, MoveEvent)>) {
+    pub(super) fn look_at_moves(
+        &mut self,
+        at: Nanos,
+        host: &Host,
+    ) -> (Vec<ResponseOrder>, Vec<(usize, MoveEvent)>) {
         let event = |job: JobId| match host.executor.get(job).map(|j| &j.state) {
             Some(JobState::Ended { end: End::Done, .. }) => Some(MoveEvent::Done),
             Some(state @ JobState::Ended { .. }) => Some(MoveEvent::Failed {

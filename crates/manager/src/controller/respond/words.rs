@@ -35,7 +35,10 @@ pub(super) enum ViewChange {
         at: Nanos,
     },
     /// A volume is where it was to go.
-    Moved { to: String, at: Nanos },
+    Moved {
+        to: String,
+        at: Nanos,
+    },
 }
 
 /// Answers as they are shown, oldest first, and counted.

@@ -72,6 +72,7 @@ fn one_that_fails_is_said_to_have_and_not_tried_again_at_once() {
     let order = until_ordered(&mut host);
     let failed = JobProgress::Failed {
         why: "the target has no space".into(),
+        copied_bytes: 0,
     };
     host.progress(order.job, failed);
     host.windows(2);
