@@ -93,7 +93,7 @@ impl Controller {
     }
 
     /// The facts of the last decision about a host, if they are still worth something.
-    pub(super) fn facts_now(&self, host: &Host) -> Result<Facts, Refusal> {
+    fn facts_now(&self, host: &Host) -> Result<Facts, Refusal> {
         let name = &host.name;
         if self.state_of(host) != HostState::Live {
             let why = format!("the agent of {name} does not report: what is known of it is old");
@@ -271,7 +271,7 @@ fn in_words(load: &Measured) -> String {
 }
 
 /// What is taken may have grown since the facts were gathered.
-pub(super) fn take_space_of(host: &Host, facts: &mut Facts) {
+fn take_space_of(host: &Host, facts: &mut Facts) {
     let report = host.report().expect("its agent reports");
     let devices = facts.topology.devices.iter().zip(&mut facts.devices);
     for (device, now) in devices {

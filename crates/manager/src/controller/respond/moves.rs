@@ -41,24 +41,10 @@ impl Controller {
         if under_way.next().is_some() {
             return None;
         }
-        let mut facts = self.facts_as_of_now(host).ok()?;
+        let gathered = facts::gather(host, &self.settings, self.now.at, true, &|_, _| false);
+        let facts = gathered.ok()?.facts;
         let policy = self.policy_for(host, &facts).ok()?;
-        facts.at = self.now.at;
-        facts.placement_due = true;
-        facts.generation = host.executor.generation();
-        facts.moves.clear();
-        for v in &mut facts.volumes {
-            let moved = host.kept.last_moved.get(&v.name).copied();
-            v.last_moved = v.last_moved.max(moved);
-        }
         Some(Moves { facts, policy })
-    }
-
-    /// Facts of the last decision with the space of now, if its devices are those of now.
-    fn facts_as_of_now(&self, host: &Host) -> Result<Facts, crate::question::Refusal> {
-        let mut facts = self.facts_now(host)?;
-        crate::controller::place::take_space_of(host, &mut facts);
-        Ok(facts)
     }
 
     /// Has moves begin that were just ordered.
