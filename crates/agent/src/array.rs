@@ -9,10 +9,11 @@ use datapath::control_server::{
 };
 use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};
-use datapath::{DirectionCounts, LastMove, explain};
+use datapath::{DirectionCounts, LastMove, SecondOf, explain};
 use manager::agent::{
     AgentAction, CacheSnapshot, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot,
-    MirrorSnapshot, MoveEnd, ReuseSnapshot, Snapshot, VolumeSnapshot, WantedExtents,
+    MirrorSnapshot, MoveEnd, ReuseSnapshot, SecondSnapshot, Snapshot, VolumeSnapshot,
+    WantedExtents,
 };
 use manager::wire::{
     self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, DevicesLoad, FailedIo, Load,
@@ -189,6 +190,27 @@ impl Host for ServedArray {
                 volume: volume.clone(),
                 lent_only: true,
             },
+            AgentAction::UseNode {
+                id,
+                volume,
+                at,
+                bytes,
+            } => ControlRequest::UseSecond {
+                at: Some(at.clone()),
+                size: Some(Bytes(*bytes)),
+                of: SecondOf {
+                    volumes: Some([volume.clone()].into()),
+                    answer: Some(*id),
+                },
+            },
+            AgentAction::StopNode { id } => ControlRequest::UseSecond {
+                at: None,
+                size: None,
+                of: SecondOf {
+                    volumes: None,
+                    answer: Some(*id),
+                },
+            },
         };
         self.ask(&question).map(|_| ())
     }
@@ -230,6 +252,11 @@ fn snapshot(samples: Samples) -> Snapshot {
         devices: samples.devices.into_iter().map(device).collect(),
         volumes: samples.volumes.into_iter().map(volume).collect(),
         troubles: samples.troubles.into_iter().map(trouble).collect(),
+        second: samples.second.map(|s| SecondSnapshot {
+            answer: s.of.answer,
+            ready: s.ready,
+            ended: s.ended,
+        }),
     }
 }
 
@@ -280,6 +307,8 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
 
 fn volume(v: VolumeSample) -> VolumeSnapshot {
     let held_back = v.held_back;
+    // What the second level answers has not reached the array's memory, as far as answers are concerned: it may be an answer itself.
+    let from_second = v.cache.as_ref().map_or(0, |c| c.from_second);
     let busy = v.took.into_iter().map(|took| BusyWindow {
         resource: took.device,
         reads_ns: took.reads_ns,
@@ -335,8 +364,8 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 working_set_bytes: None,
                 occupied_ns: arrivals.occupied_ns,
                 waiting: held_back,
-                array_reads: c.reads.ios,
-                cache_hits: c.from_memory.ios,
+                array_reads: c.reads.ios.saturating_sub(from_second),
+                cache_hits: c.from_memory.ios.saturating_sub(from_second),
                 busy: busy.collect(),
             }),
             total: Load {

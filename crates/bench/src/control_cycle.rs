@@ -182,6 +182,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
         jobs: vec![],
         calibrations: vec![],
         trouble: vec![],
+        second_by_hand: false,
         appliances: vec![],
         troubles: vec![],
     }

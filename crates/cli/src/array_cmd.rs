@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use datapath::SecondStatus;
 use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo};
+use datapath::{SecondOf, SecondStatus};
 use report::{table, words};
 use serde::Serialize;
 use units::Bytes;
@@ -105,7 +105,8 @@ impl Cache {
 
     fn order(&self, at: Option<String>) -> anyhow::Result<()> {
         let size = self.size;
-        self.array.order(ControlRequest::UseSecond { at, size })
+        let of = SecondOf::default();
+        self.array.order(ControlRequest::UseSecond { at, size, of })
     }
 }
 
@@ -122,8 +123,18 @@ fn second(status: &Option<SecondStatus>) -> String {
         false => " (its export is not connected yet)",
     };
     let ended = ended.map(|why| format!("not any more on some workers: {why}\n"));
+    let volumes = status.of.volumes.iter().flatten();
+    let volumes: Vec<String> = volumes.map(|v| report::printable(v)).collect();
+    let whose = match (volumes.is_empty(), status.of.answer) {
+        (true, _) => String::new(),
+        (_, None) => format!(", for {}", volumes.join(", ")),
+        (_, Some(_)) => format!(
+            ", for {}, as an answer to a broken objective",
+            volumes.join(", ")
+        ),
+    };
     format!(
-        "second level     {} of {}{ready}\npages read       {}\npages written    {}\n{}",
+        "second level     {} of {}{whose}{ready}\npages read       {}\npages written    {}\n{}",
         size(status.bytes),
         size(status.size),
         status.hits,

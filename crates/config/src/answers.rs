@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slo::ResponderConfig;
 use slo::ladder::RungKind;
+use units::Bytes;
 
 /// How far a live controller goes with one kind of answer.
 #[derive(
@@ -34,11 +35,12 @@ impl std::fmt::Display for AnswerMode {
 }
 
 /// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out, second copies where it is a served array, moves where it
-/// has several devices.
-pub const LIVE_RUNGS: [RungKind; 4] = [
+/// has several devices, appliances where it has a cache and there are nodes.
+pub const LIVE_RUNGS: [RungKind; 5] = [
     RungKind::Throttle,
     RungKind::MemoryShare,
     RungKind::Mirror,
+    RungKind::Appliance,
     RungKind::Move,
 ];
 
@@ -47,17 +49,63 @@ pub const LIVE_RUNGS: [RungKind; 4] = [
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
     /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
-    /// (`throttle`, `memory-share`, `mirror`, `move`).
+    /// (`throttle`, `memory-share`, `mirror`, `move`, and `appliance` where there are nodes).
     pub modes: BTreeMap<RungKind, AnswerMode>,
+    /// Memory of other hosts that appliances can have: nodes that were started there (`terrace cache-node`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeConfig>,
     /// How answers are found: detection, interference, when they are taken back.
     pub workflow: ResponderConfig,
+}
+
+/// Memory that a host lends to the caches of others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// What it is called.
+    pub name: String,
+    /// Where the hosts whose caches it is for reach it: an NBD URI, with TLS beyond loopback.
+    pub uri: String,
+    /// How much of it may be used, as much as it was started with at most.
+    pub memory: Bytes,
+}
+
+/// Less than this is no appliance.
+const NODE_MIN: Bytes = Bytes::mib(1);
+
+impl NodeConfig {
+    fn check(&self, before: &[NodeConfig]) -> Result<(), (&'static str, String)> {
+        if self.name.is_empty() || self.name.len() > 64 {
+            return Err(("name", "has 1 to 64 bytes".into()));
+        }
+        if before.iter().any(|n| n.name == self.name) {
+            return Err(("name", format!("there are two nodes {:?}", self.name)));
+        }
+        if before.iter().any(|n| n.uri == self.uri) {
+            return Err(("uri", "two nodes are at the same place".into()));
+        }
+        if !["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"]
+            .iter()
+            .any(|scheme| self.uri.starts_with(scheme))
+        {
+            return Err((
+                "uri",
+                "is an NBD URI: nbd://, nbds:// or nbd+unix://".into(),
+            ));
+        }
+        match self.memory >= NODE_MIN {
+            true => Ok(()),
+            false => Err(("memory", format!("is at least {NODE_MIN}"))),
+        }
+    }
 }
 
 impl LiveResponseConfig {
     /// The mode of a kind of answer.
     pub fn mode(&self, kind: RungKind) -> AnswerMode {
         let said = self.modes.get(&kind).copied();
-        let can = LIVE_RUNGS.contains(&kind);
+        let lacks = kind == RungKind::Appliance && self.nodes.is_empty();
+        let can = LIVE_RUNGS.contains(&kind) && !lacks;
         let usual = if can {
             AnswerMode::Recommend
         } else {
@@ -92,14 +140,22 @@ impl LiveResponseConfig {
                 RungKind::OpsShare => {
                     "no live device lets its spare flash be shared out: only \"off\", or leave it out"
                 }
-                RungKind::Appliance => {
-                    "nothing creates appliances live yet: only \"off\", or leave it out"
-                }
-                RungKind::Throttle | RungKind::MemoryShare | RungKind::Mirror | RungKind::Move => {
-                    unreachable!("it can be done")
-                }
+                RungKind::Throttle
+                | RungKind::MemoryShare
+                | RungKind::Mirror
+                | RungKind::Appliance
+                | RungKind::Move => unreachable!("it can be done"),
             };
             return Err((key, why.into()));
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            let fault = |(key, why)| (format!("nodes[{i}].{key}"), why);
+            node.check(&self.nodes[..i]).map_err(fault)?;
+        }
+        let appliance = self.modes.get(&RungKind::Appliance);
+        if appliance.is_some_and(|m| *m != AnswerMode::Off) && self.nodes.is_empty() {
+            let why = "an appliance needs a node: add [[response.nodes]]";
+            return Err(("modes.appliance".into(), why.into()));
         }
         self.check_workflow()
             .map_err(|(key, why)| (format!("workflow.{key}"), why.into()))
@@ -168,6 +224,11 @@ mod tests {
     #[test]
     fn by_default_what_can_be_done_live_is_recommended_and_nothing_else_is_looked_at() {
         let config = checked("").unwrap();
+        let without = LIVE_RUNGS.into_iter();
+        let without: Vec<RungKind> = without.filter(|r| *r != RungKind::Appliance).collect();
+        assert_eq!(config.rungs(AnswerMode::Recommend), without);
+        let node = "nodes = [{ name = \"other\", uri = \"nbd+unix:///?socket=n.sock\", memory = \"8 GiB\" }]";
+        let config = checked(node).unwrap();
         assert_eq!(config.rungs(AnswerMode::Recommend), LIVE_RUNGS);
         assert_eq!(config.rungs(AnswerMode::Auto), []);
         for word in ["auto", "automatic"] {
@@ -184,6 +245,26 @@ mod tests {
         for (text, key) in [
             ("modes.ops-share = \"auto\"", "modes.ops-share"),
             ("modes.appliance = \"auto\"", "modes.appliance"),
+            (
+                "nodes = [{ name = \"\", uri = \"nbd://a\", memory = \"8 GiB\" }]",
+                "nodes[0].name",
+            ),
+            (
+                "nodes = [{ name = \"a\", uri = \"/a\", memory = \"8 GiB\" }]",
+                "nodes[0].uri",
+            ),
+            (
+                "nodes = [{ name = \"a\", uri = \"nbd://a\", memory = \"1 KiB\" }]",
+                "nodes[0].memory",
+            ),
+            (
+                "nodes = [{ name = \"a\", uri = \"nbd://a\", memory = \"1 GiB\" }, { name = \"b\", uri = \"nbd://a\", memory = \"1 GiB\" }]",
+                "nodes[1].uri",
+            ),
+            (
+                "nodes = [{ name = \"a\", uri = \"nbd://a\", memory = \"1 GiB\" }, { name = \"a\", uri = \"nbd://b\", memory = \"1 GiB\" }]",
+                "nodes[1].name",
+            ),
             ("workflow.allowed = []", "workflow.allowed"),
             ("workflow.detect.samples = 0", "workflow.detect.samples"),
             ("workflow.detect.samples = 361", "workflow.detect.samples"),

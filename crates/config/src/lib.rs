@@ -21,7 +21,7 @@ mod text;
 mod tiers;
 mod unknown;
 
-pub use answers::{AnswerMode, LIVE_RUNGS, LiveResponseConfig};
+pub use answers::{AnswerMode, LIVE_RUNGS, LiveResponseConfig, NodeConfig};
 pub use autonomy::{HoursConfig, ModesConfig, WatchConfig};
 pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};

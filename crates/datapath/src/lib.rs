@@ -49,6 +49,6 @@ pub use text::{explain, unknown};
 pub use tls::fuzzing;
 pub use tls::{Credentials, TlsError};
 pub use worker::{
-    CacheOfWorker, CacheSample, LastMirror, LastMove, LentPart, Mirroring, Moving, SecondStatus,
-    VolumeStatus,
+    CacheOfWorker, CacheSample, LastMirror, LastMove, LentPart, Mirroring, Moving, SecondOf,
+    SecondStatus, VolumeStatus,
 };

@@ -33,7 +33,7 @@ pub use response::{
 };
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// The oldest version of an agent that a controller takes in.
 pub const PROTOCOL_OLDEST: u32 = 1;
@@ -52,6 +52,9 @@ pub const PROTOCOL_ANSWERS: u32 = 6;
 
 /// The first version whose agents have second copies made.
 pub const PROTOCOL_MIRRORS: u32 = 7;
+
+/// The first version whose agents use nodes as appliances.
+pub const PROTOCOL_APPLIANCES: u32 = 8;
 
 /// An agent says that it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -195,6 +198,9 @@ pub struct WindowReport {
     /// What is wrong with the array now, as it says itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<ArrayTrouble>,
+    /// Whether a second level of the cache is there that a person has ordered: then there is no room for an appliance.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub second_by_hand: bool,
     /// Appliances that were ordered, until the orders say that they were taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub appliances: Vec<ApplianceWindow>,

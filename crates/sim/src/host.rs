@@ -299,6 +299,7 @@ impl Simulation<'_> {
             calibrations: self.host.results.clone(),
             trouble: vec![],
             troubles: vec![],
+            second_by_hand: false,
             appliances: self.appliance_windows(now_ns),
         }
     }

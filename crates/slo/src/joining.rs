@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use units::Bytes;
 
 use crate::detect::Detector;
+use crate::host::{APPLIANCE_CPUS, Host};
 use crate::load::Resource;
 use crate::measured::KnownCost;
 use crate::placed::Rest;
@@ -104,6 +105,18 @@ impl Responder {
             Some(given) => self.given.insert(workload, given),
             None => self.given.remove(&workload),
         };
+    }
+
+    /// The servers that appliances can have from now on, with what they have for them in all. What appliances of this site have of them is taken off.
+    pub fn servers(&mut self, servers: Vec<Host>) {
+        self.site.hosts = servers;
+        for appliance in self.appliances.iter().flatten() {
+            let mut hosts = self.site.hosts.iter_mut();
+            if let Some(host) = hosts.find(|h| h.id == appliance.host) {
+                host.cpus_free = host.cpus_free.saturating_sub(APPLIANCE_CPUS);
+                host.memory_free = host.memory_free.saturating_sub(appliance.memory);
+            }
+        }
     }
 
     /// A resource that was not there before; its number. Nothing is known of it yet.

@@ -100,6 +100,7 @@ impl<'a> Inventory<'a> {
             devices: devices.collect(),
             volumes: found.iter().map(volume).collect(),
             troubles: vec![],
+            second: None,
         }
     }
 

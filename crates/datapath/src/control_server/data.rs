@@ -13,7 +13,7 @@ use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::stages::Command;
 use crate::stages::record::Recorded;
-use crate::worker::{SecondStatus, VolumeStatus};
+use crate::worker::{SecondOf, SecondStatus, VolumeStatus};
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -165,6 +165,9 @@ pub enum ControlRequest {
         /// Its size; all of an export if it is left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<Bytes>,
+        /// Whose it is.
+        #[serde(flatten)]
+        of: SecondOf,
     },
     /// How the second level is.
     Second,

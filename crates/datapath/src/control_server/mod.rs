@@ -411,7 +411,7 @@ impl ControlServer {
                     None => format!("{volume} has of the cache what it was given by hand"),
                 })
             }
-            ControlRequest::UseSecond { at, size } => self.use_second(at.as_deref(), size),
+            ControlRequest::UseSecond { at, size, of } => self.use_second(at.as_deref(), size, &of),
             ControlRequest::Second => self.second(),
             ControlRequest::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
             ControlRequest::RestoreSnapshot { snapshot } => self.restore(&snapshot),

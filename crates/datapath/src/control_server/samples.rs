@@ -8,7 +8,7 @@ use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::stages::throttle::Throttled;
 use crate::stages::{DeviceStagesSample, StagesSample};
-use crate::worker::{CacheSample, LastMove, Mirroring};
+use crate::worker::{CacheSample, LastMove, Mirroring, SecondStatus};
 
 /// The tiers, devices and volumes of an array as they are, with counters that only grow while the server runs.
 ///
@@ -35,6 +35,9 @@ pub struct Samples {
     /// Processor time that workers have spent with looking for requests instead of sleeping, since the server was started.
     #[serde(default)]
     pub looked: Nanos,
+    /// The second level of the cache, if it has or had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<SecondStatus>,
 }
 
 /// Something that is wrong with an array and that its operator should know of.

@@ -18,7 +18,7 @@ use crate::device::{Device, DeviceCounts, Failed};
 use crate::keeper::{Keeper, errno_name};
 use crate::stages::StagesSample;
 use crate::stages::throttle::Throttled;
-use crate::worker::{LiveSample, Message, WorkerSamples};
+use crate::worker::{LiveSample, Message, SecondStatus, WorkerSamples};
 
 /// What a move is that waits for its volume to be served.
 const WAITING: &str = "waiting";
@@ -73,6 +73,8 @@ fn samples(
     let ids = there.map(|d| d.id);
     let devices = ids.map(|id| device(keeper, id, connected(id))).collect();
     let looked = Nanos(workers.iter().map(|w| w.looked.0).sum());
+    let second = workers.iter().filter_map(|w| w.second.clone());
+    let second = second.reduce(SecondStatus::and);
     let live = workers.into_iter().flat_map(|w| w.volumes);
     let mut live: BTreeMap<VolumeId, LiveSample> = live.map(|v| (v.id, v)).collect();
     let moves = keeper.map.moves().map_err(text)?;
@@ -109,6 +111,7 @@ fn samples(
         volumes,
         troubles,
         looked,
+        second,
     })
 }
 

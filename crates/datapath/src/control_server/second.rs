@@ -1,5 +1,6 @@
 //! Orders about the second level of the cache. Nothing of it outlives the server.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::iter::repeat_with;
 use std::path::Path;
@@ -10,14 +11,14 @@ use nbd::ExportFlags;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use units::Bytes;
 
-use super::{ControlAnswer, ControlServer, Result, text};
+use super::{ControlAnswer, ControlServer, Result, home_of, text};
 use crate::cached::SecondLevel;
 use crate::client;
 use crate::clock;
 use crate::device::Device;
 use crate::keeper::random;
 use crate::server::available_memory;
-use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondSetup, SecondStatus};
+use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondOf, SecondSetup, SecondStatus};
 
 /// Parts of workers begin at multiples of this: the largest page.
 const PART_STEP: u64 = 256 << 10;
@@ -27,16 +28,27 @@ impl ControlServer {
     ///
     /// # Errors
     /// In words: there is no cache, or its second level cannot be there. Then what was there before goes on.
-    pub fn use_second(&self, at: Option<&str>, size: Option<Bytes>) -> Result<ControlAnswer> {
+    pub fn use_second(
+        &self,
+        at: Option<&str>,
+        size: Option<Bytes>,
+        of: &SecondOf,
+    ) -> Result<ControlAnswer> {
         let server = self.server.as_ref();
         let server = server.ok_or("nothing is served: start the server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let (workers, cache) = (server.workers.clone(), server.config.cache);
         drop(server);
         let Some(at) = at else {
-            tell(&workers, vec![])?;
+            // What a person has ordered meanwhile is left alone.
+            let there = self.second_status()?;
+            let is_its = there.is_some_and(|s| s.of.answer == of.answer);
+            if of.answer.is_none() || is_its {
+                tell(&workers, vec![])?;
+            }
             return Ok(ControlAnswer::done("the cache has no second level".into()));
         };
+        let homes = self.homes(of, workers.len())?;
         let cache = cache.ok_or("there is no cache in memory: serve with one")?;
         let (device, size) = match at.contains("://") {
             true => at_export(at, size)?,
@@ -50,35 +62,58 @@ impl ControlServer {
             ));
         }
         let device = Arc::new(device);
-        let part = size.0 / workers.len() as u64 / PART_STEP * PART_STEP;
-        let setup = |index: u64| {
+        let part = size.0 / homes.len() as u64 / PART_STEP * PART_STEP;
+        let setup = |index: usize| {
+            let Some(place) = homes.iter().position(|home| *home == index) else {
+                return Ok(None);
+            };
             let level = cache.second_level(Bytes(part), random());
-            Ok(SecondSetup {
+            Ok(Some(SecondSetup {
                 device: device.clone(),
-                begin: index * part,
+                begin: place as u64 * part,
                 size: Bytes(part),
                 level: level.map_err(text)?,
-            })
+                of: of.clone(),
+            }))
         };
-        let setups: Result<Vec<_>> = (0..workers.len() as u64).map(setup).collect();
+        let setups: Result<Vec<_>> = (0..workers.len()).map(setup).collect();
         tell(&workers, setups?)?;
-        let size = Bytes(part * workers.len() as u64);
+        let size = Bytes(part * homes.len() as u64);
         let done = format!("the cache has a second level of {size} at {at}");
         Ok(ControlAnswer::done(done))
     }
 
     /// How the second level is, over all workers; none where there is none.
     pub(super) fn second(&self) -> Result<ControlAnswer> {
+        let status = self.second_status()?;
+        Ok(ControlAnswer::Second { status })
+    }
+
+    fn second_status(&self) -> Result<Option<SecondStatus>> {
         let workers = self.sample_workers(clock::now_ns())?;
         let all = workers.into_iter().filter_map(|w| w.second);
-        let status = all.reduce(SecondStatus::and);
-        Ok(ControlAnswer::Second { status })
+        Ok(all.reduce(SecondStatus::and))
+    }
+
+    /// The workers whose volumes it is for, in order.
+    fn homes(&self, of: &SecondOf, workers: usize) -> Result<Vec<usize>> {
+        let Some(names) = &of.volumes else {
+            return Ok((0..workers).collect());
+        };
+        let mut homes = BTreeSet::new();
+        for name in names {
+            homes.insert(home_of(self.volume(name)?.id, workers));
+        }
+        match homes.is_empty() {
+            true => Err("no volume is named".into()),
+            false => Ok(homes.into_iter().collect()),
+        }
     }
 }
 
 /// Tells each worker of its second level, or that there is none.
-fn tell(workers: &[Inbox], setups: Vec<SecondSetup>) -> Result<()> {
-    let setups = setups.into_iter().map(Some).chain(repeat_with(|| None));
+fn tell(workers: &[Inbox], setups: Vec<Option<SecondSetup>>) -> Result<()> {
+    let setups = setups.into_iter().chain(repeat_with(|| None));
     let asked: Vec<_> = workers
         .iter()
         .zip(setups)

@@ -14,6 +14,7 @@ use crate::io::Buf;
 use super::Worker;
 use super::cache_parts::{LentPart, Parts};
 use super::guests::{Guest, HEAD};
+use super::second::WorkerSecond;
 use super::volumes::LiveVolume;
 
 /// Whole pages are read for a request only up to so many bytes: no device has to take larger requests than guests may make.
@@ -52,6 +53,8 @@ pub(super) struct LiveCache {
     narrow_until_ns: u64,
     /// Requests that were answered since the last look at how the volume stands.
     answered: u64,
+    /// Requests that the second level answered.
+    pub(super) from_second: u64,
     /// Since the hour began: requests, and their response times over the objective, weighted with them; then requests of the slice.
     responses: (u64, f64, u64),
 }
@@ -73,6 +76,9 @@ pub struct CacheSample {
     /// Accesses to pages, and what they found.
     #[serde(flatten)]
     pub counts: PageCounts,
+    /// Requests that the second level answered.
+    #[serde(default)]
+    pub from_second: u64,
     /// Its priority, percent, under a policy that has priorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_percent: Option<i32>,
@@ -109,12 +115,19 @@ impl WorkerCache {
     }
 
     /// A volume of so many bytes, at rest, is cached from now on; none, with a word in the log, where it cannot be.
-    pub(super) fn begin(&mut self, name: &str, size: Bytes) -> Option<LiveCache> {
+    pub(super) fn begin(
+        &mut self,
+        name: &str,
+        size: Bytes,
+        second: &WorkerSecond,
+    ) -> Option<LiveCache> {
         let begun = VolumeCache::new(&mut self.memory, size.0, 0);
         let cache =
             begun.inspect_err(|why| tracing::warn!(volume = name, %why, "it is not cached"));
         let mut cache = cache.ok()?;
-        if let Err(why) = cache.begin_second(&mut self.memory) {
+        if second.may_have(name)
+            && let Err(why) = cache.begin_second(&mut self.memory)
+        {
             tracing::warn!(volume = name, %why, "it has nothing in the second level");
         }
         Some(LiveCache {
@@ -122,6 +135,7 @@ impl WorkerCache {
             parts: Parts::default(),
             narrow_until_ns: 0,
             answered: 0,
+            from_second: 0,
             responses: (0, 0.0, 0),
         })
     }
@@ -142,6 +156,7 @@ impl WorkerCache {
                 in_parts: pages.can_be_shared_out(),
             },
             counts: pages.counts(volume),
+            from_second: live.from_second,
             priority_percent: pages.priority(volume),
         }
     }

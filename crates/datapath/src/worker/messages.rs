@@ -403,7 +403,7 @@ impl Worker {
                 .expect("it has just come");
         }
         let cached = self.cache.as_mut().zip(setup.cached);
-        let cached = cached.and_then(|(cache, size)| cache.begin(&setup.name, size));
+        let cached = cached.and_then(|(cache, size)| cache.begin(&setup.name, size, &self.second));
         self.volumes[index] = Some(LiveVolume {
             id: setup.id,
             name: setup.name,

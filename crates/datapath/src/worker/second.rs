@@ -10,6 +10,7 @@
 //! The device of the second level is none of the array's. Whatever goes wrong there ends the second level, and nobody hears of an error: what was asked of it is
 //! asked of the engine.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -60,6 +61,25 @@ pub struct SecondSetup {
     pub size: Bytes,
     /// Its tables; they are large, so they are made elsewhere.
     pub level: SecondLevel,
+    /// Whose it is.
+    pub of: SecondOf,
+}
+
+/// Whose pages a second level may have, and who ordered it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecondOf {
+    /// Only of these volumes; none is of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<BTreeSet<String>>,
+    /// The number of the answer to a broken objective that it is; none where a person ordered it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<u64>,
+}
+
+impl SecondOf {
+    fn may_have(&self, volume: &str) -> bool {
+        self.volumes.as_ref().is_none_or(|v| v.contains(volume))
+    }
 }
 
 /// What is used of that.
@@ -67,6 +87,7 @@ struct Place {
     device: Arc<Device>,
     begin: u64,
     size: Bytes,
+    of: SecondOf,
 }
 
 /// How the second level of a worker is.
@@ -85,6 +106,9 @@ pub struct SecondStatus {
     /// Why there is none any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
+    /// Whose it is, or was.
+    #[serde(flatten)]
+    pub of: SecondOf,
 }
 
 /// The second level, and what is under way there.
@@ -98,7 +122,8 @@ pub(super) struct WorkerSecond {
     filling: u64,
     /// Bytes that are being read.
     reading: u64,
-    ended: Option<String>,
+    /// Why the last one ended, and whose it was.
+    ended: Option<(String, SecondOf)>,
     /// Why it ends in the next turn.
     pub(super) failed: Option<String>,
 }
@@ -140,11 +165,18 @@ impl SecondStatus {
             fills: self.fills + other.fills,
             ready: self.ready && other.ready,
             ended: self.ended.or(other.ended),
+            of: self.of,
         }
     }
 }
 
 impl WorkerSecond {
+    /// Whether pages of a volume may be there.
+    pub(super) fn may_have(&self, volume: &str) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|p| p.of.may_have(volume))
+    }
+
     /// Whether a request of a volume waits here.
     pub(super) fn any_of(&self, volume: u32) -> bool {
         self.reads.iter().any(|(_, w)| w.volume == volume)
@@ -164,9 +196,13 @@ impl Worker {
             begin,
             size,
             level,
+            of,
         } = setup;
         memory.begin_second(level);
         for live in self.volumes.iter_mut().flatten() {
+            if !of.may_have(&live.name) {
+                continue;
+            }
             let begun = live.cached.as_mut().map(|c| c.cache.begin_second(memory));
             if let Some(Err(why)) = begun {
                 warn!(volume = live.name, %why, "it has nothing in the second level");
@@ -178,6 +214,7 @@ impl Worker {
             device,
             begin,
             size,
+            of,
         });
         Ok(())
     }
@@ -195,7 +232,7 @@ impl Worker {
         }
         // The last close of a file without a name frees its space, and takes as long as that takes.
         close_elsewhere(place.device);
-        self.second.ended = why;
+        self.second.ended = why.map(|why| (why, place.of));
         self.second.failed = None;
         self.second.time += 1;
         (self.second.filling, self.second.reading) = (0, 0);
@@ -492,6 +529,9 @@ impl Worker {
             let latency_ns = self.now_ns.saturating_sub(guest.arrival_ns);
             live.engine.answered_from_memory(self.now_ns, latency_ns);
             guest.from_memory = true;
+            if let Some(cached) = &mut live.cached {
+                cached.from_second += 1;
+            }
             return self.ready(volume, guest, request, Ok(()));
         }
         if answered == Answered::Wrong {
@@ -525,8 +565,9 @@ impl Worker {
         let memory = self.cache.as_ref().map(|c| &c.memory);
         let level = memory.and_then(|m| Some((m.second()?, m.page_bytes())));
         let (Some(setup), Some((level, page))) = (&self.second.place, level) else {
-            return ended.map(|why| SecondStatus {
+            return ended.map(|(why, of)| SecondStatus {
                 ended: Some(why),
+                of,
                 ..SecondStatus::default()
             });
         };
@@ -537,7 +578,8 @@ impl Worker {
             hits: counts.hits,
             fills: counts.fills,
             ready: self.second_is_ready(),
-            ended,
+            ended: ended.map(|(why, _)| why),
+            of: setup.of.clone(),
         })
     }
 }

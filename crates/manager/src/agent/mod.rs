@@ -16,6 +16,7 @@
 //! Several beats make a window. Times are the agent's own, nanoseconds from any start.
 
 mod answers;
+mod appliances;
 mod extents;
 mod moves;
 mod reuse;
@@ -92,6 +93,17 @@ pub enum AgentAction {
     },
     /// Give second copies up that were made by such an order.
     StopMirror { volume: String },
+    /// Have the second level of the cache be memory of a node, for one volume, as the answer of this number.
+    UseNode {
+        id: u64,
+        volume: String,
+        /// An NBD URI.
+        at: String,
+        /// How much of it.
+        bytes: u64,
+    },
+    /// Give the second level up, if it is that answer's.
+    StopNode { id: u64 },
 }
 
 /// Something to say to the controller.
@@ -136,6 +148,7 @@ pub struct Agent {
     sessions: Vec<sessions::Session>,
     throttles: throttles::Throttles,
     answers: answers::Ordered,
+    nodes: appliances::Nodes,
     reuse: reuse::Watched,
     results: Vec<CalibrationResult>,
     objectives: Vec<ClassObjective>,
@@ -170,6 +183,7 @@ impl Agent {
             sessions: Vec::new(),
             throttles: throttles::Throttles::default(),
             answers: answers::Ordered::default(),
+            nodes: appliances::Nodes::default(),
             reuse: reuse::Watched::default(),
             results: Vec::new(),
             objectives: Vec::new(),
@@ -217,12 +231,14 @@ impl Agent {
             // Without a controller, running moves and sessions are still looked after.
             self.look_after_moves(now_ns, &snapshot);
             self.look_after_sessions(now_ns, &snapshot);
+            self.look_after_appliances(now_ns, &snapshot);
             return;
         };
         self.look_after_moves(now_ns, &snapshot);
         self.look_after_sessions(now_ns, &snapshot);
         self.look_after_throttles(now_ns, &snapshot);
         self.look_after_answers(now_ns, &snapshot);
+        self.look_after_appliances(now_ns, &snapshot);
         if !self.window_is_over(now_ns) {
             self.tell_of_ended();
             return;
@@ -246,7 +262,8 @@ impl Agent {
             jobs: self.job_windows(),
             calibrations: self.results.clone(),
             trouble: std::mem::take(&mut self.trouble),
-            appliances: vec![],
+            appliances: self.nodes.windows(),
+            second_by_hand: snapshot.second.as_ref().is_some_and(|s| s.is_by_hand()),
             troubles: snapshot.troubles.clone(),
         };
         self.reported_ended = self.ended().collect();
@@ -345,6 +362,7 @@ impl Agent {
         self.throttles.wanted(sent_ns, orders.throttles);
         self.reuse.wanted(&orders.answers.curves);
         self.access = orders.answers.access.iter().cloned().collect();
+        self.nodes.wanted(&orders.answers);
         self.answers.wanted(orders.answers);
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
@@ -407,6 +425,9 @@ impl Agent {
                 | AgentAction::StopMirror { .. }),
                 Err(why),
             ) => self.not_answered(action, &why),
+            (AgentAction::UseNode { id, .. }, Err(why)) => self.nodes.refused(*id, &why),
+            // It is looked at again.
+            (AgentAction::StopNode { .. }, Err(_)) => {}
         }
     }
 

@@ -19,6 +19,26 @@ pub struct Snapshot {
     pub volumes: Vec<VolumeSnapshot>,
     /// What is wrong with the array, as it says itself.
     pub troubles: Vec<ArrayTrouble>,
+    /// The second level of its cache, if it has or had one.
+    pub second: Option<SecondSnapshot>,
+}
+
+/// A second level of a cache.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SecondSnapshot {
+    /// The answer that it is ([`super::AgentAction::UseNode`]); none where a person has ordered it.
+    pub answer: Option<u64>,
+    /// Whether its device answers.
+    pub ready: bool,
+    /// Why there is none any more.
+    pub ended: Option<String>,
+}
+
+impl SecondSnapshot {
+    /// Whether it is there as a person has ordered it.
+    pub fn is_by_hand(&self) -> bool {
+        self.answer.is_none() && self.ended.is_none()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,7 @@
 //! One agent, its array and its orders, by hand.
 
 mod answers;
+mod appliances;
 
 use model::{
     CalibrationStep, ClassObjective, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure, Objective,
@@ -86,6 +87,7 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
         devices: vec![device("fast"), device("slow")],
         volumes,
         troubles: vec![],
+        second: None,
     }
 }
 

@@ -42,8 +42,9 @@ use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
     Answers, ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_ANSWERS,
-    PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_MIRRORS, PROTOCOL_OLDEST,
-    PROTOCOL_THROTTLES, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
+    PROTOCOL_APPLIANCES, PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_MIRRORS,
+    PROTOCOL_OLDEST, PROTOCOL_THROTTLES, Register, Welcome, WindowReport, WireRefusal,
+    host_name_fault,
 };
 use model::Mode;
 use model::TierState;
@@ -544,8 +545,9 @@ impl Controller {
             self.hold(name, &mut throttles);
         }
         let answers = match protocol {
-            PROTOCOL_MIRRORS.. => self.answers(name),
-            PROTOCOL_ANSWERS.. => self.answers(name).without_mirrors(),
+            PROTOCOL_APPLIANCES.. => self.answers(name),
+            PROTOCOL_MIRRORS.. => self.answers(name).without_appliances(),
+            PROTOCOL_ANSWERS.. => self.answers(name).without_appliances().without_mirrors(),
             _ => Answers::default(),
         };
         let host = self.hosts.get_mut(name).expect("its agent reports");

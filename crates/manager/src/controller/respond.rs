@@ -28,8 +28,8 @@ use executor::JobId;
 use slo::ladder::{OtherDevice, RungAction, RungKind, SecondCopies};
 use slo::load::Place;
 use slo::{
-    ApplianceEvent, Busy, Decision, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
-    Sample, Standing, WorkloadId,
+    ApplianceEvent, Busy, Decision, HostId, Knowledge, Promise, ResourceId, Responder,
+    ResponseOrder, Sample, Standing, WorkloadId,
 };
 use units::{Bytes, Nanos};
 
@@ -65,6 +65,8 @@ pub(super) struct Responding {
     next_appliance: u64,
     /// By appliance: its workload, and what of it the responder knows.
     known: BTreeMap<u64, (usize, Option<ApplianceEvent>)>,
+    /// By appliance: the server that it is on.
+    nodes: BTreeMap<u64, String>,
     /// Appliances that have ended, until the agent does not tell of them any more.
     taken: BTreeSet<u64>,
     /// Of a live host.
@@ -104,6 +106,7 @@ impl Responding {
             appliances: vec![],
             next_appliance: 1,
             known: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             taken: BTreeSet::new(),
             responder,
             live,
@@ -112,6 +115,24 @@ impl Responding {
 
     fn name(&self, w: usize) -> &str {
         &self.responder.site().workloads[w].name
+    }
+
+    /// A workload by name.
+    fn number(&self, name: &str) -> Option<usize> {
+        let live = self.live.as_ref()?;
+        live.numbers.get(name).map(|w| w.index())
+    }
+
+    /// Where the memory of a live host's node is.
+    fn node_of(&self, host: HostId) -> Option<String> {
+        let live = self.live.as_ref()?;
+        let number = usize::from(host.0).checked_sub(1)?;
+        live.config.nodes.get(number).map(|n| n.uri.clone())
+    }
+
+    /// Whether an appliance has this node, or had it and is not known to be gone.
+    fn uses_node(&self, name: &str) -> bool {
+        self.nodes.values().any(|node| node == name)
     }
 
     fn resource(&self, r: ResourceId) -> &str {
@@ -242,8 +263,14 @@ impl Responding {
         orders
     }
 
-    /// Takes in what became of appliances.
-    fn take_in(&mut self, now: Nanos, appliances: &[ApplianceWindow], said: &mut Vec<Said>) {
+    /// Takes in what became of appliances; workloads whose appliance has failed.
+    fn take_in(
+        &mut self,
+        now: Nanos,
+        appliances: &[ApplianceWindow],
+        said: &mut Vec<Said>,
+    ) -> Vec<usize> {
+        let mut ended = vec![];
         self.taken
             .retain(|id| appliances.iter().any(|a| a.id == *id));
         for window in appliances {
@@ -271,6 +298,9 @@ impl Responding {
                 }
             };
             said.extend(text.map(|text| (w, text)));
+            if matches!(event, ApplianceEvent::Failed { .. }) {
+                ended.push(w);
+            }
             let left = matches!(event, ApplianceEvent::LeftBehind { .. });
             let gone = matches!(
                 event,
@@ -282,9 +312,11 @@ impl Responding {
             // What is left behind has its memory until it is gone.
             if gone {
                 self.known.remove(&window.id);
+                self.nodes.remove(&window.id);
                 self.taken.insert(window.id);
             }
         }
+        ended
     }
 
     /// Puts orders in force, or takes them back.
@@ -386,15 +418,22 @@ impl Responding {
                         cache_bytes: cache.0,
                         way,
                         warm,
+                        at: self.node_of(host),
                     };
                     self.next_appliance += 1;
+                    self.nodes.insert(order.id, order.server.clone());
                     self.known.insert(order.id, (workload.index(), None));
-                    let text = format!(
-                        "appliance ordered on {}: cache {cache} of {memory}, {}, {}",
-                        order.server,
-                        order.way,
-                        order.warm.in_words()
-                    );
+                    let text = match &order.at {
+                        Some(_) => {
+                            format!("an appliance: {} of node {}", cache.words(), order.server)
+                        }
+                        None => format!(
+                            "appliance ordered on {}: cache {cache} of {memory}, {}, {}",
+                            order.server,
+                            order.way,
+                            order.warm.in_words()
+                        ),
+                    };
                     self.appliances.push(order);
                     (workload, text)
                 }
@@ -459,7 +498,7 @@ impl Controller {
             let samples = site.workloads.iter().zip(&volumes);
             let samples = samples.map(|(w, v)| responding.sample(&w.objective, *v, report));
             let samples: Vec<Option<Sample>> = samples.collect();
-            responding.take_in(at, &report.appliances, &mut said);
+            let ended = responding.take_in(at, &report.appliances, &mut said);
             responding.place(&volumes);
             let mut orders = responding.look_for_copies(at, &volumes, &mut said);
             let (more, moved) = responding.look_at_moves(at, &self.hosts[name]);
@@ -481,6 +520,7 @@ impl Controller {
             if responding.live.is_some() {
                 views = responding.taken_back(at, &orders);
                 views.extend(responding.moved(at, &moved));
+                views.extend(responding.ended(at, &ended));
                 views.extend(responding.look(at, &mut said));
             }
             responding.put(orders, &mut said);

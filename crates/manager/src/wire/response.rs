@@ -189,6 +189,9 @@ pub struct ApplianceOrder {
     /// What it reads first.
     #[schemars(with = "serde_json::Value")]
     pub warm: Warm,
+    /// Where its memory is: an NBD URI. None where the host has servers of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
 }
 
 /// An appliance at the agent.
@@ -230,6 +233,13 @@ pub struct Answers {
 }
 
 impl Answers {
+    /// What agents of versions understand that had no appliances.
+    pub fn without_appliances(mut self) -> Self {
+        self.appliances.clear();
+        self.appliances_taken.clear();
+        self
+    }
+
     /// What agents of versions understand that made no second copies.
     pub fn without_mirrors(mut self) -> Self {
         self.mirrors.clear();

@@ -672,6 +672,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         }],
         calibrations: vec![],
         trouble: vec![],
+        second_by_hand: false,
         appliances: vec![],
         troubles: vec![],
     }

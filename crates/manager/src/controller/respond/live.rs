@@ -8,18 +8,20 @@
 
 use std::collections::BTreeMap;
 
-use config::{AnswerMode, LiveResponseConfig};
+use config::{AnswerMode, LiveResponseConfig, NodeConfig};
+use slo::cacheable::{Measure, Rule};
+use slo::host::Host;
 use slo::ladder::RungKind;
 use slo::load::{Backend, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::{HostId, Promise, Responder, ResponderConfig, Site, Workload, WorkloadId};
 use units::{Bytes, Nanos};
 
-use super::super::{Controller, PROTOCOL_THROTTLES};
+use super::super::{Controller, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
 use super::memory::{self, Reported};
 use super::{Responding, Said, words};
 use crate::view::EventKind;
-use crate::wire::{VolumeWindow, WindowReport};
+use crate::wire::{ApplianceOrder, VolumeWindow, WindowReport};
 
 /// Volumes of a host for which answers are looked for, at most: of each an hour of samples is kept, some 150 KiB.
 const VOLUMES_MAX: usize = 256;
@@ -73,13 +75,14 @@ impl Live {
 fn goes_on(before: &LiveResponseConfig, after: &LiveResponseConfig) -> bool {
     let auto = before.rungs(AnswerMode::Auto).into_iter();
     before.workflow == after.workflow
+        && before.nodes == after.nodes
         && auto
             .into_iter()
             .all(|kind| after.mode(kind) == AnswerMode::Auto)
 }
 
 /// What is looked at on a host with this report: parts of a cache where there is one that has any, second copies where volumes can have some and there is
-/// more than one device.
+/// more than one device, moves there, appliances where there is a cache that they can be a second level of.
 fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> {
     let in_parts = |v: &VolumeWindow| v.cache.as_ref().is_some_and(|c| c.in_parts);
     let can = |kind: &RungKind| match kind {
@@ -88,6 +91,7 @@ fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> 
             report.devices.len() > 1 && report.volumes.iter().any(|v| v.mirror.is_some())
         }
         RungKind::Move => report.devices.len() > 1,
+        RungKind::Appliance => report.volumes.iter().any(|v| v.cache.is_some()),
         _ => true,
     };
     let all = RungKind::ALL.into_iter();
@@ -96,7 +100,34 @@ fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> 
         .collect()
 }
 
-fn begun(config: &LiveResponseConfig) -> Responding {
+/// Sizes of appliances that are looked at, in eighths of the largest node.
+const NODE_EIGHTHS: [u64; 4] = [1, 2, 4, 8];
+
+/// Until an appliance of a live host serves: its node is there, and only has to be connected to.
+const NODE_BOOT: Nanos = Nanos::from_secs(1);
+
+/// Processors of a node, as many as one appliance takes: a node is for one at a time.
+const NODE_CPUS: u32 = slo::host::APPLIANCE_CPUS;
+
+/// How answers are found on a live host. Appliances are memory of nodes, which needs none for itself; no working set is measured, so what is cacheable is told by
+/// the curve alone.
+fn workflow(config: &LiveResponseConfig) -> ResponderConfig {
+    let largest = config.nodes.iter().map(|n| n.memory.0).max().unwrap_or(0);
+    let mut workflow = ResponderConfig {
+        // What is looked at is said with each report.
+        allowed: vec![],
+        boot: NODE_BOOT,
+        ..config.workflow.clone()
+    };
+    workflow.sizing.sizes = NODE_EIGHTHS.map(|n| Bytes(largest / 8 * n)).into();
+    workflow.sizing.own_memory = Bytes::ZERO;
+    let measured = |r: &Rule| r.measure != Measure::WorkingSetOverLargest;
+    workflow.rules.retain(measured);
+    workflow
+}
+
+/// One whose appliances have numbers from `first` on: an agent may know of some from before.
+fn begun(config: &LiveResponseConfig, first: u64) -> Responding {
     let site = Site {
         workloads: vec![],
         hosts: vec![],
@@ -107,11 +138,6 @@ fn begun(config: &LiveResponseConfig) -> Responding {
         },
         elsewhere: None,
     };
-    // What is looked at is said with each report.
-    let workflow = ResponderConfig {
-        allowed: vec![],
-        ..config.workflow.clone()
-    };
     let live = Live {
         config: config.clone(),
         numbers: BTreeMap::new(),
@@ -120,7 +146,9 @@ fn begun(config: &LiveResponseConfig) -> Responding {
         known: Reported::default(),
         only_said: None,
     };
-    Responding::new(Responder::new(workflow, site), Some(live))
+    let mut begun = Responding::new(Responder::new(workflow(config), site), Some(live));
+    begun.next_appliance = first;
+    begun
 }
 
 fn workload(v: &VolumeWindow, objective: Promise) -> Workload {
@@ -173,6 +201,7 @@ impl Responding {
             live.broken.remove(&w.index());
             let was_held = self.held.remove(&w.index()).is_some();
             let had_part = self.parts.remove(&w.index()).is_some();
+            self.appliances.retain(|a| a.volume != name);
             if self.mirrors.remove(&w.index()).is_some() || had_part || was_held {
                 held.push(name);
             }
@@ -285,12 +314,19 @@ impl Controller {
             self.answered.let_go(name, self.now.at);
             responding = None;
         }
-        let mut responding = responding.unwrap_or_else(|| begun(&config));
+        let first = u64::try_from(self.now.unix_ms).unwrap_or(1);
+        let mut responding = responding.unwrap_or_else(|| begun(&config, first));
         let gone = responding.follow(report, promise);
-        let kinds = match only_said {
+        responding
+            .responder
+            .servers(self.nodes_for(&responding, &config, report));
+        let mut kinds = match only_said {
             Some(_) => RungKind::ALL.into(),
             None => config.rungs(AnswerMode::Recommend),
         };
+        if host.link.is_some_and(|l| l.protocol < PROTOCOL_APPLIANCES) {
+            kinds.push(RungKind::Appliance);
+        }
         responding.responder.only_say(kinds);
         responding.responder.allow(allowed(&config, report));
         if let Some(live) = &mut responding.live {
@@ -316,6 +352,32 @@ impl Controller {
         }
     }
 
+    /// Nodes that a host's appliances can have: those of no other host. An array has one second level, so while it has an appliance, or a person has named
+    /// one, there is no other.
+    fn nodes_for(
+        &self,
+        of: &Responding,
+        config: &LiveResponseConfig,
+        report: &WindowReport,
+    ) -> Vec<Host> {
+        let others = self.responses.values();
+        let taken = |name: &str| others.clone().any(|r| r.uses_node(name));
+        let own = of.known.values().next().is_some();
+        let nodes = config.nodes.iter().enumerate();
+        let free = nodes.filter(|(_, n)| match own {
+            true => of.uses_node(&n.name),
+            false => !report.second_by_hand && !taken(&n.name),
+        });
+        let host = |(i, node): (usize, &NodeConfig)| Host {
+            id: HostId(i as u16 + 1),
+            name: node.name.clone(),
+            rack: 0,
+            cpus_free: NODE_CPUS,
+            memory_free: node.memory,
+        };
+        free.map(host).collect()
+    }
+
     /// Ends what a live host's responder does: nothing is held from here on.
     pub(in crate::controller) fn end_responses(&mut self, name: &str, why: &str) {
         if !self.stores {
@@ -330,7 +392,10 @@ impl Controller {
         let parts = parts.map(|w| (*w, "its part of the cache taken back"));
         let mirrors = ended.mirrors.keys();
         let mirrors = mirrors.map(|w| (*w, "its second copies given up"));
-        for (w, what) in held.chain(parts).chain(mirrors) {
+        let number = |a: &ApplianceOrder| ended.number(&a.volume);
+        let appliances = ended.appliances.iter().filter_map(number);
+        let appliances = appliances.map(|w| (w, "its appliance given up"));
+        for (w, what) in held.chain(parts).chain(mirrors).chain(appliances) {
             let volume = ended.name(w).to_string();
             let text = format!("{volume}: {what}: {why}");
             self.event(EventKind::Response, Some(name), Some(&volume), text);

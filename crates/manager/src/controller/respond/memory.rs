@@ -76,7 +76,8 @@ impl Responding {
             return vec![];
         };
         let responder = &self.responder;
-        if !responder.allows(RungKind::MemoryShare) {
+        let by_curves = [RungKind::MemoryShare, RungKind::Appliance];
+        if !by_curves.iter().any(|kind| responder.allows(*kind)) {
             return vec![];
         }
         let site = responder.site();
@@ -85,6 +86,7 @@ impl Responding {
             responder.standing(**w).violates()
                 || responder.is_broken(**w)
                 || self.parts.contains_key(&w.index())
+                || self.known.values().any(|(of, _)| *of == w.index())
         };
         let asked = live.numbers.values().filter(missed);
         let pools: Vec<usize> = asked.map(pool).collect();

@@ -232,8 +232,8 @@ impl Responding {
     ) -> (Vec<ResponseOrder>, Vec<(usize, MoveEvent)>) {
         let event = |job: JobId| match host.executor.get(job).map(|j| &j.state) {
             Some(JobState::Ended { end: End::Done, .. }) => Some(MoveEvent::Done),
-            Some(state @ JobState::Ended { .. }) => Some(MoveEvent::Failed {
-                why: state.why().unwrap_or_else(|| "it has ended".into()),
+            Some(JobState::Ended { end, .. }) => Some(MoveEvent::Failed {
+                why: end.why().unwrap_or_else(|| "it has ended".into()),
             }),
             Some(_) => None,
             None => Some(MoveEvent::Failed {

@@ -172,11 +172,25 @@ impl Responding {
         ended.iter().map(change).collect()
     }
 
+    /// Appliances that have failed, as it is shown.
+    pub(super) fn ended(&self, at: Nanos, failed: &[usize]) -> Vec<ViewChange> {
+        let failed = failed.iter().filter(|_| self.live.is_some());
+        let change = |w: &usize| ViewChange::TakenBack {
+            rung: Some(RungKind::Appliance),
+            to: self.name(*w).into(),
+            at,
+        };
+        failed.map(change).collect()
+    }
+
     /// What was taken back by these orders, as it is shown.
     pub(super) fn taken_back(&self, at: Nanos, orders: &[ResponseOrder]) -> Vec<ViewChange> {
         let of = |order: &ResponseOrder| match order {
             ResponseOrder::Unthrottle { workload } => Some((RungKind::Throttle, *workload)),
             ResponseOrder::TakeBack { action } => Some((action.kind(), action.workload())),
+            ResponseOrder::RemoveAppliance { workload, .. } => {
+                Some((RungKind::Appliance, *workload))
+            }
             _ => None,
         };
         let taken_back = orders.iter().filter_map(of);
@@ -314,6 +328,22 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
             responder.site().backend.resources[other.to.index()].name,
             other.bytes.words()
         ),
+        Some(RungAction::Appliance {
+            workload,
+            host,
+            cache,
+            hits,
+        }) => {
+            let site = responder.site();
+            let on = site.hosts.iter().find(|h| h.id == *host);
+            format!(
+                "an appliance for {}: {} of {} ({:.0} % of its reads expected there)",
+                name(responder, *workload),
+                cache.words(),
+                on.map_or("a server", |h| h.name.as_str()),
+                100.0 * hits
+            )
+        }
         Some(action) => format!(
             "{} for {}",
             rung.kind.name(),

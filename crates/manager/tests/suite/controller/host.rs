@@ -244,6 +244,7 @@ impl Host {
             jobs: self.jobs.clone(),
             calibrations: self.calibrations.clone(),
             trouble: vec![],
+            second_by_hand: false,
             appliances: vec![],
             troubles: self.troubles.clone(),
         };

@@ -1,0 +1,139 @@
+//! Appliances of a served array: memory of another host as a second level of its cache, for one volume.
+//!
+//! ```text
+//!  ordered ─▶ the array is told ─▶ its node answers: serving ─▶ ordered no more: the array is told ─▶ removed
+//!                 │ refused, or no answer in time       │ the array has given it up, or a person has ordered another
+//!                 └────────────▶ failed ◀───────────────┘
+//! ```
+//!
+//! What is there is what the array says, so one from an earlier life of the agent that nobody orders goes, too. Without a controller it goes when the lease is
+//! over: its memory may be wanted elsewhere.
+
+use std::collections::BTreeMap;
+
+use slo::ApplianceEvent;
+
+use super::{Agent, AgentAction, Snapshot};
+use crate::wire::{Answers, ApplianceOrder, ApplianceWindow};
+
+/// A node answers in this time, or it is none.
+const ANSWER_NS: u64 = 20_000_000_000;
+
+/// What is ordered, and what became of it.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    /// None until the controller has said: what is there may well be wanted.
+    wanted: Option<Vec<ApplianceOrder>>,
+    known: BTreeMap<u64, Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// When the array was told.
+    asked_ns: Option<u64>,
+    event: Option<ApplianceEvent>,
+}
+
+impl Known {
+    fn fail(&mut self, why: &str) {
+        self.event = Some(ApplianceEvent::Failed { why: why.into() });
+    }
+
+    fn has_ended(&self) -> bool {
+        let ended = |e: &ApplianceEvent| {
+            matches!(e, ApplianceEvent::Failed { .. } | ApplianceEvent::Removed)
+        };
+        self.event.as_ref().is_some_and(ended)
+    }
+}
+
+impl Nodes {
+    /// The controller has said which.
+    pub(super) fn wanted(&mut self, answers: &Answers) {
+        let wanted = &answers.appliances;
+        let taken = &answers.appliances_taken;
+        self.known
+            .retain(|id, _| wanted.iter().any(|o| o.id == *id) || !taken.contains(id));
+        self.wanted = Some(wanted.clone());
+    }
+
+    /// As they are reported.
+    pub(super) fn windows(&self) -> Vec<ApplianceWindow> {
+        let known = self.known.iter();
+        known
+            .map(|(id, known)| ApplianceWindow {
+                id: *id,
+                event: known.event.clone(),
+            })
+            .collect()
+    }
+
+    /// The array does not take it.
+    pub(super) fn refused(&mut self, id: u64, why: &str) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.fail(why);
+        }
+    }
+}
+
+impl Agent {
+    /// Has appliances used that are ordered, and those given up that are not.
+    pub(super) fn look_after_appliances(&mut self, now_ns: u64, snapshot: &Snapshot) {
+        let nodes = &mut self.nodes;
+        let Some(wanted) = &mut nodes.wanted else {
+            return;
+        };
+        if self.lease_until_ns <= now_ns {
+            wanted.clear();
+        }
+        let there = snapshot.second.as_ref();
+        let of_answer = there.and_then(|s| s.answer);
+        for order in wanted.iter() {
+            let known = nodes.known.entry(order.id).or_default();
+            if known.has_ended() {
+                continue;
+            }
+            let is_it = there.filter(|s| s.answer == Some(order.id));
+            let by_hand = there.is_some_and(|s| s.answer.is_none() && s.ended.is_none());
+            let late = |asked: u64| now_ns.saturating_sub(asked) > ANSWER_NS;
+            match (is_it, known.asked_ns, &order.at) {
+                (Some(second), _, _) => match (&second.ended, second.ready) {
+                    (Some(why), _) => known.fail(why),
+                    (None, true) => known.event = Some(ApplianceEvent::Serving),
+                    (None, false) if late(*known.asked_ns.get_or_insert(now_ns)) => {
+                        known.fail("its node does not answer");
+                    }
+                    (None, false) => {}
+                },
+                (None, _, _) if by_hand => known.fail("a person has ordered another second level"),
+                (None, _, None) => known.fail("nothing says where its memory is"),
+                (None, None, Some(at)) => {
+                    known.asked_ns = Some(now_ns);
+                    self.actions.push_back(AgentAction::UseNode {
+                        id: order.id,
+                        volume: order.volume.clone(),
+                        at: at.clone(),
+                        bytes: order.cache_bytes,
+                    });
+                }
+                (None, Some(asked), _) if known.event.is_some() || late(asked) => {
+                    known.fail("the array has it no more");
+                }
+                (None, Some(_), _) => {}
+            }
+        }
+        let ordered = |id: u64| {
+            let ended = nodes.known.get(&id).is_some_and(Known::has_ended);
+            !ended && wanted.iter().any(|o| o.id == id)
+        };
+        if let Some(id) = of_answer.filter(|id| !ordered(*id)) {
+            self.actions.push_back(AgentAction::StopNode { id });
+        }
+        for (id, known) in &mut nodes.known {
+            let wanted = wanted.iter().any(|o| o.id == *id);
+            if !wanted && of_answer != Some(*id) && !known.has_ended() {
+                known.event = Some(ApplianceEvent::Removed);
+            }
+        }
+    }
+}
