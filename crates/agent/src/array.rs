@@ -307,8 +307,8 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
 
 fn volume(v: VolumeSample) -> VolumeSnapshot {
     let held_back = v.held_back;
-    // What the second level answers has not reached the array's memory, as far as answers are concerned: it may be an answer itself.
-    let from_second = v.cache.as_ref().map_or(0, |c| c.from_second);
+    // What an appliance answers does not reach the array, and the memory in front of it belongs to it then.
+    let by_appliance = v.cache.as_ref().map_or(0, |c| c.by_appliance);
     let busy = v.took.into_iter().map(|took| BusyWindow {
         resource: took.device,
         reads_ns: took.reads_ns,
@@ -364,8 +364,8 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 working_set_bytes: None,
                 occupied_ns: arrivals.occupied_ns,
                 waiting: held_back,
-                array_reads: c.reads.ios.saturating_sub(from_second),
-                cache_hits: c.from_memory.ios.saturating_sub(from_second),
+                array_reads: c.reads.ios.saturating_sub(by_appliance),
+                cache_hits: c.from_memory.ios.saturating_sub(by_appliance),
                 busy: busy.collect(),
             }),
             total: Load {

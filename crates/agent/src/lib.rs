@@ -287,6 +287,16 @@ fn log(action: &AgentAction, result: &Result<(), String>) {
         (AgentAction::StopMirror { volume }, Some(why)) => {
             warn!(volume, why, "second copies were not given up");
         }
+        (AgentAction::UseNode { volume, at, .. }, None) => {
+            info!(volume, at, "the cache has a node as its second level");
+        }
+        (AgentAction::UseNode { volume, at, .. }, Some(why)) => {
+            warn!(volume, at, why, "a node is not used as a second level");
+        }
+        (AgentAction::StopNode { .. }, None) => info!("the node of the cache is given up"),
+        (AgentAction::StopNode { .. }, Some(why)) => {
+            warn!(why, "the node of the cache was not given up");
+        }
         (AgentAction::Inject { volume, .. }, why) => debug!(volume, why, "latency was injected"),
     }
 }

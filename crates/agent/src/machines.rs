@@ -427,6 +427,9 @@ impl<H: Hypervisor> Host for Machines<H> {
             AgentAction::Mirror { .. } | AgentAction::StopMirror { .. } => {
                 Err("a host of virtual machines has no second copies of extents".into())
             }
+            AgentAction::UseNode { .. } | AgentAction::StopNode { .. } => {
+                Err("a host of virtual machines has no cache to have a second level of".into())
+            }
             AgentAction::Inject { .. } => {
                 Err("nothing is delayed on a host of virtual machines".into())
             }

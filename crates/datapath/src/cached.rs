@@ -321,6 +321,11 @@ impl VolumeCache {
         Ok(())
     }
 
+    /// Whether its pages may be in a second level.
+    pub fn has_second(&self) -> bool {
+        self.second.is_some()
+    }
+
     /// The second level has ended.
     pub fn end_second(&mut self) {
         self.second = None;

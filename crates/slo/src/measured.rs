@@ -272,9 +272,13 @@ impl Responder {
         let mut streams = self.streams(|of| known.curve(of));
         // Without it all its reads would get there.
         streams[w.index()].passes = 1.0;
-        let costed = self.costs[w.index()].iter().all(|c| c.read_s.is_some());
+        // Of resources that it does not use it is not asked.
+        let own = self.site.workloads[w.index()].resources.iter();
+        let own = own.map(|r| r.index());
+        let costs = &self.costs[w.index()];
+        let costed = own.clone().all(|r| costs[r].read_s.is_some());
         let without = predict(&self.site.backend, &streams, &Change::None);
-        let worst = without.uses.iter().copied().fold(0.0, f64::max);
+        let worst = own.map(|r| without.uses[r]).fold(0.0, f64::max);
         let kept = without.fails.is_none();
         let sample = self.history[w.index()].back().cloned().unwrap_or_default();
         let appliance = self.appliances[w.index()].as_ref();

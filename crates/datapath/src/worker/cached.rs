@@ -53,8 +53,8 @@ pub(super) struct LiveCache {
     narrow_until_ns: u64,
     /// Requests that were answered since the last look at how the volume stands.
     answered: u64,
-    /// Requests that the second level answered.
-    pub(super) from_second: u64,
+    /// Requests that the cache answered while it had a second level as an answer to a broken objective.
+    pub(super) by_appliance: u64,
     /// Since the hour began: requests, and their response times over the objective, weighted with them; then requests of the slice.
     responses: (u64, f64, u64),
 }
@@ -76,9 +76,9 @@ pub struct CacheSample {
     /// Accesses to pages, and what they found.
     #[serde(flatten)]
     pub counts: PageCounts,
-    /// Requests that the second level answered.
+    /// Requests that the cache, memory or second level, answered while that was an answer to a broken objective.
     #[serde(default)]
-    pub from_second: u64,
+    pub by_appliance: u64,
     /// Its priority, percent, under a policy that has priorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_percent: Option<i32>,
@@ -135,7 +135,7 @@ impl WorkerCache {
             parts: Parts::default(),
             narrow_until_ns: 0,
             answered: 0,
-            from_second: 0,
+            by_appliance: 0,
             responses: (0, 0.0, 0),
         })
     }
@@ -156,8 +156,17 @@ impl WorkerCache {
                 in_parts: pages.can_be_shared_out(),
             },
             counts: pages.counts(volume),
-            from_second: live.from_second,
+            by_appliance: live.by_appliance,
             priority_percent: pages.priority(volume),
+        }
+    }
+}
+
+impl LiveCache {
+    /// A request was answered without any device.
+    pub(super) fn answered_by_cache(&mut self, second: &WorkerSecond) {
+        if self.cache.has_second() {
+            self.by_appliance += u64::from(second.is_answer());
         }
     }
 }
@@ -204,6 +213,7 @@ impl Worker {
             if cached.cache.read(memory, &request, copy) {
                 let latency_ns = self.now_ns.saturating_sub(guest.arrival_ns);
                 live.engine.answered_from_memory(self.now_ns, latency_ns);
+                cached.answered_by_cache(&self.second);
                 guest.from_memory = true;
                 self.ready(volume, guest, request, Ok(()));
                 return None;

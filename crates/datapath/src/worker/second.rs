@@ -171,6 +171,12 @@ impl SecondStatus {
 }
 
 impl WorkerSecond {
+    /// Whether it is an answer to a broken objective.
+    pub(super) fn is_answer(&self) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|p| p.of.answer.is_some())
+    }
+
     /// Whether pages of a volume may be there.
     pub(super) fn may_have(&self, volume: &str) -> bool {
         let place = self.place.as_ref();
@@ -530,7 +536,7 @@ impl Worker {
             live.engine.answered_from_memory(self.now_ns, latency_ns);
             guest.from_memory = true;
             if let Some(cached) = &mut live.cached {
-                cached.from_second += 1;
+                cached.answered_by_cache(&self.second);
             }
             return self.ready(volume, guest, request, Ok(()));
         }

@@ -41,7 +41,8 @@ pub use extents::{
 };
 pub use reuse::ReuseSnapshot;
 pub use snapshot::{
-    CacheSnapshot, Counts, DeviceSnapshot, MirrorSnapshot, MoveEnd, Snapshot, VolumeSnapshot,
+    CacheSnapshot, Counts, DeviceSnapshot, MirrorSnapshot, MoveEnd, SecondSnapshot, Snapshot,
+    VolumeSnapshot,
 };
 
 /// Most warnings that one report carries. Protects the controller from an array that fails all the time.

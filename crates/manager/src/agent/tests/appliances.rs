@@ -35,6 +35,8 @@ fn look(
     wanted: &[u64],
     second: Option<SecondSnapshot>,
 ) -> (Option<AgentAction>, Vec<(u64, Option<ApplianceEvent>)>) {
+    // One window was reported before.
+    let at = at + 1;
     let mut orders = orders(agent, vec![]);
     orders.answers.appliances = wanted.iter().map(|id| appliance(*id)).collect();
     agent.ordered(at * SECOND, at * SECOND, orders);
@@ -90,7 +92,7 @@ fn a_node_is_used_serves_and_is_given_up() {
     // The controller has heard of it.
     let mut heard = orders(&agent, vec![]);
     heard.answers.appliances_taken = vec![5];
-    agent.ordered(6 * SECOND, 6 * SECOND, heard);
+    agent.ordered(7 * SECOND, 7 * SECOND, heard);
     assert_eq!(look(&mut agent, 7, &[], None), (None, vec![]));
 }
 
@@ -158,8 +160,8 @@ fn what_nobody_orders_goes_also_when_the_controller_has_gone() {
         second: second(Some(4), true, None),
         ..there
     };
-    agent.beat(5 * SECOND, serving.clone());
+    agent.beat(6 * SECOND, serving.clone());
     assert_eq!(agent.poll_action(), None);
-    agent.beat(6 * SECOND + 1, serving);
+    agent.beat(7 * SECOND + 1, serving);
     assert_eq!(agent.poll_action(), Some(AgentAction::StopNode { id: 4 }));
 }

@@ -391,6 +391,12 @@ fn prediction(
     let after = rung.prediction.as_ref()?;
     let own = &responder.site().workloads[affected.index()].resources;
     let known = own.iter().filter(|r| now.uses[r.index()] > 0.0);
+    // Where something goes it is said, too, what that does there.
+    let target = match &rung.action {
+        Some(RungAction::ToDevice(other)) => Some(&other.to),
+        _ => None,
+    };
+    let known = known.chain(target.filter(|to| !own.contains(to)));
     let of = |r: &slo::ResourceId| {
         format!(
             "{} {:.0} % busy instead of {:.0} %",

@@ -13,9 +13,10 @@ use manager::store::{
 };
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
-    ArrayTrouble, Bound, BusyWindow, CacheWindow, CalibrationResult, DeviceIoCounts, DeviceWindow,
-    FailedIo, JobProgress, JobWindow, Load, LoadOf, MirrorWindow, MovingWindow, Orders, PROTOCOL,
-    Placed, Register, Throttle, VolumeSample, VolumeWindow, WindowReport,
+    ApplianceWindow, ArrayTrouble, Bound, BusyWindow, CacheWindow, CalibrationResult,
+    DeviceIoCounts, DeviceWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, MirrorWindow,
+    MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle, VolumeSample, VolumeWindow,
+    WindowReport,
 };
 use units::Nanos;
 
@@ -121,6 +122,12 @@ pub struct Host {
     pub mirrors: Vec<(&'static str, MirrorWindow)>,
     /// Reads in a window that caches answer.
     pub hits: Vec<(&'static str, u64)>,
+    /// Reads in a window that get past appliances, where not all do.
+    pub array_reads: Vec<(&'static str, u64)>,
+    /// What the agent tells of appliances.
+    pub appliances: Vec<ApplianceWindow>,
+    /// A person has ordered a second level.
+    pub second_by_hand: bool,
 }
 
 pub fn settings(config: &str) -> Settings {
@@ -172,6 +179,9 @@ impl Host {
             caches: vec![],
             mirrors: vec![],
             hits: vec![],
+            array_reads: vec![],
+            appliances: vec![],
+            second_by_hand: false,
         };
         host.register();
         host
@@ -244,8 +254,8 @@ impl Host {
             jobs: self.jobs.clone(),
             calibrations: self.calibrations.clone(),
             trouble: vec![],
-            second_by_hand: false,
-            appliances: vec![],
+            second_by_hand: self.second_by_hand,
+            appliances: self.appliances.clone(),
             troubles: self.troubles.clone(),
         };
         self.measure(&mut report);
@@ -281,6 +291,11 @@ impl Host {
         for (name, mirror) in &self.mirrors {
             let v = report.volumes.iter_mut().find(|v| v.name == *name);
             v.expect("it is there").mirror = Some(mirror.clone());
+        }
+        for (name, reads) in &self.array_reads {
+            let v = report.volumes.iter_mut().find(|v| v.name == *name);
+            let sample = v.and_then(|v| v.sample.as_mut());
+            sample.expect("it is measured").array_reads = *reads;
         }
         for (name, hits) in &self.hits {
             let v = report.volumes.iter_mut().find(|v| v.name == *name);

@@ -28,7 +28,8 @@ fn cache(curve: &[(u64, f64)]) -> CacheWindow {
 fn scanned(mode: &str) -> Host {
     // A part counts as two minutes until it helps: an answer settles in two seconds all the same.
     let quick = QUICK.replace("patience = 0.1", "patience = 0.01");
-    let modes = format!("modes = {{ throttle = \"off\", memory-share = \"{mode}\" }}");
+    let modes =
+        format!("modes = {{ throttle = \"off\", move = \"off\", memory-share = \"{mode}\" }}");
     let mut host = noisy(&format!("[response]\n{modes}\n{quick}"));
     host.takes = vec![("orders", 0.45, 0), ("batch", 0.5, 0)];
     let orders = cache(&[(40, 0.0)]);

@@ -29,8 +29,9 @@ fn mirror(access: Option<ExtentAccess>) -> MirrorWindow {
 /// A database that reads more than its device can, and would do with a part of that.
 fn busy(mode: &str) -> Host {
     let quick = QUICK.replace("patience = 0.1", "patience = 0.01");
-    let modes =
-        format!("modes = {{ throttle = \"off\", memory-share = \"off\", mirror = \"{mode}\" }}");
+    let modes = format!(
+        "modes = {{ throttle = \"off\", memory-share = \"off\", move = \"off\", mirror = \"{mode}\" }}"
+    );
     let mut host = noisy(&format!("[response]\n{modes}\n{quick}"));
     host.takes = vec![("orders", 0.8, 0), ("batch", 0.18, 0)];
     host.mirrors = vec![

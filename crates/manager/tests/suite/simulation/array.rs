@@ -446,7 +446,9 @@ impl FakeArray {
                 v.inject = Some((*delay_ns, now + lasting_ns));
                 Ok(())
             }
-            AgentAction::LendCache { .. } => Err("there is no cache".into()),
+            AgentAction::LendCache { .. }
+            | AgentAction::UseNode { .. }
+            | AgentAction::StopNode { .. } => Err("there is no cache".into()),
             AgentAction::Mirror { .. } | AgentAction::StopMirror { .. } => {
                 Err("there are no second copies".into())
             }
@@ -548,6 +550,7 @@ impl FakeArray {
             devices: devices.collect(),
             volumes: volumes.collect(),
             troubles: vec![],
+            second: None,
         }
     }
 }

@@ -265,7 +265,9 @@ impl FakeMachines {
             AgentAction::Inject { .. } => {
                 Err("nothing is delayed on a host of virtual machines".into())
             }
-            AgentAction::LendCache { .. } => Err("there is no cache".into()),
+            AgentAction::LendCache { .. }
+            | AgentAction::UseNode { .. }
+            | AgentAction::StopNode { .. } => Err("there is no cache".into()),
             AgentAction::Mirror { .. } | AgentAction::StopMirror { .. } => {
                 Err("there are no second copies".into())
             }

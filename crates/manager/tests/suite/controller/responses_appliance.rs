@@ -1,0 +1,153 @@
+//! Appliances as answers to broken objectives of a live host: memory of nodes that an operator has named.
+
+use manager::view::ResponseState;
+use manager::wire::{ApplianceOrder, ApplianceWindow, CacheWindow, CurvePoint};
+use slo::ApplianceEvent;
+
+use super::host::Host;
+use super::responses::{QUICK, noisy, responses, said};
+
+const MIB: u64 = 1 << 20;
+const NODE: &str = "[[response.nodes]]\nname = \"other\"\nuri = \"nbd+unix:///?socket=n.sock\"\nmemory = \"512 MiB\"\n";
+
+fn cache(curve: &[(u64, f64)]) -> CacheWindow {
+    let points = curve.iter().map(|(mib, miss_ratio)| CurvePoint {
+        bytes: mib * MIB,
+        miss_ratio: *miss_ratio,
+    });
+    CacheWindow {
+        pool: 1,
+        pool_bytes: 4 * MIB,
+        in_parts: false,
+        given_bytes: None,
+        lent_bytes: None,
+        curve: Some(points.collect()),
+    }
+}
+
+/// A database that reads 200 MiB over and over from a device that is full with that, and has a cache of 4 MiB.
+fn full(mode: &str) -> Host {
+    let quick = QUICK.replace("patience = 0.1", "patience = 0.01");
+    let others = "throttle = \"off\", memory-share = \"off\", mirror = \"off\", move = \"off\"";
+    let modes = format!("modes = {{ {others}, appliance = \"{mode}\" }}");
+    let mut host = noisy(&format!("[response]\n{modes}\n{NODE}{quick}"));
+    host.takes = vec![("orders", 0.9, 0), ("batch", 0.05, 0)];
+    let orders = cache(&[(200, 0.05)]);
+    host.caches = vec![("orders", orders), ("batch", cache(&[(4096, 0.99)]))];
+    host
+}
+
+fn ordered(host: &Host) -> Option<ApplianceOrder> {
+    let orders = host.orders.as_ref().expect("a window was reported");
+    orders.answers.appliances.first().cloned()
+}
+
+fn until_ordered(host: &mut Host) -> ApplianceOrder {
+    for _ in 0..12 {
+        host.windows(1);
+        if let Some(order) = ordered(host) {
+            return order;
+        }
+    }
+    panic!("no appliance is ordered: {:?}", host.events())
+}
+
+fn told(host: &mut Host, id: u64, event: Option<ApplianceEvent>) {
+    host.appliances = vec![ApplianceWindow { id, event }];
+    host.windows(1);
+}
+
+#[test]
+fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
+    let mut host = full("auto");
+    let order = until_ordered(&mut host);
+    assert_eq!(
+        (order.volume.as_str(), order.server.as_str()),
+        ("orders", "other")
+    );
+    assert_eq!(order.at.as_deref(), Some("nbd+unix:///?socket=n.sock"));
+    // The least of its eighths that is predicted to do.
+    assert_eq!(order.cache_bytes, 64 * MIB);
+    let text = said(&mut host, "Answer:").remove(0);
+    for part in [
+        "Answer: an appliance for orders: 64 MiB of other (30 % of its reads expected there)",
+        "predicted: slow-0",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    told(&mut host, order.id, None);
+    told(&mut host, order.id, Some(ApplianceEvent::Serving));
+    assert_eq!(
+        said(&mut host, "orders goes through its appliance").len(),
+        1
+    );
+    assert_eq!(responses(&mut host)[0].state, ResponseState::InForce);
+    // It does what was predicted, and stays while it is needed.
+    host.volumes[0].latency_us = 200;
+    host.takes = vec![("orders", 0.05, 0), ("batch", 0.05, 0)];
+    host.array_reads = vec![("orders", 10)];
+    for _ in 0..60 {
+        host.windows(1);
+        assert_eq!(ordered(&host).map(|o| o.id), Some(order.id));
+    }
+    // It asks for so little that its device does without.
+    host.volumes[0].ios = 20;
+    host.array_reads = vec![("orders", 1)];
+    host.takes = vec![("orders", 0.005, 0), ("batch", 0.05, 0)];
+    let mut windows = 0;
+    while ordered(&host).is_some() {
+        host.windows(1);
+        windows += 1;
+        assert!(windows < 2000, "it is never given up");
+    }
+    assert_eq!(said(&mut host, "appliance to go").len(), 1);
+    assert_eq!(responses(&mut host)[0].state, ResponseState::TakenBack);
+    told(&mut host, order.id, Some(ApplianceEvent::Removed));
+    let orders = host.orders.as_ref().unwrap();
+    assert_eq!(orders.answers.appliances_taken, [order.id]);
+}
+
+#[test]
+fn one_that_fails_is_said_to_have_and_its_node_is_avoided() {
+    let mut host = full("auto");
+    let order = until_ordered(&mut host);
+    let failed = ApplianceEvent::Failed {
+        why: "its node does not answer".into(),
+    };
+    told(&mut host, order.id, Some(failed));
+    assert_eq!(ordered(&host), None);
+    let text = said(&mut host, "appliance of orders failed").remove(0);
+    assert!(text.contains("its node does not answer"), "{text}");
+    let shown = responses(&mut host);
+    let first = shown.last().expect("it was ordered");
+    assert_eq!(first.state, ResponseState::TakenBack, "{shown:#?}");
+    host.appliances.clear();
+    host.windows(60);
+    assert_eq!(ordered(&host), None, "not again for half an hour");
+}
+
+#[test]
+fn there_is_one_second_level_and_a_persons_goes_first() {
+    let mut host = full("auto");
+    host.second_by_hand = true;
+    host.windows(12);
+    assert_eq!(ordered(&host), None);
+    let text = said(&mut host, "No answer").remove(0);
+    assert!(
+        text.contains("appliance: no host has room for it"),
+        "{text}"
+    );
+    let mut host = full("recommend");
+    host.windows(12);
+    assert_eq!(ordered(&host), None);
+    let text = said(&mut host, "Recommended: an appliance for orders").remove(0);
+    assert!(
+        text.contains("the mode of appliance is recommend"),
+        "{text}"
+    );
+    // Without a cache there is nothing that a node could be a second level of.
+    let mut host = full("auto");
+    host.caches.clear();
+    host.windows(12);
+    assert_eq!(ordered(&host), None);
+}
