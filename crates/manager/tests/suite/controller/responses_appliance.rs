@@ -52,6 +52,12 @@ fn until_ordered(host: &mut Host) -> ApplianceOrder {
     panic!("no appliance is ordered: {:?}", host.events())
 }
 
+/// How the first answer stands.
+fn first(host: &mut Host) -> ResponseState {
+    let shown = responses(host);
+    shown.last().expect("it was ordered").state
+}
+
 fn told(host: &mut Host, id: u64, event: Option<ApplianceEvent>) {
     host.appliances = vec![ApplianceWindow { id, event }];
     host.windows(1);
@@ -81,7 +87,7 @@ fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
         said(&mut host, "orders goes through its appliance").len(),
         1
     );
-    assert_eq!(responses(&mut host)[0].state, ResponseState::InForce);
+    assert_eq!(first(&mut host), ResponseState::InForce);
     // It does what was predicted, and stays while it is needed.
     host.volumes[0].latency_us = 200;
     host.takes = vec![("orders", 0.05, 0), ("batch", 0.05, 0)];
@@ -101,7 +107,7 @@ fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
         assert!(windows < 2000, "it is never given up");
     }
     assert_eq!(said(&mut host, "appliance to go").len(), 1);
-    assert_eq!(responses(&mut host)[0].state, ResponseState::TakenBack);
+    assert_eq!(first(&mut host), ResponseState::TakenBack);
     told(&mut host, order.id, Some(ApplianceEvent::Removed));
     let orders = host.orders.as_ref().unwrap();
     assert_eq!(orders.answers.appliances_taken, [order.id]);
