@@ -7,18 +7,19 @@ usage: answers.py RUNS SETUP
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from served import Served, ended, fill, fio, simulated, told
+from served import TERRACE, Served, ended, fill, fio, simulated, told
 
 HERE = Path(__file__).parent / "answers"
 WITHIN_S = 60
 S = 1e9
 
-# As in answers/cache.toml and answers/mirror.toml.
+# As in the scenarios of answers/.
 LIVE = """
 strategy = "noop"
 window = "1s"
@@ -46,6 +47,21 @@ MIRROR = """latency = "25ms"
 [response]
 modes = { throttle = "off", mirror = "auto" }
 """
+MOVE = """latency = "50ms"
+[response]
+modes = { throttle = "off", move = "auto" }
+"""
+APPLIANCE = """latency = "25ms"
+[array.cache]
+size = "1 MiB"
+page = "4 KiB"
+[response]
+modes = { throttle = "off", memory-share = "off", appliance = "auto" }
+[[response.nodes]]
+name = "other"
+uri = "nbd+unix:///?socket=%s/node.sock"
+memory = "32 MiB"
+"""
 QUIET_S, LOUD_S = 10, 50
 
 
@@ -71,7 +87,7 @@ class Host(Served):
             self.run("tier", "add", tier, "--dir", os.path.join(dir, tier), "--size", "256 MiB", "--emulate", "disk-15k")
         for volume, mib, more in volumes:
             self.run("volume", "create", volume, "--size", f"{mib} MiB", "--tier", tiers[0], *more)
-        Path(dir, "live.toml").write_text(LIVE % config)
+        Path(dir, "live.toml").write_text(LIVE % config.replace("%s", dir))
         self.start("serve", "--config", "live.toml", one_worker=True)
         self.wait(self.sock)
         for volume, mib, _ in volumes:
@@ -93,6 +109,18 @@ def host(*what):
             yield host
         finally:
             host.stop()
+
+
+@contextlib.contextmanager
+def node(dir, memory):
+    """Memory that is lent, at a socket in the directory."""
+    args = [TERRACE, "cache-node", "--memory", memory, "--listen", "unix:node.sock"]
+    lent = subprocess.Popen(args, cwd=dir, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        lent.terminate()
+        lent.wait(30)
 
 
 def timed(seconds):
@@ -120,15 +148,34 @@ def mirror(seed):
         return h.answers("catalog")
 
 
+def move(seed):
+    """A neighbour that takes all of a disk, beside an idle one."""
+    with host(MOVE, ["one", "two"], [("orders", 24, ("--class", "gold")), ("batch", 24, ())]) as h:
+        orders = h.reads("orders", seed, 24, *timed(QUIET_S + 2 * LOUD_S), "--thinktime=20ms")
+        time.sleep(QUIET_S)
+        batch = h.reads("batch", seed, 24, *timed(2 * LOUD_S), "--iodepth=16")
+        for guest in (orders, batch):
+            ended(guest)
+        return h.answers("orders")
+
+
+def appliance(seed):
+    """A volume that reads more than its disk can, out of few pages, and memory that a node lends."""
+    with host(APPLIANCE, ["one"], [("catalog", 24, ("--class", "gold"))]) as h, node(h.dir, "32 MiB"):
+        for seconds, rate in ((60, 100), (80, 250)):
+            ended(h.reads("catalog", seed, 24, *timed(seconds), "--iodepth=8", f"--rate_iops={rate}"))
+        return h.answers("catalog")
+
+
 def main():
     runs, setup = int(sys.argv[1]), sys.argv[2]
-    live = {"disk": disk, "cache": cache, "mirror": mirror}[setup]
+    live = {"disk": disk, "cache": cache, "mirror": mirror, "move": move, "appliance": appliance}[setup]
     print(f"{setup}: what is done about the first broken objective, and from when it was found until its last missed window had ended")
     print(f"{'run':>5}  {'live':<14}{'held after, s':>14}  {'simulated':<14}")
     both = 0
     for seed in range(1, runs + 1):
         wanted = expected(setup, seed)
-        taken = [r for r in live(seed) if r["state"] in ("in-force", "taken-back")]
+        taken = [r for r in live(seed) if r["state"] in ("in-force", "taken-back", "done")]
         first = taken[0] if taken else None
         rung = first["rung"] if first else None
         held = None

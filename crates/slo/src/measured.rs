@@ -272,9 +272,10 @@ impl Responder {
         let mut streams = self.streams(|of| known.curve(of));
         // Without it all its reads would get there.
         streams[w.index()].passes = 1.0;
-        // Of resources that it does not use it is not asked.
+        // Of resources that it does not use it is not asked; nor of those that only tell who could interfere.
         let own = self.site.workloads[w.index()].resources.iter();
-        let own = own.map(|r| r.index());
+        let known = self.site.backend.resources.len();
+        let own = own.map(|r| r.index()).filter(|r| *r < known);
         let costs = &self.costs[w.index()];
         let costed = own.clone().all(|r| costs[r].read_s.is_some());
         let without = predict(&self.site.backend, &streams, &Change::None);

@@ -264,3 +264,35 @@ fn a_part_of_the_cache_is_given_to_who_loses_it_to_a_neighbour() {
     orders.end();
     running.stop();
 }
+
+/// A database whose neighbour takes all of their disk, and another disk that is idle.
+#[test]
+fn a_volume_moves_to_an_idle_disk_and_stays_whole() {
+    let bench = bench("off");
+    let tier = ["tier", "add", "idle", "--dir", "t", "--size", "128 MiB"];
+    bench.ok(&[&tier[..], &["--emulate", "disk-15k"]].concat());
+    let path = bench.path().join("live.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text + "move = \"auto\"\n").unwrap();
+    let running = serve(&bench);
+    let orders = Guest::on(&running, "orders", 1, Duration::from_millis(20));
+    let batch = Guest::on(&running, "batch", BATCH_DEPTH, Duration::ZERO);
+    until_said(&bench, "orders: to move to idle-0");
+    until_said(&bench, "orders keeps its objective again");
+    batch.end();
+    orders.end();
+    let jobs = bench.json(&["jobs"]);
+    let job = &jobs["jobs"][0];
+    assert_eq!(
+        (&job["volume"], &job["state"]),
+        (&"orders".into(), &"done".into()),
+        "{jobs:#}"
+    );
+    let shown = why(&bench, "orders");
+    let answers = shown["responses"].as_array().expect("a list");
+    assert!(answers.iter().any(|r| r["state"] == "done"), "{shown:#}");
+    let volume = bench.ok(&["volume", "show", "orders"]);
+    assert!(volume.contains("idle"), "{volume}");
+    crate::live::verify(&mut connect(&running, "orders"), SIZE_MIB);
+    running.stop();
+}

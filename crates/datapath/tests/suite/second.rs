@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use datapath::cached::CacheSettings;
 use datapath::control_server::{ControlAnswer, ControlRequest};
-use datapath::{Client, Filter, FilterOptions, Listen, SecondStatus, ServerConfig};
+use datapath::{Client, Filter, FilterOptions, Listen, SecondOf, SecondStatus, ServerConfig};
 use units::{Bytes, Nanos};
 
 use crate::support::{MIB, Site, wait_for};
@@ -49,7 +49,8 @@ fn status(site: &Site) -> Option<SecondStatus> {
 
 fn use_second(site: &Site, at: &str, size: Option<Bytes>) -> Result<ControlAnswer, String> {
     let at = Some(at.to_owned());
-    site.ask(ControlRequest::UseSecond { at, size })
+    let of = SecondOf::default();
+    site.ask(ControlRequest::UseSecond { at, size, of })
 }
 
 fn attach(site: &Site, listen: &Listen) {
@@ -122,11 +123,87 @@ fn pages_come_from_it_and_changes_take_them_out() {
     let off = site.ask(ControlRequest::UseSecond {
         at: None,
         size: None,
+        of: SecondOf::default(),
     });
     off.unwrap();
     assert_eq!(status(&site), None);
     node.stop().unwrap();
     assert!(guest.read(5 * PAGE, 4096).unwrap().iter().all(|b| *b == 0));
+}
+
+fn by_appliance(site: &Site, volume: &str) -> u64 {
+    match site.ask(ControlRequest::Samples) {
+        Ok(ControlAnswer::Samples(samples)) => {
+            let mut volumes = samples.volumes.into_iter();
+            let found = volumes.find(|v| v.name == volume).expect("it is there");
+            found.cache.expect("it is cached").by_appliance
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_that_is_an_answer_is_for_its_volume_and_ends_by_its_number() {
+    let site = served(8);
+    site.create("other", 16, "fast");
+    let (node, listen) = node(&site, "node.sock", Nanos::ZERO);
+    let mut guest = filled(&site);
+    let mut neighbour = site.connect("other").unwrap();
+    for number in 0..PAGES {
+        neighbour.write(number * PAGE, &page(number, 0)).unwrap();
+    }
+    let of = |volume: &str, answer| SecondOf {
+        volumes: Some([volume.to_string()].into()),
+        answer,
+    };
+    let order = |at: Option<String>, of: SecondOf| {
+        let size = at.as_ref().map(|_| Bytes::mib(16));
+        site.ask(ControlRequest::UseSecond { at, size, of })
+    };
+    let uri = listen.uri("");
+    let unknown = order(Some(uri.clone()), of("nobody", Some(5))).unwrap_err();
+    assert!(unknown.contains("nobody"), "{unknown}");
+    order(Some(uri.clone()), of("data", Some(5))).unwrap();
+    wait_for("it is ready", || status(&site).is_some_and(|s| s.ready));
+    // All of it is for the worker of that volume.
+    assert_eq!(status(&site).unwrap().size, Bytes::mib(16));
+    warmed(&site, &mut guest);
+    let fills = status(&site).unwrap().fills;
+    read_all(&mut neighbour);
+    read_all(&mut neighbour);
+    assert_eq!(
+        status(&site).unwrap().fills,
+        fills,
+        "the other volume has nothing there"
+    );
+    assert!(by_appliance(&site, "data") > PAGES);
+    assert_eq!(by_appliance(&site, "other"), 0);
+    // Another answer's end is not its end, and neither is that of one which there is not.
+    order(None, of("data", Some(4))).unwrap();
+    assert_eq!(status(&site).unwrap().of.answer, Some(5));
+    // What a person orders takes its place, and an answer does not end that.
+    use_second(&site, &uri, None).unwrap();
+    order(None, of("data", Some(5))).unwrap();
+    assert_eq!(status(&site).unwrap().of, SecondOf::default());
+    let counted = by_appliance(&site, "data");
+    warmed(&site, &mut guest);
+    assert_eq!(
+        by_appliance(&site, "data"),
+        counted,
+        "a person's is no answer"
+    );
+    order(Some(uri), of("data", Some(6))).unwrap();
+    order(None, of("data", Some(6))).unwrap();
+    assert_eq!(status(&site), None);
+    // One whose node has gone says whose it was, until its end is ordered.
+    order(Some(listen.uri("")), of("data", Some(7))).unwrap();
+    wait_for("it is ready", || status(&site).is_some_and(|s| s.ready));
+    node.stop().unwrap();
+    wait_for("it has ended", || ended(&site).is_some());
+    read_all(&mut guest);
+    assert_eq!(status(&site).unwrap().of.answer, Some(7));
+    order(None, of("data", Some(7))).unwrap();
+    assert_eq!(status(&site), None);
 }
 
 #[test]

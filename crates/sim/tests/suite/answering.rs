@@ -600,11 +600,6 @@ fn what_an_appliance_leaves_behind_has_its_memory_until_it_is_gone() {
 fn tables_that_cannot_be_are_refused_with_their_key() {
     for (more, key, why) in [
         (
-            "[response]\nrungs = [\"move\"]",
-            "response.rungs",
-            "moves are the strategy's",
-        ),
-        (
             "[response]\nrungs = [\"appliance\"]",
             "response.rungs",
             "add [hosts]",
