@@ -66,13 +66,17 @@ pub fn solutions(
     all
 }
 
-/// The one that `does` with the least memory; of equals, the workload that is not at a peak, then the one with the steadier
-/// working set, then the lower number.
-pub fn best(solutions: &[Solution], does: impl Fn(&Solution) -> bool) -> Option<&Solution> {
+/// The one that `does` and leaves least of what `leaves` says, then with the least memory; of equals, the workload that is not at a peak, then the one with the
+/// steadier working set, then the lower number.
+pub fn best(
+    solutions: &[Solution],
+    does: impl Fn(&Solution) -> bool,
+    leaves: impl Fn(&Solution) -> u64,
+) -> Option<&Solution> {
     let peaks = |s: &Solution| s.temper.rate_over_mean > PEAK_FROM;
     solutions.iter().filter(|s| does(s)).min_by(|a, b| {
-        (a.size, peaks(a))
-            .cmp(&(b.size, peaks(b)))
+        (leaves(a), a.size, peaks(a))
+            .cmp(&(leaves(b), b.size, peaks(b)))
             .then(
                 a.temper
                     .working_set_varies
@@ -115,12 +119,17 @@ mod tests {
         ];
         let choice = |n: &[usize]| {
             let some: Vec<_> = n.iter().map(|i| all[*i].clone()).collect();
-            best(&some, |s| s.prediction.fails.is_none()).map(|s| (s.workload.0, s.size))
+            let does = |s: &Solution| s.prediction.fails.is_none();
+            best(&some, does, |_| 0).map(|s| (s.workload.0, s.size))
         };
         assert_eq!(choice(&[0, 1, 2, 3, 4]), Some((2, Bytes::gib(4))));
         assert_eq!(choice(&[0, 1, 2, 4]), Some((1, Bytes::gib(4))));
         assert_eq!(choice(&[0, 1, 4]), Some((0, Bytes::gib(4))));
         assert_eq!(choice(&[0, 4]), Some((3, Bytes::gib(8))));
         assert_eq!(choice(&[0]), None);
+        // What leaves less goes first, however large.
+        let leaves = |s: &Solution| u64::from(s.size < Bytes::gib(8));
+        let most = best(&all, |s| s.prediction.fails.is_none(), leaves);
+        assert_eq!(most.map(|s| s.size), Some(Bytes::gib(8)));
     }
 }
