@@ -211,7 +211,7 @@ pub struct OtherDevice {
     pub cost: Cost,
     /// How long one of its requests takes at `to` while nothing else is asked of that, microseconds; none where it is not known.
     pub idle_us: Option<f64>,
-    /// At which rate it is copied, at most.
+    /// At which rate it is expected to be copied.
     pub copy_rate: BytesPerSec,
 }
 

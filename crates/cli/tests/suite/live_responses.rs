@@ -281,7 +281,7 @@ fn a_volume_moves_to_an_idle_disk_and_stays_whole() {
     until_said(&bench, "orders keeps its objective again");
     batch.end();
     orders.end();
-    let jobs = bench.json(&["jobs"]);
+    let jobs = bench.json(&["job", "list"]);
     let job = &jobs["jobs"][0];
     assert_eq!(
         (&job["volume"], &job["state"]),

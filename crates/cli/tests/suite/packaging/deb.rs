@@ -74,6 +74,7 @@ fn the_package_has_what_it_should_and_nothing_else() {
             "etc/terrace/terrace.toml",
             "usr/bin/terrace",
             "usr/lib/systemd/system/terrace-agent.service",
+            "usr/lib/systemd/system/terrace-cache-node.service",
             "usr/lib/systemd/system/terrace-export.service",
             "usr/lib/systemd/system/terrace.service",
             "usr/lib/sysusers.d/terrace.conf",

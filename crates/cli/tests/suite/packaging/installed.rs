@@ -428,13 +428,13 @@ fn systemd_is_told_to_restart_nothing_unless_that_is_asked_for() {
     fs::write(&default, text.replace("UPGRADE=no", "UPGRADE=yes")).unwrap();
     assert_eq!(
         dpkg(&install).1,
-        "daemon-reload\ntry-restart terrace-export.service terrace.service terrace-agent.service\n"
+        "daemon-reload\ntry-restart terrace-export.service terrace.service terrace-agent.service terrace-cache-node.service\n"
     );
 
     let wants = machine.path("/etc/systemd/system/multi-user.target.wants/terrace.service");
     fs::create_dir_all(wants.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink("/usr/lib/systemd/system/terrace.service", &wants).unwrap();
-    let stop = "stop terrace-agent.service terrace.service terrace-export.service\n";
+    let stop = "stop terrace-agent.service terrace.service terrace-export.service terrace-cache-node.service\n";
     assert_eq!(
         dpkg(&["--remove", "terrace"]).1,
         format!("{stop}daemon-reload\n")

@@ -5,7 +5,12 @@ use std::process::Command;
 
 use super::read;
 
-const UNITS: [&str; 3] = ["terrace", "terrace-agent", "terrace-export"];
+const UNITS: [&str; 4] = [
+    "terrace",
+    "terrace-agent",
+    "terrace-export",
+    "terrace-cache-node",
+];
 
 /// Units start commands that there are, with options that there are.
 #[test]
@@ -14,6 +19,7 @@ fn units_start_what_there_is() {
         ("terrace", &["serve"][..]),
         ("terrace-agent", &["agent"]),
         ("terrace-export", &["volume", "export"]),
+        ("terrace-cache-node", &["cache-node"]),
     ] {
         let text = read(&format!("packaging/systemd/{unit}.service"));
         let start = text
@@ -36,7 +42,8 @@ fn units_start_what_there_is() {
 /// What serves says when it does, and is looked after.
 #[test]
 fn units_are_told_when_serving_works() {
-    for unit in UNITS {
+    // Nothing waits for a node.
+    for unit in UNITS.into_iter().filter(|u| *u != "terrace-cache-node") {
         let text = read(&format!("packaging/systemd/{unit}.service"));
         assert!(text.contains("\nType=notify\n"), "{unit}");
         let serves = unit != "terrace-agent";
@@ -62,7 +69,7 @@ fn systemd_finds_nothing_wrong_with_the_units_and_little_exposed() {
         let text = text.replace("/usr/bin/terrace ", "/bin/true ");
         fs::write(dir.path().join(format!("{unit}.service")), text).unwrap();
     }
-    for (unit, most) in UNITS.into_iter().zip([1.4, 1.2, 1.4]) {
+    for (unit, most) in UNITS.into_iter().zip([1.4, 1.2, 1.4, 1.4]) {
         let path = dir.path().join(format!("{unit}.service"));
         let verified = Command::new("systemd-analyze")
             .args(["verify", "--man=no"])

@@ -18,20 +18,23 @@ use model::{
 use slo::ladder::OtherDevice;
 use slo::load::Cost;
 use slo::{MoveEvent, ResourceId, ResponseOrder, WorkloadId};
-use units::{Bytes, DeviceId, Nanos, VolumeId};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
 use super::live::USE_MAX;
 use super::words::ViewChange;
 use super::{Responding, Said};
 use crate::controller::host::Host;
 use crate::controller::{Controller, facts};
-use crate::wire::{LoadOf, VolumeWindow, WindowReport};
+use crate::wire::{DeviceWindow, LoadOf, VolumeWindow, WindowReport};
 
 /// A host's volumes as of the window that was just taken in, and what may be done with them.
 pub(super) struct Moves {
     facts: Facts,
     policy: Policy,
 }
+
+/// A copy gets a share of a device that is full, too.
+const LEFT_MIN: f64 = 0.05;
 
 impl Controller {
     /// What is needed to look for moves of a host's volumes; none while something moves, and where the rules of placement are not known.
@@ -187,9 +190,13 @@ impl Moves {
             return vec![];
         }
         let seconds = report.window_ns as f64 / 1e9;
+        let busy = |d: &DeviceWindow| Some(d.io?.busy_ns? as f64 / report.window_ns as f64);
+        let source = report.devices.iter().find(|d| d.name == place.device);
+        let source_busy = source.and_then(busy).unwrap_or(0.0);
         let mean = |of: &LoadOf| of.bytes as f64 / of.ios.max(1) as f64;
         let (reads, writes) = (load.reads.ios as f64, load.writes.ios as f64);
-        let one = |to: &str, busy_ns: u64| -> Option<OtherDevice> {
+        let one = |d: &DeviceWindow| -> Option<OtherDevice> {
+            let (to, busy) = (&*d.name, busy(d)?);
             let id = self.device(to).filter(|d| Some(*d) != here)?;
             let spec = &self.facts.topology.device(id).spec;
             let cost = Cost {
@@ -197,7 +204,6 @@ impl Moves {
                 write_s: spec.occupancy_s(Op::Write, mean(&load.writes)),
             };
             let added = (reads * cost.read_s + writes * cost.write_s) / seconds;
-            let busy = busy_ns as f64 / report.window_ns as f64;
             if busy + added > USE_MAX {
                 return None;
             }
@@ -214,13 +220,17 @@ impl Moves {
                 bytes: Bytes(place.bytes),
                 cost,
                 idle_us: (all > 0.0).then_some(idle_us),
-                copy_rate: order.bandwidth,
+                copy_rate: left_of(order.bandwidth, source_busy.max(busy)),
             })
         };
         let devices = report.devices.iter().filter(|d| d.connected);
-        let known = devices.filter_map(|d| one(&d.name, d.io?.busy_ns?));
-        known.collect()
+        devices.filter_map(one).collect()
     }
+}
+
+/// What a copy gets of its rate where a device is so busy with other things.
+fn left_of(rate: BytesPerSec, busy: f64) -> BytesPerSec {
+    BytesPerSec((rate.as_f64() * (1.0 - busy).clamp(LEFT_MIN, 1.0)) as u64)
 }
 
 impl Responding {
