@@ -334,6 +334,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 issued: arrivals.all,
                 working_set_bytes: None,
                 occupied_ns: arrivals.occupied_ns,
+                limited_ns: 0,
                 waiting: held_back,
                 array_reads: c.reads.ios,
                 cache_hits: c.from_memory.ios,

@@ -19,7 +19,7 @@ use crate::responder::Responder;
 use crate::sample::{HostId, ResourceId, WorkloadId};
 use crate::site::{Forecast, Knowledge, WarmForecast};
 use crate::solutions::{Solution, Temper, solutions};
-use crate::warm::{Warm, plan};
+use crate::warm::{Warm, WarmZones, plan};
 use crate::zones::Zone;
 
 /// Why something was decided.
@@ -137,7 +137,11 @@ impl Responder {
         let mut decision = self.weigh(now, cause, (affected, set, untested), streams, &spare);
         (decision.interference, decision.takers) = (Some(found), takers);
         if let Some(workload) = for_whom(&decision.rungs) {
-            let (hot, before) = (known.zones(workload), known.zones_before(workload));
+            let before = known.zones_before(workload);
+            let hot = match self.config.warm.zones {
+                WarmZones::Latest => known.zones(workload),
+                WarmZones::BeforeViolation => before.clone(),
+            };
             let present = decision.streams.clone();
             self.prepare(&mut decision, workload, &present, (&hot, &before));
         }

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, KnownPeak};
 use crate::cacheable::{Rule, write_through_rules};
 use crate::copies::CopiesConfig;
 use crate::decision::Decision;
@@ -153,6 +153,8 @@ pub struct Responder {
     pub(crate) foreseen: Vec<Forecast>,
     /// Where peaks of seasons are looked out for.
     pub(crate) ahead: Option<Ahead>,
+    /// Peaks that are known of and were not acted on yet.
+    pub(crate) peaks: Vec<KnownPeak>,
     pub(crate) failed_hosts: Vec<(HostId, Nanos)>,
     pub(crate) quiet_until: Nanos,
     pub(crate) turns: Vec<Turn>,
@@ -183,6 +185,7 @@ impl Responder {
             left_behind: Vec::new(),
             foreseen: Vec::new(),
             ahead: None,
+            peaks: Vec::new(),
             failed_hosts: Vec::new(),
             quiet_until: Nanos::ZERO,
             turns: vec![Turn::default(); n],
@@ -207,6 +210,11 @@ impl Responder {
     /// How a workload's last known sample stands to its promise.
     pub fn standing(&self, workload: WorkloadId) -> Standing {
         self.detectors[workload.index()].last()
+    }
+
+    /// A workload's last sample that is known, or what stands for it.
+    pub fn last_sample(&self, workload: WorkloadId) -> Option<&Sample> {
+        self.history[workload.index()].back()
     }
 
     /// By how many of a workload's last samples its promise is missed.
@@ -315,6 +323,7 @@ impl Responder {
         self.let_go(now, known, &mut orders);
         self.act_ahead(now, known, &mut orders);
         self.foresee_seasons(now, known, &mut orders);
+        self.act_on_known(now, known, &mut orders);
         if now >= self.quiet_until && !self.creating() {
             // One that is mending clears late; it needs no second answer.
             let lasts = |d: &Detector| {

@@ -154,7 +154,9 @@ impl Responding {
             return Some(sample);
         };
         sample.sequential = Some(more.sequential as f64 / more.issued.max(1) as f64);
-        sample.occupied = (more.occupied_ns as f64 / window_ns as f64).min(1.0);
+        let of_window = |ns: u64| (ns as f64 / window_ns as f64).min(1.0);
+        sample.occupied = of_window(more.occupied_ns);
+        sample.limited = of_window(more.limited_ns);
         sample.waiting = more.waiting;
         sample.working_set = more.working_set_bytes.map(Bytes);
         sample.backend_reads_per_s = per_s(more.array_reads);
@@ -409,6 +411,11 @@ impl Controller {
     pub fn standing(&self, host: &str, workload: WorkloadId) -> Option<Standing> {
         let of_host = self.responses.get(host)?;
         Some(of_host.responder.standing(workload))
+    }
+
+    /// The last window that was known of a workload, as it was judged; none where nobody answers for the host, or nothing is known yet.
+    pub fn last_sample(&self, host: &str, workload: WorkloadId) -> Option<&Sample> {
+        self.responses.get(host)?.responder.last_sample(workload)
     }
 
     /// Answers what is broken in the window that was just taken in.

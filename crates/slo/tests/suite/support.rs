@@ -38,7 +38,12 @@ impl Knowledge for Known {
         ]
     }
     fn zones_before(&self, workload: WorkloadId) -> Vec<Zone> {
-        self.zones(workload)
+        let of_then = Zone {
+            number: 7,
+            share: 0.01,
+        };
+        let now = self.zones(workload).into_iter();
+        now.chain([of_then]).rev().collect()
     }
 }
 
