@@ -14,10 +14,10 @@ use crate::engine::Simulation;
 use crate::host::HOST;
 
 /// How much of it is kept.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct EvidenceOptions {
-    /// Zones and curves are looked at each time that so much has passed, whole windows; never where it is nothing.
-    pub every: Nanos,
+    /// Zones and curves are looked at when the windows that end at these times have ended.
+    pub looks_at: Vec<Nanos>,
     /// Accesses are logged until then.
     pub accesses_until: Nanos,
 }
@@ -130,8 +130,9 @@ impl Simulation<'_> {
             return;
         };
         let controller = &self.host.controller;
-        let (every, until) = (gathering.options.every, gathering.options.accesses_until);
-        let looked = every > Nanos::ZERO && now_ns.is_multiple_of(every.0);
+        let now = Nanos(now_ns);
+        let until = gathering.options.accesses_until;
+        let looks = gathering.options.looks_at.contains(&now);
         let Some(watch) = &mut self.world.watch else {
             return;
         };
@@ -149,15 +150,14 @@ impl Simulation<'_> {
                     latencies,
                 });
             }
-            watch.log_into(v, &mut volume.accesses, now_ns < until.0);
+            watch.log_into(v, &mut volume.accesses, now < until);
         }
-        if looked {
+        if looks {
             let known = Known {
                 watch,
                 devices: &self.world.devices,
                 maps: &self.world.maps,
             };
-            let now = Nanos(now_ns);
             for (v, volume) in gathering.evidence.volumes.iter_mut().enumerate() {
                 let workload = WorkloadId(v as u16);
                 volume.zones.push((now, known.zones(workload)));

@@ -23,6 +23,9 @@ const CHUNK: &str = "16 MiB";
 /// What a warm-up reads at once: about a request of USR-1.
 const WARM_READ: Bytes = Bytes(64 << 10);
 
+/// Zones and curves are looked at so often.
+const EVERY: Nanos = Nanos::from_secs(300);
+
 /// What a workload asks for.
 #[derive(Clone)]
 pub(super) enum Load {
@@ -54,7 +57,7 @@ pub(super) struct Workload {
     pub(super) name: String,
     pub(super) size: Bytes,
     pub(super) load: Load,
-    /// Requests per second that it is promised.
+    /// Requests per second that it is promised, whole ones.
     pub(super) promised_per_s: Option<f64>,
     pub(super) part: Part,
 }
@@ -112,7 +115,7 @@ impl Case {
             optimum: None,
         };
         let kept = EvidenceOptions {
-            every: Nanos::from_secs(300),
+            looks_at: self.looks_at(),
             accesses_until: self.curves_at.iter().copied().max().unwrap_or_default(),
         };
         let run = sim::run_with_evidence(&model, strategy, options, kept);
@@ -125,6 +128,13 @@ impl Case {
             windows: (self.duration.0 / slo::SAMPLE.0) as usize,
         };
         CaseResult::new(&run, evidence, &asked, &looks)
+    }
+
+    /// Every five minutes, and when curves are drawn.
+    fn looks_at(&self) -> Vec<Nanos> {
+        let last = self.duration.0 / EVERY.0;
+        let all = (1..=last).map(|i| Nanos(i * EVERY.0));
+        all.chain(self.curves_at.iter().copied()).collect()
     }
 
     fn asked(&self, of: &Workload) -> Asked {
@@ -182,7 +192,7 @@ impl Case {
                 ),
                 Load::RandomReader { rate_per_s } => write!(
                     text,
-                    "\n[[clients]]\nvolume = \"{}\"\nhabits = {{ outstanding = {OUTSTANDING}, rate = \"{rate_per_s} IOPS\" }}\n",
+                    "\n[[clients]]\nvolume = \"{}\"\nhabits = {{ outstanding = {OUTSTANDING}, rate = \"{rate_per_s:.0} IOPS\" }}\n",
                     w.name
                 ),
             };
@@ -256,7 +266,12 @@ impl Case {
         let promised: Vec<String> = self
             .workloads
             .iter()
-            .filter_map(|w| Some(format!("\"{}\" = \"{} IOPS\"\n", w.name, w.promised_per_s?)))
+            .filter_map(|w| {
+                Some(format!(
+                    "\"{}\" = \"{:.0} IOPS\"\n",
+                    w.name, w.promised_per_s?
+                ))
+            })
             .collect();
         let _ = write!(text, "\n[response.iops_min]\n{}", promised.concat());
         let _ = write!(
@@ -313,7 +328,7 @@ pub(super) fn peak_table(
     let _ = write!(
         text,
         "\n[[response.peaks]]\nvolume = \"{volume}\"\nat = \"{}ns\"\nlead = \"{}ns\"\nzones = \"{zones}\"\n\
-         \n[response.peaks.recorded]\niops = \"{rate} IOPS\"\nwrite_share = {:?}\nread_size = \"{:.0} B\"\nmisses = [{}]\nheavy = [{}]\n\
+         \n[response.peaks.recorded]\niops = \"{rate:.0} IOPS\"\nwrite_share = {:?}\nread_size = \"{:.0} B\"\nmisses = [{}]\nheavy = [{}]\n\
          \n[response.peaks.recorded.costs]\n",
         forecast.at.0,
         forecast.at.0.saturating_sub(act_at.0),

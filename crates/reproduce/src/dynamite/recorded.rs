@@ -240,7 +240,7 @@ impl RecordedVolume {
             stretched: self.stretched,
             peak_over_mean: over_mean,
             write_share: writes.count() as f64 / self.requests.len() as f64,
-            promised_per_s: PROMISED.0 * peak,
+            promised_per_s: promised(PROMISED.0 * peak),
             violation_min: pair(|r| r.violation_min)?,
             answered_min: pair(|r| r.answered_min)?,
             first_decision: first.first_decision.clone(),
@@ -253,11 +253,11 @@ impl RecordedVolume {
         const NEIGHBOUR_OBJECTS: u32 = 2 << 20;
         let seek = Nanos((1e9 * PEAK_SHARE / peak) as u64);
         let rate_per_s = NEIGHBOUR_SHARE * peak / PEAK_SHARE;
-        let workload = |name: &str, load: Load, objects: u32, promised: f64| Workload {
+        let workload = |name: &str, load: Load, objects: u32, of: f64| Workload {
             name: name.into(),
             size: Bytes(u64::from(objects) * u64::from(OBJECT)),
             load,
-            promised_per_s: Some(promised),
+            promised_per_s: Some(promised(of)),
             part: Part::Small,
         };
         let random = Drawn {
@@ -280,11 +280,11 @@ impl RecordedVolume {
         let name = self.plain_name();
         let recorded = requests(self.requests.to_vec(), &name);
         let neighbour = requests(random.records(SPAN), NEIGHBOUR);
-        let promised = (PROMISED.0 * peak, PROMISED.1 * rate_per_s);
+        let wanted = (PROMISED.0 * peak, PROMISED.1 * rate_per_s);
         Case {
             workloads: vec![
-                workload(&name, recorded, self.objects, promised.0),
-                workload(NEIGHBOUR, neighbour, NEIGHBOUR_OBJECTS, promised.1),
+                workload(&name, recorded, self.objects, wanted.0),
+                workload(NEIGHBOUR, neighbour, NEIGHBOUR_OBJECTS, wanted.1),
             ],
             array: ArrayModel {
                 data_disks: 1,
@@ -312,6 +312,11 @@ impl RecordedVolume {
         };
         self.name.chars().map(plain).collect()
     }
+}
+
+/// A promise is of whole requests per second.
+fn promised(rate_per_s: f64) -> f64 {
+    rate_per_s.round().max(1.0)
 }
 
 fn first_decision(result: &CaseResult) -> String {

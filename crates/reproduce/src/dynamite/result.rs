@@ -52,9 +52,9 @@ pub struct CaseSeries {
     pub caught_up: Option<Nanos>,
     /// Latency that 99 % of the requests in the span did not exceed, from issue to completion; `None` without any.
     pub p99_us: Option<f64>,
-    /// By five minutes: heavy zones of the window that ended then.
+    /// Every five minutes, and when curves are drawn: heavy zones of the window that ended then.
     pub zones: Vec<(Nanos, Vec<Zone>)>,
-    /// By five minutes: the curve.
+    /// At the same times: the curve.
     pub curves: Vec<(Nanos, Option<Curve>)>,
 }
 

@@ -6,14 +6,15 @@ use slo::ladder::taken;
 
 use crate::support::run_with_evidence;
 
-/// A database with a peak from second 400 to `peak_ends`, beside one that reads all over its data.
+/// A database with a peak, beside one that reads all over its data.
 struct Setting {
     rung: &'static str,
     data_disks: u32,
     cache: &'static str,
     db: &'static str,
     peak: &'static str,
-    peak_ends_s: u32,
+    /// From and to.
+    peak_s: (u32, u32),
     search: &'static str,
     promised: &'static str,
     duration_s: u32,
@@ -56,7 +57,7 @@ size = "14 GiB"
 volume = "db"
 habits = {{ outstanding = 16, {db}, rate = "120 IOPS" }}
 phases = [
-  {{ duration = "400s" }},
+  {{ duration = "{calm}s" }},
   {{ duration = "{peak}s", habits = {{ {peak_habits} }} }},
   {{ duration = "9000s" }},
 ]
@@ -74,7 +75,8 @@ detect = {{ samples = 12, violating_min = 12, clear_below = 0.2 }}
             count = self.data_disks + 1,
             cache = self.cache,
             db = self.db,
-            peak = self.peak_ends_s - 400,
+            calm = self.peak_s.0,
+            peak = self.peak_s.1 - self.peak_s.0,
             peak_habits = self.peak,
             search = self.search,
             rung = self.rung,
@@ -135,7 +137,7 @@ fn a_throttle_holds_and_does_not_flap() {
         cache: "",
         db: "read_share = 0.95, sizes = [{ size = \"16 KiB\", share = 1.0 }]",
         peak: "rate = \"850 IOPS\"",
-        peak_ends_s: 1200,
+        peak_s: (400, 1200),
         search: "rate = \"700 IOPS\", sizes = [{ size = \"16 KiB\", share = 1.0 }]",
         promised: "db = \"850 IOPS\"",
         duration_s: 3000,
@@ -155,12 +157,12 @@ fn a_part_of_the_memory_is_filled_helps_and_is_given_back() {
         cache: "[cache]\nsize = \"320 MiB\"\npage = \"4 KiB\"\nwrites = \"write-around\"\n",
         db: "read_share = 0.98, skew = 0.2, footprint = 0.0218",
         peak: "rate = \"1100 IOPS\"",
-        peak_ends_s: 2000,
-        search: "rate = \"400 IOPS\", sizes = [{ size = \"28 KiB\", share = 1.0 }]",
-        promised: "db = \"1100 IOPS\", search = \"350 IOPS\"",
+        peak_s: (1000, 2000),
+        search: "rate = \"500 IOPS\", sizes = [{ size = \"28 KiB\", share = 1.0 }]",
+        promised: "db = \"1100 IOPS\", search = \"450 IOPS\"",
         duration_s: 2700,
     };
-    let told = does_as_predicted(&setting, (460, 520), (1400, 2000));
+    let told = does_as_predicted(&setting, (1060, 1120), (1400, 2000));
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("db: given"), "{told:?}");
     assert!(told[1].contains("of the cache taken back"), "{told:?}");

@@ -24,7 +24,7 @@ pub fn run_file(file: &ScenarioFile, strategy: &str) -> RunResult {
     sim::run(&model, strategy, Manifest::default(), options, &mut |_| {}).unwrap()
 }
 
-/// A run that moves nothing, with what its answers were found by: zones and curves every five minutes, and the accesses of the first ten.
+/// A run that moves nothing, with what its answers were found by: zones and curves of four times, and the accesses of the first ten.
 pub fn run_with_evidence(text: &str) -> (RunResult, Evidence) {
     let file = ScenarioFile::parse("test.toml", text).unwrap_or_else(|e| panic!("{e}"));
     let model = file.build(vec![]).unwrap_or_else(|e| panic!("{e}"));
@@ -35,7 +35,7 @@ pub fn run_with_evidence(text: &str) -> (RunResult, Evidence) {
         optimum: None,
     };
     let kept = EvidenceOptions {
-        every: Nanos::from_secs(300),
+        looks_at: [300, 600, 900, 1200].map(Nanos::from_secs).into(),
         accesses_until: Nanos::from_secs(600),
     };
     sim::run_with_evidence(&model, strategy, options, kept).unwrap()
