@@ -363,6 +363,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 issued: arrivals.all,
                 working_set_bytes: None,
                 occupied_ns: arrivals.occupied_ns,
+                limited_ns: 0,
                 waiting: held_back,
                 array_reads: c.reads.ios.saturating_sub(by_appliance),
                 cache_hits: c.from_memory.ios.saturating_sub(by_appliance),

@@ -108,9 +108,15 @@ impl ServiceTime {
     /// The service time of one request that has to be positioned for; `unit` is its random number in [0, 1).
     #[inline]
     pub fn draw_ns(&self, op: Op, bytes: f64, unit: f64) -> f64 {
+        self.scattered_ns(self.positioning_ns(op), unit) + bytes * self.byte_ns
+    }
+
+    /// A time of this mean that varies as the one before the first byte does; `unit` is its random number in [0, 1).
+    #[inline]
+    pub fn scattered_ns(&self, mean_ns: f64, unit: f64) -> f64 {
         // Uniform with half-width a around the mean m has E[S²] = m²(1 + a²/3m²).
         let half = libm::sqrt(3.0 * (self.second_moment - 1.0));
-        self.positioning_ns(op) * (1.0 + half * (2.0 * unit - 1.0)) + bytes * self.byte_ns
+        mean_ns * (1.0 + half * (2.0 * unit - 1.0))
     }
 }
 

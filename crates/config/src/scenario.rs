@@ -32,7 +32,9 @@ pub use flash::{FlashConfig, FlashTenantConfig, OTHER_TENANTS};
 pub use hosts::{HostConfig, LinkSharing};
 pub use mirrors::MirrorsConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
-pub use response::{ApplianceConfig, ApplianceFailures, ReductionConfig, ResponseConfig};
+pub use response::{
+    ApplianceConfig, ApplianceFailures, PeakConfig, PeakRecord, ReductionConfig, ResponseConfig,
+};
 pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, TroubleConfig};
 
 /// The whole file.

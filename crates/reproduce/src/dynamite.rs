@@ -10,24 +10,31 @@
 //!
 //! The traces (MSR Cambridge's usr_1) are not to be had here: USR-1 is a stand-in built to its published phases.
 
+mod array;
+mod case;
 mod charts;
 mod claims;
 mod document;
+mod exact;
 mod figures;
+mod load;
 mod outcome;
 mod over_seeds;
 mod readings;
 mod recorded;
+mod result;
 mod scenario;
 mod summary;
 mod variants;
 
+pub use array::ArrayModel;
 pub use document::document;
 pub use figures::Figures;
 pub use outcome::{Outcome, SCHEMA};
 pub use over_seeds::OverSeeds;
 pub use readings::Filling;
 pub use recorded::{RecordedRow, RecordedRun, RecordedVolume, recorded_volumes};
+pub use result::{CaseEvent, CaseResult, CaseSeries, CurvePair};
 pub use scenario::StandIn;
 pub use summary::Summary;
 pub use variants::{RunOf, Setup, Study, Variant, VariantRun};

@@ -62,11 +62,6 @@ impl Accesses {
         }
     }
 
-    /// Objects of a zone.
-    pub(crate) fn zone_objects(&self) -> u32 {
-        self.zone_objects
-    }
-
     /// One of how many objects is looked at for reuse.
     pub(crate) fn sampled(&self) -> u32 {
         self.sampled
@@ -143,5 +138,54 @@ impl Accesses {
             return Vec::new();
         }
         heavy(&self.zones[window])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use algo::mrc::Exact;
+    use algo::{Popularity, Rng};
+
+    use super::*;
+
+    /// Writes free room, which the next reads take: three in ten of the requests.
+    #[test]
+    fn curves_know_what_writes_drop() {
+        const OBJECTS: u64 = 8000;
+        const SAMPLES: usize = 105;
+        for (theta, writes) in [(0.9, 0.3), (0.6, 0.3), (0.9, 0.0)] {
+            let (popularity, mut rng) = (Popularity::new(OBJECTS, theta), Rng::new(3, 8));
+            let mut accesses = Accesses::new(OBJECTS as u32, 4096, Bytes::mib(1), 1);
+            let sizes: Vec<u64> = (1..=16).map(|i| i * OBJECTS / 16).collect();
+            let mut exact = Exact::new();
+            let hits = |exact: &Exact| sizes.iter().map(|s| exact.hits(*s)).collect::<Vec<_>>();
+            let mut before = (0, vec![0; sizes.len()]);
+            // Three windows and a half, of which the last one and a half count.
+            for sample in 0..SAMPLES {
+                if sample == 60 {
+                    before = (exact.references(), hits(&exact));
+                }
+                for _ in 0..240_000 / SAMPLES {
+                    let object = popularity.page(rng.next_u64()) as u32;
+                    let read = rng.unit() >= writes;
+                    accesses.issued(object, read, false);
+                    match read {
+                        true => exact.feed(&[object]),
+                        false => exact.invalidate(object),
+                    }
+                }
+                accesses.end_sample();
+            }
+            let curve = accesses.curve().expect("enough reads");
+            let reads = (exact.references() - before.0) as f64;
+            for ((size, all), before) in sizes.iter().zip(hits(&exact)).zip(before.1) {
+                let want = 1.0 - (all - before) as f64 / reads;
+                let ours = curve.at(Bytes(4096 * size));
+                assert!(
+                    (ours - want).abs() <= 0.02,
+                    "theta {theta}, writes {writes}, size {size}: {ours} {want}"
+                );
+            }
+        }
     }
 }

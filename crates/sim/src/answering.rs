@@ -13,8 +13,10 @@
 //! events ([`journey`]).
 
 mod control;
+mod fill;
 mod journey;
 mod link;
+mod peaks;
 mod servers;
 mod turns;
 mod watch;
@@ -28,7 +30,7 @@ use model::SloClass;
 use slo::ladder::RungKind;
 use slo::load::{Backend, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
-use slo::{HostId, Promise, ResourceId, Responder, ResponderConfig, Site, Workload};
+use slo::{HostId, KnownPeak, Promise, ResourceId, Responder, ResponderConfig, Site, Workload};
 use units::{Bytes, Nanos};
 
 use crate::build::VolumeModel;
@@ -36,10 +38,11 @@ use crate::cache_model::PAGES_MAX;
 use crate::stats::APPLIANCES;
 use crate::{Model, ScenarioError, ScenarioFile};
 
-pub(crate) use control::{Control, event_of};
+pub(crate) use control::Control;
+use peaks::known_peaks;
+
 pub(crate) use journey::{Journey, Whose};
 pub(crate) use servers::{Served, Servers};
-pub(crate) use turns::Turns;
 pub(crate) use watch::{Known, Watch};
 
 /// Use of a device or a link up to which it is taken to be quick.
@@ -149,6 +152,9 @@ impl ScenarioFile {
         if config.appliance.warm_outstanding == 0 {
             return fault("appliance.warm_outstanding", "at least 1".into());
         }
+        if let Some(why) = config.appliance.warm_read_fault() {
+            return fault("appliance.warm_read", why);
+        }
         if let Some(why) = config.appliance.reduction.and_then(|r| r.fault()) {
             return fault("appliance.reduction.ratio", why);
         }
@@ -243,8 +249,8 @@ fn link_names(server: &str) -> [String; 2] {
     ]
 }
 
-/// The responder of a scenario, with what it may know of it.
-pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
+/// What a responder may know of a scenario: nothing that it could not know of an array.
+pub(crate) fn site_of(model: &Model) -> Site {
     let devices = &model.topology.devices;
     let mut resources: Vec<Resource> = devices
         .iter()
@@ -275,16 +281,19 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
         hypervisor: Hypervisor::Plain,
         proxy: Proxy::Between,
     };
+    let promised = |volume: &VolumeModel| {
+        let answers = model.answers.as_ref();
+        answers.map_or(Promise::default(), |a| promise(model, a, volume))
+    };
     let workload = |(v, volume): (usize, &VolumeModel)| {
         let server = servers.map_or(0, |s| s.of_volume[v]);
         let mut used = vec![ResourceId(volume.device.0)];
         used.extend(links.get(usize::from(server)).into_iter().flatten());
         Workload {
             name: volume.name.clone(),
-            objective: promise(model, config, volume),
+            objective: promised(volume),
             host: HostId(server),
             attachment,
-            stored: volume.size,
             resources: used,
             pool: cache.map_or(0, |c| c.pool_of(v)),
         }
@@ -297,7 +306,7 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
         memory_free: server.memory,
     };
     let hosts = servers.iter().flat_map(|s| s.names.iter().zip(&s.servers));
-    let site = Site {
+    Site {
         workloads: model.volumes.iter().enumerate().map(workload).collect(),
         hosts: hosts.enumerate().map(host).collect(),
         backend: Backend {
@@ -305,25 +314,35 @@ pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
             memory: cache.map_or(vec![Bytes::ZERO], |c| c.pools()),
             use_max: USE_MAX,
         },
-        elsewhere: None,
-    };
+    }
+}
+
+/// The responder of a scenario.
+pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
+    let site = site_of(model);
     let may = |kind: &RungKind| match kind {
-        RungKind::MemoryShare => cache.is_some_and(|c| c.can_be_shared_out()),
-        RungKind::Appliance => servers.is_some(),
+        RungKind::MemoryShare => model.cache.as_ref().is_some_and(|c| c.can_be_shared_out()),
+        RungKind::Appliance => model.servers.is_some(),
         RungKind::Mirror => model.mirrors_answer(),
-        RungKind::Move => devices.len() > 1,
+        RungKind::Move => model.topology.devices.len() > 1,
         _ => true,
     };
     let mut workflow = config.workflow.clone();
     workflow.sizing.page = config.appliance.page;
-    let ahead = config.ahead;
-    let config = ResponderConfig {
+    let settings = ResponderConfig {
         allowed: config.rungs.iter().copied().filter(may).collect(),
         boot: config.appliance.create + config.appliance.reroute,
         ..workflow
     };
-    let mut responder = Responder::new(config, site);
-    ahead.into_iter().for_each(|a| responder.look_ahead(a));
+    let peaks = known_peaks(config, &model.volumes, &site.backend.resources);
+    let peaks: Vec<KnownPeak> = peaks.collect();
+    let mut responder = Responder::new(settings, site);
+    if let Some(ahead) = config.ahead {
+        responder.look_ahead(ahead);
+    }
+    for peak in peaks {
+        responder.know_of(peak);
+    }
     responder
 }
 

@@ -216,6 +216,8 @@ impl ScenarioFile {
         let mirrors = self.mirrors()?;
         let servers = self.servers()?;
         let answers = self.answers(&volumes, &classes)?;
+        let devices: Vec<&str> = topology.devices.iter().map(|d| d.name.as_str()).collect();
+        self.check_peaks(&volumes, &devices)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
         let entities =

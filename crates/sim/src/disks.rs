@@ -2,16 +2,18 @@
 //!
 //! ```text
 //!  address ─▶ stripe, chunk ─▶ disk: first come, first served; positioning (none where it goes on), then transfer
-//!  RAID 5 and 6: a write of a whole stripe goes to all disks once; a smaller one reads, then writes its chunks and the parity's
+//!  RAID 4, 5 and 6: a write of a whole stripe goes to all disks once; a smaller one reads, then writes its chunks and the parity's
+//!  written back: answered at once; takes its time of its disks later, and a tenth of that of those of parity
 //! ```
 //!
 //! The times are those of [`algo::ServiceTime`]. Known to be wrong about: reordering and
-//! read-ahead by disks, and write caches of controllers; a write-back `[cache]` stands for the latter.
+//! read-ahead by disks; memory that writes are written back from is never full.
 
 use algo::{DeviceCounters, ServiceTime, mix};
 use config::find;
-use config::scenario::Raid;
+use config::scenario::{DisksConfig, Raid};
 use model::{Op, Topology};
+use units::Nanos;
 
 use crate::device::{Io, count};
 use crate::{ScenarioError, ScenarioFile};
@@ -26,6 +28,28 @@ pub struct DisksModel {
     count: u32,
     raid: Raid,
     chunk: u64,
+    /// What a write that is written back takes of its disk.
+    write_back_ns: Option<f64>,
+}
+
+/// What a write that is written back takes of a disk of parity, as a share of what it takes of its own.
+const PARITY_SHARE: f64 = 0.1;
+
+/// A disk by its preset, with what a scenario says otherwise.
+fn service(preset: &ServiceTime, config: &DisksConfig) -> ServiceTime {
+    let mut service = *preset;
+    if let Some(positioning) = config.positioning {
+        let ns = positioning.as_f64();
+        (service.read_ns, service.write_ns) = (ns, ns);
+        service.sequential_ns = service.sequential_ns.min(ns);
+    }
+    if let Some(spread) = config.spread {
+        service.second_moment = 1.0 + spread * spread / 3.0;
+    }
+    if let Some(bandwidth) = config.bandwidth {
+        service.byte_ns = 1e9 / bandwidth.as_f64();
+    }
+    service
 }
 
 impl ScenarioFile {
@@ -42,12 +66,15 @@ impl ScenarioFile {
             let tier = find(name, names)
                 .map_err(|why| self.fault(&format!("disks.{name}"), format!("in tiers: {why}")))?;
             let known = ["disk-15k", "disk-7k2", "ssd-2010"];
-            let service = match find(&config.preset, known.into_iter()) {
+            let preset = match find(&config.preset, known.into_iter()) {
                 Ok(0) => ServiceTime::fc_15k(),
                 Ok(1) => ServiceTime::sata_7k2(),
                 Ok(_) => ServiceTime::flash_2010(),
                 Err(why) => return Err(self.fault(&at("preset"), why)),
             };
+            if let Some((key, why)) = config.fault() {
+                return Err(self.fault(&at(key), why));
+            }
             if let Some(why) = config.raid.refusal(config.count) {
                 return Err(self.fault(&at("count"), why));
             }
@@ -69,10 +96,11 @@ impl ScenarioFile {
                     return Err(self.fault(&format!("disks.{name}"), why));
                 }
                 out[device.index()] = Some(DisksModel {
-                    service,
+                    service: service(&preset, config),
                     count: config.count,
                     raid: config.raid,
                     chunk,
+                    write_back_ns: config.write_back.map(Nanos::as_f64),
                 });
             }
         }
@@ -163,6 +191,13 @@ impl DiskGroup {
         for (n, part) in chunks(within, chunk) {
             (first, last) = (first.min(part.start), last.max(part.end));
             let (disk, bits) = (self.disk_of(stripe, n), mix(bits, n));
+            if let Some(mean_ns) = self.model.write_back_ns {
+                self.write_back(now_ns, disk, mean_ns, bits);
+                if raid == Raid::Raid10 {
+                    self.write_back(now_ns, disk + 1, mean_ns, mix(bits, 1));
+                }
+                continue;
+            }
             done = done.max(match raid {
                 Raid::Raid0 => self.access(now_ns, disk, Op::Write, stripe, part, bits),
                 Raid::Raid10 => {
@@ -171,7 +206,7 @@ impl DiskGroup {
                     self.access(now_ns, disk, Op::Write, stripe, part, bits)
                         .max(self.access(now_ns, disk + 1, Op::Write, stripe, second, other))
                 }
-                Raid::Raid5 | Raid::Raid6 => {
+                Raid::Raid4 | Raid::Raid5 | Raid::Raid6 => {
                     self.changed(now_ns, disk, stripe, part, (whole, bits))
                 }
             });
@@ -179,6 +214,10 @@ impl DiskGroup {
         for p in 0..self.parities() {
             let disk = self.parity_of(stripe, p);
             let bits = mix(bits, 0xB17 + p);
+            if let Some(mean_ns) = self.model.write_back_ns {
+                self.write_back(now_ns, disk, PARITY_SHARE * mean_ns, bits);
+                continue;
+            }
             done = done.max(self.changed(now_ns, disk, stripe, first..last, (whole, bits)));
         }
         done
@@ -187,21 +226,24 @@ impl DiskGroup {
     fn parities(&self) -> u64 {
         match self.model.raid {
             Raid::Raid0 | Raid::Raid10 => 0,
-            Raid::Raid5 => 1,
+            Raid::Raid4 | Raid::Raid5 => 1,
             Raid::Raid6 => 2,
         }
     }
 
-    /// Parity goes down by one disk from stripe to stripe.
+    /// Parity goes down by one disk from stripe to stripe; in RAID 4 it is on the last one.
     fn parity_of(&self, stripe: u64, p: u64) -> usize {
         let count = u64::from(self.model.count);
+        if self.model.raid == Raid::Raid4 {
+            return self.model.count as usize - 1;
+        }
         ((count - 1 + count - stripe % count + p) % count) as usize
     }
 
     /// The disk of a stripe's nth chunk of data, of a pair the first.
     fn disk_of(&self, stripe: u64, n: u64) -> usize {
         match self.model.raid {
-            Raid::Raid0 => n as usize,
+            Raid::Raid0 | Raid::Raid4 => n as usize,
             Raid::Raid10 => 2 * n as usize,
             // Data follows the last parity, around the group.
             Raid::Raid5 | Raid::Raid6 => {
@@ -230,7 +272,7 @@ impl DiskGroup {
     fn access(
         &mut self,
         now_ns: u64,
-        disk: usize,
+        which: usize,
         op: Op,
         stripe: u64,
         part: std::ops::Range<u64>,
@@ -238,7 +280,7 @@ impl DiskGroup {
     ) -> u64 {
         let (service, chunk) = (&self.model.service, self.model.chunk);
         let at = stripe * chunk + part.start;
-        let disk = &mut self.disks[disk];
+        let disk = &mut self.disks[which];
         let bytes = (part.end - part.start) as f64;
         let positioned = service.draw_ns(op, bytes, (bits >> 11) as f64 / (1u64 << 53) as f64);
         // A chunk of parity in between passes below the head, where that is sooner.
@@ -250,9 +292,32 @@ impl DiskGroup {
             _ => positioned,
         };
         disk.ended_at = at + (part.end - part.start);
-        disk.free_ns = disk.free_ns.max(now_ns) + takes as u64;
-        self.counters.busy_ns += takes / f64::from(self.model.count);
-        disk.free_ns
+        self.takes(now_ns, which, takes)
+    }
+
+    /// A disk's part of a write that was answered already.
+    fn write_back(&mut self, now_ns: u64, which: usize, mean_ns: f64, bits: u64) {
+        let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
+        let takes = self.model.service.scattered_ns(mean_ns, unit);
+        // The head is where that was.
+        self.disks[which].ended_at = u64::MAX;
+        self.takes(now_ns, which, takes);
+    }
+
+    /// A disk is in use for so long, after what it has to do already: until when.
+    fn takes(&mut self, now_ns: u64, which: usize, takes_ns: f64) -> u64 {
+        let disk = &mut self.disks[which];
+        disk.free_ns = disk.free_ns.max(now_ns) + takes_ns as u64;
+        let free_ns = disk.free_ns;
+        let count = self.model.count;
+        let (counts, of) = match self.model.raid {
+            Raid::Raid4 => (which as u32 + 1 < count, count - 1),
+            _ => (true, count),
+        };
+        if counts {
+            self.counters.busy_ns += takes_ns / f64::from(of);
+        }
+        free_ns
     }
 }
 
@@ -283,6 +348,7 @@ mod tests {
             count,
             raid,
             chunk: 65536,
+            write_back_ns: None,
         })
     }
 
@@ -309,12 +375,19 @@ mod tests {
     #[test]
     fn redundancy_costs_accesses() {
         let small = |raid, op| occupied(raid, 6, op, 3 * 65536, 4096);
-        for raid in [Raid::Raid0, Raid::Raid10, Raid::Raid5, Raid::Raid6] {
+        for raid in [
+            Raid::Raid0,
+            Raid::Raid10,
+            Raid::Raid4,
+            Raid::Raid5,
+            Raid::Raid6,
+        ] {
             assert_eq!(small(raid, Op::Read).0, 1, "{raid:?}");
         }
         for (raid, disks) in [
             (Raid::Raid0, 1),
             (Raid::Raid10, 2),
+            (Raid::Raid4, 2),
             (Raid::Raid5, 2),
             (Raid::Raid6, 3),
         ] {
@@ -369,6 +442,42 @@ mod tests {
                 "{seen:?}"
             );
         }
+    }
+
+    #[test]
+    fn one_disk_has_the_parity_of_raid_4() {
+        let four = group(Raid::Raid4, 5);
+        for stripe in 0..20 {
+            assert_eq!(four.parity_of(stripe, 0), 4);
+            let data: Vec<usize> = (0..4).map(|n| four.disk_of(stripe, n)).collect();
+            assert_eq!(data, [0, 1, 2, 3]);
+        }
+        // One that reads keeps a disk in use; the group is in use by the share of those that hold data.
+        let mut four = group(Raid::Raid4, 5);
+        let done = four.submit(0, &io(Op::Read, 0, 4096, 7));
+        assert!((four.counters.busy_ns * 4.0 - done as f64).abs() < 1.0);
+    }
+
+    #[test]
+    fn what_is_written_back_is_answered_at_once_and_takes_its_time_later() {
+        let mut group = group(Raid::Raid4, 5);
+        group.model.write_back_ns = Some(1e6);
+        const WRITES: u64 = 4000;
+        for n in 0..WRITES {
+            let at = 65536 * (mix(n, 3) % (1 << 24));
+            assert_eq!(group.submit(77, &io(Op::Write, at, 4096, mix(n, 5))), 77);
+        }
+        let ms = |d: &Disk| (d.free_ns - 77) as f64 / 1e6;
+        let data: f64 = group.disks[..4].iter().map(ms).sum();
+        let each = data / WRITES as f64;
+        assert!((each - 1.0).abs() < 0.03, "{each} ms");
+        let parity = ms(&group.disks[4]) / WRITES as f64;
+        assert!((parity - 0.1).abs() < 0.003, "{parity} ms");
+        // Who reads waits for what is written back before, and a flush for all of it.
+        let queue = group.disks[0].free_ns;
+        assert!(group.submit(77, &io(Op::Read, 0, 4096, 1)) > queue);
+        let busiest = group.disks.iter().map(|d| d.free_ns).max();
+        assert_eq!(group.submit(77, &io(Op::Flush, 0, 0, 0)), busiest.unwrap());
     }
 
     #[test]

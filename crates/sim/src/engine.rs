@@ -21,6 +21,7 @@ use crate::agenda::{Agenda, Event};
 use crate::answering::{Control, responder};
 use crate::cache_stage::CacheStage;
 use crate::device::SimDevice;
+use crate::evidence::{Evidence, EvidenceOptions, Gathering};
 use crate::host::{HOST, Host};
 use crate::mirroring::Mirroring;
 use crate::moving::Moving;
@@ -87,6 +88,8 @@ pub(crate) struct Simulation<'a> {
     options: RunOptions,
     devices_over_time: Vec<DeviceSeries>,
     busy_at_window: Vec<f64>,
+    /// What answers are found by, where that is kept.
+    pub(crate) gathering: Option<Box<Gathering>>,
 }
 
 /// A request, by the event of its source, that is not simply one to a device: when the source asks next; none where it waits until the request is
@@ -135,16 +138,23 @@ pub fn run(
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunResult, RunError> {
     let mut sim = Simulation::new(model, strategy, options);
-    sim.foresee();
-    loop {
-        let until = sim.agenda.first_time().min(sim.end_ns);
-        sim.run_requests(until);
-        let Some((now, event)) = sim.agenda.pop().filter(|e| e.0 <= sim.end_ns) else {
-            break;
-        };
-        sim.handle(now, event, progress)?;
-    }
+    sim.go(progress)?;
     Ok(sim.finish(manifest))
+}
+
+/// The same, with what answers to broken objectives were found by.
+pub fn run_with_evidence(
+    model: &Model,
+    strategy: Box<dyn AnyStrategy>,
+    options: RunOptions,
+    kept: EvidenceOptions,
+) -> Result<(RunResult, Evidence), RunError> {
+    let mut sim = Simulation::new(model, strategy, options);
+    sim.gathering = Some(Box::new(Gathering::new(model, kept)));
+    sim.world.log_accesses();
+    sim.go(&mut |_| ())?;
+    let evidence = sim.take_evidence();
+    Ok((sim.finish(Manifest::default()), evidence))
 }
 
 impl<'a> Simulation<'a> {
@@ -199,6 +209,20 @@ impl<'a> Simulation<'a> {
             options,
             devices_over_time,
             busy_at_window: vec![0.0; devices.len()],
+            gathering: None,
+        }
+    }
+
+    /// All of it, from the first event to the end.
+    fn go(&mut self, progress: &mut dyn FnMut(RunProgress)) -> Result<(), RunError> {
+        self.foresee();
+        loop {
+            let until = self.agenda.first_time().min(self.end_ns);
+            self.run_requests(until);
+            let Some((now, event)) = self.agenda.pop().filter(|e| e.0 <= self.end_ns) else {
+                return Ok(());
+            };
+            self.handle(now, event, progress)?;
         }
     }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use manager::controller::Controller;
 use manager::service::Now;
 use manager::store::Change;
-use manager::view::{JobView, OutcomeView};
+use manager::view::{EventKind, JobView, OutcomeView};
 use manager::wire::{
     CalibrationResult, Detail, DeviceIoCounts, DeviceWindow, ExtentWindow, JobProgress, JobWindow,
     JobsReport, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeSample,
@@ -70,8 +70,10 @@ pub(crate) struct Host<'a> {
     log: BTreeMap<u32, JobView>,
     /// What came of moves of whole volumes, by job.
     outcomes: BTreeMap<u32, OutcomeView>,
-    /// What the controller noted, if that is to be told.
+    /// What the controller noted, if that is to be told,
     pub(crate) events: Vec<RunEvent>,
+    /// and which of it is about answers to broken objectives.
+    responses: Vec<usize>,
     /// How the scenario has it run.
     running: &'a RunningModel,
     /// The way to the controller.
@@ -103,6 +105,7 @@ impl<'a> Host<'a> {
             log: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             events: vec![],
+            responses: vec![],
             running: &model.running,
             way: Way::new(&model.running.trouble, model.seed),
             whole_from_ns: 0,
@@ -151,15 +154,30 @@ impl<'a> Host<'a> {
                 Change::Outcome(outcome) => {
                     self.outcomes.insert(outcome.job, outcome);
                 }
-                Change::Event(event) if self.running.keeps_events => self.events.push(RunEvent {
-                    at_ns: event.at_ns,
-                    actor: event.actor,
-                    volume: event.volume,
-                    text: event.text,
-                }),
+                Change::Event(event) if self.running.keeps_events => {
+                    if event.kind == EventKind::Response {
+                        self.responses.push(self.events.len());
+                    }
+                    self.events.push(RunEvent {
+                        at_ns: event.at_ns,
+                        actor: event.actor,
+                        volume: event.volume,
+                        text: event.text,
+                    });
+                }
                 _ => {}
             }
         }
+    }
+
+    /// What was noted of answers to broken objectives.
+    pub(crate) fn take_responses(&mut self) -> Vec<(Nanos, String)> {
+        self.note();
+        let of = |i: &usize| {
+            let event = &self.events[*i];
+            (Nanos(event.at_ns), event.text.clone())
+        };
+        self.responses.iter().map(of).collect()
     }
 
     /// Which life of the agent it is.
@@ -233,6 +251,7 @@ impl Simulation<'_> {
         answered: bool,
     ) -> Result<(), RunError> {
         let now = self.host.now(now_ns);
+        let told = self.before_report(&report);
         let orders = match &self.world.watch {
             Some(watch) => {
                 let (devices, maps) = (&self.world.devices[..], &self.world.maps[..]);
@@ -251,6 +270,9 @@ impl Simulation<'_> {
         }
         self.take_decisions();
         self.note_rates();
+        if let Some(told) = told {
+            self.after_report(now_ns, told);
+        }
         match orders {
             Ok(orders) if answered => self.obey(now_ns, sent_ns, orders),
             Ok(_) => {}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use algo::{JitterTable, mix};
 use model::Op;
 use trace::{Client, ClientStep, Record};
+use units::VolumeId;
 
 use crate::Model;
 use crate::generator::GeneratorSource;
@@ -127,6 +128,25 @@ pub(crate) fn sources(model: &Model) -> (Vec<Source<'_>>, Vec<(u32, u32)>, Vec<u
         sources.push(Source::Generator(Box::new(source)));
     }
     (sources, origins, starts)
+}
+
+/// Requests of a volume that its sources may have outstanding at once; none where one of them knows no such bound, or has it for several volumes
+/// together.
+pub(crate) fn outstanding_max(model: &Model, volume: VolumeId) -> Option<u64> {
+    let mut most = 0;
+    for trace in model.traces.iter().filter(|t| t.volumes.contains(&volume)) {
+        let alone = trace.volumes.iter().all(|v| *v == volume);
+        most += u64::from(trace.outstanding.filter(|_| alone)?);
+    }
+    if model.generators.iter().any(|g| g.volumes.contains(&volume)) {
+        return None;
+    }
+    let size = model.volumes[volume.index()].size;
+    for client in model.clients.iter().filter(|c| c.volume == volume) {
+        let client = Client::new(&client.spec, size, 0, 0).expect("checked when built");
+        most += u64::from(client.slots());
+    }
+    (most > 0).then_some(most)
 }
 
 impl Source<'_> {

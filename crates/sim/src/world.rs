@@ -209,7 +209,7 @@ impl World {
     fn perform_staged(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Performed {
         let Some(mut servers) = self.servers.take() else {
             return match self.in_array(issue, now_ns, agenda) {
-                Some(served) => Performed::At(self.seen(issue, served)),
+                Some(served) => Performed::At(self.seen(issue, now_ns, served)),
                 None => Performed::Held,
             };
         };
@@ -217,7 +217,7 @@ impl World {
             None => Performed::Held,
             Some((journey, by)) if !servers.answer_later() => {
                 let done_ns = journey.at_ns;
-                Performed::At(self.seen(issue, Served { done_ns, by }))
+                Performed::At(self.seen(issue, now_ns, Served { done_ns, by }))
             }
             Some(way) => {
                 if let Some(watch) = &mut self.watch {
@@ -236,9 +236,9 @@ impl World {
 
     /// A request that its guest sees answered at a time that is known as it is issued.
     #[inline]
-    fn seen(&mut self, issue: &Issue, served: Served) -> u64 {
+    fn seen(&mut self, issue: &Issue, now_ns: u64, served: Served) -> u64 {
         if let Some(watch) = &mut self.watch {
-            watch.issued(issue, served.done_ns);
+            watch.issued(issue, now_ns, served.done_ns);
         }
         self.record_seen(issue, served);
         served.done_ns
@@ -405,6 +405,13 @@ impl World {
         }
         let way = (journey, served.by);
         Performed::OnItsWay(servers.set_out(issue, Whose::Warm(run), way, agenda))
+    }
+
+    /// From now on accesses are logged, where there is anything to be answered.
+    pub(crate) fn log_accesses(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.log_accesses();
+        }
     }
 
     /// Servers, which there are where there are appliances.

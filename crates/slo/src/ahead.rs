@@ -10,6 +10,8 @@
 //! forecast is answered by is decided as ever: nothing where all promises would be kept without it.
 //!
 //! When not to use: for loads without a season, and for seasons that are not known yet. Nothing is stored: after a restart it learns anew.
+//!
+//! A peak that somebody knows of ([`KnownPeak`]) is acted on in the same way, once.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,8 +87,28 @@ impl AheadConfig {
     }
 }
 
+/// A peak that is known beforehand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownPeak {
+    /// Whose.
+    pub workload: WorkloadId,
+    /// When it begins.
+    pub at: Nanos,
+    /// When it is acted on.
+    pub act_at: Nanos,
+    /// Requests per second that it asks for at least.
+    pub rate_per_s: f64,
+    /// Whether its zones are read in advance.
+    pub warm: WarmForecast,
+    /// What an earlier one was like; if it is not known, it is more of what there is when it is acted on.
+    pub recorded: Option<Recorded>,
+}
+
 /// Occurrences of a slot that are remembered at most: bounds what a workload's memory takes.
 const OCCURRENCES_MAX: usize = 100;
+
+/// Samples that say what a workload is like now, of which no earlier peak is known: five minutes.
+const PRESENT_SAMPLES: usize = 30;
 
 /// What a responder remembers of seasons.
 #[derive(Debug, Clone)]
@@ -198,6 +220,45 @@ impl Responder {
     /// From now on peaks that come again with a season are acted on before they begin.
     pub fn look_ahead(&mut self, config: AheadConfig) {
         self.ahead = Some(Ahead::new(config));
+    }
+
+    /// From now on this peak is known of.
+    pub fn know_of(&mut self, peak: KnownPeak) {
+        self.peaks.push(peak);
+    }
+
+    /// Acts on peaks that are known of, when it is time.
+    pub(crate) fn act_on_known(
+        &mut self,
+        now: Nanos,
+        known: &dyn Knowledge,
+        orders: &mut Vec<ResponseOrder>,
+    ) {
+        let due: Vec<KnownPeak> = self.peaks.extract_if(.., |p| p.act_at <= now).collect();
+        for peak in due {
+            let w = peak.workload;
+            if !self.is_here(w) {
+                continue;
+            }
+            let promise = self.site.workloads[w.index()].objective;
+            let lookout = Lookout {
+                workload: w,
+                promised_per_s: promise.rate_min_per_s,
+                lead: Nanos(peak.at.0.saturating_sub(peak.act_at.0)),
+                warm: peak.warm,
+            };
+            let recorded = peak.recorded.unwrap_or_else(|| {
+                let last = self.history[w.index()].iter().rev().take(PRESENT_SAMPLES);
+                let samples: Vec<Sample> = last.rev().cloned().collect();
+                let (zones, curve) = (known.zones(w), known.curve(w));
+                Recorded::of(&samples, &self.site.backend, zones, curve)
+            });
+            // Of what has no curve yet nothing can be said.
+            if let Some(mut forecast) = recorded.forecast(peak.at, &lookout) {
+                forecast.rate_per_s = forecast.rate_per_s.max(peak.rate_per_s);
+                orders.extend(self.foresee(now, &forecast, known));
+            }
+        }
     }
 
     /// Remembers slots that have ended, and acts on peaks that are near.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use units::{Bytes, Nanos};
+use units::Nanos;
 
 use crate::cacheable::{Finding, all_kept, cacheable};
 use crate::curve::Curve;
@@ -20,7 +20,7 @@ use crate::responder::Responder;
 use crate::sample::{HostId, ResourceId, WorkloadId};
 use crate::site::{Forecast, Knowledge, WarmForecast};
 use crate::solutions::{Solution, Temper, solutions};
-use crate::warm::{Warm, plan};
+use crate::warm::{Warm, WarmZones, plan};
 use crate::zones::Zone;
 
 /// Why something was decided.
@@ -111,7 +111,7 @@ impl Responder {
         let near = self.site.workloads.len() > ALL_PAIRS_MAX;
         let of_affected = |a: usize, b: usize| a == affected.index() || b == affected.index();
         let share = |a: usize, b: usize| {
-            if self.is_away(a) || self.is_away(b) || near && !of_affected(a, b) {
+            if near && !of_affected(a, b) {
                 return false;
             }
             let (a, b) = (&self.site.workloads[a], &self.site.workloads[b]);
@@ -139,7 +139,11 @@ impl Responder {
         let mut decision = self.weigh(now, cause, (affected, set, untested), streams, &spare);
         (decision.interference, decision.takers) = (Some(found), takers);
         if let Some(workload) = for_whom(&decision.rungs) {
-            let (hot, before) = (known.zones(workload), known.zones_before(workload));
+            let before = known.zones_before(workload);
+            let hot = match self.config.warm.zones {
+                WarmZones::Latest => known.zones(workload),
+                WarmZones::BeforeViolation => before.clone(),
+            };
             let present = decision.streams.clone();
             self.prepare(&mut decision, workload, &present, (&hot, &before));
         }
@@ -277,7 +281,6 @@ impl Responder {
         let backend = &self.site.backend;
         let solutions = solutions(backend, &streams, &config.sizing, &candidates);
         let own_hosts: Vec<HostId> = self.site.workloads.iter().map(|w| w.host).collect();
-        let stored: Vec<Bytes> = self.site.workloads.iter().map(|w| w.stored).collect();
         let failed = self.failed_hosts.iter().filter(|(_, until)| *until > now);
         let avoid: Vec<HostId> = failed.map(|(h, _)| *h).collect();
         let held = self.held();
@@ -293,7 +296,6 @@ impl Responder {
             solutions: &solutions,
             hosts: &self.site.hosts,
             own_hosts: &own_hosts,
-            stored: &stored,
             held: &held,
             avoid: &avoid,
             resting: &resting,
@@ -304,7 +306,6 @@ impl Responder {
             full: &full,
             copies: &spare.copies,
             others: &spare.others,
-            elsewhere: self.elsewhere(now),
             choice: config.choice,
             weights: &config.price,
         };

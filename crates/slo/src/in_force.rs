@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
+use crate::detect::Detector;
 use crate::ladder::{Held, MEMORY_EFFECT, OPS_EFFECT, RungAction, RungKind, SecondCopies};
 use crate::load::{Backend, Change, Cost, Stream, predict};
 use crate::responder::Responder;
@@ -152,7 +153,7 @@ impl Responder {
                 let effect = copies.copy_rate.time_for(copies.bytes);
                 (copies.workload, answer, effect)
             }
-            RungAction::Appliance { .. } | RungAction::Move { .. } | RungAction::ToDevice(_) => {
+            RungAction::Appliance { .. } | RungAction::Move(_) => {
                 return;
             }
         };
@@ -273,8 +274,7 @@ impl Responder {
             return;
         }
         let unsettled = now < self.quiet_until || self.creating() || self.copying();
-        let broken = |w: usize| self.detectors[w].is_broken() && !self.is_away(w);
-        if unsettled || (0..self.detectors.len()).any(broken) {
+        if unsettled || self.detectors.iter().any(Detector::is_broken) {
             self.in_force.iter_mut().for_each(|a| a.good = 0);
             return;
         }
@@ -296,18 +296,6 @@ impl Responder {
         match found[i] {
             Without::KeptAt(rate) => self.ease(now, i, rate, orders),
             _ => self.end(now, i, orders),
-        }
-    }
-
-    /// Takes everything back that a workload was given or held to.
-    pub(crate) fn end_all_of(
-        &mut self,
-        now: Nanos,
-        workload: WorkloadId,
-        orders: &mut Vec<ResponseOrder>,
-    ) {
-        while let Some(i) = self.in_force.iter().position(|a| a.workload == workload) {
-            self.end(now, i, orders);
         }
     }
 

@@ -32,7 +32,6 @@ impl Responder {
             self.costs.push(vec![KnownCost::default(); resources]);
             self.appliances.push(None);
             self.rests.push(Rest::default());
-            self.moves.push(None);
             self.turns.push(Turn::default());
             return WorkloadId(number);
         };
@@ -57,7 +56,7 @@ impl Responder {
         self.costs[w].fill(KnownCost::default());
         self.appliances[w] = None;
         self.rests[w] = Rest::default();
-        self.moves[w] = None;
+        self.moving.remove(&workload);
         self.turns[w] = Turn::default();
         if let Some(ahead) = &mut self.ahead {
             ahead.forget(w);

@@ -17,8 +17,8 @@ use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
 pub use crate::price::{Choice, PriceWeights, Total};
 pub use crate::rung::{
-    Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, OtherDevice, Price, Rung, RungAction, RungKind,
-    SecondCopies, SpareOps,
+    Held, MEMORY_EFFECT, OPS_EFFECT, OtherDevice, Price, Rung, RungAction, RungKind, SecondCopies,
+    SpareOps,
 };
 use crate::sample::{HostId, ResourceId, WorkloadId};
 use crate::sizing::SizingConfig;
@@ -40,8 +40,6 @@ pub struct Situation<'a> {
     pub hosts: &'a [Host],
     /// Where each workload runs.
     pub own_hosts: &'a [HostId],
-    /// Bytes that each workload has stored.
-    pub stored: &'a [Bytes],
     /// Those that are held to a rate already.
     pub held: &'a [Held],
     /// Hosts where an appliance failed lately.
@@ -62,8 +60,6 @@ pub struct Situation<'a> {
     pub copies: &'a [SecondCopies],
     /// Other devices that the set's data could move to.
     pub others: &'a [OtherDevice],
-    /// Another backend, where there is one.
-    pub elsewhere: Option<&'a Elsewhere>,
     /// Which of those that would do is taken.
     pub choice: Choice,
     /// What prices are weighed by.
@@ -103,7 +99,6 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                     findings = found;
                     rung
                 }
-                RungKind::Move if at.elsewhere.is_some() => at.with_unknown(elsewhere(at)),
                 RungKind::Move => at.with_unknown(other_device(at)),
             }
         })
@@ -415,7 +410,7 @@ fn fill_time(stream: &Stream, size: Bytes) -> Nanos {
 fn other_device(at: &Judged<'_>) -> Rung {
     let of_set = at.others.iter().filter(|o| at.set.contains(&o.workload));
     let tried = of_set.map(|other| {
-        let mut prediction = predict(at.backend, at.streams, &Change::ToDevice(other.clone()));
+        let mut prediction = predict(at.backend, at.streams, &Change::Moved(other.clone()));
         if prediction.fails.is_none() {
             prediction.fails = slow_there(at, other);
         }
@@ -425,7 +420,7 @@ fn other_device(at: &Judged<'_>) -> Rung {
             ..Price::default()
         };
         let twentieths = (20.0 * prediction.uses[other.to.index()]).round() as u64;
-        let action = RungAction::ToDevice(other.clone());
+        let action = RungAction::Move(other.clone());
         let rung = at.rung(RungKind::Move, action, price, prediction);
         ((other.bytes, twentieths), rung)
     });
@@ -445,42 +440,6 @@ fn slow_there(at: &Judged<'_>, other: &OtherDevice) -> Option<String> {
     Some(format!(
         "one of its requests takes {idle_us:.0} us on {name} at best, more than the {most_us:.0} us that it was promised"
     ))
-}
-
-fn elsewhere(at: &Judged<'_>) -> Rung {
-    let kind = RungKind::Move;
-    let Some(elsewhere) = at.elsewhere else {
-        return none(kind, "there is no other backend");
-    };
-    let mut tried = Vec::new();
-    for stream in at.streams.iter().filter(|s| at.set.contains(&s.workload)) {
-        let workload = stream.workload;
-        let stored = at.stored[workload.index()];
-        let promised = stream.objective.rate_min_per_s.unwrap_or(0.0);
-        let needs = rate(stream).max(promised);
-        let mut prediction = predict(at.backend, at.streams, &Change::Gone { workload });
-        if elsewhere.free < stored {
-            let (name, free) = (&elsewhere.name, elsewhere.free);
-            prediction.fails = Some(format!("{name} has {free} free, needs {stored}"));
-        } else if elsewhere.spare_per_s < needs {
-            let (name, spare) = (&elsewhere.name, elsewhere.spare_per_s);
-            prediction.fails = Some(format!(
-                "{name} could serve {spare:.0} requests/s more, needs {needs:.0}"
-            ));
-        }
-        let price = Price {
-            effect_after: elsewhere.copy_rate.time_for(stored),
-            copied: stored,
-            ..Price::default()
-        };
-        let action = RungAction::Move {
-            workload,
-            to: elsewhere.name.clone(),
-        };
-        tried.push(at.rung(kind, action, price, prediction));
-    }
-    tried.sort_by_key(|r| r.price.copied);
-    first_or_last(kind, tried, "nobody in the set")
 }
 
 #[cfg(test)]

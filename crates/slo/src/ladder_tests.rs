@@ -18,7 +18,6 @@ struct World {
     full: Vec<ResourceId>,
     copies: Vec<SecondCopies>,
     others: Vec<OtherDevice>,
-    elsewhere: Option<Elsewhere>,
     choice: Choice,
     weights: PriceWeights,
 }
@@ -71,7 +70,6 @@ fn world() -> World {
         full: vec![],
         copies: vec![],
         others: vec![],
-        elsewhere: None,
         choice: Choice::Order,
         weights: PriceWeights::default(),
     }
@@ -91,7 +89,6 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         solutions: &solutions,
         hosts: &world.hosts,
         own_hosts: &[HostId(0); 3],
-        stored: &[Bytes::gib(100), Bytes::gib(50), Bytes::gib(50)],
         held: &world.held,
         avoid: &[],
         resting: &[],
@@ -102,7 +99,6 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         full: &world.full,
         copies: &world.copies,
         others: &world.others,
-        elsewhere: world.elsewhere.as_ref(),
         choice: world.choice,
         weights: &world.weights,
     };
@@ -399,30 +395,6 @@ fn of_second_copies_the_fewest_bytes_that_do_are_made_unless_the_device_is_full(
     );
 }
 
-#[test]
-fn with_full_hosts_only_a_move_is_left_if_there_is_room() {
-    let mut world = world();
-    world.hosts[0].memory_free = Bytes::gib(2);
-    let rungs = look(&world, &RungKind::ALL);
-    let appliance = rungs.iter().find(|r| r.kind == RungKind::Appliance);
-    let why = appliance.and_then(|r| r.refused.as_deref());
-    assert_eq!(why, Some("no host has room for it"));
-    assert!(taken(&rungs).is_none());
-    world.elsewhere = Some(Elsewhere {
-        name: "other array".into(),
-        spare_per_s: 1000.0,
-        free: Bytes::gib(60),
-        copy_rate: BytesPerSec(100 << 20),
-    });
-    let rungs = look(&world, &RungKind::ALL);
-    let taken = taken(&rungs).unwrap();
-    let Some(RungAction::Move { workload, .. }) = taken.action else {
-        panic!("{taken:?}");
-    };
-    assert_eq!(workload, WorkloadId(1), "the smaller one");
-    assert_eq!(taken.price.effect_after, Nanos::from_secs(512));
-}
-
 /// The disks' neighbour could go to another device; or the affected one, to one that is slower than it was promised.
 #[test]
 fn a_workload_goes_to_another_device_if_that_is_quick_enough_and_has_time() {
@@ -471,7 +443,7 @@ fn a_workload_goes_to_another_device_if_that_is_quick_enough_and_has_time() {
         ..offer(1, 0.0005)
     };
     world.others.push(quick.clone());
-    assert_eq!(look(&world).action, Some(RungAction::ToDevice(quick)));
+    assert_eq!(look(&world).action, Some(RungAction::Move(quick)));
 }
 
 #[test]
@@ -531,7 +503,6 @@ fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_a
         (world.streams[w].reads_per_s, world.streams[w].writes_per_s) = (0.0, rate);
     }
     world.streams[1].objective = Promise::default();
-    world.elsewhere = None;
     // All of the neighbour's is a tenth, and a fifth of it stays.
     let rungs = look(&world, &RungKind::ALL);
     assert!(taken(&rungs).is_none(), "{rungs:#?}");

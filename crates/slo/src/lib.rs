@@ -48,7 +48,7 @@ pub mod solutions;
 pub mod warm;
 pub mod zones;
 
-pub use ahead::AheadConfig;
+pub use ahead::{AheadConfig, KnownPeak};
 pub use copies::CopiesConfig;
 pub use decision::{Cacheability, Cause, Decision, Taker};
 pub use in_force::ReleaseConfig;

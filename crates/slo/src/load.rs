@@ -129,9 +129,7 @@ pub enum Change {
     /// Some of what it reads has second copies, and reads go to either end, so that both are equally busy.
     Mirrored(SecondCopies),
     /// Its data is on another device.
-    ToDevice(OtherDevice),
-    /// It leaves the backend.
-    Gone { workload: WorkloadId },
+    Moved(OtherDevice),
 }
 
 /// What would be.
@@ -179,7 +177,7 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
     if let Change::Mirrored(copies) = change {
         mirror(streams, &misses, copies, &mut each);
     }
-    if let Change::ToDevice(other) = change {
+    if let Change::Moved(other) = change {
         relocate(streams, &misses, other, &mut each);
     }
     let of = |r: usize| each.iter().map(|u| u[r]).sum::<f64>();
@@ -266,7 +264,6 @@ fn after(streams: &[Stream], change: &Change) -> Vec<After> {
                 workload,
                 rate_per_s,
             } if *workload == s.workload && rate > *rate_per_s => (rate_per_s / rate, s.passes),
-            Change::Gone { workload } if *workload == s.workload => (0.0, s.passes),
             _ => (1.0, s.passes),
         };
         After {
@@ -285,14 +282,10 @@ fn memory_misses(
     after: &[After],
     change: &Change,
 ) -> Vec<f64> {
-    // The part that is a stream's own after the change. One that leaves takes none along.
+    // The part that is a stream's own after the change.
     let part = |s: &Stream| match change {
         Change::MemoryFor { workload, size } if *workload == s.workload => Some(*size),
-        Change::MemoryShared { workload } | Change::Gone { workload }
-            if *workload == s.workload =>
-        {
-            None
-        }
+        Change::MemoryShared { workload } if *workload == s.workload => None,
         _ => s.part,
     };
     // What a stream holds of the memory after a common time, in bytes.
@@ -369,7 +362,6 @@ fn why(
         let Some(promised) = stream.objective.rate_min_per_s else {
             continue;
         };
-        let leaves = matches!(change, Change::Gone { workload } if *workload == stream.workload);
         let needs = promised.min(asks);
         if let Change::Throttled {
             workload,
@@ -380,7 +372,7 @@ fn why(
         {
             return Some("it would be held below what it was promised".into());
         }
-        if !leaves && *available < needs {
+        if *available < needs {
             let w = stream.workload.0;
             return Some(format!(
                 "the others would leave workload {w} {available:.0} of {needs:.0} requests/s"

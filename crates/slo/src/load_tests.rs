@@ -111,10 +111,6 @@ fn rates_are_conserved() {
     two[0].objective.rate_min_per_s = Some(600.0);
     let found = predict(&backend, &two, &held);
     assert!(found.fails.unwrap().contains("below what it was promised"));
-    let gone = Change::Gone {
-        workload: WorkloadId(0),
-    };
-    assert_eq!(predict(&backend, &two, &gone).fails, None);
 }
 
 /// Workload 0 reads twice what disks and link do, nine tenths of it from its appliance.
@@ -159,8 +155,6 @@ fn a_part_of_its_own_counts_until_it_is_taken_back() {
     near(misses(Change::MemoryShared { workload }), [0.5, 0.5]);
     let size = Bytes(300);
     near(misses(Change::MemoryFor { workload, size }), [0.7, 0.3]);
-    // One that leaves takes no memory along.
-    assert!(misses(Change::Gone { workload })[1] < 0.01);
 }
 
 /// Workload 1 reads all over and has no curve: what it misses goes through the memory all the same.

@@ -191,10 +191,6 @@ impl Responder {
                 let scale = (promised / (reads + writes).max(1e-9)).max(1.0);
                 (reads, writes) = (scale * reads, scale * writes);
             }
-            // What it asks for now it asks of another backend.
-            if self.is_away(w) {
-                (reads, writes) = (0.0, 0.0);
-            }
             Stream {
                 workload: WorkloadId(w as u16),
                 reads_per_s: reads,

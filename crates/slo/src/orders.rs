@@ -5,7 +5,6 @@ use units::Nanos;
 use crate::decision::{Cause, Decision};
 use crate::host::APPLIANCE_CPUS;
 use crate::ladder::RungAction;
-use crate::moved::Moved;
 use crate::placed::{Appliance, ApplianceState, CreatedFor};
 use crate::removal::RemovalWatch;
 use crate::responder::{DECISIONS_MAX, Responder};
@@ -37,9 +36,7 @@ impl Responder {
     ) {
         // So long after its peak began it is a violation or nothing.
         const LATE: Nanos = Nanos::from_secs(600);
-        let moves = &self.moves;
-        self.foreseen
-            .retain(|f| now < f.at + LATE && moves[f.workload.index()] != Some(Moved::Away));
+        self.foreseen.retain(|f| now < f.at + LATE);
         for forecast in std::mem::take(&mut self.foreseen) {
             let busy = self.creating() || self.copying();
             match &mut self.appliances[forecast.workload.index()] {
@@ -91,14 +88,8 @@ impl Responder {
                 self.create(now, &decision, &action, effect_after, orders);
             }
             Some(action) => {
-                if let RungAction::ToDevice(other) = &action {
-                    self.moves[other.workload.index()] = Some(Moved::ToDevice);
-                }
-                if let RungAction::Move { workload, .. } = action {
-                    let stream = &decision.streams[workload.index()];
-                    let promised = stream.objective.rate_min_per_s.unwrap_or(0.0);
-                    let rate = (stream.reads_per_s + stream.writes_per_s).max(promised);
-                    self.begin_move(workload, rate);
+                if let RungAction::Move(other) = &action {
+                    self.moving.insert(other.workload);
                 }
                 let until = match decision.cause {
                     Cause::Violation { .. } => now,

@@ -9,7 +9,7 @@
 //!                 │ the violation vanished while it was creating: taken back
 //!  forecast ───────────▶ the same from "sizes" on, before anything is broken
 //!  throttle, memory, flash, second copies:  in force ─(predicted to be needed no more)─▶ taken back
-//!  move:  copying ─▶ away
+//!  move:  copying ─▶ there, or not
 //! ```
 //!
 //! One answer is under way at a time: an effect must be seen before the next is chosen. It carries nothing out;
@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, KnownPeak};
 use crate::cacheable::{Rule, write_through_rules};
 use crate::copies::CopiesConfig;
 use crate::decision::Decision;
@@ -30,7 +30,6 @@ use crate::in_force::{Cooldown, InForce, ReleaseConfig};
 use crate::interference::{InterferenceConfig, Series};
 use crate::ladder::{Choice, PriceWeights, Rung, RungKind};
 use crate::measured::KnownCost;
-use crate::moved::Moved;
 use crate::placed::{Appliance, LeftBehind, Rest};
 use crate::removal::RemovalConfig;
 use crate::sample::{Busy, HostId, ResourceId, Sample, Standing, WorkloadId};
@@ -146,14 +145,15 @@ pub struct Responder {
     pub(crate) cooldowns: BTreeMap<(RungKind, WorkloadId), Cooldown>,
     /// Those whose second copies failed lately or whose data has been moved, and until when that is not done again.
     pub(crate) rests_until: BTreeMap<(RungKind, WorkloadId), Nanos>,
-    pub(crate) moves: Vec<Option<Moved>>,
-    /// Until then nothing is moved: it failed lately.
-    pub(crate) elsewhere_from: Nanos,
+    /// Workloads whose data is being moved.
+    pub(crate) moving: BTreeSet<WorkloadId>,
     pub(crate) left_behind: Vec<LeftBehind>,
     /// At most one of each workload.
     pub(crate) foreseen: Vec<Forecast>,
     /// Where peaks of seasons are looked out for.
     pub(crate) ahead: Option<Ahead>,
+    /// Peaks that are known of and were not acted on yet.
+    pub(crate) peaks: Vec<KnownPeak>,
     pub(crate) failed_hosts: Vec<(HostId, Nanos)>,
     pub(crate) quiet_until: Nanos,
     pub(crate) turns: Vec<Turn>,
@@ -179,11 +179,11 @@ impl Responder {
             given: BTreeMap::new(),
             cooldowns: BTreeMap::new(),
             rests_until: BTreeMap::new(),
-            moves: vec![None; n],
-            elsewhere_from: Nanos::ZERO,
+            moving: BTreeSet::new(),
             left_behind: Vec::new(),
             foreseen: Vec::new(),
             ahead: None,
+            peaks: Vec::new(),
             failed_hosts: Vec::new(),
             quiet_until: Nanos::ZERO,
             turns: vec![Turn::default(); n],
@@ -208,6 +208,11 @@ impl Responder {
     /// How a workload's last known sample stands to its promise.
     pub fn standing(&self, workload: WorkloadId) -> Standing {
         self.detectors[workload.index()].last()
+    }
+
+    /// A workload's last sample that is known, or what stands for it.
+    pub fn last_sample(&self, workload: WorkloadId) -> Option<&Sample> {
+        self.history[workload.index()].back()
     }
 
     /// By how many of a workload's last samples its promise is missed.
@@ -316,6 +321,7 @@ impl Responder {
         self.let_go(now, known, &mut orders);
         self.act_ahead(now, known, &mut orders);
         self.foresee_seasons(now, known, &mut orders);
+        self.act_on_known(now, known, &mut orders);
         if now >= self.quiet_until && !self.creating() {
             // One that is mending clears late; it needs no second answer.
             let lasts = |d: &Detector| {
@@ -323,7 +329,7 @@ impl Responder {
             };
             // In turn: one whose answers do not help keeps nobody else from being answered.
             let broken = (0..told)
-                .filter(|w| lasts(&self.detectors[*w]) && !self.is_away(*w))
+                .filter(|w| lasts(&self.detectors[*w]))
                 .filter(|w| now >= self.turns[*w].unanswered_until)
                 .min_by_key(|w| self.turns[*w].looked_at);
             if let Some(w) = broken {

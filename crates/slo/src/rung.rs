@@ -26,7 +26,7 @@ pub enum RungKind {
     Mirror,
     /// A caching appliance before the backend.
     Appliance,
-    /// Another backend.
+    /// Another device.
     Move,
 }
 
@@ -90,10 +90,8 @@ pub enum RungAction {
         /// Hits that are expected, share of the reads.
         hits: f64,
     },
-    /// `workload` goes to another backend.
-    Move { workload: WorkloadId, to: String },
-    /// A workload's data goes to another device of the same array.
-    ToDevice(OtherDevice),
+    /// A workload's data goes to another device.
+    Move(OtherDevice),
 }
 
 impl RungAction {
@@ -105,7 +103,7 @@ impl RungAction {
             RungAction::GiveOps { .. } => RungKind::OpsShare,
             RungAction::Mirror(_) => RungKind::Mirror,
             RungAction::Appliance { .. } => RungKind::Appliance,
-            RungAction::Move { .. } | RungAction::ToDevice(_) => RungKind::Move,
+            RungAction::Move(_) => RungKind::Move,
         }
     }
 
@@ -115,10 +113,9 @@ impl RungAction {
             RungAction::Throttle { workload, .. }
             | RungAction::GiveMemory { workload, .. }
             | RungAction::GiveOps { workload, .. }
-            | RungAction::Appliance { workload, .. }
-            | RungAction::Move { workload, .. } => *workload,
+            | RungAction::Appliance { workload, .. } => *workload,
             RungAction::Mirror(copies) => copies.workload,
-            RungAction::ToDevice(other) => other.workload,
+            RungAction::Move(other) => other.workload,
         }
     }
 }
@@ -212,17 +209,5 @@ pub struct OtherDevice {
     /// How long one of its requests takes at `to` while nothing else is asked of that, microseconds; none where it is not known.
     pub idle_us: Option<f64>,
     /// At which rate it is expected to be copied.
-    pub copy_rate: BytesPerSec,
-}
-
-/// Another backend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Elsewhere {
-    pub name: String,
-    /// Requests per second that it could serve on top.
-    pub spare_per_s: f64,
-    /// Free space.
-    pub free: Bytes,
-    /// At which rate data is moved there.
     pub copy_rate: BytesPerSec,
 }

@@ -6,7 +6,7 @@ use units::{Bytes, Nanos};
 
 use crate::curve::Curve;
 use crate::host::Host;
-use crate::ladder::{Elsewhere, OtherDevice, RungAction, SecondCopies, SpareOps};
+use crate::ladder::{OtherDevice, RungAction, SecondCopies, SpareOps};
 use crate::load::Backend;
 use crate::measured::Habit;
 use crate::reroute::Attachment;
@@ -25,7 +25,6 @@ pub struct Workload {
     pub host: HostId,
     /// How it reaches its storage.
     pub attachment: Attachment,
-    pub stored: Bytes,
     /// Resources that it uses: pairs without a common one do not interfere.
     pub resources: Vec<ResourceId>,
     /// Which part of the array's memory its data is kept in.
@@ -40,8 +39,6 @@ pub struct Site {
     pub hosts: Vec<Host>,
     /// The array.
     pub backend: Backend,
-    /// Another backend, if there is one.
-    pub elsewhere: Option<Elsewhere>,
 }
 
 /// What is only looked up when a decision asks for it.
@@ -136,7 +133,7 @@ pub enum ResponseOrder {
 pub enum MoveEvent {
     /// The workload's data is where it was to go.
     Done,
-    /// It is where it was, and nothing of it elsewhere.
+    /// It is not, or not all of it.
     Failed { why: String },
 }
 

@@ -24,6 +24,19 @@ pub struct WarmConfig {
     pub likeness_min: f64,
     /// Requests per second that are allowed at least, so that it ends.
     pub rate_min_per_s: f64,
+    /// Which zones are read, where a promise is broken.
+    pub zones: WarmZones,
+}
+
+/// Whose hot zones an appliance that answers a broken promise reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarmZones {
+    /// Those of the last minutes.
+    #[default]
+    Latest,
+    /// Those of ten minutes before, from before the promise was broken, as in the paper's reactive warm-up: for comparison.
+    BeforeViolation,
 }
 
 impl Default for WarmConfig {
@@ -33,6 +46,7 @@ impl Default for WarmConfig {
             spare_share: Some(0.2),
             likeness_min: 0.5,
             rate_min_per_s: 10.0,
+            zones: WarmZones::default(),
         }
     }
 }

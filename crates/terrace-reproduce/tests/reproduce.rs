@@ -134,7 +134,7 @@ fn dynamite_takes_recordings_and_says_what_it_was_not_given() {
     let first = run(&["-o", "json"]);
     assert_eq!(first, run(&["-o", "json"]), "the same seed, the same bytes");
     let outcome: Value = serde_json::from_slice(&first).unwrap();
-    assert_eq!(outcome["schema"], "terrace.reproduce.dynamite/3");
+    assert_eq!(outcome["schema"], "terrace.reproduce.dynamite/4");
     let rows = outcome["recorded"].as_array().unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["name"], "redis");

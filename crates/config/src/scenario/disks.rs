@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::Bytes;
+use units::{Bytes, BytesPerSec, Nanos};
 
 /// Each device of the tier is a group of disks. The run then serves requests by positioning and transfer of each disk instead of by the tier's
 /// caps and load curve; these stay what strategies believe of it.
@@ -19,6 +19,45 @@ pub struct DisksConfig {
     /// Bytes that lie together on one disk.
     #[serde(default = "default_chunk")]
     pub chunk: Bytes,
+    /// Mean time before the first byte of a request that has to be positioned for; the preset's if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub positioning: Option<Nanos>,
+    /// By how much of its mean that time is less or more, evenly distributed, 0 to 1; the preset's if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
+    /// Rate at which a disk reads and writes what it has found; the preset's if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<BytesPerSec>,
+    /// Writes are answered at once, from memory that outlasts a power loss and is never full. Later each takes so long of its disk, wherever it
+    /// goes, and a tenth of it of a disk of parity, as writes are gathered to whole stripes. Without it they are answered when they are on the disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_back: Option<Nanos>,
+}
+
+/// No disk takes longer for anything. Protects against a time that was meant in another unit.
+const DISK_TIME_MAX: Nanos = Nanos::from_secs(10);
+/// No disk is slower.
+const BANDWIDTH_MIN: BytesPerSec = BytesPerSec(1 << 20);
+
+impl DisksConfig {
+    /// The key of what cannot be, and why; none if all can.
+    pub fn fault(&self) -> Option<(&'static str, String)> {
+        for (key, time) in [
+            ("positioning", self.positioning),
+            ("write_back", self.write_back),
+        ] {
+            let can = |t: Nanos| t > Nanos::ZERO && t <= DISK_TIME_MAX;
+            if let Some(time) = time.filter(|t| !can(*t)) {
+                let why = format!("{time} is not above 0, up to {DISK_TIME_MAX}");
+                return Some((key, why));
+            }
+        }
+        if let Some(spread) = self.spread.filter(|s| !(0.0..=1.0).contains(s)) {
+            return Some(("spread", format!("{spread} is not from 0 to 1")));
+        }
+        let slow = self.bandwidth.filter(|b| *b < BANDWIDTH_MIN);
+        slow.map(|b| ("bandwidth", format!("{b} is less than {BANDWIDTH_MIN}")))
+    }
 }
 
 /// How a group of disks is striped.
@@ -30,6 +69,8 @@ pub enum Raid {
     Raid0,
     /// Striped over pairs: a write goes to both, a read to the one that is free first.
     Raid10,
+    /// One disk of parity. Device and responder know the use of the disks that hold data; the one of parity is on top.
+    Raid4,
     /// One disk's worth of parity, which rotates.
     Raid5,
     /// Two disks' worth.
@@ -42,7 +83,7 @@ impl Raid {
         match self {
             Raid::Raid0 => count,
             Raid::Raid10 => count / 2,
-            Raid::Raid5 => count.saturating_sub(1),
+            Raid::Raid4 | Raid::Raid5 => count.saturating_sub(1),
             Raid::Raid6 => count.saturating_sub(2),
         }
     }
@@ -52,7 +93,7 @@ impl Raid {
         let least = match self {
             Raid::Raid0 => 1,
             Raid::Raid10 => 2,
-            Raid::Raid5 => 3,
+            Raid::Raid4 | Raid::Raid5 => 3,
             Raid::Raid6 => 4,
         };
         if count < least {

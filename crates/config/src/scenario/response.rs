@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slo::ladder::RungKind;
-use slo::{AheadConfig, ResponderConfig};
+use slo::{AheadConfig, ResponderConfig, WarmForecast};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
 /// Answers to broken objectives, window by window: who is held back, who gets a part of the cache or the spare flash, who gets a
@@ -30,6 +30,9 @@ pub struct ResponseConfig {
     /// Peaks that come again with a season are acted on before they begin; none are if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<AheadConfig>,
+    /// Peaks that are known beforehand, and acted on before they begin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peaks: Vec<PeakConfig>,
     /// How answers are found: detection, interference, what can be cached, sizes, warm-up, removal.
     #[serde(default)]
     pub workflow: ResponderConfig,
@@ -65,6 +68,84 @@ pub struct ApplianceConfig {
     pub fill_max: Option<BytesPerSec>,
     /// Reads of a warm-up that are outstanding at once.
     pub warm_outstanding: u32,
+    /// Bytes of such a read, whole pages; a page if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_read: Option<Bytes>,
+}
+
+/// A peak that an operator knows of: the end of a month, a campaign.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PeakConfig {
+    /// Whose.
+    pub volume: String,
+    /// When it begins.
+    pub at: Nanos,
+    /// So long before it is acted on.
+    #[serde(default = "default_lead")]
+    pub lead: Nanos,
+    /// Requests per second that it will ask for. At least as many as it was promised or `recorded` says, or as now where neither says anything, are
+    /// expected anyhow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<Iops>,
+    /// Whether its heavily accessed zones are read in advance: "read" or "leave".
+    #[serde(default = "default_zones")]
+    pub zones: WarmForecast,
+    /// What an earlier one was like. If left out, it is taken to be more of what the volume does when the peak is acted on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<PeakRecord>,
+}
+
+/// What was recorded of a peak.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PeakRecord {
+    /// The most requests per second that it had for two minutes.
+    pub iops: Iops,
+    /// Share of requests that write.
+    pub write_share: f64,
+    /// Mean size of a read.
+    pub read_size: Bytes,
+    /// Miss ratios of its reads, by the size of a cache.
+    pub misses: Vec<(Bytes, f64)>,
+    /// Heavily accessed zones (`workflow.warm.zone` long), the heaviest first: number and share of the accesses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heavy: Vec<(u64, f64)>,
+    /// Time that a read and a write took of devices and links, by name: "link of HOST, from the array" and "link of HOST, to the array".
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub costs: BTreeMap<String, (Nanos, Nanos)>,
+}
+
+fn default_lead() -> Nanos {
+    AheadConfig::default().lead
+}
+
+fn default_zones() -> WarmForecast {
+    WarmForecast::Read
+}
+
+impl PeakRecord {
+    /// The key of what cannot have been recorded, and why; none if all can.
+    pub fn fault(&self) -> Option<(String, String)> {
+        let share = |s: f64| (0.0..=1.0).contains(&s);
+        let no_share = |key: String, s: f64| Some((key, format!("{s} is not from 0 to 1")));
+        if !share(self.write_share) {
+            return no_share("write_share".into(), self.write_share);
+        }
+        if !(self.iops.0 >= 0.0 && self.iops.0.is_finite()) {
+            return Some(("iops".into(), format!("{} is not 0 or more", self.iops)));
+        }
+        if self.misses.is_empty() {
+            let why = "without miss ratios nothing can be said of a cache";
+            return Some(("misses".into(), why.into()));
+        }
+        let ratios = self.misses.iter().map(|m| m.1).enumerate();
+        let shares = self.heavy.iter().map(|h| h.1).enumerate();
+        let ratios = ratios.map(|(i, r)| (format!("misses[{i}]"), r));
+        let mut all = ratios.chain(shares.map(|(i, s)| (format!("heavy[{i}]"), s)));
+        all.find(|(_, s)| !share(*s))
+            .and_then(|(key, s)| no_share(key, s))
+    }
 }
 
 impl Default for ApplianceConfig {
@@ -83,6 +164,7 @@ impl Default for ApplianceConfig {
             writes: WriteMode::WriteAround,
             fill_max: None,
             warm_outstanding: 8,
+            warm_read: None,
         }
     }
 }
@@ -118,7 +200,26 @@ impl ReductionConfig {
     }
 }
 
+/// The largest read of a warm-up.
+const WARM_READ_MAX: Bytes = Bytes::mib(64);
+
 impl ApplianceConfig {
+    /// Pages that a warm-up reads at once.
+    pub fn warm_pages(&self) -> u32 {
+        let read = self.warm_read.unwrap_or(self.page);
+        (read.0 / self.page.0.max(1)).max(1) as u32
+    }
+
+    /// Why the reads of a warm-up cannot be like this; none if they can.
+    pub fn warm_read_fault(&self) -> Option<String> {
+        let read = self.warm_read?;
+        let whole = read >= self.page && read.0.is_multiple_of(self.page.0.max(1));
+        if !whole {
+            return Some(format!("{read} is no whole pages of {}", self.page));
+        }
+        (read > WARM_READ_MAX).then(|| format!("{read} is more than {WARM_READ_MAX}"))
+    }
+
     /// Data that it keeps in some space.
     pub fn holds(&self, space: Bytes) -> Bytes {
         self.reduction.map_or(space, |r| r.holds(space))

@@ -183,7 +183,9 @@ impl Responding {
             return Some(sample);
         };
         sample.sequential = Some(more.sequential as f64 / more.issued.max(1) as f64);
-        sample.occupied = (more.occupied_ns as f64 / window_ns as f64).min(1.0);
+        let of_window = |ns: u64| (ns as f64 / window_ns as f64).min(1.0);
+        sample.occupied = of_window(more.occupied_ns);
+        sample.limited = of_window(more.limited_ns);
         sample.waiting = more.waiting;
         sample.working_set = more.working_set_bytes.map(Bytes);
         sample.backend_reads_per_s = per_s(more.array_reads);
@@ -359,7 +361,7 @@ impl Responding {
                         self.mirrors.insert(workload.index(), mirrored);
                         (workload, text)
                     }
-                    RungAction::ToDevice(other) => {
+                    RungAction::Move(other) => {
                         let workload = other.workload;
                         let text = format!(
                             "to move to {}: {} to copy",
@@ -369,10 +371,8 @@ impl Responding {
                         self.to_move.insert(workload.index(), other);
                         (workload, text)
                     }
-                    RungAction::Move { .. } | RungAction::Appliance { .. } => {
-                        unreachable!(
-                            "there is no other backend, and appliances have their own order"
-                        )
+                    RungAction::Appliance { .. } => {
+                        unreachable!("appliances have their own order")
                     }
                 },
                 ResponseOrder::Unthrottle { workload } => {
@@ -470,6 +470,11 @@ impl Controller {
         Some(of_host.responder.standing(workload))
     }
 
+    /// The last window that was known of a workload, as it was judged; none where nobody answers for the host, or nothing is known yet.
+    pub fn last_sample(&self, host: &str, workload: WorkloadId) -> Option<&Sample> {
+        self.responses.get(host)?.responder.last_sample(workload)
+    }
+
     /// Answers what is broken in the window that was just taken in.
     pub(super) fn respond(&mut self, name: &str, known: &dyn Knowledge) {
         if self.stores {
@@ -501,8 +506,7 @@ impl Controller {
             let ended = responding.take_in(at, &report.appliances, &mut said);
             responding.place(&volumes);
             let mut orders = responding.look_for_copies(at, &volumes, &mut said);
-            let (more, moved) = responding.look_at_moves(at, &self.hosts[name]);
-            orders.extend(more);
+            let moved = responding.look_at_moves(at, &self.hosts[name]);
             let reported = responding
                 .live
                 .as_mut()

@@ -19,6 +19,9 @@ pub struct VolumeSample {
     pub working_set_bytes: Option<u64>,
     /// Time with at least one request outstanding.
     pub occupied_ns: u64,
+    /// Time with as many requests outstanding as it may have at once; 0 where such a limit is not known.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub limited_ns: u64,
     /// Requests that have arrived and wait to be issued, at the window's end.
     pub waiting: u64,
     /// Reads that got to the array.
@@ -28,6 +31,11 @@ pub struct VolumeSample {
     /// Time that its requests took of devices and links, those with any. Of a device that does not say how long it was in use
     /// ([`crate::wire::DeviceIoCounts::busy_ns`]) nothing is known here either.
     pub busy: Vec<BusyWindow>,
+}
+
+/// Whether it is no time at all.
+fn is_none(ns: &u64) -> bool {
+    *ns == 0
 }
 
 impl VolumeSample {
@@ -49,6 +57,7 @@ impl VolumeSample {
             issued: self.issued.checked_sub(earlier.issued)?,
             working_set_bytes: None,
             occupied_ns: self.occupied_ns.checked_sub(earlier.occupied_ns)?,
+            limited_ns: self.limited_ns.checked_sub(earlier.limited_ns)?,
             waiting: self.waiting,
             array_reads: self.array_reads.checked_sub(earlier.array_reads)?,
             cache_hits: self.cache_hits.checked_sub(earlier.cache_hits)?,

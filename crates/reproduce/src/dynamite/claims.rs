@@ -1,6 +1,5 @@
 //! What section 7 says, and what becomes of it here, over all seeds of a reading.
 
-use sim::response::backend_facts;
 use slo::WorkloadId;
 use slo::curve::Curve;
 use slo::sizing::SizingConfig;
@@ -8,11 +7,12 @@ use slo::solutions::{Temper, best, solutions};
 use units::{Bytes, Nanos};
 
 use super::figures::{Figures, run_of};
+use super::result::CaseEvent;
 use super::scenario::{
     FIO, FIO_PROMISED, PEAK_BEGINS_MIN, PEAK_ENDS_MIN, SYS, USR1, USR1_PROMISED,
 };
 use super::summary::{Created, Summary, WorkloadSummary, deciding};
-use super::variants::{Setup, Study, Variant, VariantRun};
+use super::variants::{Study, Variant, VariantRun};
 use crate::claim::{Found, Measure, Outlook, Rule, Said, Value, measure, said};
 
 /// Where most of it is published.
@@ -89,12 +89,12 @@ impl<'a> OfSeed<'a> {
 
     fn orders_before_peak(&self) -> Option<f64> {
         let run = run_of(self.runs, Variant::Reactive)?;
-        let early = |e: &&sim::response::ResponseEvent| e.at_s < 60.0 * PEAK_BEGINS_MIN as f64;
+        let early = |e: &&CaseEvent| e.at_s < 60.0 * PEAK_BEGINS_MIN as f64;
         Some(run.result.events.iter().filter(early).count() as f64)
     }
 
     /// The size that the curves of figure 7 would have given, which are of minute 48: the peak's data is not in them yet.
-    fn size_at_48(&self, setup: &Setup) -> Option<f64> {
+    fn size_at_48(&self) -> Option<f64> {
         let decided = run_of(self.runs, Variant::Reactive)?;
         let mut streams = deciding(&decided.result.decisions)?.streams.clone();
         let drawn = &run_of(self.runs, Variant::CoLocated)?.result.curves;
@@ -104,9 +104,9 @@ impl<'a> OfSeed<'a> {
             streams[pair.workload].curve = Some(Curve::new(points));
         }
         let both = [USR1, FIO].map(|w| (WorkloadId(w as u16), Temper::default()));
-        let backend = backend_facts(&setup.array);
-        let all = solutions(&backend, &streams, &SizingConfig::default(), &both);
-        best(&all, |s| s.prediction.fails.is_none()).map(|s| s.size.as_mib_f64() / 1024.0)
+        let backend = &decided.result.backend;
+        let all = solutions(backend, &streams, &SizingConfig::default(), &both);
+        best(&all, |s| s.prediction.fails.is_none(), |_| 0).map(|s| s.size.as_mib_f64() / 1024.0)
     }
 
     /// Miss ratio of a cache of 3 GiB, by the last curve.
@@ -150,7 +150,7 @@ fn less(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 }
 
 /// All of them. What no appliance can change is the same in both readings: its runs are.
-pub(super) fn claims(setup: &Setup, seeds: &[OfSeed<'_>]) -> Vec<Found> {
+pub(super) fn claims(seeds: &[OfSeed<'_>]) -> Vec<Found> {
     let seeds = Seeds(seeds);
     let mut all = before(&seeds);
     all.extend(interference(&seeds));
@@ -160,7 +160,7 @@ pub(super) fn claims(setup: &Setup, seeds: &[OfSeed<'_>]) -> Vec<Found> {
         "fig. 7",
         "the same by the curves at minute 48, which the figure shows",
     );
-    let size = seeds.measure("cache", Rule::Between(3.0, 3.0), |s| s.size_at_48(setup));
+    let size = seeds.measure("cache", Rule::Between(3.0, 3.0), OfSeed::size_at_48);
     all.push(printed(size_48, 3.0, "GiB", size));
     all.extend(warm_and_ahead(&seeds));
     all.extend(curves(&seeds));

@@ -263,7 +263,7 @@ fn solutions(outcome: &Outcome, decision: &Decision) -> Block {
         words("workload"),
         words("cache"),
         number("miss ratio", ""),
-        number("disks / link busy", "%"),
+        number("busy: disks / SYS's own / link from / to the array", "%"),
         words("verdict"),
     ];
     Block::Table(columns, decision.solutions.iter().map(row).collect())

@@ -13,7 +13,7 @@ use super::variants::{Setup, Variant, VariantRun};
 use crate::claim::{Found, Reading, Scorecard};
 
 /// Name and version of the layout.
-pub const SCHEMA: &str = "terrace.reproduce.dynamite/3";
+pub const SCHEMA: &str = "terrace.reproduce.dynamite/4";
 
 /// The outcome.
 #[derive(Debug, Clone, Serialize)]
@@ -60,7 +60,7 @@ impl Outcome {
         for filling in Filling::ALL {
             let of = studies.iter().filter(|s| s.filling == filling);
             let seeds: Vec<OfSeed<'_>> = of.map(OfSeed::new).collect();
-            found.push((filling.reading(), claims(&setup, &seeds)));
+            found.push((filling.reading(), claims(&seeds)));
             over_seeds.extend(over(filling, &seeds));
             if let (Filling::Fast, Some(first)) = (filling, seeds.into_iter().next()) {
                 variants = first.summaries;

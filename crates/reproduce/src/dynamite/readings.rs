@@ -1,7 +1,6 @@
 //! How the paper can be read where it is silent: how fast a cache takes in what it is to keep.
 
 use serde::{Deserialize, Serialize};
-use sim::response::ApplianceModel;
 use units::{Bytes, BytesPerSec};
 
 use crate::claim::Reading;
@@ -32,13 +31,10 @@ impl Filling {
         }
     }
 
-    /// Appliances that are filled so.
-    pub(super) fn appliance(self) -> ApplianceModel {
+    /// Most that an appliance takes in.
+    pub(super) fn fill_max(self) -> Option<BytesPerSec> {
         let rate = || BytesPerSec(CACHE_PUBLISHED.0 / FILL_PUBLISHED_S);
-        ApplianceModel {
-            fill_max: (self == Self::Slow).then(rate),
-            ..ApplianceModel::default()
-        }
+        (self == Self::Slow).then(rate)
     }
 
     pub(super) fn reading(self) -> Reading {

@@ -9,18 +9,17 @@ use std::sync::Arc;
 
 use model::Op;
 use serde::{Deserialize, Serialize};
-use sim::response::{
-    ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadOp, LoadPhase, MemoryBefore,
-    RecordedRequest, Region, ResponseModel, ResponseResult, ResponseWorkload, Uses, ZonesKnown,
-    respond,
-};
 use slo::cacheable::why_not;
 use slo::ladder::{RungAction, taken};
-use slo::{HostId, Promise, ResponderConfig};
-use trace::{LoadedTrace, Record};
+use trace::{LoadedTrace, Record, Request};
 use units::{Bytes, Nanos};
 
-use super::scenario::{attachment, server};
+use super::array::ArrayModel;
+use super::case::{Answering, Case, Load, Part, Workload};
+use super::load::{Drawn, LoadPhase, Region};
+use super::result::CaseResult;
+use super::scenario::requests;
+use super::variants::ALL_RUNGS;
 use crate::claim::Value;
 
 /// Unit of caching, and the longest request that is kept whole.
@@ -43,7 +42,7 @@ const REQUESTS_MIN: usize = 5_000;
 pub struct RecordedVolume {
     /// Its name.
     pub name: String,
-    requests: Arc<[RecordedRequest]>,
+    requests: Arc<[Record]>,
     objects: u32,
     /// By how much its times were stretched.
     stretched: f64,
@@ -110,17 +109,15 @@ pub fn recorded_volumes(name: &str, trace: &LoadedTrace) -> Vec<RecordedVolume> 
         let touched = Touched::new(records.iter().map(|r| reach(r)));
         let request = |r: &&Record| {
             let (first, n) = reach(r);
-            RecordedRequest {
-                at: Nanos(((r.time_ns - first_ns) as f64 * stretched) as u64),
-                object: touched.number(first),
-                objects: n as u32,
-                op: match r.op() {
-                    Op::Write => LoadOp::Write,
-                    _ => LoadOp::Read,
-                },
-            }
+            Record::new(Request {
+                time_ns: ((r.time_ns - first_ns) as f64 * stretched) as u64,
+                volume: 0,
+                op: r.op(),
+                offset_bytes: u64::from(touched.number(first)) * u64::from(OBJECT),
+                length_bytes: n as u32 * OBJECT,
+            })
         };
-        let requests: Vec<RecordedRequest> = records.iter().map(request).collect();
+        let requests: Vec<Record> = records.iter().map(request).collect();
         let objects = touched.objects();
         Some(RecordedVolume {
             name: match several {
@@ -185,12 +182,12 @@ impl RecordedVolume {
     pub fn identity(&self, seed: u64) -> impl Serialize + PartialEq + fmt::Debug + use<> {
         let mut hash = 0;
         for r in self.requests.iter() {
-            let place = (u64::from(r.object) << 32) | u64::from(r.objects);
-            let write = u64::from(r.op == LoadOp::Write);
-            hash = algo::mix(hash, algo::mix(r.at.0, algo::mix(place, write)));
+            let write = u64::from(r.op() == Op::Write);
+            let place = algo::mix(r.offset_bytes, u64::from(r.length_bytes));
+            hash = algo::mix(hash, algo::mix(r.time_ns, algo::mix(place, write)));
         }
         (
-            "dynamite recorded",
+            "dynamite recorded, as a scenario",
             self.name.clone(),
             self.requests.len(),
             self.objects,
@@ -201,11 +198,11 @@ impl RecordedVolume {
 
     /// Runs it twice with a seed, without and with a responder.
     pub fn run(&self, seed: u64) -> RecordedRun {
-        let mut model = self.model(self.peak().1, seed);
-        let watched = respond(&model);
-        model.responder = Some(ResponderConfig::as_published());
-        let answered = respond(&model);
-        let minutes = |r: &ResponseResult| [0, 1].map(|w| r.series[w].violation_minutes());
+        let mut case = self.case(self.peak().1, seed);
+        let watched = case.run();
+        case.answering.rungs = ALL_RUNGS.to_vec();
+        let answered = case.run();
+        let minutes = |r: &CaseResult| [0, 1].map(|w| r.series[w].violation_minutes());
         RecordedRun {
             violation_min: minutes(&watched),
             answered_min: minutes(&answered),
@@ -222,7 +219,7 @@ impl RecordedVolume {
     fn peak(&self) -> (f64, f64) {
         let mut parts = [0usize; PARTS];
         for r in self.requests.iter() {
-            parts[((r.at.0 * PARTS as u64) / SPAN.0).min(PARTS as u64 - 1) as usize] += 1;
+            parts[((r.time_ns * PARTS as u64) / SPAN.0).min(PARTS as u64 - 1) as usize] += 1;
         }
         let most = parts.into_iter().max().unwrap_or(0) as f64 * PARTS as f64;
         (most / self.requests.len() as f64, most / SPAN.as_secs_f64())
@@ -232,7 +229,7 @@ impl RecordedVolume {
     pub fn row(&self, runs: &[RecordedRun]) -> Option<RecordedRow> {
         let first = runs.first()?;
         let (over_mean, peak) = self.peak();
-        let writes = self.requests.iter().filter(|r| r.op == LoadOp::Write);
+        let writes = self.requests.iter().filter(|r| r.op() == Op::Write);
         let pair = |of: fn(&RecordedRun) -> [f64; 2]| {
             let one = |w: usize| Value::over(runs, |r| Some(of(r)[w]));
             Some((one(0)?, one(1)?))
@@ -243,7 +240,7 @@ impl RecordedVolume {
             stretched: self.stretched,
             peak_over_mean: over_mean,
             write_share: writes.count() as f64 / self.requests.len() as f64,
-            promised_per_s: PROMISED.0 * peak,
+            promised_per_s: promised(PROMISED.0 * peak),
             violation_min: pair(|r| r.violation_min)?,
             answered_min: pair(|r| r.answered_min)?,
             first_decision: first.first_decision.clone(),
@@ -251,30 +248,22 @@ impl RecordedVolume {
         })
     }
 
-    fn model(&self, peak: f64, seed: u64) -> ResponseModel {
-        let seek = Nanos((1e9 * PEAK_SHARE / peak) as u64);
-        let neighbour = NEIGHBOUR_SHARE * peak / PEAK_SHARE;
-        let workload = |name: &str, load, objects, rate: f64| ResponseWorkload {
-            name: name.into(),
-            load,
-            objects,
-            object_bytes: OBJECT,
-            outstanding_max: 16,
-            objective: Promise {
-                rate_min_per_s: Some(rate),
-                latency_max: None,
-                ..Promise::default()
-            },
-            host: HostId(0),
-            attachment: attachment(),
-            memory_before: MemoryBefore::Empty,
-            uses: Uses::TheGroup,
-        };
+    fn case(&self, peak: f64, seed: u64) -> Case {
+        const NEIGHBOUR: &str = "neighbour";
         const NEIGHBOUR_OBJECTS: u32 = 2 << 20;
-        let random = Generated {
+        let seek = Nanos((1e9 * PEAK_SHARE / peak) as u64);
+        let rate_per_s = NEIGHBOUR_SHARE * peak / PEAK_SHARE;
+        let workload = |name: &str, load: Load, objects: u32, of: f64| Workload {
+            name: name.into(),
+            size: Bytes(u64::from(objects) * u64::from(OBJECT)),
+            load,
+            promised_per_s: Some(promised(of)),
+            part: Part::Small,
+        };
+        let random = Drawn {
             phases: vec![LoadPhase {
                 until: SPAN,
-                rate_per_s: neighbour,
+                rate_per_s,
                 hot: 0,
                 cold_share: 1.0,
                 write_share: 0.0,
@@ -284,49 +273,53 @@ impl RecordedVolume {
                 objects: 1,
                 theta: 0.0,
             }],
-            arriving: Arriving::AtRandom,
+            objects: NEIGHBOUR_OBJECTS,
+            object_bytes: OBJECT,
             seed,
         };
-        ResponseModel {
+        let name = self.plain_name();
+        let recorded = requests(self.requests.to_vec(), &name);
+        let neighbour = requests(random.records(SPAN), NEIGHBOUR);
+        let wanted = (PROMISED.0 * peak, PROMISED.1 * rate_per_s);
+        Case {
             workloads: vec![
-                workload(
-                    &self.name,
-                    Load::Recorded(self.requests.clone()),
-                    self.objects,
-                    PROMISED.0 * peak,
-                ),
-                workload(
-                    "neighbour",
-                    Load::Generated(random),
-                    NEIGHBOUR_OBJECTS,
-                    PROMISED.1 * neighbour,
-                ),
+                workload(&name, recorded, self.objects, wanted.0),
+                workload(NEIGHBOUR, neighbour, NEIGHBOUR_OBJECTS, wanted.1),
             ],
-            hosts: vec![server()],
             array: ArrayModel {
                 data_disks: 1,
+                parity: false,
                 seek,
                 write_back: seek,
-                memory: [Bytes::mib(64); 2],
+                memory: [Bytes::mib(64), Bytes::ZERO],
                 ..ArrayModel::default()
             },
-            appliance: ApplianceModel::default(),
-            ops: None,
-            elsewhere: None,
-            responder: None,
-            zones_known: ZonesKnown::Latest,
-            forecasts: vec![],
-            faults: vec![],
+            page: Bytes(OBJECT.into()),
+            answering: Answering::default(),
             duration: SPAN,
+            mark: SPAN,
+            span: (Nanos::ZERO, SPAN),
             curves_at: vec![],
-            marks: vec![],
-            spans: vec![],
             seed,
         }
     }
+
+    /// Its name in letters that a scenario can have between quotes.
+    fn plain_name(&self) -> String {
+        let plain = |c: char| match c {
+            c if c.is_ascii_alphanumeric() || "-_./".contains(c) => c,
+            _ => '-',
+        };
+        self.name.chars().map(plain).collect()
+    }
 }
 
-fn first_decision(result: &ResponseResult) -> String {
+/// A promise is of whole requests per second.
+fn promised(rate_per_s: f64) -> f64 {
+    rate_per_s.round().max(1.0)
+}
+
+fn first_decision(result: &CaseResult) -> String {
     let acted = result.decisions.iter().find(|d| taken(&d.rungs).is_some());
     let Some(decision) = acted.or(result.decisions.first()) else {
         return "no violation lasted".into();
@@ -360,8 +353,9 @@ fn first_decision(result: &ResponseResult) -> String {
             let name = &result.series[copies.workload.index()].name;
             format!("second copies for {name}: {}", copies.bytes)
         }
-        Some(RungAction::Move { workload, to }) => {
-            format!("{} moved to {to}", result.series[workload.index()].name)
+        Some(RungAction::Move(other)) => {
+            let name = &result.series[other.workload.index()].name;
+            format!("{name} moved to another device")
         }
         None => {
             let whys = decision.cacheable.iter().filter_map(|c| {

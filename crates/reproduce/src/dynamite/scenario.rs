@@ -1,14 +1,14 @@
 //! The stand-in for the paper's case study: USR-1 built to its published phases, FIO, SYS, the array and the server.
 
+use std::sync::Arc;
+
 use serde::Serialize;
-use sim::response::{
-    ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadPhase, MemoryBefore, Region,
-    ResponseModel, ResponseWorkload, Uses, ZonesKnown,
-};
-use slo::host::Host;
-use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
-use slo::{HostId, Promise};
+use trace::{LoadedTrace, Record};
 use units::{Bytes, Nanos};
+
+use super::array::ArrayModel;
+use super::case::{Answering, Case, Load, Part, Workload};
+use super::load::{Drawn, LoadPhase, Region};
 
 /// Number of USR-1 among the workloads.
 pub(crate) const USR1: usize = 0;
@@ -80,7 +80,13 @@ fn minutes(n: u64) -> Nanos {
     Nanos::from_secs(60 * n)
 }
 
-fn usr1(stand_in: &StandIn, seed: u64) -> ResponseWorkload {
+/// Requests that were drawn or taken from a recording, as a trace of one volume.
+pub(super) fn requests(records: Vec<Record>, name: &str) -> Load {
+    let trace = LoadedTrace::from_records(records, None, &[name]);
+    Load::Requests(Arc::new(trace.expect("they are in order")))
+}
+
+fn usr1(stand_in: &StandIn, seed: u64, until: Nanos) -> Workload {
     let bytes = u64::from(stand_in.request);
     let region = |at: Bytes, mib: u64, theta: f64| Region {
         first: (at.0 / bytes) as u32,
@@ -97,7 +103,7 @@ fn usr1(stand_in: &StandIn, seed: u64) -> ResponseWorkload {
         },
         write_share: stand_in.write_share,
     };
-    let load = Generated {
+    let load = Drawn {
         phases: vec![
             phase(SPIKE_END_MIN, 1, stand_in.spike_per_s),
             phase(PEAK_BEGINS_MIN, 0, stand_in.calm_per_s),
@@ -109,58 +115,35 @@ fn usr1(stand_in: &StandIn, seed: u64) -> ResponseWorkload {
             region(SPIKE_AT, stand_in.peak_hot_mib, stand_in.peak_theta),
             region(PEAK_AT, stand_in.peak_hot_mib, stand_in.peak_theta),
         ],
-        arriving: Arriving::AtRandom,
-        seed,
-    };
-    ResponseWorkload {
-        name: "USR-1".into(),
-        load: Load::Generated(load),
         objects: (USR1_VOLUME.0 / bytes) as u32,
         object_bytes: stand_in.request,
-        outstanding_max: 16,
-        objective: promised(USR1_PROMISED),
-        host: HostId(0),
-        attachment: attachment(),
-        memory_before: MemoryBefore::Empty,
-        uses: Uses::TheGroup,
-    }
-}
-
-fn fio(stand_in: &StandIn, seed: u64) -> ResponseWorkload {
-    const PAGE: u32 = 4096;
-    let objects = (Bytes::gib(stand_in.fio_file_gib).0 / u64::from(PAGE)) as u32;
-    let load = Generated {
-        phases: vec![LoadPhase {
-            until: minutes(END_MIN),
-            rate_per_s: FIO_PROMISED,
-            hot: 0,
-            cold_share: 0.0,
-            write_share: 0.0,
-        }],
-        regions: vec![Region {
-            first: 0,
-            objects,
-            theta: 0.0,
-        }],
-        arriving: Arriving::Evenly,
-        seed: seed ^ 0xF10,
+        seed,
     };
-    ResponseWorkload {
-        name: "FIO".into(),
-        load: Load::Generated(load),
-        objects,
-        object_bytes: PAGE,
-        outstanding_max: 16,
-        objective: promised(FIO_PROMISED),
-        host: HostId(0),
-        attachment: attachment(),
-        memory_before: MemoryBefore::Full,
-        uses: Uses::TheGroup,
+    Workload {
+        name: "USR-1".into(),
+        size: USR1_VOLUME,
+        load: requests(load.records(until), "USR-1"),
+        promised_per_s: Some(USR1_PROMISED),
+        part: Part::Large,
     }
 }
 
-fn sys(seed: u64) -> ResponseWorkload {
-    let load = Generated {
+fn fio(stand_in: &StandIn) -> Workload {
+    Workload {
+        name: "FIO".into(),
+        size: Bytes::gib(stand_in.fio_file_gib),
+        load: Load::RandomReader {
+            rate_per_s: FIO_PROMISED,
+        },
+        promised_per_s: Some(FIO_PROMISED),
+        part: Part::SmallFull,
+    }
+}
+
+fn sys(seed: u64, until: Nanos) -> Workload {
+    const OBJECTS: u32 = 100_000;
+    const OBJECT: u32 = 16 << 10;
+    let load = Drawn {
         phases: vec![LoadPhase {
             until: minutes(END_MIN),
             rate_per_s: 40.0,
@@ -173,69 +156,41 @@ fn sys(seed: u64) -> ResponseWorkload {
             objects: 50_000,
             theta: 0.8,
         }],
-        arriving: Arriving::AtRandom,
+        objects: OBJECTS,
+        object_bytes: OBJECT,
         seed: seed ^ 0x575,
     };
-    ResponseWorkload {
+    Workload {
         name: "SYS".into(),
-        load: Load::Generated(load),
-        objects: 100_000,
-        object_bytes: 16 << 10,
-        outstanding_max: 16,
-        objective: Promise::default(),
-        host: HostId(0),
-        attachment: attachment(),
-        memory_before: MemoryBefore::Empty,
-        uses: Uses::OwnDisks,
+        size: Bytes(u64::from(OBJECTS) * u64::from(OBJECT)),
+        load: requests(load.records(until), "SYS"),
+        promised_per_s: None,
+        part: Part::OwnDisks,
     }
 }
 
-fn promised(rate: f64) -> Promise {
-    Promise {
-        rate_min_per_s: Some(rate),
-        latency_max: None,
-        ..Promise::default()
-    }
-}
-
-/// NFS version 3 with an address per workload, as in the paper.
-pub(crate) fn attachment() -> Attachment {
-    Attachment {
-        protocol: Protocol::Nfs3,
-        own_addresses: 1,
-        hypervisor: Hypervisor::Plain,
-        proxy: Proxy::Absent,
-    }
-}
-
-/// The paper's compute server (its table 2): eight cores and 24 GB, less the application machines' and the hypervisor's.
-pub(crate) fn server() -> Host {
-    Host {
-        id: HostId(0),
-        name: "compute server".into(),
-        rack: 0,
-        cpus_free: 6,
-        memory_free: Bytes::gib(20),
-    }
-}
-
-/// All three workloads, watched only.
-pub(crate) fn scenario(stand_in: &StandIn, seed: u64) -> ResponseModel {
-    ResponseModel {
-        workloads: vec![usr1(stand_in, seed), fio(stand_in, seed), sys(seed)],
-        hosts: vec![server()],
-        array: ArrayModel::default(),
-        appliance: ApplianceModel::default(),
-        ops: None,
-        elsewhere: None,
-        responder: None,
-        zones_known: ZonesKnown::Latest,
-        forecasts: vec![],
-        faults: vec![],
-        duration: minutes(END_MIN),
+/// Those of the three workloads that are wanted, in their order, watched only, for so many minutes.
+pub(super) fn scenario(
+    stand_in: &StandIn,
+    array: &ArrayModel,
+    wanted: &[usize],
+    (until_min, seed): (u64, u64),
+) -> Case {
+    let until = minutes(until_min);
+    let workload = |w: &usize| match *w {
+        USR1 => usr1(stand_in, seed, until),
+        FIO => fio(stand_in),
+        _ => sys(seed, until),
+    };
+    Case {
+        workloads: wanted.iter().map(workload).collect(),
+        array: array.clone(),
+        page: Bytes(4096),
+        answering: Answering::default(),
+        duration: until,
+        mark: minutes(PEAK_ENDS_MIN),
+        span: (minutes(PEAK_BEGINS_MIN + 1), minutes(PEAK_ENDS_MIN)),
         curves_at: vec![],
-        marks: vec![minutes(PEAK_ENDS_MIN)],
-        spans: vec![(minutes(PEAK_BEGINS_MIN + 1), minutes(PEAK_ENDS_MIN))],
         seed,
     }
 }

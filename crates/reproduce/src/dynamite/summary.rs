@@ -1,11 +1,11 @@
 //! A variant in numbers.
 
 use serde::Serialize;
-use sim::response::ResponseSeries;
 use slo::ladder::{RungAction, taken};
 use slo::{Decision, Sample};
 use units::Bytes;
 
+use super::result::CaseSeries;
 use super::scenario::{FIO, PEAK_BEGINS_MIN, PEAK_ENDS_MIN, SPIKE_END_MIN, USR1};
 use super::variants::{Variant, VariantRun};
 
@@ -95,7 +95,7 @@ pub(crate) fn mean_rate(samples: &[Sample]) -> f64 {
     samples.iter().map(Sample::rate_per_s).sum::<f64>() / samples.len().max(1) as f64
 }
 
-fn workload(series: &ResponseSeries) -> WorkloadSummary {
+fn workload(series: &CaseSeries) -> WorkloadSummary {
     let samples = &series.samples;
     let rate = |from, to| mean_rate(span(samples, from, to));
     let minutes = span(samples, 55, 120).chunks(PER_MIN);
@@ -109,10 +109,10 @@ fn workload(series: &ResponseSeries) -> WorkloadSummary {
             late_peak: rate(65, PEAK_ENDS_MIN),
             best_minute: minutes.map(mean_rate).fold(0.0, f64::max),
         },
-        p99_peak_ms: series.p99_us.first().copied().flatten().map(|us| us / 1e3),
+        p99_peak_ms: series.p99_us.map(|us| us / 1e3),
         violation_min: series.violation_minutes(),
         violation_peak_min: late.filter(|s| s.violates()).count() as f64 / PER_MIN as f64,
-        peak_done_min: series.caught_up[0].map(|at| at.as_secs_f64() / 60.0),
+        peak_done_min: series.caught_up.map(|at| at.as_secs_f64() / 60.0),
         unserved: series.unserved,
         left_out: series.left_out,
     }
@@ -161,12 +161,11 @@ fn created(run: &VariantRun) -> Option<Created> {
         return None;
     };
     let ordered_min = decision.at.as_secs_f64() / 60.0;
-    let after = |word: &str, min: f64| {
-        let mut events = run.result.events.iter();
-        let found = events.find(|e| e.at_s / 60.0 >= min && e.what.contains(word));
-        found.map(|e| e.at_s / 60.0)
-    };
-    let routed_min = after("goes through its appliance", ordered_min);
+    let name = &run.result.series[workload.index()].name;
+    let mut appliances = run.result.appliances.iter();
+    let last = appliances.rfind(|a| a.volume == *name);
+    let minutes = |s: f64| s / 60.0;
+    let routed_min = last.and_then(|a| a.serving_s).map(minutes);
     let w = workload.index();
     let late = span(&run.result.series[w].samples, 65, 75);
     let reads: f64 = late.iter().map(|s| s.reads_per_s).sum();
@@ -179,7 +178,7 @@ fn created(run: &VariantRun) -> Option<Created> {
         ordered_min,
         routed_min,
         effective_min: routed_min.and_then(|at| effective(run, at)),
-        gone_min: after("is gone", ordered_min),
+        gone_min: last.and_then(|a| a.ended_s).map(minutes),
         hits: (reads > 0.0).then(|| 1.0 - past / reads),
     })
 }

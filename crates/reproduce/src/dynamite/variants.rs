@@ -1,16 +1,14 @@
 //! The lines of figure 5, and two of ours.
 
 use serde::{Deserialize, Serialize};
-use sim::response::{
-    ArrayModel, Keeps, ReductionConfig, ResponseModel, ResponseResult, ZonesKnown, backend_facts,
-    respond,
-};
-use slo::ladder::RungKind;
 use slo::seasonal::{Lookout, Recorded, Seasonal, SeasonalConfig};
-use slo::{ResponderConfig, WarmForecast, WorkloadId};
+use slo::{WarmForecast, WorkloadId};
 use units::Nanos;
 
+use super::array::ArrayModel;
+use super::case::{Case, peak_table};
 use super::readings::Filling;
+use super::result::CaseResult;
 use super::scenario::{
     END_MIN, FIO, PEAK_BEGINS_MIN, PEAK_ENDS_MIN, SYS, StandIn, USR1, USR1_PROMISED, scenario,
 };
@@ -149,7 +147,7 @@ pub struct VariantRun {
     /// Of loads and service times.
     pub seed: u64,
     /// Everything.
-    pub result: ResponseResult,
+    pub result: CaseResult,
 }
 
 /// All variants with one seed, in one reading.
@@ -166,12 +164,16 @@ pub struct Study<'a> {
 /// Minute at which a quick look ends: the peak's requests are done a few minutes before.
 const QUICK_END_MIN: u64 = 85;
 /// What compression is taken to do: half the size, at a gigabyte a second for each processor, as quick compressors do.
-const REDUCING: ReductionConfig = ReductionConfig {
-    ratio: 2.0,
-    per_page: Nanos(4096),
-};
+const REDUCING: (f64, Nanos) = (2.0, Nanos(4096));
 
-fn of(run: &RunOf, result: ResponseResult) -> VariantRun {
+/// The rung that the paper has.
+const APPLIANCE: &str = "appliance";
+/// All that there are where nothing is on flash, and there is one kind of disk.
+pub(super) const ALL_RUNGS: [&str; 3] = ["throttle", "memory-share", APPLIANCE];
+/// A warm-up that waits for nothing but its own reads.
+const AT_ONCE: &str = "rate_min_per_s = 1e6";
+
+fn of(run: &RunOf, result: CaseResult) -> VariantRun {
     VariantRun {
         variant: run.variant,
         filling: run.filling,
@@ -218,12 +220,12 @@ impl Setup {
 
     /// All that a run's result depends on.
     pub fn identity(&self, run: &RunOf) -> impl Serialize + use<> {
-        let appliance = run.filling.appliance();
+        let fill_max = run.filling.fill_max();
         let array = self.array.clone();
         (
-            "dynamite",
+            "dynamite as a scenario",
             *run,
-            appliance,
+            fill_max,
             self.stand_in,
             array,
             self.minutes,
@@ -249,31 +251,29 @@ impl Setup {
 
     /// Runs one that is not told anything.
     pub fn run(&self, run: &RunOf) -> VariantRun {
-        let mut model = self.model(run);
+        let mut case = self.case(run);
+        let answering = &mut case.answering;
         match run.variant {
-            Variant::Usr1Alone => model.workloads.truncate(1),
-            Variant::FioAlone => {
-                model.workloads.swap(0, FIO);
-                model.workloads.truncate(1);
-            }
+            Variant::Usr1Alone | Variant::FioAlone => {}
             Variant::CoLocated => {
-                model.curves_at = vec![minute(PEAK_BEGINS_MIN), minute(PEAK_BEGINS_MIN + 8)];
+                case.curves_at = vec![minute(PEAK_BEGINS_MIN), minute(PEAK_BEGINS_MIN + 8)];
             }
-            Variant::Reactive => model.responder = Some(appliance_only()),
+            Variant::Reactive => answering.rungs = vec![APPLIANCE],
             Variant::ReactiveWarm => {
-                let mut config = appliance_only();
-                config.warm.spare_share = None;
-                config.warm.likeness_min = 0.0;
-                model.responder = Some(config);
-                model.zones_known = ZonesKnown::BeforeViolation;
+                answering.rungs = vec![APPLIANCE];
+                answering.warm = vec![
+                    "zones = \"before-violation\"",
+                    "likeness_min = 0.0",
+                    AT_ONCE,
+                ];
             }
             Variant::Compressing => {
-                model.responder = Some(appliance_only());
-                model.appliance.keeps = Keeps::Reduced(REDUCING);
+                answering.rungs = vec![APPLIANCE];
+                answering.reduction = Some(REDUCING);
             }
-            _ => model.responder = Some(ResponderConfig::as_published()),
+            _ => answering.rungs = ALL_RUNGS.to_vec(),
         }
-        of(run, respond(&model))
+        of(run, case.run())
     }
 
     /// Runs one that is told what the co-located run of the same seed recorded.
@@ -281,9 +281,8 @@ impl Setup {
     /// # Panics
     /// When the co-located run is too short to have recorded anything of the peak.
     pub fn run_ahead(&self, run: &RunOf, co_located: &VariantRun) -> VariantRun {
-        let mut model = self.model(run);
+        let mut case = self.case(run);
         let variant = run.variant;
-        let mut config = appliance_only();
         let recorded = self.recorded(co_located);
         let mut lookout = Lookout {
             workload: WorkloadId(USR1 as u16),
@@ -291,35 +290,41 @@ impl Setup {
             lead: minute(LEAD_MIN),
             warm: WarmForecast::Read,
         };
-        model.forecasts = match variant {
+        let (act_at, forecast) = match variant {
             Variant::Seasonal => {
                 let seasonal = self.seasonal(co_located, &recorded);
                 // After the spike, as the paper leaves spikes to others.
                 let busy = |rate: f64| rate > 0.5 * USR1_PROMISED;
                 let ahead = seasonal.forecast(minute(15), minute(END_MIN), &lookout, busy);
                 let ahead = ahead.expect("a run of two hours has a peak");
-                vec![(ahead.act_at, ahead.forecast)]
+                (ahead.act_at, ahead.forecast)
             }
             _ => {
-                config.warm.spare_share = None;
+                case.answering.warm = vec![AT_ONCE];
                 if variant == Variant::Proactive {
                     lookout.warm = WarmForecast::Leave;
                 }
                 let forecast = recorded.forecast(minute(PEAK_BEGINS_MIN), &lookout);
                 let forecast = forecast.expect("a run of two hours has a peak");
-                vec![(minute(PROACTIVE_MIN), forecast)]
+                (minute(PROACTIVE_MIN), forecast)
             }
         };
-        model.responder = Some(config);
-        of(run, respond(&model))
+        let backend = &co_located.result.backend;
+        case.answering.rungs = vec![APPLIANCE];
+        case.answering.peaks = peak_table("USR-1", &forecast, act_at, backend);
+        of(run, case.run())
     }
 
-    fn model(&self, run: &RunOf) -> ResponseModel {
-        let mut model = scenario(&self.stand_in, run.seed);
-        model.array = self.array.clone();
-        model.appliance = run.filling.appliance();
-        model.duration = minute(self.minutes);
-        model
+    fn case(&self, run: &RunOf) -> Case {
+        let wanted: &[usize] = match run.variant {
+            Variant::Usr1Alone => &[USR1],
+            Variant::FioAlone => &[FIO],
+            _ => &[USR1, FIO, SYS],
+        };
+        let of = (self.minutes, run.seed);
+        let mut case = scenario(&self.stand_in, &self.array, wanted, of);
+        case.answering.fill_max = run.filling.fill_max();
+        case
     }
 
     /// What is told of the peak beforehand: what the co-located run recorded of it.
@@ -330,9 +335,8 @@ impl Setup {
         let curve = series.curves.iter().find(|c| c.0 >= when);
         let peak = &series.samples[6 * PEAK_BEGINS_MIN as usize..6 * PEAK_ENDS_MIN as usize];
         let zones = zones.expect("a run of two hours has a peak");
-        let backend = backend_facts(&self.array);
         let curve = curve.and_then(|c| c.1.clone());
-        Recorded::of(peak, &backend, zones.1.clone(), curve)
+        Recorded::of(peak, &co_located.result.backend, zones.1.clone(), curve)
     }
 
     /// What a predictor remembers after two days like the co-located run, in slots of five minutes; of each slot of the peak what
@@ -366,9 +370,9 @@ impl Setup {
             "usr_1 of MSR Cambridge is not to be had: USR-1 is drawn in the published phases (0-7, 48-75 of 120 minutes); rates, sizes, working sets and skew are chosen so that the co-located run is near the published one. Agreement about it is a calibration.",
             "The spike is lower than the peak (its height is not published); USR-1's writes (5 %) go anywhere, its reads to one hot region per phase.",
             "FIO reads 4 KiB at random over 20 GiB that the array's memory is full of at the start, evenly at 5,000/s; what it cannot issue in time it leaves out.",
-            "SYS has disks of its own (an array's root volume) and shares the controller: it is asked about, and the statistic says no.",
-            "Disks: 3.4 ms for a random read (sigma 0.35) and 100 MB/s; first come first served, ten with data and one with parity; writes are acknowledged from battery-backed memory and take 1 ms of their disk later.",
-            "Of the array's memory 13.2 GiB keep small reads, 0.9 GiB reads of 32 KiB and more; second chance. Without such a limit the peak would stay in memory and FIO would suffer for half an hour after it.",
+            "SYS has a disk of its own (an array's root volume) and shares the link, of which it takes half a percent: it is asked about, and the statistic answers.",
+            "Disks: 3.4 ms for a random read (62 % less to 62 % more) and 100 MB/s; first come first served, ten with data and one with parity; writes are acknowledged from battery-backed memory and take 1 ms of their disk later.",
+            "Of the array's memory 13.2 GiB keep FIO's data, 0.9 GiB USR-1's, the least recently used goes. Without such a limit the peak would stay in memory and FIO would suffer for half an hour after it.",
             "Link: 117 MB/s of payload, shared by flow and bytes.",
             "An appliance serves at most 3,125 requests/s (0.32 ms of its processors each): near the 3,000 published, not measured.",
             "Latencies are from issue to completion: what a request waited before it could be issued is not in them.",
@@ -385,46 +389,42 @@ impl Setup {
     }
 }
 
-fn appliance_only() -> ResponderConfig {
-    ResponderConfig {
-        allowed: vec![RungKind::Appliance],
-        ..ResponderConfig::as_published()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sim::response::ResponseSeries;
+    use crate::dynamite::result::CaseSeries;
     use slo::Sample;
     use slo::curve::Curve;
+    use slo::load::Backend;
 
     /// Without its forecast the variant would be the co-located run under another name.
     #[test]
     #[should_panic(expected = "a run of two hours has a peak")]
     fn without_a_peak_there_is_no_seasonal_variant() {
         let when = minute(RECORDED_MIN);
-        let series = ResponseSeries {
+        let series = CaseSeries {
             name: "usr1".into(),
             samples: vec![Sample::default(); 6 * END_MIN as usize],
             standings: vec![],
-            served: 0,
             unserved: 0,
             left_out: 0,
-            caught_up: vec![],
-            p99_us: vec![],
+            caught_up: None,
+            p99_us: None,
             zones: vec![(when, vec![])],
             curves: vec![(when, Some(Curve::default()))],
         };
-        let result = ResponseResult {
+        let result = CaseResult {
             series: vec![series],
             events: vec![],
             decisions: vec![],
+            appliances: vec![],
             curves: vec![],
+            backend: Backend {
+                resources: vec![],
+                memory: vec![],
+                use_max: 0.8,
+            },
             requests: 0,
-            routed_away: vec![],
-            moves: vec![],
-            stale: 0,
         };
         let idle = VariantRun {
             variant: Variant::CoLocated,

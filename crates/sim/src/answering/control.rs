@@ -65,6 +65,8 @@ struct WarmRun {
     volume: u32,
     /// Pages that are still to be read, the last first.
     pages: Vec<std::ops::Range<u32>>,
+    /// So many are read at once.
+    pages_at_once: u32,
     gap_ns: u64,
     /// When reads that are outstanding are done, where that is known,
     done_ns: VecDeque<u64>,
@@ -446,6 +448,7 @@ impl<'a> Control<'a> {
 
     fn warm(&mut self, agenda: &mut Agenda, now_ns: u64, step: ApplianceStep) {
         let page = self.config.appliance.page.0;
+        let pages_at_once = self.config.appliance.warm_pages();
         let fill = self.config.appliance.fill_max;
         let ordered = self.of(step.id);
         let (Some(up), volume) = (ordered.up, ordered.volume) else {
@@ -469,12 +472,14 @@ impl<'a> Control<'a> {
         pages.reverse();
         let gap = |rate: f64| (1e9 / rate.max(0.001)) as u64;
         // It reads no faster than the appliance takes in. Without a rate one read follows another.
-        let filled = fill.map(|r| r.0 as f64 / page as f64);
+        let read_bytes = page as f64 * f64::from(pages_at_once);
+        let filled = fill.map(|r| r.0 as f64 / read_bytes);
         let gap_ns = rate_per_s.map_or(0, gap).max(filled.map_or(0, gap));
         self.warming.push(Some(WarmRun {
             appliance: up,
             volume: volume as u32,
             pages,
+            pages_at_once,
             gap_ns,
             done_ns: VecDeque::new(),
             on_their_way: 0,
@@ -496,7 +501,9 @@ impl<'a> Control<'a> {
         }
         let mut next_ns = now_ns + run.gap_ns.max(1);
         let in_flight = run.done_ns.len() + run.on_their_way;
-        match (in_flight < outstanding, run.next_page(world)) {
+        let room = in_flight < outstanding;
+        let next = if room { run.next_read(world) } else { None };
+        match (room, next) {
             (true, Some((offset, length))) => {
                 let issue = Issue {
                     volume: run.volume,
@@ -581,7 +588,7 @@ fn rates(model: &Model, config: &ResponseConfig) -> Vec<(usize, f64, u64)> {
 }
 
 /// What the responder is told of an appliance in a state; nothing while it is being created. `destroyed` is whether it is known to be gone.
-pub(crate) fn event_of(state: &ApplianceState, destroyed: bool) -> Option<ApplianceEvent> {
+fn event_of(state: &ApplianceState, destroyed: bool) -> Option<ApplianceEvent> {
     Some(match state {
         ApplianceState::Creating | ApplianceState::Rerouting => return None,
         ApplianceState::Warming | ApplianceState::Serving => ApplianceEvent::Serving,
@@ -600,12 +607,16 @@ pub(crate) fn event_of(state: &ApplianceState, destroyed: bool) -> Option<Applia
 }
 
 impl WarmRun {
-    /// The next page that is not there yet, as bytes; taken out.
-    fn next_page(&mut self, world: &World) -> Option<(u64, u64)> {
+    /// What of the next pages is not there yet, as bytes; taken out.
+    fn next_read(&mut self, world: &World) -> Option<(u64, u64)> {
         let servers = world.servers.as_ref()?;
         while let Some(pages) = self.pages.last_mut() {
-            for page in pages.by_ref() {
-                if let Some(bytes) = servers.lacks(self.appliance, page) {
+            while pages.start < pages.end {
+                let next = pages
+                    .end
+                    .min(pages.start.saturating_add(self.pages_at_once));
+                let read = std::mem::replace(&mut pages.start, next)..next;
+                if let Some(bytes) = servers.lacks(self.appliance, read) {
                     return Some(bytes);
                 }
             }

@@ -7,11 +7,14 @@
 //!
 //! Known to be left out: a read of a page that is on its way already is a hit at once; requests to the array take no time of the link.
 
+use std::ops::Range;
+
 use cache::{Clock, Effect, Lru, Origin, PageCache, Policy, Position};
 use config::scenario::{ApplianceConfig, HostConfig, LinkSharing};
 use model::Op;
 use units::Bytes;
 
+use super::fill::FillBudget;
 use super::journey::{Hop, Journey, OnItsWay};
 use super::link::Link;
 use super::turns::Turns;
@@ -19,7 +22,6 @@ use super::watch::Watch;
 use super::{ServersModel, page_cache};
 use crate::Model;
 use crate::pages::VolumePages;
-use crate::response::FillBudget;
 use crate::source::Issue;
 
 /// Directions of a link.
@@ -411,13 +413,16 @@ impl Servers {
         (journey, by)
     }
 
-    /// A page that a warm-up is to read, if it is not there yet.
-    pub(crate) fn lacks(&self, number: u32, page: u32) -> Option<(u64, u64)> {
+    /// What of some pages a warm-up is to read: offset and length from the first to the last one that is not there yet.
+    pub(crate) fn lacks(&self, number: u32, pages: Range<u32>) -> Option<(u64, u64)> {
         let appliance = self.appliance(number)?;
-        (!appliance.contains(page)).then(|| appliance.pages.bytes(page..page + 1))
+        let mut missing = pages.filter(|p| !appliance.contains(*p));
+        let first = missing.next()?;
+        let last = missing.last().unwrap_or(first);
+        Some(appliance.pages.bytes(first..last + 1))
     }
 
-    /// A page that a warm-up has read from the array, on its way to the appliance.
+    /// What a warm-up has read from the array, on its way to the appliance.
     pub(crate) fn warmed(
         &mut self,
         number: u32,

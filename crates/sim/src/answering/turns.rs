@@ -10,7 +10,7 @@ const QUANTUM: u64 = 64 << 10;
 
 /// What waits for a link, by flow. What an answer is called is the caller's affair.
 #[derive(Debug, Clone)]
-pub(crate) struct Turns {
+pub(super) struct Turns {
     queues: Vec<VecDeque<(u32, u32)>>,
     waiting: usize,
     deficit: Vec<u64>,
@@ -20,7 +20,7 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// An idle link.
-    pub(crate) fn new(flows: usize) -> Self {
+    pub(super) fn new(flows: usize) -> Self {
         Self {
             queues: vec![VecDeque::new(); flows],
             waiting: 0,
@@ -31,7 +31,7 @@ impl Turns {
     }
 
     /// Puts an answer of `bytes` in the queue of its flow; how many bytes are sent now, if the link was idle.
-    pub(crate) fn push(&mut self, flow: usize, answer: u32, bytes: u32) -> Option<u32> {
+    pub(super) fn push(&mut self, flow: usize, answer: u32, bytes: u32) -> Option<u32> {
         if self.sending.is_none() {
             self.sending = Some(answer);
             return Some(bytes);
@@ -45,7 +45,7 @@ impl Turns {
     }
 
     /// What was being sent is there: which answer, and the bytes of what is sent next.
-    pub(crate) fn sent(&mut self) -> (u32, Option<u32>) {
+    pub(super) fn sent(&mut self) -> (u32, Option<u32>) {
         let done = self.sending.take().expect("the link was busy");
         if self.waiting == 0 {
             return (done, None);

@@ -1,18 +1,23 @@
 //! What is measured of volumes for answers to broken objectives, window by window, beside their loads.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use manager::wire::{BusyWindow, VolumeSample};
 use model::Op;
 use slo::curve::Curve;
 use slo::ladder::SpareOps;
 use slo::zones::Zone;
 use slo::{Knowledge, WorkloadId};
+use units::VolumeId;
 use volume::VolumeMap;
 
 use super::{link_names, object_bytes, promise};
 use crate::Model;
 use crate::access::Accesses;
 use crate::device::SimDevice;
-use crate::source::Issue;
+use crate::evidence::AccessLog;
+use crate::source::{Issue, outstanding_max};
 
 /// One volume.
 struct Watched {
@@ -25,8 +30,11 @@ struct Watched {
     busy_until_ns: u64,
     occupied_ns: u64,
     /// Requests whose answers are on their way, and since when there are some.
-    on_their_way: u32,
+    on_their_way: u64,
     since_ns: u64,
+    limits: Limits,
+    /// Accesses since they were taken, while they are logged.
+    log: Option<Vec<u32>>,
     array_reads: u64,
     cache_hits: u64,
     /// Whether it was promised a rate: then it matters what its sources have not issued yet.
@@ -43,11 +51,74 @@ impl Watched {
         self.follows = issue.offset + issue.length;
         let first = issue.offset / self.object_bytes;
         let last = (issue.offset + issue.length.max(1) - 1) / self.object_bytes;
+        let read = issue.op == Op::Read;
         for object in first..=last {
-            self.accesses
-                .issued(object as u32, issue.op == Op::Read, follows);
+            let object = object as u32;
+            let looked_at = self.accesses.issued(object, read, follows);
+            if let Some(log) = self.log.as_mut().filter(|_| looked_at) {
+                log.push(if read {
+                    object
+                } else {
+                    object | AccessLog::WROTE
+                });
+            }
             follows = false;
         }
+    }
+}
+
+/// Time in which as many requests are outstanding as may be.
+#[derive(Default)]
+struct Limits {
+    /// So many may be; none where that is not known.
+    most: Option<u64>,
+    /// When those that are outstanding are answered, where that is known.
+    ends: BinaryHeap<Reverse<u64>>,
+    /// Until when, or since when, as many are outstanding,
+    at_ns: u64,
+    /// and how long they were in the window that goes on, or will be by then.
+    ns: u64,
+}
+
+impl Limits {
+    /// One more is outstanding, until a time that is known.
+    fn issued(&mut self, now_ns: u64, done_ns: u64) {
+        let Some(most) = self.most else {
+            return;
+        };
+        while self.ends.peek().is_some_and(|end| end.0 <= now_ns) {
+            self.ends.pop();
+        }
+        self.ends.push(Reverse(done_ns));
+        if self.ends.len() as u64 >= most {
+            let until_ns = self.ends.peek().map_or(now_ns, |end| end.0);
+            self.ns += until_ns.saturating_sub(self.at_ns.max(now_ns));
+            self.at_ns = self.at_ns.max(until_ns);
+        }
+    }
+
+    /// One more is on its way, which are so many now.
+    fn set_out(&mut self, now_ns: u64, outstanding: u64) {
+        if self.most == Some(outstanding) {
+            self.at_ns = now_ns;
+        }
+    }
+
+    /// One of so many that are on their way is there.
+    fn arrived(&mut self, now_ns: u64, outstanding: u64, since_ns: u64) {
+        if self.most == Some(outstanding) {
+            self.ns += now_ns - self.at_ns.max(since_ns);
+        }
+    }
+
+    /// The window that began at `since_ns` is over.
+    fn take(&mut self, now_ns: u64, on_their_way: u64, since_ns: u64) -> u64 {
+        let later_ns = self.at_ns.saturating_sub(now_ns);
+        let mut ns = std::mem::replace(&mut self.ns, later_ns).saturating_sub(later_ns);
+        if self.most.is_some_and(|most| on_their_way >= most) {
+            ns += now_ns - self.at_ns.max(since_ns);
+        }
+        ns
     }
 }
 
@@ -76,7 +147,7 @@ impl Watch {
         let answers = model.answers.as_ref()?;
         let page = answers.appliance.page;
         let zone = answers.workflow.warm.zone;
-        let volumes = model.volumes.iter().map(|v| {
+        let volumes = model.volumes.iter().enumerate().map(|(n, v)| {
             let bytes = object_bytes(v.size, page);
             let objects = v.size.0.div_ceil(u64::from(bytes)) as u32;
             Watched {
@@ -88,6 +159,11 @@ impl Watch {
                 occupied_ns: 0,
                 on_their_way: 0,
                 since_ns: 0,
+                limits: Limits {
+                    most: outstanding_max(model, VolumeId::from_index(n)),
+                    ..Limits::default()
+                },
+                log: None,
                 array_reads: 0,
                 cache_hits: 0,
                 rate_promised: promise(model, answers, v).rate_min_per_s.is_some(),
@@ -105,10 +181,32 @@ impl Watch {
         })
     }
 
+    /// From now on accesses are logged.
+    pub(crate) fn log_accesses(&mut self) {
+        for v in &mut self.volumes {
+            v.log = Some(Vec::new());
+        }
+    }
+
+    /// Moves what was logged of a volume in a window that has just ended to others; whether it goes on.
+    pub(crate) fn log_into(&mut self, volume: usize, to: &mut AccessLog, goes_on: bool) {
+        let v = &mut self.volumes[volume];
+        let Some(log) = v.log.as_mut() else {
+            return;
+        };
+        (to.object_bytes, to.one_in) = (v.object_bytes, v.accesses.sampled());
+        to.accesses.append(log);
+        to.ends.push(to.accesses.len());
+        if !goes_on {
+            v.log = None;
+        }
+    }
+
     /// A request that is issued now and answered at `done_ns`.
     #[inline]
-    pub(crate) fn issued(&mut self, issue: &Issue, done_ns: u64) {
+    pub(crate) fn issued(&mut self, issue: &Issue, now_ns: u64, done_ns: u64) {
         let v = &mut self.volumes[issue.volume as usize];
+        v.limits.issued(now_ns, done_ns);
         let begins = issue.arrival_ns.max(self.since_ns).max(v.busy_until_ns);
         v.occupied_ns += done_ns.saturating_sub(begins);
         v.busy_until_ns = v.busy_until_ns.max(done_ns);
@@ -122,12 +220,14 @@ impl Watch {
             v.since_ns = now_ns;
         }
         v.on_their_way += 1;
+        v.limits.set_out(now_ns, v.on_their_way);
         v.count(issue);
     }
 
     /// Such a request is answered.
     pub(crate) fn arrived(&mut self, volume: u32, now_ns: u64) {
         let v = &mut self.volumes[volume as usize];
+        v.limits.arrived(now_ns, v.on_their_way, self.since_ns);
         v.on_their_way -= 1;
         if v.on_their_way == 0 {
             v.occupied_ns += now_ns - v.since_ns.max(self.since_ns);
@@ -189,6 +289,7 @@ impl Watch {
             v.occupied_ns += now_ns - v.since_ns.max(self.since_ns);
         }
         let later_ns = v.busy_until_ns.saturating_sub(now_ns);
+        let limited_ns = v.limits.take(now_ns, v.on_their_way, self.since_ns);
         let touched = v.accesses.end_sample();
         let busy = self.busy.chunks_mut(self.resources.len()).nth(volume);
         let busy = busy.into_iter().flatten().zip(&self.resources);
@@ -206,6 +307,7 @@ impl Watch {
             working_set_bytes: Some(touched.working_set.0),
             // What is answered in a later window is outstanding in that one.
             occupied_ns: std::mem::replace(&mut v.occupied_ns, later_ns).saturating_sub(later_ns),
+            limited_ns,
             waiting: count + behind,
             array_reads: std::mem::take(&mut v.array_reads),
             cache_hits: std::mem::take(&mut v.cache_hits),

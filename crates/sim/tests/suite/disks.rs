@@ -119,6 +119,36 @@ fn groups_that_cannot_be_are_refused_with_their_key() {
             "power of two",
         ),
         (
+            group_of(2, "raid4"),
+            "",
+            "disks.archive.count",
+            "at least 3",
+        ),
+        (
+            group_of(6, "raid4") + "positioning = \"0ms\"",
+            "",
+            "disks.archive.positioning",
+            "not above 0",
+        ),
+        (
+            group_of(6, "raid4") + "spread = 1.5",
+            "",
+            "disks.archive.spread",
+            "from 0 to 1",
+        ),
+        (
+            group_of(6, "raid4") + "bandwidth = \"10 KiB/s\"",
+            "",
+            "disks.archive.bandwidth",
+            "less than",
+        ),
+        (
+            group_of(6, "raid4") + "write_back = \"2m\"",
+            "",
+            "disks.archive.write_back",
+            "up to",
+        ),
+        (
             group_of(6, "raid0").replace("disks.archive", "disks.archiv"),
             "",
             "disks.archiv",

@@ -1,6 +1,7 @@
 //! The tests of this crate, in one program.
 
 mod answering;
+mod appliances;
 mod caching;
 mod disks;
 mod everything;
@@ -10,7 +11,6 @@ mod goals;
 mod mirrors;
 mod oracle;
 mod played;
-mod response;
 mod rungs;
 mod runs;
 mod support;

@@ -1,10 +1,10 @@
 //! Seasons: a peak that was seen is acted on before it begins again.
 
-use slo::seasonal::SeasonalConfig;
-use slo::{AheadConfig, ApplianceEvent, Cause, WarmForecast};
+use slo::seasonal::{Recorded, SeasonalConfig};
+use slo::{AheadConfig, ApplianceEvent, Cause, KnownPeak, WarmForecast};
 use units::Nanos;
 
-use crate::support::{DB, Script, appliance_only, site};
+use crate::support::{DB, Script, appliance_only, forecast, site};
 
 /// A season of 200 samples in slots of 10.
 fn config() -> AheadConfig {
@@ -107,4 +107,64 @@ fn numbers_that_cannot_be_are_named() {
     ] {
         assert_eq!(odd(change), Some(key));
     }
+}
+
+/// A peak of the database from the 100th sample on, that is acted on at the 70th.
+fn known_peak(rate_per_s: f64) -> KnownPeak {
+    KnownPeak {
+        workload: DB,
+        at: Nanos::from_secs(1000),
+        act_at: Nanos::from_secs(700),
+        rate_per_s,
+        warm: WarmForecast::Read,
+        recorded: None,
+    }
+}
+
+#[test]
+fn a_peak_that_somebody_knows_of_is_acted_on_once() {
+    let told_of = |peak: Option<KnownPeak>| {
+        let mut script = Script::new(appliance_only(), site());
+        peak.into_iter().for_each(|p| script.responder.know_of(p));
+        script.run(100, 300.0, 0.5);
+        script.log
+    };
+    assert_eq!(told_of(None), Vec::<String>::new());
+    // What was promised, as the database is now.
+    let log = told_of(Some(known_peak(0.0)));
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert!(
+        log[0].starts_with("70: create for 0 on 0: 2 GiB"),
+        "{log:?}"
+    );
+    let more = told_of(Some(known_peak(1500.0)));
+    assert!(
+        more[0].starts_with("70: create for 0 on 0: 3 GiB"),
+        "{more:?}"
+    );
+}
+
+#[test]
+fn of_a_peak_that_nothing_is_known_of_nothing_is_made() {
+    let mut script = Script::new(appliance_only(), site());
+    script.responder.know_of(known_peak(1500.0));
+    script.known.db = None;
+    script.run(100, 300.0, 0.5);
+    assert_eq!(script.log, Vec::<String>::new());
+    // What an earlier one was like is known.
+    let mut script = Script::new(appliance_only(), site());
+    script.known.db = None;
+    let earlier = forecast(DB, 0, 1500.0);
+    script.responder.know_of(KnownPeak {
+        recorded: Some(Recorded {
+            zones: earlier.zones,
+            curve: Some(earlier.curve),
+            rate_max_per_s: earlier.rate_per_s,
+            habit: Some(earlier.habit),
+        }),
+        ..known_peak(0.0)
+    });
+    script.run(100, 300.0, 0.5);
+    assert_eq!(script.log.len(), 1, "{:?}", script.log);
+    assert!(script.log[0].starts_with("70: create for 0 on 0: 3 GiB"));
 }

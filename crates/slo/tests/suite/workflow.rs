@@ -2,6 +2,7 @@
 
 use slo::ApplianceEvent;
 use slo::ladder::RungKind;
+use slo::warm::{Warm, WarmZones};
 
 use crate::support::{DB, SCAN, Script, appliance_only, site};
 
@@ -26,6 +27,23 @@ fn seen_sized_placed_and_removed_when_quiet() {
         ],
         "all its reads still reach the backend here: of no use"
     );
+}
+
+#[test]
+fn the_zones_of_now_are_read_or_where_that_is_said_those_of_before() {
+    let read = |zones| {
+        let mut config = appliance_only();
+        config.warm.zones = zones;
+        let mut script = Script::new(config, site());
+        script.run(100, 300.0, 0.5);
+        script.run(44, 800.0, 1.0);
+        match script.responder.decisions()[0].warm.clone() {
+            Some(Warm::Zones { zones, .. }) => zones,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read(WarmZones::Latest), [3, 9]);
+    assert_eq!(read(WarmZones::BeforeViolation), [7, 9, 3]);
 }
 
 #[test]

@@ -136,7 +136,6 @@ fn begun(config: &LiveResponseConfig, first: u64) -> Responding {
             memory: vec![Bytes::ZERO],
             use_max: USE_MAX,
         },
-        elsewhere: None,
     };
     let live = Live {
         config: config.clone(),
@@ -162,7 +161,6 @@ fn workload(v: &VolumeWindow, objective: Promise) -> Workload {
             hypervisor: Hypervisor::Plain,
             proxy: Proxy::Between,
         },
-        stored: Bytes(v.placed.iter().map(|p| p.bytes).sum()),
         resources: vec![],
         pool: 0,
     }

@@ -17,7 +17,7 @@ use model::{
 };
 use slo::ladder::OtherDevice;
 use slo::load::Cost;
-use slo::{MoveEvent, ResourceId, ResponseOrder, WorkloadId};
+use slo::{MoveEvent, ResourceId, WorkloadId};
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
 use super::live::USE_MAX;
@@ -235,11 +235,7 @@ fn left_of(rate: BytesPerSec, busy: f64) -> BytesPerSec {
 
 impl Responding {
     /// What became of moves that were ordered.
-    pub(super) fn look_at_moves(
-        &mut self,
-        at: Nanos,
-        host: &Host,
-    ) -> (Vec<ResponseOrder>, Vec<(usize, MoveEvent)>) {
+    pub(super) fn look_at_moves(&mut self, at: Nanos, host: &Host) -> Vec<(usize, MoveEvent)> {
         let event = |job: JobId| match host.executor.get(job).map(|j| &j.state) {
             Some(JobState::Ended { end: End::Done, .. }) => Some(MoveEvent::Done),
             Some(JobState::Ended { end, .. }) => Some(MoveEvent::Failed {
@@ -253,11 +249,10 @@ impl Responding {
         let ended = self.moving.iter();
         let ended = ended.filter_map(|(w, job)| Some((*w, event(*job)?)));
         let ended: Vec<(usize, MoveEvent)> = ended.collect();
-        let mut orders = vec![];
         for (w, event) in &ended {
             self.moving.remove(w);
-            orders.extend(self.responder.moved(at, WorkloadId(*w as u16), event));
+            self.responder.moved(at, WorkloadId(*w as u16), event);
         }
-        (orders, ended)
+        ended
     }
 }

@@ -322,7 +322,7 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
             responder.site().backend.resources[copies.to.index()].name,
             100.0 * copies.reads
         ),
-        Some(RungAction::ToDevice(other)) => format!(
+        Some(RungAction::Move(other)) => format!(
             "{} moved to {} ({} to copy)",
             name(responder, other.workload),
             responder.site().backend.resources[other.to.index()].name,
@@ -393,7 +393,7 @@ fn prediction(
     let known = own.iter().filter(|r| now.uses[r.index()] > 0.0);
     // Where something goes it is said, too, what that does there.
     let target = match &rung.action {
-        Some(RungAction::ToDevice(other)) => Some(&other.to),
+        Some(RungAction::Move(other)) => Some(&other.to),
         _ => None,
     };
     let known = known.chain(target.filter(|to| !own.contains(to)));

@@ -1,46 +1,15 @@
-//! What appliances do with what they keep, and how fast they take it in.
+//! How fast an appliance takes in what it is to keep.
 //!
 //! ```text
-//!  read from the backend ─▶ budget of bytes a second ─▶ kept: as it is, or reduced to 1/ratio of its size
-//!                                    └─ beyond it: answered, not kept, not asked for again by itself
+//!  read from the array ─▶ budget of bytes a second ─▶ kept
+//!                               └─ beyond it: answered, not kept, not asked for again by itself
 //! ```
 
-use config::scenario::ReductionConfig;
-use serde::{Deserialize, Serialize};
-use units::{Bytes, BytesPerSec};
-
-/// How an appliance keeps its copies of what the backend has. (None holds data of its own: losing one loses nothing.)
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Keeps {
-    /// As they are: the caching appliance of paper 3.
-    #[default]
-    AsIs,
-    /// Compressed or deduplicated: paper 3 names both among other kinds of appliances and does not build them.
-    Reduced(ReductionConfig),
-}
-
-impl Keeps {
-    /// Data that it keeps in some space.
-    pub(super) fn holds(self, space: Bytes) -> u64 {
-        match self {
-            Self::AsIs => space.0,
-            Self::Reduced(r) => r.holds(space).0,
-        }
-    }
-
-    /// Processor time of a read of some bytes, on top of that of any request, nanoseconds.
-    pub(super) fn read_ns(self, bytes: u64) -> u64 {
-        match self {
-            Self::AsIs => 0,
-            Self::Reduced(r) => r.read_ns(bytes),
-        }
-    }
-}
+use units::BytesPerSec;
 
 /// What may still be taken in: a bucket of bytes that a second fills.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FillBudget {
+pub(super) struct FillBudget {
     rate: Option<BytesPerSec>,
     left: f64,
     at_ns: u64,
@@ -48,7 +17,7 @@ pub(crate) struct FillBudget {
 
 impl FillBudget {
     /// Full, from a time on.
-    pub(crate) fn new(rate: Option<BytesPerSec>, now_ns: u64) -> Self {
+    pub(super) fn new(rate: Option<BytesPerSec>, now_ns: u64) -> Self {
         Self {
             rate,
             left: rate.map_or(0.0, |r| r.0 as f64),
@@ -57,7 +26,7 @@ impl FillBudget {
     }
 
     /// Whether so many bytes are taken in now; if so they are charged.
-    pub(crate) fn takes(&mut self, now_ns: u64, bytes: u64) -> bool {
+    pub(super) fn takes(&mut self, now_ns: u64, bytes: u64) -> bool {
         let Some(rate) = self.rate else {
             return true;
         };
@@ -70,7 +39,7 @@ impl FillBudget {
     }
 
     /// Takes so many bytes in, whatever is left: of a warm-up, which keeps to the rate by itself and goes before what is asked for.
-    pub(crate) fn charge(&mut self, now_ns: u64, bytes: u64) {
+    pub(super) fn charge(&mut self, now_ns: u64, bytes: u64) {
         if let Some(rate) = self.rate {
             self.refill(rate, now_ns);
             self.left -= bytes as f64;
