@@ -9,7 +9,7 @@ use datapath::control_server::{
 };
 use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};
-use datapath::{DirectionCounts, LastMove, SecondOf, explain};
+use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
     AgentAction, CacheSnapshot, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot,
     MirrorSnapshot, MoveEnd, ReuseSnapshot, SecondSnapshot, Snapshot, VolumeSnapshot,
@@ -195,22 +195,13 @@ impl Host for ServedArray {
                 volume,
                 at,
                 bytes,
-            } => ControlRequest::UseSecond {
-                at: Some(at.clone()),
-                size: Some(Bytes(*bytes)),
-                of: SecondOf {
-                    volumes: Some([volume.clone()].into()),
-                    answer: Some(*id),
-                },
+            } => ControlRequest::UseNode {
+                answer: *id,
+                volume: volume.clone(),
+                at: at.clone(),
+                size: Bytes(*bytes),
             },
-            AgentAction::StopNode { id } => ControlRequest::UseSecond {
-                at: None,
-                size: None,
-                of: SecondOf {
-                    volumes: None,
-                    answer: Some(*id),
-                },
-            },
+            AgentAction::StopNode { id } => ControlRequest::StopNode { answer: *id },
         };
         self.ask(&question).map(|_| ())
     }
@@ -255,7 +246,8 @@ fn snapshot(samples: Samples) -> Snapshot {
         second: samples.second.map(|s| SecondSnapshot {
             answer: s.of.answer,
             ready: s.ready,
-            ended: s.ended,
+            // On some workers it may be there still.
+            ended: s.ended.filter(|_| s.size == Bytes::ZERO),
         }),
     }
 }
@@ -381,6 +373,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
         cache: v.cache.map(|c| CacheSnapshot {
             pool: c.of.worker as u32,
             pool_bytes: c.of.size.0,
+            page_bytes: c.of.page.0,
             in_parts: c.of.in_parts,
             given_bytes: c.lent.map_or(c.part, |lent| lent.given).map(|b| b.0),
             lent: c.lent.map(|lent| (lent.part.0, lent.left.0)),

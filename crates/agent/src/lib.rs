@@ -293,7 +293,9 @@ fn log(action: &AgentAction, result: &Result<(), String>) {
         (AgentAction::UseNode { volume, at, .. }, Some(why)) => {
             warn!(volume, at, why, "a node is not used as a second level");
         }
-        (AgentAction::StopNode { .. }, None) => info!("the node of the cache is given up"),
+        (AgentAction::StopNode { id }, None) => {
+            info!(id, "the node of an answer is not used any more")
+        }
         (AgentAction::StopNode { .. }, Some(why)) => {
             warn!(why, "the node of the cache was not given up");
         }

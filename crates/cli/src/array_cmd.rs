@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
+use datapath::SecondStatus;
 use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo};
-use datapath::{SecondOf, SecondStatus};
 use report::{table, words};
 use serde::Serialize;
 use units::Bytes;
@@ -105,8 +105,7 @@ impl Cache {
 
     fn order(&self, at: Option<String>) -> anyhow::Result<()> {
         let size = self.size;
-        let of = SecondOf::default();
-        self.array.order(ControlRequest::UseSecond { at, size, of })
+        self.array.order(ControlRequest::UseSecond { at, size })
     }
 }
 

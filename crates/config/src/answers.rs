@@ -73,6 +73,18 @@ pub struct NodeConfig {
 /// Less than this is no appliance.
 const NODE_MIN: Bytes = Bytes::mib(1);
 
+/// Nodes of one configuration.
+const NODES_MAX: usize = 1000;
+
+/// Whether what comes after a scheme names this host.
+fn is_loopback(rest: &str) -> bool {
+    let host = rest.split(['/', '?']).next().unwrap_or(rest);
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    ["localhost", "127.0.0.1", "[::1]"]
+        .iter()
+        .any(|own| host == *own || host.strip_prefix(own).is_some_and(|p| p.starts_with(':')))
+}
+
 impl NodeConfig {
     fn check(&self, before: &[NodeConfig]) -> Result<(), (&'static str, String)> {
         if self.name.is_empty() || self.name.len() > 64 {
@@ -90,8 +102,14 @@ impl NodeConfig {
         {
             return Err((
                 "uri",
-                "is an NBD URI: nbd://, nbds:// or nbd+unix://".into(),
+                "is an NBD URI: nbd://, nbds://, nbd+unix:// or nbds+unix://".into(),
             ));
+        }
+        if let Some(rest) = self.uri.strip_prefix("nbd://")
+            && !is_loopback(rest)
+        {
+            let why = "has guests' data: beyond loopback with TLS (nbds://)";
+            return Err(("uri", why.into()));
         }
         match self.memory >= NODE_MIN {
             true => Ok(()),
@@ -147,6 +165,10 @@ impl LiveResponseConfig {
                 | RungKind::Move => unreachable!("it can be done"),
             };
             return Err((key, why.into()));
+        }
+        if self.nodes.len() > NODES_MAX {
+            let why = format!("{} nodes are more than {NODES_MAX}", self.nodes.len());
+            return Err(("nodes".into(), why));
         }
         for (i, node) in self.nodes.iter().enumerate() {
             let fault = |(key, why)| (format!("nodes[{i}].{key}"), why);
@@ -246,23 +268,31 @@ mod tests {
             ("modes.ops-share = \"auto\"", "modes.ops-share"),
             ("modes.appliance = \"auto\"", "modes.appliance"),
             (
-                "nodes = [{ name = \"\", uri = \"nbd://a\", memory = \"8 GiB\" }]",
+                "nodes = [{ name = \"\", uri = \"nbd://localhost:1\", memory = \"8 GiB\" }]",
                 "nodes[0].name",
+            ),
+            (
+                "nodes = [{ name = \"a\", uri = \"nbd://192.0.2.7:10810\", memory = \"8 GiB\" }]",
+                "nodes[0].uri",
+            ),
+            (
+                "nodes = [{ name = \"a\", uri = \"nbd://localhost.example\", memory = \"8 GiB\" }]",
+                "nodes[0].uri",
             ),
             (
                 "nodes = [{ name = \"a\", uri = \"/a\", memory = \"8 GiB\" }]",
                 "nodes[0].uri",
             ),
             (
-                "nodes = [{ name = \"a\", uri = \"nbd://a\", memory = \"1 KiB\" }]",
+                "nodes = [{ name = \"a\", uri = \"nbd://localhost:1\", memory = \"1 KiB\" }]",
                 "nodes[0].memory",
             ),
             (
-                "nodes = [{ name = \"a\", uri = \"nbd://a\", memory = \"1 GiB\" }, { name = \"b\", uri = \"nbd://a\", memory = \"1 GiB\" }]",
+                "nodes = [{ name = \"a\", uri = \"nbd://localhost:1\", memory = \"1 GiB\" }, { name = \"b\", uri = \"nbd://localhost:1\", memory = \"1 GiB\" }]",
                 "nodes[1].uri",
             ),
             (
-                "nodes = [{ name = \"a\", uri = \"nbd://a\", memory = \"1 GiB\" }, { name = \"a\", uri = \"nbd://b\", memory = \"1 GiB\" }]",
+                "nodes = [{ name = \"a\", uri = \"nbd://localhost:1\", memory = \"1 GiB\" }, { name = \"a\", uri = \"nbd://localhost:2\", memory = \"1 GiB\" }]",
                 "nodes[1].name",
             ),
             ("workflow.allowed = []", "workflow.allowed"),

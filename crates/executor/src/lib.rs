@@ -61,6 +61,9 @@ impl std::fmt::Display for StalePlan {
 
 impl std::error::Error for StalePlan {}
 
+/// The generation of what belongs to no plan.
+const OF_NO_PLAN: u64 = 0;
+
 /// All jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Executor {
@@ -175,7 +178,7 @@ impl Executor {
         let is = |ex: &Self, job, state| ex.job(job).state == state;
         match input {
             Input::Propose(plan) => self.accept(now, *plan)?,
-            Input::Add(order) => self.add(*order, vec![]),
+            Input::Add(order) => self.add(*order, vec![], OF_NO_PLAN),
             Input::Pause => self.paused = true,
             Input::Resume => self.paused = false,
             Input::Approve(job) if is(self, job, JobState::Proposed) => {
@@ -225,17 +228,17 @@ impl Executor {
         });
         for order in moves {
             let after = order.after.iter().map(|a| JobId(base + a)).collect();
-            self.add(order, after);
+            self.add(order, after, plan.generation);
         }
         Ok(())
     }
 
-    fn add(&mut self, order: Move, after: Vec<JobId>) {
+    fn add(&mut self, order: Move, after: Vec<JobId>, generation: u64) {
         let id = self.next_job();
         self.changed.insert(id, None);
         self.jobs.push(Job {
             id,
-            generation: self.generation,
+            generation,
             after,
             order,
             state: JobState::Proposed,

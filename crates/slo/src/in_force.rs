@@ -273,7 +273,7 @@ impl Responder {
         if self.in_force.is_empty() {
             return;
         }
-        let unsettled = now < self.quiet_until || self.creating() || self.copying();
+        let unsettled = now < self.quiet_until || self.creating();
         if unsettled || self.detectors.iter().any(Detector::is_broken) {
             self.in_force.iter_mut().for_each(|a| a.good = 0);
             return;

@@ -21,11 +21,9 @@ impl Responder {
         match event {
             MoveEvent::Done => self.quiet_until = now + SETTLES.min(self.config.settle),
             // Another answer may be looked for at once.
-            MoveEvent::Failed { .. } => {
-                self.quiet_until = now;
-                self.turns.iter_mut().for_each(|t| t.unanswered_until = now);
-            }
+            MoveEvent::Failed { .. } => self.quiet_until = now,
         }
+        self.turns.iter_mut().for_each(|t| t.unanswered_until = now);
     }
 
     /// Whether data of a workload is being moved.

@@ -4,7 +4,7 @@ use units::Nanos;
 
 use crate::decision::{Cause, Decision};
 use crate::host::APPLIANCE_CPUS;
-use crate::ladder::RungAction;
+use crate::ladder::{RungAction, RungKind};
 use crate::placed::{Appliance, ApplianceState, CreatedFor};
 use crate::removal::RemovalWatch;
 use crate::responder::{DECISIONS_MAX, Responder};
@@ -70,6 +70,16 @@ impl Responder {
         let rung = self.carried(&decision.rungs).cloned();
         let rung = rung.as_ref();
         match (rung, &decision.cause) {
+            // A copy may take hours, in which others may break: only who is answered waits for it.
+            (Some(rung), cause) if rung.kind == RungKind::Move => {
+                self.quiet_until = now + self.config.settle;
+                if let Cause::Violation { affected, .. } = cause {
+                    let wait =
+                        Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
+                    let until = now + wait.max(self.config.settle);
+                    self.turns[affected.index()].unanswered_until = until;
+                }
+            }
             (Some(rung), _) => {
                 let wait = Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
                 self.quiet_until = now + wait.max(self.config.settle);

@@ -13,7 +13,7 @@ use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::stages::Command;
 use crate::stages::record::Recorded;
-use crate::worker::{SecondOf, SecondStatus, VolumeStatus};
+use crate::worker::{SecondStatus, VolumeStatus};
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -165,9 +165,23 @@ pub enum ControlRequest {
         /// Its size; all of an export if it is left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<Bytes>,
-        /// Whose it is.
-        #[serde(flatten)]
-        of: SecondOf,
+    },
+    /// The cache has memory of a node as its second level from now on, for one volume, as the answer to a broken objective of this number. Where a person has
+    /// ordered one, that stays.
+    UseNode {
+        /// The answer's number.
+        answer: u64,
+        /// The volume's name.
+        volume: String,
+        /// An NBD URI.
+        at: String,
+        /// How much of it.
+        size: Bytes,
+    },
+    /// The second level ends, if it is that answer's.
+    StopNode {
+        /// The answer's number.
+        answer: u64,
     },
     /// How the second level is.
     Second,

@@ -411,7 +411,14 @@ impl ControlServer {
                     None => format!("{volume} has of the cache what it was given by hand"),
                 })
             }
-            ControlRequest::UseSecond { at, size, of } => self.use_second(at.as_deref(), size, &of),
+            ControlRequest::UseSecond { at, size } => self.use_second(at.as_deref(), size),
+            ControlRequest::UseNode {
+                answer,
+                volume,
+                at,
+                size,
+            } => self.use_node(answer, &volume, &at, size),
+            ControlRequest::StopNode { answer } => self.stop_node(answer),
             ControlRequest::Second => self.second(),
             ControlRequest::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
             ControlRequest::RestoreSnapshot { snapshot } => self.restore(&snapshot),

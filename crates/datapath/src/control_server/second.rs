@@ -6,6 +6,7 @@ use std::iter::repeat_with;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use nbd::ExportFlags;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
@@ -20,6 +21,9 @@ use crate::keeper::random;
 use crate::server::available_memory;
 use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondOf, SecondSetup, SecondStatus};
 
+/// A node that is connected to answers within this time.
+const NODE_TIME: Duration = Duration::from_secs(3);
+
 /// Parts of workers begin at multiples of this: the largest page.
 const PART_STEP: u64 = 256 << 10;
 
@@ -28,32 +32,78 @@ impl ControlServer {
     ///
     /// # Errors
     /// In words: there is no cache, or its second level cannot be there. Then what was there before goes on.
-    pub fn use_second(
+    pub fn use_second(&self, at: Option<&str>, size: Option<Bytes>) -> Result<ControlAnswer> {
+        let Some(at) = at else {
+            tell(&self.workers()?, vec![])?;
+            return Ok(ControlAnswer::done("the cache has no second level".into()));
+        };
+        let find = || match at.contains("://") {
+            true => at_export(at, size),
+            false => in_dir(Path::new(at), size),
+        };
+        let size = self.begin_second(find, &SecondOf::default())?;
+        let done = format!("the cache has a second level of {size} at {at}");
+        Ok(ControlAnswer::done(done))
+    }
+
+    /// The cache has memory of a node as its second level, for one volume.
+    ///
+    /// # Errors
+    /// As [`ControlServer::use_second`]; the node does not answer soon, or a person has ordered a second level.
+    pub fn use_node(
         &self,
-        at: Option<&str>,
-        size: Option<Bytes>,
-        of: &SecondOf,
+        answer: u64,
+        volume: &str,
+        at: &str,
+        size: Bytes,
     ) -> Result<ControlAnswer> {
+        if self.second_status()?.is_some_and(|s| s.is_by_hand()) {
+            return Err("a person has ordered another second level".into());
+        }
+        let of = SecondOf {
+            volumes: Some([volume.to_owned()].into()),
+            answer: Some(answer),
+        };
+        let uri = at.to_owned();
+        let size = self.begin_second(|| soon(move || at_export(&uri, Some(size))), &of)?;
+        let done = format!("{volume} has a second level of {size} at {at}");
+        Ok(ControlAnswer::done(done))
+    }
+
+    /// The second level ends, if it is that answer's.
+    ///
+    /// # Errors
+    /// Workers that have ended.
+    pub fn stop_node(&self, answer: u64) -> Result<ControlAnswer> {
+        let there = self.second_status()?;
+        if there.is_none_or(|s| s.of.answer != Some(answer)) {
+            return Ok(ControlAnswer::done("it has no such second level".into()));
+        }
+        tell(&self.workers()?, vec![])?;
+        Ok(ControlAnswer::done("the cache has no second level".into()))
+    }
+
+    fn workers(&self) -> Result<Vec<Inbox>> {
         let server = self.server.as_ref();
         let server = server.ok_or("nothing is served: start the server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-        let (workers, cache) = (server.workers.clone(), server.config.cache);
+        Ok(server.workers.clone())
+    }
+
+    /// Gives workers parts of what is found; how much that is in all.
+    fn begin_second(
+        &self,
+        find: impl FnOnce() -> Result<(Device, Bytes)>,
+        of: &SecondOf,
+    ) -> Result<Bytes> {
+        let workers = self.workers()?;
+        let server = self.server.as_ref().ok_or("nothing is served")?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = server.config.cache;
         drop(server);
-        let Some(at) = at else {
-            // What a person has ordered meanwhile is left alone.
-            let there = self.second_status()?;
-            let is_its = there.is_some_and(|s| s.of.answer == of.answer);
-            if of.answer.is_none() || is_its {
-                tell(&workers, vec![])?;
-            }
-            return Ok(ControlAnswer::done("the cache has no second level".into()));
-        };
         let homes = self.homes(of, workers.len())?;
         let cache = cache.ok_or("there is no cache in memory: serve with one")?;
-        let (device, size) = match at.contains("://") {
-            true => at_export(at, size)?,
-            false => in_dir(Path::new(at), size)?,
-        };
+        let (device, size) = find()?;
         let tables = Bytes(size.0 / cache.page.0 * SecondLevel::BYTES_PER_PLACE);
         if let Some(available) = available_memory().filter(|available| tables > *available) {
             return Err(format!(
@@ -78,9 +128,7 @@ impl ControlServer {
         };
         let setups: Result<Vec<_>> = (0..workers.len()).map(setup).collect();
         tell(&workers, setups?)?;
-        let size = Bytes(part * homes.len() as u64);
-        let done = format!("the cache has a second level of {size} at {at}");
-        Ok(ControlAnswer::done(done))
+        Ok(Bytes(part * homes.len() as u64))
     }
 
     /// How the second level is, over all workers; none where there is none.
@@ -125,6 +173,17 @@ fn tell(workers: &[Inbox], setups: Vec<Option<SecondSetup>>) -> Result<()> {
         .collect();
     let gone = |_| "a worker has ended".to_string();
     asked.into_iter().try_for_each(|a| a.recv().map_err(gone)?)
+}
+
+/// What is not there soon is not waited for: an agent asks, which has other things to look after.
+fn soon<T: Send + 'static>(what: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let (sender, answer) = channel();
+    std::thread::spawn(move || {
+        // Nobody may listen any more.
+        let _ = sender.send(what());
+    });
+    let late = |_| "its node does not answer".to_string();
+    answer.recv_timeout(NODE_TIME).map_err(late)?
 }
 
 /// An export: all of it, or as much as is wanted.

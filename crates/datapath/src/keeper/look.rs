@@ -24,7 +24,7 @@ use units::DeviceId;
 
 use super::Keeper;
 use crate::client::{self, ClientError};
-use crate::device::{Device, Medium, STAMP_TIME};
+use crate::device::{Device, Medium};
 use crate::helper_thread::HelperThread;
 use crate::text::explain;
 
@@ -33,6 +33,10 @@ const NEAR: Duration = Duration::from_secs(1);
 
 /// Time between two looks at a remote device: each makes a connection.
 const FAR: Duration = Duration::from_secs(5);
+
+/// A superblock that is not what it must be is looked at again after so long: less than [`PATIENCE`], by which this look is judged itself. Mostly it is written
+/// by then; where not, the next look finds it.
+const REWRITTEN: Duration = Duration::from_secs(3);
 
 /// A device that lets us wait longer does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -242,7 +246,7 @@ fn is_right(device: &Device, uri: &nbd::Uri, start: u64) -> Option<Wrong> {
     let mut right = look();
     if matches!(right, Ok(false)) {
         // It may be being written at this moment.
-        std::thread::sleep(STAMP_TIME);
+        std::thread::sleep(REWRITTEN);
         right = look();
     }
     match right {

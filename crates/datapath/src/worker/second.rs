@@ -155,6 +155,11 @@ enum What {
 }
 
 impl SecondStatus {
+    /// Whether it is there, on some worker at least, as a person has ordered it.
+    pub fn is_by_hand(&self) -> bool {
+        self.of.answer.is_none() && self.size > Bytes::ZERO
+    }
+
     /// That of two workers.
     #[must_use]
     pub fn and(self, other: Self) -> Self {

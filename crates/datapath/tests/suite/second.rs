@@ -49,8 +49,7 @@ fn status(site: &Site) -> Option<SecondStatus> {
 
 fn use_second(site: &Site, at: &str, size: Option<Bytes>) -> Result<ControlAnswer, String> {
     let at = Some(at.to_owned());
-    let of = SecondOf::default();
-    site.ask(ControlRequest::UseSecond { at, size, of })
+    site.ask(ControlRequest::UseSecond { at, size })
 }
 
 fn attach(site: &Site, listen: &Listen) {
@@ -123,7 +122,6 @@ fn pages_come_from_it_and_changes_take_them_out() {
     let off = site.ask(ControlRequest::UseSecond {
         at: None,
         size: None,
-        of: SecondOf::default(),
     });
     off.unwrap();
     assert_eq!(status(&site), None);
@@ -152,18 +150,19 @@ fn one_that_is_an_answer_is_for_its_volume_and_ends_by_its_number() {
     for number in 0..PAGES {
         neighbour.write(number * PAGE, &page(number, 0)).unwrap();
     }
-    let of = |volume: &str, answer| SecondOf {
-        volumes: Some([volume.to_string()].into()),
-        answer,
-    };
-    let order = |at: Option<String>, of: SecondOf| {
-        let size = at.as_ref().map(|_| Bytes::mib(16));
-        site.ask(ControlRequest::UseSecond { at, size, of })
-    };
     let uri = listen.uri("");
-    let unknown = order(Some(uri.clone()), of("nobody", Some(5))).unwrap_err();
+    let order = |answer, volume: &str| {
+        site.ask(ControlRequest::UseNode {
+            answer,
+            volume: volume.into(),
+            at: uri.clone(),
+            size: Bytes::mib(16),
+        })
+    };
+    let stop = |answer| site.ask(ControlRequest::StopNode { answer }).unwrap();
+    let unknown = order(5, "nobody").unwrap_err();
     assert!(unknown.contains("nobody"), "{unknown}");
-    order(Some(uri.clone()), of("data", Some(5))).unwrap();
+    order(5, "data").unwrap();
     wait_for("it is ready", || status(&site).is_some_and(|s| s.ready));
     // All of it is for the worker of that volume.
     assert_eq!(status(&site).unwrap().size, Bytes::mib(16));
@@ -178,13 +177,15 @@ fn one_that_is_an_answer_is_for_its_volume_and_ends_by_its_number() {
     );
     assert!(by_appliance(&site, "data") > PAGES);
     assert_eq!(by_appliance(&site, "other"), 0);
-    // Another answer's end is not its end, and neither is that of one which there is not.
-    order(None, of("data", Some(4))).unwrap();
+    // Another answer's end is not its end.
+    stop(4);
     assert_eq!(status(&site).unwrap().of.answer, Some(5));
-    // What a person orders takes its place, and an answer does not end that.
+    // What a person orders takes its place; no answer ends that, nor takes its place.
     use_second(&site, &uri, None).unwrap();
-    order(None, of("data", Some(5))).unwrap();
+    stop(5);
     assert_eq!(status(&site).unwrap().of, SecondOf::default());
+    let refused = order(6, "data").unwrap_err();
+    assert!(refused.contains("a person has ordered"), "{refused}");
     let counted = by_appliance(&site, "data");
     warmed(&site, &mut guest);
     assert_eq!(
@@ -192,18 +193,25 @@ fn one_that_is_an_answer_is_for_its_volume_and_ends_by_its_number() {
         counted,
         "a person's is no answer"
     );
-    order(Some(uri), of("data", Some(6))).unwrap();
-    order(None, of("data", Some(6))).unwrap();
+    let off = ControlRequest::UseSecond {
+        at: None,
+        size: None,
+    };
+    site.ask(off).unwrap();
+    order(6, "data").unwrap();
+    stop(6);
     assert_eq!(status(&site), None);
     // One whose node has gone says whose it was, until its end is ordered.
-    order(Some(listen.uri("")), of("data", Some(7))).unwrap();
+    order(7, "data").unwrap();
     wait_for("it is ready", || status(&site).is_some_and(|s| s.ready));
     node.stop().unwrap();
     wait_for("it has ended", || ended(&site).is_some());
     read_all(&mut guest);
     assert_eq!(status(&site).unwrap().of.answer, Some(7));
-    order(None, of("data", Some(7))).unwrap();
+    stop(7);
     assert_eq!(status(&site), None);
+    let gone = order(8, "data").unwrap_err();
+    assert!(!gone.is_empty());
 }
 
 #[test]

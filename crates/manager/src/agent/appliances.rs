@@ -19,11 +19,16 @@ use crate::wire::{Answers, ApplianceOrder, ApplianceWindow};
 /// A node answers in this time, or it is none.
 const ANSWER_NS: u64 = 20_000_000_000;
 
+/// A controller that has not been heard for so long since this agent began orders nothing.
+const UNHEARD_NS: u64 = 60_000_000_000;
+
 /// What is ordered, and what became of it.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     /// None until the controller has said: what is there may well be wanted.
     wanted: Option<Vec<ApplianceOrder>>,
+    /// When it was first looked.
+    since_ns: Option<u64>,
     known: BTreeMap<u64, Known>,
 }
 
@@ -80,6 +85,10 @@ impl Agent {
     /// Has appliances used that are ordered, and those given up that are not.
     pub(super) fn look_after_appliances(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let nodes = &mut self.nodes;
+        let since = *nodes.since_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(since) > UNHEARD_NS {
+            nodes.wanted.get_or_insert_default();
+        }
         let Some(wanted) = &mut nodes.wanted else {
             return;
         };

@@ -479,6 +479,7 @@ impl Agent {
                     cache: v.cache.map(|c| CacheWindow {
                         pool: c.pool,
                         pool_bytes: c.pool_bytes,
+                        page_bytes: c.page_bytes,
                         in_parts: c.in_parts,
                         given_bytes: c.given_bytes,
                         lent_bytes: c.lent.map(|(bytes, _)| bytes),

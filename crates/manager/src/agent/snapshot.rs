@@ -162,6 +162,8 @@ pub struct CacheSnapshot {
     pub pool: u32,
     /// What it holds.
     pub pool_bytes: u64,
+    /// Size of its pages.
+    pub page_bytes: u64,
     /// Whether volumes can be given parts of it.
     pub in_parts: bool,
     /// The part that the volume was given by hand.

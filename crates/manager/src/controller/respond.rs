@@ -65,8 +65,8 @@ pub(super) struct Responding {
     next_appliance: u64,
     /// By appliance: its workload, and what of it the responder knows.
     known: BTreeMap<u64, (usize, Option<ApplianceEvent>)>,
-    /// By appliance: the server that it is on.
-    nodes: BTreeMap<u64, String>,
+    /// By appliance: the server that it is on, and for how many windows in a row it was neither ordered nor told of. One whose volume has left is here still.
+    nodes: BTreeMap<u64, (String, u64)>,
     /// Appliances that have ended, until the agent does not tell of them any more.
     taken: BTreeSet<u64>,
     /// Of a live host.
@@ -132,7 +132,41 @@ impl Responding {
 
     /// Whether an appliance has this node, or had it and is not known to be gone.
     fn uses_node(&self, name: &str) -> bool {
-        self.nodes.values().any(|node| node == name)
+        self.nodes.values().any(|(node, _)| node == name)
+    }
+
+    /// Appliances of which nobody speaks any more are gone: their orders were lost, or those who had them.
+    fn forget_silent(&mut self, now: Nanos, told: &[ApplianceWindow]) {
+        let ordered = &self.appliances;
+        for (id, (_, silent)) in &mut self.nodes {
+            let spoken_of = told.iter().any(|a| a.id == *id) || ordered.iter().any(|a| a.id == *id);
+            *silent = if spoken_of { 0 } else { *silent + 1 };
+        }
+        let silent = self.nodes.iter().filter(|(_, n)| n.1 > LEASE_WINDOWS);
+        let silent: Vec<u64> = silent.map(|(id, _)| *id).collect();
+        for id in silent {
+            self.nodes.remove(&id);
+            if let Some((w, _)) = self.known.remove(&id) {
+                let removed = ApplianceEvent::Removed;
+                self.responder
+                    .appliance(now, WorkloadId(w as u16), &removed);
+            }
+        }
+    }
+
+    /// A workload leaves: what was done to it is over; whether anything was.
+    fn leave(&mut self, w: usize, name: &str) -> bool {
+        let before = self.appliances.len();
+        self.appliances.retain(|a| a.volume != name);
+        self.known.retain(|_, (of, _)| *of != w);
+        let had = [
+            self.held.remove(&w).is_some(),
+            self.parts.remove(&w).is_some(),
+            self.mirrors.remove(&w).is_some(),
+            self.moving.remove(&w).is_some(),
+            self.appliances.len() < before,
+        ];
+        had.contains(&true)
     }
 
     fn resource(&self, r: ResourceId) -> &str {
@@ -273,6 +307,7 @@ impl Responding {
         said: &mut Vec<Said>,
     ) -> Vec<usize> {
         let mut ended = vec![];
+        self.forget_silent(now, appliances);
         self.taken
             .retain(|id| appliances.iter().any(|a| a.id == *id));
         for window in appliances {
@@ -421,7 +456,7 @@ impl Responding {
                         at: self.node_of(host),
                     };
                     self.next_appliance += 1;
-                    self.nodes.insert(order.id, order.server.clone());
+                    self.nodes.insert(order.id, (order.server.clone(), 0));
                     self.known.insert(order.id, (workload.index(), None));
                     let text = match &order.at {
                         Some(_) => {
@@ -451,8 +486,7 @@ impl Responding {
 
 impl Controller {
     /// Has broken objectives of a host's volumes answered from its next report on. The workloads of the responder's site are volumes
-    /// by name, its resources devices (behind the memory) and links (in front of it) by name, and moves must not be among what it may do:
-    /// placement is the strategy's.
+    /// by name, its resources devices (behind the memory) and links (in front of it) by name.
     pub fn answer_with(&mut self, host: &str, responder: Responder) {
         let responding = Responding::new(responder, None);
         self.responses.insert(host.into(), responding);

@@ -86,6 +86,9 @@ pub struct CacheWindow {
     pub pool: u32,
     /// What that holds.
     pub pool_bytes: u64,
+    /// Size of its pages; 0 where that is not told.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub page_bytes: u64,
     /// Whether volumes can be given parts of it while it runs.
     pub in_parts: bool,
     /// The part that it was given by hand.
@@ -97,6 +100,10 @@ pub struct CacheWindow {
     /// Miss ratios of its reads by size of cache, rising; none where the orders do not ask for it, or too little is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<Vec<CurvePoint>>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A point of a miss-ratio curve.

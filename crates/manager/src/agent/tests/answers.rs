@@ -8,6 +8,7 @@ fn cached(lent: Option<(u64, u64)>) -> VolumeSnapshot {
         cache: Some(CacheSnapshot {
             pool: 0,
             pool_bytes: 1000,
+            page_bytes: 10,
             in_parts: true,
             given_bytes: Some(10),
             lent,

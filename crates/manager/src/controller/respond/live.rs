@@ -17,7 +17,7 @@ use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::{HostId, Promise, Responder, ResponderConfig, Site, Workload, WorkloadId};
 use units::{Bytes, Nanos};
 
-use super::super::{Controller, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
+use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
 use super::memory::{self, Reported};
 use super::{Responding, Said, words};
 use crate::view::EventKind;
@@ -103,6 +103,9 @@ fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> 
 /// Sizes of appliances that are looked at, in eighths of the largest node.
 const NODE_EIGHTHS: [u64; 4] = [1, 2, 4, 8];
 
+/// Pages of an appliance, at least: a cache needs some to work with.
+const NODE_PAGES_MIN: u64 = 128;
+
 /// Until an appliance of a live host serves: its node is there, and only has to be connected to.
 const NODE_BOOT: Nanos = Nanos::from_secs(1);
 
@@ -111,7 +114,7 @@ const NODE_CPUS: u32 = slo::host::APPLIANCE_CPUS;
 
 /// How answers are found on a live host. Appliances are memory of nodes, which needs none for itself; no working set is measured, so what is cacheable is told by
 /// the curve alone.
-fn workflow(config: &LiveResponseConfig) -> ResponderConfig {
+fn workflow(config: &LiveResponseConfig, page: u64) -> ResponderConfig {
     let largest = config.nodes.iter().map(|n| n.memory.0).max().unwrap_or(0);
     let mut workflow = ResponderConfig {
         // What is looked at is said with each report.
@@ -119,7 +122,9 @@ fn workflow(config: &LiveResponseConfig) -> ResponderConfig {
         boot: NODE_BOOT,
         ..config.workflow.clone()
     };
-    workflow.sizing.sizes = NODE_EIGHTHS.map(|n| Bytes(largest / 8 * n)).into();
+    let sizes = NODE_EIGHTHS.map(|n| Bytes(largest / 8 * n)).into_iter();
+    workflow.sizing.sizes = sizes.filter(|s| s.0 >= NODE_PAGES_MIN * page).collect();
+    workflow.sizing.page = Bytes(page);
     workflow.sizing.own_memory = Bytes::ZERO;
     let measured = |r: &Rule| r.measure != Measure::WorkingSetOverLargest;
     workflow.rules.retain(measured);
@@ -127,7 +132,7 @@ fn workflow(config: &LiveResponseConfig) -> ResponderConfig {
 }
 
 /// One whose appliances have numbers from `first` on: an agent may know of some from before.
-fn begun(config: &LiveResponseConfig, first: u64) -> Responding {
+fn begun(config: &LiveResponseConfig, first: u64, page: u64) -> Responding {
     let site = Site {
         workloads: vec![],
         hosts: vec![],
@@ -145,7 +150,7 @@ fn begun(config: &LiveResponseConfig, first: u64) -> Responding {
         known: Reported::default(),
         only_said: None,
     };
-    let mut begun = Responding::new(Responder::new(workflow(config), site), Some(live));
+    let mut begun = Responding::new(Responder::new(workflow(config, page), site), Some(live));
     begun.next_appliance = first;
     begun
 }
@@ -194,17 +199,19 @@ impl Responding {
         let gone = live.numbers.iter();
         let gone = gone.filter(|(name, _)| !there.contains_key(name.as_str()));
         let gone: Vec<(String, WorkloadId)> = gone.map(|(n, w)| (n.clone(), *w)).collect();
-        for (name, w) in gone {
-            live.numbers.remove(&name);
+        for (name, w) in &gone {
+            live.numbers.remove(name);
             live.broken.remove(&w.index());
-            let was_held = self.held.remove(&w.index()).is_some();
-            let had_part = self.parts.remove(&w.index()).is_some();
-            self.appliances.retain(|a| a.volume != name);
-            if self.mirrors.remove(&w.index()).is_some() || had_part || was_held {
+        }
+        for (name, w) in gone {
+            self.responder.forget(w);
+            if self.leave(w.index(), &name) {
                 held.push(name);
             }
-            self.responder.forget(w);
         }
+        let Some(live) = &mut self.live else {
+            return held;
+        };
         for v in &report.volumes {
             let promise = promise(v);
             match live.numbers.get(&v.name) {
@@ -310,10 +317,20 @@ impl Controller {
         });
         if renewed {
             self.answered.let_go(name, self.now.at);
-            responding = None;
+            if responding.take().is_some_and(|r| !r.nodes.is_empty()) {
+                let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
+                self.answered.nodes_from = Some(self.now.at + lease + lease);
+            }
         }
         let first = u64::try_from(self.now.unix_ms).unwrap_or(1);
-        let mut responding = responding.unwrap_or_else(|| begun(&config, first));
+        let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
+        let at = self.now.at;
+        self.answered.nodes_from.get_or_insert(at + lease + lease);
+        let mut responding = responding.unwrap_or_else(|| {
+            let caches = report.volumes.iter().filter_map(|v| v.cache.as_ref());
+            let page = caches.map(|c| c.page_bytes).max().unwrap_or(0);
+            begun(&config, first, page)
+        });
         let gone = responding.follow(report, promise);
         responding
             .responder
@@ -358,13 +375,27 @@ impl Controller {
         config: &LiveResponseConfig,
         report: &WindowReport,
     ) -> Vec<Host> {
-        let others = self.responses.values();
+        // What was ordered before may be used for as long as a lease, and whoever has not reported for two has none.
+        let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
+        let two = lease + lease;
+        let from = self.answered.nodes_from.unwrap_or(Nanos::ZERO);
+        if self.now.at < from {
+            return vec![];
+        }
+        let has_left = |r: &Responding| {
+            let live = r.live.as_ref();
+            live.is_some_and(|l| self.now.at.saturating_sub(l.looked) > two)
+        };
+        let others = self.responses.values().filter(|r| !has_left(r));
         let taken = |name: &str| others.clone().any(|r| r.uses_node(name));
-        let own = of.known.values().next().is_some();
+        let own = |name: &str| {
+            let mut known = of.known.keys().filter_map(|id| of.nodes.get(id));
+            known.any(|(node, _)| node == name)
+        };
         let nodes = config.nodes.iter().enumerate();
-        let free = nodes.filter(|(_, n)| match own {
-            true => of.uses_node(&n.name),
-            false => !report.second_by_hand && !taken(&n.name),
+        let free = nodes.filter(|(_, n)| match of.nodes.is_empty() {
+            false => own(&n.name),
+            true => !report.second_by_hand && !taken(&n.name),
         });
         let host = |(i, node): (usize, &NodeConfig)| Host {
             id: HostId(i as u16 + 1),
@@ -385,6 +416,10 @@ impl Controller {
             return;
         };
         self.answered.let_go(name, self.now.at);
+        if !ended.nodes.is_empty() {
+            let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
+            self.answered.nodes_from = Some(self.now.at + lease + lease);
+        }
         let held = ended.held.keys().map(|w| (*w, "held no more"));
         let parts = ended.parts.keys();
         let parts = parts.map(|w| (*w, "its part of the cache taken back"));

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use executor::{End, Input, JobId, JobState};
+use executor::{End, EndCause, Input, JobId, JobState};
 use model::{
     Action, Cost as MoveCost, Effect, Facts, Goal, Move, MoveLimits, Op, Plan, Policy, Reason,
     Terms,
@@ -37,8 +37,13 @@ pub(super) struct Moves {
 const LEFT_MIN: f64 = 0.05;
 
 impl Controller {
-    /// What is needed to look for moves of a host's volumes; none while something moves, and where the rules of placement are not known.
+    /// What is needed to look for moves of a host's volumes; none while something moves, outside of the hours for moves, while predictions of moves have failed,
+    /// and where the rules of placement are not known.
     pub(super) fn moves_of(&self, host: &Host) -> Option<Moves> {
+        let may = self.settings.hours.hold(self.now.unix_ms) && self.trust.broken().is_none();
+        if !may {
+            return None;
+        }
         let jobs = host.executor.jobs().iter();
         let mut under_way = jobs.filter(|j| j.state.active() || j.state == JobState::Waiting);
         if under_way.next().is_some() {
@@ -91,7 +96,6 @@ impl Controller {
         });
         let job = match (found, order) {
             (Some(known), Some(order)) => {
-                let job = host.executor.next_job();
                 let names = &mut host.kept.names;
                 let order = Move {
                     volume: names.volume(&known.facts.volumes[order.volume.index()].name),
@@ -100,6 +104,12 @@ impl Controller {
                     ..order
                 };
                 host.dirty.kept = true;
+                // What was proposed for its volume, or for the room that it takes, is judged anew.
+                let (volume, to) = (order.volume, order.to);
+                self.drop_queued(&mut host, &EndCause::Superseded, |_, j| {
+                    j.order.volume == volume || j.order.to == to
+                });
+                let job = host.executor.next_job();
                 self.input(&mut host, self.now.at, Input::Add(Box::new(order)));
                 self.input(&mut host, self.now.at, Input::Approve(job));
                 Ok(job)

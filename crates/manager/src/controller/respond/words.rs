@@ -47,6 +47,8 @@ pub(in crate::controller) struct ShownResponses {
     views: VecDeque<ResponseView>,
     next: u64,
     counts: BTreeMap<(String, &'static str), u64>,
+    /// From when on nodes are given to hosts: who had one may use it until then.
+    pub(super) nodes_from: Option<Nanos>,
     /// Hosts of which it was said that they have too many volumes.
     pub(super) too_many: BTreeSet<String>,
 }

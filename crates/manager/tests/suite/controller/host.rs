@@ -122,6 +122,8 @@ pub struct Host {
     pub mirrors: Vec<(&'static str, MirrorWindow)>,
     /// Reads in a window that caches answer.
     pub hits: Vec<(&'static str, u64)>,
+    /// Devices that do not say how busy they are.
+    pub silent: Vec<&'static str>,
     /// Reads in a window that get past appliances, where not all do.
     pub array_reads: Vec<(&'static str, u64)>,
     /// What the agent tells of appliances.
@@ -179,6 +181,7 @@ impl Host {
             caches: vec![],
             mirrors: vec![],
             hits: vec![],
+            silent: vec![],
             array_reads: vec![],
             appliances: vec![],
             second_by_hand: false,
@@ -308,7 +311,8 @@ impl Host {
                 let busy = report.volumes.iter().flat_map(|v| &v.sample);
                 let busy = busy.flat_map(|s| &s.busy);
                 let own = busy.filter(|b| b.resource == device.name);
-                io.busy_ns = Some(own.map(|b| b.reads_ns + b.writes_ns).sum());
+                let silent = self.silent.contains(&device.name.as_str());
+                io.busy_ns = (!silent).then(|| own.map(|b| b.reads_ns + b.writes_ns).sum());
             }
         }
     }

@@ -18,6 +18,7 @@ fn cache(curve: &[(u64, f64)]) -> CacheWindow {
     CacheWindow {
         pool: 1,
         pool_bytes: 4 * MIB,
+        page_bytes: 4096,
         in_parts: false,
         given_bytes: None,
         lent_bytes: None,
@@ -54,8 +55,9 @@ fn until_ordered(host: &mut Host) -> ApplianceOrder {
 
 /// How the first answer stands.
 fn first(host: &mut Host) -> ResponseState {
-    let shown = responses(host);
-    shown.last().expect("it was ordered").state
+    let shown = responses(host).into_iter().rev();
+    let mut ordered = shown.filter(|r| r.rung.is_some());
+    ordered.next().expect("it was ordered").state
 }
 
 fn told(host: &mut Host, id: u64, event: Option<ApplianceEvent>) {
@@ -72,11 +74,11 @@ fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
         ("orders", "other")
     );
     assert_eq!(order.at.as_deref(), Some("nbd+unix:///?socket=n.sock"));
-    // The least of its eighths that is predicted to do.
-    assert_eq!(order.cache_bytes, 64 * MIB);
+    // Its device is full: the eighths that take most off it, and no more.
+    assert_eq!(order.cache_bytes, 256 * MIB);
     let text = said(&mut host, "Answer:").remove(0);
     for part in [
-        "Answer: an appliance for orders: 64 MiB of other (30 % of its reads expected there)",
+        "Answer: an appliance for orders: 256 MiB of other (95 % of its reads expected there)",
         "predicted: slow-0",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
@@ -124,9 +126,7 @@ fn one_that_fails_is_said_to_have_and_its_node_is_avoided() {
     assert_eq!(ordered(&host), None);
     let text = said(&mut host, "appliance of orders failed").remove(0);
     assert!(text.contains("its node does not answer"), "{text}");
-    let shown = responses(&mut host);
-    let first = shown.last().expect("it was ordered");
-    assert_eq!(first.state, ResponseState::TakenBack, "{shown:#?}");
+    assert_eq!(first(&mut host), ResponseState::TakenBack);
     host.appliances.clear();
     host.windows(60);
     assert_eq!(ordered(&host), None, "not again for half an hour");

@@ -17,6 +17,7 @@ fn cache(curve: &[(u64, f64)]) -> CacheWindow {
     CacheWindow {
         pool: 1,
         pool_bytes: 64 * MIB,
+        page_bytes: 4096,
         in_parts: true,
         given_bytes: None,
         lent_bytes: None,
