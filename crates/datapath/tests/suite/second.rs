@@ -204,9 +204,12 @@ fn one_that_is_an_answer_is_for_its_volume_and_ends_by_its_number() {
     // One whose node has gone says whose it was, until its end is ordered.
     order(7, "data").unwrap();
     wait_for("it is ready", || status(&site).is_some_and(|s| s.ready));
-    node.stop().unwrap();
-    wait_for("it has ended", || ended(&site).is_some());
     read_all(&mut guest);
+    node.stop().unwrap();
+    wait_for("it has ended", || {
+        read_all(&mut guest);
+        ended(&site).is_some()
+    });
     assert_eq!(status(&site).unwrap().of.answer, Some(7));
     stop(7);
     assert_eq!(status(&site), None);
