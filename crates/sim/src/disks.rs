@@ -121,6 +121,8 @@ pub(crate) struct DiskGroup {
     model: DisksModel,
     disks: Vec<Disk>,
     counters: DeviceCounters,
+    /// Disks of data that a write touches, while it is written back.
+    written: Vec<usize>,
 }
 
 impl DiskGroup {
@@ -133,6 +135,7 @@ impl DiskGroup {
             model: *model,
             disks: vec![nowhere; model.count as usize],
             counters: DeviceCounters::default(),
+            written: Vec::with_capacity(model.count as usize),
         }
     }
 
@@ -151,8 +154,11 @@ impl DiskGroup {
             }
             Op::Trim => return now_ns,
         }
-        let data = u64::from(self.model.raid.data_disks(self.model.count));
-        let stripe_bytes = data * self.model.chunk;
+        if let (Op::Write, Some(mean_ns)) = (io.op, self.model.write_back_ns) {
+            self.write_back(now_ns, io, mean_ns);
+            return now_ns;
+        }
+        let stripe_bytes = self.stripe_bytes();
         let (mut done, mut at, end) = (now_ns, io.at, io.at + io.length.max(1));
         while at < end {
             let stripe = at / stripe_bytes;
@@ -191,13 +197,6 @@ impl DiskGroup {
         for (n, part) in chunks(within, chunk) {
             (first, last) = (first.min(part.start), last.max(part.end));
             let (disk, bits) = (self.disk_of(stripe, n), mix(bits, n));
-            if let Some(mean_ns) = self.model.write_back_ns {
-                self.write_back(now_ns, disk, mean_ns, bits);
-                if raid == Raid::Raid10 {
-                    self.write_back(now_ns, disk + 1, mean_ns, mix(bits, 1));
-                }
-                continue;
-            }
             done = done.max(match raid {
                 Raid::Raid0 => self.access(now_ns, disk, Op::Write, stripe, part, bits),
                 Raid::Raid10 => {
@@ -214,10 +213,6 @@ impl DiskGroup {
         for p in 0..self.parities() {
             let disk = self.parity_of(stripe, p);
             let bits = mix(bits, 0xB17 + p);
-            if let Some(mean_ns) = self.model.write_back_ns {
-                self.write_back(now_ns, disk, PARITY_SHARE * mean_ns, bits);
-                continue;
-            }
             done = done.max(self.changed(now_ns, disk, stripe, first..last, (whole, bits)));
         }
         done
@@ -295,13 +290,48 @@ impl DiskGroup {
         self.takes(now_ns, which, takes)
     }
 
-    /// A disk's part of a write that was answered already.
-    fn write_back(&mut self, now_ns: u64, which: usize, mean_ns: f64, bits: u64) {
+    /// What a write that was answered already takes: of each disk of data once, as what is written to one disk is written together, and of parity for
+    /// each stripe.
+    fn write_back(&mut self, now_ns: u64, io: &Io, mean_ns: f64) {
+        let (chunk, stripe_bytes) = (self.model.chunk, self.stripe_bytes());
+        let end = io.at + io.length.max(1);
+        let mut written = std::mem::take(&mut self.written);
+        written.clear();
+        for stripe in io.at / stripe_bytes..end.div_ceil(stripe_bytes) {
+            let bits = mix(io.bits, stripe);
+            let begins = stripe * stripe_bytes;
+            let within = io.at.max(begins) - begins..end.min(begins + stripe_bytes) - begins;
+            for (n, _) in chunks(within, chunk) {
+                let (disk, bits) = (self.disk_of(stripe, n), mix(bits, n));
+                if written.contains(&disk) {
+                    continue;
+                }
+                written.push(disk);
+                self.written_back(now_ns, disk, mean_ns, bits);
+                if self.model.raid == Raid::Raid10 {
+                    self.written_back(now_ns, disk + 1, mean_ns, mix(bits, 1));
+                }
+            }
+            for p in 0..self.parities() {
+                let (disk, bits) = (self.parity_of(stripe, p), mix(bits, 0xB17 + p));
+                self.written_back(now_ns, disk, PARITY_SHARE * mean_ns, bits);
+            }
+        }
+        self.written = written;
+    }
+
+    /// A disk's part of such a write.
+    fn written_back(&mut self, now_ns: u64, which: usize, mean_ns: f64, bits: u64) {
         let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
-        let takes = self.model.service.scattered_ns(mean_ns, unit);
+        let takes_ns = self.model.service.scattered_ns(mean_ns, unit);
         // The head is where that was.
         self.disks[which].ended_at = u64::MAX;
-        self.takes(now_ns, which, takes);
+        self.takes(now_ns, which, takes_ns);
+    }
+
+    /// Bytes of data of a stripe.
+    fn stripe_bytes(&self) -> u64 {
+        u64::from(self.model.raid.data_disks(self.model.count)) * self.model.chunk
     }
 
     /// A disk is in use for so long, after what it has to do already: until when.
@@ -473,6 +503,14 @@ mod tests {
         assert!((each - 1.0).abs() < 0.03, "{each} ms");
         let parity = ms(&group.disks[4]) / WRITES as f64;
         assert!((parity - 0.1).abs() < 0.003, "{parity} ms");
+        // As much of each disk where the write is larger than a chunk.
+        let mut one = super::DiskGroup::new(&DisksModel {
+            raid: Raid::Raid0,
+            count: 1,
+            ..group.model
+        });
+        one.submit(0, &io(Op::Write, 0, 1 << 20, 3));
+        assert!(one.disks[0].free_ns <= 2_000_000, "{:?}", one.disks);
         // Who reads waits for what is written back before, and a flush for all of it.
         let queue = group.disks[0].free_ns;
         assert!(group.submit(77, &io(Op::Read, 0, 4096, 1)) > queue);

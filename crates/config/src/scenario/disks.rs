@@ -28,8 +28,9 @@ pub struct DisksConfig {
     /// Rate at which a disk reads and writes what it has found; the preset's if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<BytesPerSec>,
-    /// Writes are answered at once, from memory that outlasts a power loss and is never full. Later each takes so long of its disk, wherever it
-    /// goes, and a tenth of it of a disk of parity, as writes are gathered to whole stripes. Without it they are answered when they are on the disks.
+    /// Writes are answered at once, from memory that outlasts a power loss and is never full. Later each takes so long of each disk that it goes to,
+    /// whatever its size, and a tenth of it of a disk of parity, as writes are gathered to whole stripes. Without it they are answered when they are on
+    /// the disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_back: Option<Nanos>,
 }

@@ -18,8 +18,9 @@ const GROUP: &str = "group";
 const OUTSTANDING: u32 = 16;
 /// The paper's compute server (its table 2): eight cores and 24 GB, less the application machines' and the hypervisor's.
 const SERVER: &str = "cpus = 6\nmemory = \"20 GiB\"\n";
-/// What lies together on one disk: much more than a request, which are no powers of two.
-const CHUNK: &str = "16 MiB";
+/// What lies together on one of several disks: much more than a request, which are no powers of two. One disk has all; there it is only how
+/// much a disk would rather pass below its head than position for.
+const CHUNKS: [&str; 2] = ["16 MiB", "64 KiB"];
 /// What a warm-up reads at once: about a request of USR-1.
 const WARM_READ: Bytes = Bytes(64 << 10);
 
@@ -206,6 +207,7 @@ impl Case {
         let array = &self.array;
         let reads = f64::from(array.data_disks) * 1e9 / array.seek.as_f64();
         let bandwidth = u64::from(array.data_disks) * array.transfer.0;
+        let chunk = CHUNKS[usize::from(array.data_disks == 1)];
         let (raid, count) = match array.parity {
             true => ("raid4", array.data_disks + 1),
             false => ("raid0", array.data_disks),
@@ -214,7 +216,7 @@ impl Case {
             text,
             "\n[[tiers]]\nname = \"{GROUP}\"\npreset = \"disk-15k\"\nmembers = [{{ name = \"disks\", capacity = \"4 TiB\" }}]\n\
              read_iops = \"{reads:.0} IOPS\"\nwrite_iops = \"{reads:.0} IOPS\"\nread_bandwidth = \"{bandwidth} B/s\"\nwrite_bandwidth = \"{bandwidth} B/s\"\n\
-             \n[disks.{GROUP}]\npreset = \"disk-15k\"\ncount = {count}\nraid = \"{raid}\"\nchunk = \"{CHUNK}\"\n\
+             \n[disks.{GROUP}]\npreset = \"disk-15k\"\ncount = {count}\nraid = \"{raid}\"\nchunk = \"{chunk}\"\n\
              positioning = \"{}ns\"\nspread = {:?}\nbandwidth = \"{} B/s\"\nwrite_back = \"{}ns\"\n",
             array.seek.0, array.spread, array.transfer.0, array.write_back.0,
         );

@@ -418,7 +418,7 @@ impl Servers {
         let appliance = self.appliance(number)?;
         let mut missing = pages.filter(|p| !appliance.contains(*p));
         let first = missing.next()?;
-        let last = missing.last().unwrap_or(first);
+        let last = missing.next_back().unwrap_or(first);
         Some(appliance.pages.bytes(first..last + 1))
     }
 
