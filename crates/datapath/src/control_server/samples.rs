@@ -37,7 +37,7 @@ pub struct Samples {
     pub looked: Nanos,
     /// The second level of the cache, if it has or had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub second: Option<SecondStatus>,
+    pub second: Option<Box<SecondStatus>>,
 }
 
 /// Something that is wrong with an array and that its operator should know of.

@@ -74,7 +74,7 @@ fn samples(
     let devices = ids.map(|id| device(keeper, id, connected(id))).collect();
     let looked = Nanos(workers.iter().map(|w| w.looked.0).sum());
     let second = workers.iter().filter_map(|w| w.second.clone());
-    let second = second.reduce(SecondStatus::and);
+    let second = second.reduce(SecondStatus::and).map(Box::new);
     let live = workers.into_iter().flat_map(|w| w.volumes);
     let mut live: BTreeMap<VolumeId, LiveSample> = live.map(|v| (v.id, v)).collect();
     let moves = keeper.map.moves().map_err(text)?;

@@ -322,7 +322,7 @@ impl Controller {
                 self.answered.nodes_from = Some(self.now.at + lease + lease);
             }
         }
-        let first = u64::try_from(self.now.unix_ms).unwrap_or(1);
+        let first = self.now.unix_ms;
         let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
         let at = self.now.at;
         self.answered.nodes_from.get_or_insert(at + lease + lease);
