@@ -269,6 +269,7 @@ fn a_part_of_the_cache_is_given_to_who_loses_it_to_a_neighbour() {
 #[test]
 fn a_volume_moves_to_an_idle_disk_and_stays_whole() {
     let bench = bench("off");
+    std::fs::create_dir(bench.path().join("t")).unwrap();
     let tier = ["tier", "add", "idle", "--dir", "t", "--size", "128 MiB"];
     bench.ok(&[&tier[..], &["--emulate", "disk-15k"]].concat());
     let path = bench.path().join("live.toml");
