@@ -339,15 +339,11 @@ fn mirror(at: &Judged<'_>) -> Rung {
 fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
     let kind = RungKind::Appliance;
     let does = |s: &Solution| at.refusal(kind, &s.prediction).is_none();
-    // Of what is full it is not known how much is asked: where prices are weighed, as much is taken off it as can be, to a twentieth of what it can do.
-    let leaves = |s: &Solution| match at.choice {
-        Choice::Order => 0,
-        Choice::Price => {
-            let uses = at.full.iter().map(|r| s.prediction.uses[r.index()]);
-            uses.map(|used| (20.0 * used).round() as u64)
-                .max()
-                .unwrap_or(0)
-        }
+    let leaves = |s: &Solution| {
+        let full = at.full.iter().filter(|_| at.sizing.relief);
+        let uses = full.map(|r| s.prediction.uses[r.index()]);
+        let twentieths = uses.map(|used| (20.0 * used).round() as u64);
+        twentieths.max().unwrap_or(0)
     };
     let Some(solution) = best(at.solutions, does, leaves) else {
         let why = match at.solutions.last() {

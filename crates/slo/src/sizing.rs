@@ -16,6 +16,9 @@ pub struct SizingConfig {
     pub own_memory: Bytes,
     /// Size of a page: reads that miss are of whole pages. 0 is as large as what is read.
     pub page: Bytes,
+    /// Where a resource is full, so that nobody knows how much is asked of it, the size that takes most off it, to a twentieth of what it can do; else the least
+    /// that is predicted to do.
+    pub relief: bool,
 }
 
 impl Default for SizingConfig {
@@ -24,6 +27,7 @@ impl Default for SizingConfig {
             sizes: [1, 2, 3, 4, 6, 8, 12, 16].map(Bytes::gib).into(),
             own_memory: Bytes::gib(1),
             page: Bytes::ZERO,
+            relief: false,
         }
     }
 }

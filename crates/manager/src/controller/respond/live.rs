@@ -126,6 +126,7 @@ fn workflow(config: &LiveResponseConfig, page: u64) -> ResponderConfig {
     workflow.sizing.sizes = sizes.filter(|s| s.0 >= NODE_PAGES_MIN * page).collect();
     workflow.sizing.page = Bytes(page);
     workflow.sizing.own_memory = Bytes::ZERO;
+    workflow.sizing.relief = true;
     let measured = |r: &Rule| r.measure != Measure::WorkingSetOverLargest;
     workflow.rules.retain(measured);
     workflow
