@@ -20,6 +20,7 @@ mod words;
 
 pub(super) use words::ShownResponses;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use algo::merged_buckets;
@@ -545,7 +546,12 @@ impl Controller {
                 .live
                 .as_mut()
                 .map(|l| std::mem::take(&mut l.known));
-            let moves = || self.moves_of(&self.hosts[name]);
+            // The same for all volumes of the set.
+            let found = OnceCell::new();
+            let moves = || {
+                let find = || self.moves_of(&self.hosts[name]);
+                found.get_or_init(find).as_ref()
+            };
             let known = WithOffers {
                 known: reported.as_ref().map_or(known, |of_report| of_report),
                 report,

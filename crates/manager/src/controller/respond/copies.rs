@@ -48,7 +48,7 @@ pub(super) struct WithOffers<'a> {
     pub(super) volumes: &'a [Option<&'a VolumeWindow>],
     pub(super) terms: CopiesConfig,
     /// Asked for only where a move is looked for.
-    pub(super) moves: &'a dyn Fn() -> Option<Moves>,
+    pub(super) moves: &'a dyn Fn() -> Option<&'a Moves>,
 }
 
 impl Knowledge for WithOffers<'_> {

@@ -319,14 +319,12 @@ impl Controller {
         if renewed {
             self.answered.let_go(name, self.now.at);
             if responding.take().is_some_and(|r| !r.nodes.is_empty()) {
-                let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
-                self.answered.nodes_from = Some(self.now.at + lease + lease);
+                self.answered.nodes_from = Some(self.now.at + self.two_leases());
             }
         }
         let first = self.now.unix_ms;
-        let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
-        let at = self.now.at;
-        self.answered.nodes_from.get_or_insert(at + lease + lease);
+        let from = self.now.at + self.two_leases();
+        self.answered.nodes_from.get_or_insert(from);
         let mut responding = responding.unwrap_or_else(|| {
             let caches = report.volumes.iter().filter_map(|v| v.cache.as_ref());
             let page = caches.map(|c| c.page_bytes).max().unwrap_or(0);
@@ -368,6 +366,11 @@ impl Controller {
         }
     }
 
+    /// Whoever was ordered to use something, and has heard nothing for so long, does not use it any more.
+    fn two_leases(&self) -> Nanos {
+        Nanos(2 * LEASE_WINDOWS * self.settings.words.window.0)
+    }
+
     /// Nodes that a host's appliances can have: those of no other host. An array has one second level, so while it has an appliance, or a person has named
     /// one, there is no other.
     fn nodes_for(
@@ -377,8 +380,7 @@ impl Controller {
         report: &WindowReport,
     ) -> Vec<Host> {
         // What was ordered before may be used for as long as a lease, and whoever has not reported for two has none.
-        let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
-        let two = lease + lease;
+        let two = self.two_leases();
         let from = self.answered.nodes_from.unwrap_or(Nanos::ZERO);
         if self.now.at < from {
             return vec![];
@@ -418,8 +420,7 @@ impl Controller {
         };
         self.answered.let_go(name, self.now.at);
         if !ended.nodes.is_empty() {
-            let lease = Nanos(LEASE_WINDOWS * self.settings.words.window.0);
-            self.answered.nodes_from = Some(self.now.at + lease + lease);
+            self.answered.nodes_from = Some(self.now.at + self.two_leases());
         }
         let held = ended.held.keys().map(|w| (*w, "held no more"));
         let parts = ended.parts.keys();

@@ -1,28 +1,22 @@
 //! Appliances as answers to broken objectives of a live host: memory of nodes that an operator has named.
 
 use manager::view::ResponseState;
-use manager::wire::{ApplianceOrder, ApplianceWindow, CacheWindow, CurvePoint};
+use manager::wire::{ApplianceOrder, ApplianceWindow, CacheWindow};
 use slo::ApplianceEvent;
 
 use super::host::Host;
 use super::responses::{QUICK, noisy, responses, said};
+use super::responses_cache;
 
 const MIB: u64 = 1 << 20;
 const NODE: &str = "[[response.nodes]]\nname = \"other\"\nuri = \"nbd+unix:///?socket=n.sock\"\nmemory = \"512 MiB\"\n";
 
+/// A cache of 4 MiB, of which no parts are given.
 fn cache(curve: &[(u64, f64)]) -> CacheWindow {
-    let points = curve.iter().map(|(mib, miss_ratio)| CurvePoint {
-        bytes: mib * MIB,
-        miss_ratio: *miss_ratio,
-    });
     CacheWindow {
-        pool: 1,
         pool_bytes: 4 * MIB,
-        page_bytes: 4096,
         in_parts: false,
-        given_bytes: None,
-        lent_bytes: None,
-        curve: Some(points.collect()),
+        ..responses_cache::cache(curve)
     }
 }
 

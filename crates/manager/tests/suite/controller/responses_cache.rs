@@ -9,7 +9,7 @@ use super::responses::{QUICK, noisy, responses, said};
 
 const MIB: u64 = 1 << 20;
 
-fn cache(curve: &[(u64, f64)]) -> CacheWindow {
+pub(super) fn cache(curve: &[(u64, f64)]) -> CacheWindow {
     let points = curve.iter().map(|(mib, miss_ratio)| CurvePoint {
         bytes: mib * MIB,
         miss_ratio: *miss_ratio,
