@@ -13,7 +13,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use units::Bytes;
 
 use super::{ControlAnswer, ControlServer, Result, home_of, text};
-use crate::cached::SecondLevel;
+use crate::cached::{CacheSettings, SecondLevel};
 use crate::client;
 use crate::clock;
 use crate::device::Device;
@@ -34,7 +34,7 @@ impl ControlServer {
     /// In words: there is no cache, or its second level cannot be there. Then what was there before goes on.
     pub fn use_second(&self, at: Option<&str>, size: Option<Bytes>) -> Result<ControlAnswer> {
         let Some(at) = at else {
-            tell(&self.workers()?, vec![])?;
+            tell(&self.workers()?.0, vec![])?;
             return Ok(ControlAnswer::done("the cache has no second level".into()));
         };
         let find = || match at.contains("://") {
@@ -79,15 +79,16 @@ impl ControlServer {
         if there.is_none_or(|s| s.of.answer != Some(answer)) {
             return Ok(ControlAnswer::done("it has no such second level".into()));
         }
-        tell(&self.workers()?, vec![])?;
+        tell(&self.workers()?.0, vec![])?;
         Ok(ControlAnswer::done("the cache has no second level".into()))
     }
 
-    fn workers(&self) -> Result<Vec<Inbox>> {
+    /// All workers, and what caches they have.
+    fn workers(&self) -> Result<(Vec<Inbox>, Option<CacheSettings>)> {
         let server = self.server.as_ref();
         let server = server.ok_or("nothing is served: start the server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(server.workers.clone())
+        Ok((server.workers.clone(), server.config.cache))
     }
 
     /// Gives workers parts of what is found; how much that is in all.
@@ -96,11 +97,7 @@ impl ControlServer {
         find: impl FnOnce() -> Result<(Device, Bytes)>,
         of: &SecondOf,
     ) -> Result<Bytes> {
-        let workers = self.workers()?;
-        let server = self.server.as_ref().ok_or("nothing is served")?;
-        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-        let cache = server.config.cache;
-        drop(server);
+        let (workers, cache) = self.workers()?;
         let homes = self.homes(of, workers.len())?;
         let cache = cache.ok_or("there is no cache in memory: serve with one")?;
         let (device, size) = find()?;
