@@ -17,8 +17,8 @@ strategy = "noop"
 [[tiers]]
 name = "disk"
 preset = "sata-ssd"
-read_iops = 1000
-write_iops = 500
+read_iops = "1000 IOPS"
+write_iops = "500 IOPS"
 read_bandwidth = "100 MiB/s"
 write_bandwidth = "100 MiB/s"
 "#;

@@ -20,7 +20,7 @@ preset = "pm1633"
 [[tiers]]
 name = "slow"
 preset = "pm863"
-read_iops = 1250
+read_iops = "1250 IOPS"
 "#;
 
 const THROTTLE: &str = "throttle = \"auto\", move = \"off\", mirror = \"off\"";

@@ -59,15 +59,15 @@ latency = "auto"
 [[tiers]]
 name = "fast"
 preset = "pm953"
-read_iops = 2000
+read_iops = "2000 IOPS"
 [[tiers]]
 name = "mid"
 preset = "pm1633"
-read_iops = 2000
+read_iops = "2000 IOPS"
 [[tiers]]
 name = "slow"
 preset = "pm863"
-read_iops = 2000
+read_iops = "2000 IOPS"
 [watch]
 stuck_after = "10s"
 give_up_after = "20s"
