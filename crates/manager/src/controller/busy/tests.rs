@@ -278,10 +278,10 @@ fn places_on_one_disk_are_as_busy_as_that_and_each_volume_takes_its_part() {
     assert_eq!(taken(&in_use, 0, "two"), Some([0, 0]));
 }
 
-fn mirror(
-    copies: Option<CopiesWindow>,
-    access: Option<(&str, [&[(u32, u32)]; 2])>,
-) -> MirrorWindow {
+/// Reads and writes by extent.
+type Touched<'a> = [&'a [(u32, u32)]; 2];
+
+fn mirror(copies: Option<CopiesWindow>, access: Option<(&str, Touched<'_>)>) -> MirrorWindow {
     let access = access.map(|(places, [reads, writes])| ExtentAccess {
         extent_bytes: MIB,
         places: ExtentPlaces::try_from(places.to_string()).unwrap(),
