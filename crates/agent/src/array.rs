@@ -22,7 +22,9 @@ use manager::wire::{
 use model::{ClassObjective, ExtentPlaces};
 use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos};
 
+use crate::block_times::BlockTimes;
 use crate::host::Host;
+use crate::kernel::Kernel;
 
 const OTHER_VERSION: &str =
     "it answers something else: use the same version of terrace on both sides";
@@ -30,12 +32,17 @@ const OTHER_VERSION: &str =
 /// An array that is served, behind its control socket.
 pub struct ServedArray {
     control: PathBuf,
+    /// Of its real devices.
+    times: BlockTimes,
 }
 
 impl ServedArray {
     /// The one with that control socket.
     pub fn new(control: PathBuf) -> Self {
-        Self { control }
+        Self {
+            control,
+            times: BlockTimes::default(),
+        }
     }
 
     fn ask(&self, question: &ControlRequest) -> Result<ControlAnswer, String> {
@@ -50,7 +57,16 @@ impl Host for ServedArray {
 
     fn snapshot(&mut self) -> Result<Snapshot, String> {
         match self.ask(&ControlRequest::Samples)? {
-            ControlAnswer::Samples(samples) => Ok(snapshot(samples)),
+            ControlAnswer::Samples(samples) => {
+                let times = self.times.look(&samples.devices, &Kernel);
+                let mut snapshot = snapshot(samples);
+                // An emulated one says it itself.
+                let real = snapshot.devices.iter_mut();
+                for d in real.filter(|d| d.emulate.is_none()) {
+                    d.io.busy_ns = times.get(&d.name).copied();
+                }
+                Ok(snapshot)
+            }
             _ => Err(OTHER_VERSION.into()),
         }
     }

@@ -1,11 +1,13 @@
 //! What the kernel says of a directory's file system and of the device below it.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use manager::wire::DeviceIoCounts;
 use vmhost::{Medium, Transport};
+
+use crate::block_times::Blocks;
 
 /// Bytes of a sector in the kernel's counters, whatever the device's own are.
 const SECTOR: u64 = 512;
@@ -92,6 +94,25 @@ pub(crate) fn io(device: u64) -> Option<DeviceIoCounts> {
     io_of(&fs::read_to_string(in_tree(device)?.join("stat")).ok()?)
 }
 
+/// The kernel's own count.
+pub(crate) struct Kernel;
+
+impl Blocks for Kernel {
+    fn below(&self, path: &str) -> Option<u64> {
+        // A relative one is not of this process.
+        let path = Some(Path::new(path)).filter(|p| p.is_absolute())?;
+        let found = fs::metadata(path).ok()?;
+        let is_block = found.file_type().is_block_device();
+        is_block
+            .then(|| found.rdev())
+            .or(found.is_file().then(|| found.dev()))
+    }
+
+    fn busy_ns(&self, block: u64) -> Option<u64> {
+        io(block)?.busy_ns
+    }
+}
+
 /// Reads a device's file `stat`: reads, merged, sectors, ms; writes likewise; in flight; ms in use; more in newer kernels.
 fn io_of(stat: &str) -> Option<DeviceIoCounts> {
     let numbers: Result<Vec<u64>, _> = stat.split_whitespace().map(str::parse).collect();
@@ -170,6 +191,19 @@ mod tests {
         assert_eq!(io.busy_ns, Some(6_500_000_000));
         assert_eq!(io_of("1 2 3"), None);
         assert_eq!(io_of("a b c d e f g h i j k"), None);
+    }
+
+    #[test]
+    fn a_file_is_on_the_block_device_of_its_file_system() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let below = Kernel.below(path);
+        assert_eq!(below, Some(fs::metadata(path).unwrap().dev()));
+        for none in ["relative", "/no/such/file", "/", "nbd://host/export"] {
+            assert_eq!(Kernel.below(none), None, "{none}");
+        }
+        // File systems in memory are on no block device.
+        assert_eq!(Kernel.busy_ns(rustix::fs::makedev(0, 77)), None);
     }
 
     #[test]

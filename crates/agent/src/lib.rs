@@ -10,6 +10,7 @@
 //! Two threads: a controller that does not answer must not keep the array from being looked after.
 
 mod array;
+mod block_times;
 mod held;
 mod host;
 mod images;

@@ -470,6 +470,15 @@ impl Settings {
         self.tiers.contains_key(tier) || devices.all(|d| d.emulate.is_some())
     }
 
+    /// What a device can do: as it is emulated, or as its tier is described.
+    pub(crate) fn spec_of<'a>(
+        &'a self,
+        device: &'a crate::wire::DeviceWindow,
+    ) -> Option<&'a DeviceSpec> {
+        let described = self.tiers.get(&device.tier).map(|t| &t.spec);
+        device.emulate.as_ref().or(described)
+    }
+
     /// What arrays are to hold their operators to.
     pub fn array_policy(&self) -> ArrayPolicy {
         ArrayPolicy {

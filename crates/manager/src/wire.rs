@@ -273,7 +273,7 @@ pub struct DeviceIoCounts {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Time in use, where the device knows it.
+    /// Time in use: as an emulated device knows it, of others the time in which their kernel saw anything under way; none where nobody counts.
     pub busy_ns: Option<u64>,
 }
 

@@ -214,7 +214,7 @@ fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
     let writes = [writes, stats.flushes.unwrap_or_default()];
     let writes = of(&writes, &latencies.writes);
     Some(Counts {
-        // Who takes how much of what devices can do, QEMU does not tell.
+        // Who takes how much of what devices can do, QEMU does not tell: that is estimated where it is needed.
         sample: None,
         since_ns: u64::from(id),
         total: Load {

@@ -10,6 +10,7 @@ use model::{
 };
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 
+use super::busy::{in_use, placed};
 use super::host::{Epoch, HeatSum, Host};
 use crate::settings::Settings;
 use crate::wire::{DeviceIoCounts, Load, LoadOf, VolumeWindow, WindowReport};
@@ -132,7 +133,7 @@ pub(super) fn gather(
             DeviceFacts {
                 used: Bytes(window.used_bytes),
                 reserved: Bytes(reserved),
-                utilization: utilization(&io, &device.spec, seconds),
+                utilization: in_use(window, &io, &device.spec, seconds),
                 read_bytes_per_s: io.read_bytes as f64 / seconds,
                 write_bytes_per_s: io.write_bytes as f64 / seconds,
                 waf: window.waf,
@@ -231,19 +232,9 @@ fn extents(
 
 /// Requests of extents that have a place: what reads of holes ask for is on no device, and cannot be brought to another.
 fn of_placed(heat: &ExtentHeat, places: &ExtentPlaces) -> ExtentHeat {
-    let mut runs = places.runs().iter();
-    let (mut end, mut place) = (0, None);
-    let mut placed = heat.touched().to_vec();
-    placed.retain(|(extent, _)| {
-        while *extent >= end {
-            let Some((count, device)) = runs.next() else {
-                return false;
-            };
-            (end, place) = (end + count, *device);
-        }
-        place.is_some()
-    });
-    ExtentHeat::of(placed)
+    let touched = placed(places, heat.touched().iter().copied());
+    let placed = touched.filter(|(_, _, device)| device.is_some());
+    ExtentHeat::of(placed.map(|(extent, ios, _)| (extent, ios)).collect())
 }
 
 /// Whether so much of an epoch is enough to speak for it.
@@ -391,8 +382,8 @@ pub(super) fn topology(report: &WindowReport, settings: &Settings) -> Topology {
         let traits = settings.tiers.get(name);
         let mut devices = Vec::new();
         for d in report.devices.iter().filter(|d| d.tier == *name) {
-            let spec = d.emulate.as_ref().or(traits.map(|t| &t.spec));
-            let mut spec = spec
+            let mut spec = settings
+                .spec_of(d)
                 .cloned()
                 .unwrap_or_else(|| stand_in(report, settings, i));
             spec.capacity = Bytes(d.size_bytes);
@@ -413,30 +404,6 @@ pub(super) fn topology(report: &WindowReport, settings: &Settings) -> Topology {
         });
     }
     topology
-}
-
-/// Share of a device's time in use: what it says itself, or what its caps make of its I/O.
-pub(super) fn utilization(io: &DeviceIoCounts, spec: &model::DeviceSpec, seconds: f64) -> f64 {
-    let busy_s = match io.busy_ns {
-        Some(busy_ns) => busy_ns as f64 / 1e9,
-        None => {
-            let of = |ios: u64, cap: f64, bytes: u64, rate: f64| {
-                (ios as f64 / cap).max(bytes as f64 / rate)
-            };
-            of(
-                io.reads,
-                spec.read_iops,
-                io.read_bytes,
-                spec.read_bandwidth.as_f64(),
-            ) + of(
-                io.writes,
-                spec.write_iops,
-                io.write_bytes,
-                spec.write_bandwidth.as_f64(),
-            )
-        }
-    };
-    (busy_s / seconds).min(1.0)
 }
 
 /// A volume's load over the epoch; none is unknown.

@@ -7,7 +7,7 @@ use model::{ExtentHeat, ExtentPlaces, IoFailure};
 use units::{Bytes, Nanos};
 
 use super::host::{Awaited, Epoch, Host, Progress, SPARK_WINDOWS, Totals};
-use super::{Controller, facts};
+use super::{Controller, busy, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
 use crate::wire::{
@@ -427,13 +427,9 @@ impl Controller {
             let sum = epoch.devices.entry(d.name.clone()).or_default();
             add_io(&mut sum.0, &io, sum.1 == 0);
             sum.1 += window_ns;
-            let spec = d
-                .emulate
-                .as_ref()
-                .or(self.settings.tiers.get(&d.tier).map(|t| &t.spec));
-            let utilization = spec.map_or(0.0, |spec| {
-                facts::utilization(&io, spec, window_ns as f64 / 1e9)
-            });
+            let seconds = window_ns as f64 / 1e9;
+            let spec = self.settings.spec_of(d);
+            let utilization = spec.map_or(0.0, |spec| busy::in_use(d, &io, spec, seconds));
             stored.devices.push(DeviceSummary {
                 device: d.name.clone(),
                 used_bytes: d.used_bytes,

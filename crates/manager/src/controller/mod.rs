@@ -14,6 +14,7 @@
 
 mod answers;
 mod approval;
+mod busy;
 mod decide;
 mod facts;
 mod host;

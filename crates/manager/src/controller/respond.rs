@@ -29,16 +29,17 @@ use executor::JobId;
 use slo::ladder::{OtherDevice, RungAction, RungKind, SecondCopies};
 use slo::load::Place;
 use slo::{
-    ApplianceEvent, Busy, Decision, HostId, Knowledge, Promise, ResourceId, Responder,
-    ResponseOrder, Sample, Standing, WorkloadId,
+    ApplianceEvent, Decision, HostId, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
+    Sample, Standing, WorkloadId,
 };
 use units::{Bytes, Nanos};
 
+use super::busy::{Copied, InUse};
 use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
 use crate::view::{EventKind, ResponseState, ResponseView};
 use crate::wire::{
-    Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, DeviceWindow, MirrorOrder, Throttle,
+    Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, MirrorOrder, Throttle,
     ThrottleOrder, VolumeWindow, WindowReport,
 };
 use copies::WithOffers;
@@ -179,9 +180,9 @@ impl Responding {
         &self,
         promise: &Promise,
         v: Option<&VolumeWindow>,
-        report: &WindowReport,
+        in_use: &InUse<'_>,
     ) -> Option<Sample> {
-        let window_ns = report.window_ns;
+        let window_ns = in_use.report.window_ns;
         let mut sample = Sample {
             lasting: Nanos(window_ns),
             sequential: None,
@@ -190,6 +191,9 @@ impl Responding {
             ..Sample::default()
         };
         let v = v.filter(|v| !v.calibrating)?;
+        for (name, resource) in &self.resources {
+            sample.busy[resource.index()] = in_use.taken(v, name);
+        }
         let load = v.load.as_ref()?;
         let seconds = sample.lasting.as_secs_f64();
         let per_s = |n: u64| n as f64 / seconds;
@@ -226,29 +230,22 @@ impl Responding {
         sample.backend_reads_per_s = per_s(more.array_reads);
         sample.memory_hits =
             (more.array_reads > 0).then(|| more.cache_hits as f64 / more.array_reads as f64);
-        // Who takes nothing is not named, and neither is what does not say how long it was in use.
-        let silent = |d: &&DeviceWindow| d.io.is_none_or(|io| io.busy_ns.is_none());
-        let silent = report
-            .devices
-            .iter()
-            .filter(silent)
-            .map(|d| d.name.as_str());
-        let silent: BTreeSet<&str> = silent.collect();
-        for (name, resource) in &self.resources {
-            if !silent.contains(name.as_str()) {
-                sample.busy[resource.index()] = Some(Busy::default());
-            }
-        }
-        for busy in &more.busy {
-            if let Some(resource) = self.resources.get(&busy.resource) {
-                let share = |ns: u64| ns as f64 / window_ns as f64;
-                sample.busy[resource.index()] = Some(Busy {
-                    reads: share(busy.reads_ns),
-                    writes: share(busy.writes_ns),
-                });
-            }
-        }
         Some(sample)
+    }
+
+    /// Which of a volume's requests the second copies are there for that were ordered.
+    fn copied<'a>(&self, volume: &str, report: &'a WindowReport) -> Option<Copied<'a>> {
+        let Mirrored { copies, .. } = self.mirrors.get(&self.number(volume)?)?;
+        let named = |r: ResourceId| {
+            let mut devices = report.devices.iter();
+            devices.find(|d| d.name == self.resource(r))
+        };
+        Some(Copied {
+            from: &named(copies.from)?.name,
+            to: &named(copies.to)?.name,
+            reads: copies.reads,
+            writes: copies.writes,
+        })
     }
 
     /// Where volumes are now. The links that they use stay.
@@ -536,7 +533,8 @@ impl Controller {
             let workloads = site.workloads.iter().enumerate();
             let volumes: Vec<Option<&VolumeWindow>> = workloads.map(volume).collect();
             let samples = site.workloads.iter().zip(&volumes);
-            let samples = samples.map(|(w, v)| responding.sample(&w.objective, *v, report));
+            let in_use = InUse::of(report, &self.settings, |v| responding.copied(v, report));
+            let samples = samples.map(|(w, v)| responding.sample(&w.objective, *v, &in_use));
             let samples: Vec<Option<Sample>> = samples.collect();
             let ended = responding.take_in(at, &report.appliances, &mut said);
             responding.place(&volumes);
@@ -554,7 +552,7 @@ impl Controller {
             };
             let known = WithOffers {
                 known: reported.as_ref().map_or(known, |of_report| of_report),
-                report,
+                in_use: &in_use,
                 resources: &responding.resources,
                 volumes: &volumes,
                 terms: *responding.responder.copies(),

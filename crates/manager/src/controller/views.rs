@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use executor::{End, JobId, JobState};
 use units::Nanos;
 
-use super::Controller;
 use super::facts::main_device;
 use super::host::Host;
+use super::{Controller, busy};
 use crate::settings::UnknownTiers;
 use crate::view::{
     CountersView, DeviceView, FailedCounter, HostState, HostView, JobView, LoadView, MoveCounter,
@@ -123,13 +123,8 @@ impl Controller {
         let devices: Vec<DeviceView> = of_tier
             .clone()
             .map(|d| {
-                let spec = d
-                    .emulate
-                    .as_ref()
-                    .or(self.settings.tiers.get(tier).map(|t| &t.spec));
-                let utilization =
-                    d.io.zip(spec)
-                        .map(|(io, spec)| super::facts::utilization(&io, spec, seconds));
+                let known = d.io.as_ref().zip(self.settings.spec_of(d));
+                let utilization = known.map(|(io, spec)| busy::in_use(d, io, spec, seconds));
                 DeviceView {
                     name: d.name.clone(),
                     size_bytes: d.size_bytes,

@@ -28,8 +28,8 @@ pub struct VolumeSample {
     pub array_reads: u64,
     /// Of those, the ones that the array's cache answered.
     pub cache_hits: u64,
-    /// Time that its requests took of devices and links, those with any. Of a device that does not say how long it was in use
-    /// ([`crate::wire::DeviceIoCounts::busy_ns`]) nothing is known here either.
+    /// Time that its requests took of devices and links, those with any. Emulated devices and links say it; of a real device nobody
+    /// does, and it is estimated where it is needed.
     pub busy: Vec<BusyWindow>,
 }
 

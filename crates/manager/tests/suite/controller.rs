@@ -10,6 +10,7 @@ mod responses_appliance;
 mod responses_cache;
 mod responses_mirror;
 mod responses_move;
+mod responses_real;
 mod restarts;
 mod throttles;
 mod trouble;

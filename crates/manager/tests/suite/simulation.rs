@@ -61,6 +61,7 @@ fn every_seed_keeps_the_promises() {
             sums.recommended > 0 && sums.answered > count / 10 && sums.taken_back > 0,
             "{sums:?}"
         );
+        assert!(sums.answered_there > 0 && sums.moved > 0, "{sums:?}");
         assert!(
             sums.lost > count && sums.late > count && sums.kills > count / 2,
             "{sums:?}"

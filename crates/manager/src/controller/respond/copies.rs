@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ExtentRanges, Op};
+use model::{DeviceSpec, ExtentRanges, Op};
 use planner::mirrors::{
     MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors, touched,
 };
@@ -19,7 +19,8 @@ use units::{Bytes, DeviceId, VolumeId};
 use super::Responding;
 use super::moves::Moves;
 use crate::agent::SPAN_PER_MIRROR;
-use crate::wire::{DeviceWindow, ExtentAccess, LoadOf, VolumeWindow, WindowReport};
+use crate::controller::busy::{InUse, placed};
+use crate::wire::{DeviceWindow, ExtentAccess, LoadOf, VolumeWindow};
 
 /// Volumes whose extents are asked for at most: of each all counters that have changed are read with every window.
 const ACCESS_MAX: usize = 64;
@@ -36,13 +37,10 @@ const RANGES_MAX: usize = crate::agent::RANGES_PER_MOVE;
 /// Share of a volume's requests that go to one device, at least: what is predicted is what that is asked for.
 const ON_ONE: f64 = 0.95;
 
-/// Requests of a device below which their mean cost there is noise.
-const COSTED_MIN: u64 = 30;
-
 /// What else is known, and what could be done as a report tells: second copies and moves.
 pub(super) struct WithOffers<'a> {
     pub(super) known: &'a dyn Knowledge,
-    pub(super) report: &'a WindowReport,
+    pub(super) in_use: &'a InUse<'a>,
     pub(super) resources: &'a BTreeMap<String, ResourceId>,
     /// By workload.
     pub(super) volumes: &'a [Option<&'a VolumeWindow>],
@@ -77,7 +75,7 @@ impl Knowledge for WithOffers<'_> {
         let v = self.volumes.get(workload.index()).copied().flatten();
         let found = v.and_then(|v| Some((v, (self.moves)()?)));
         found.map_or(vec![], |(v, moves)| {
-            moves.offers(workload, v, self.report, self.resources)
+            moves.offers(workload, v, self.in_use, self.resources)
         })
     }
 }
@@ -104,9 +102,8 @@ impl WithOffers<'_> {
             mirrored: None,
             is_busy: false,
         };
-        let window_ns = self.report.window_ns;
-        let devices = self.report.devices.iter();
-        let devices: Vec<MirrorDevice> = devices.map(|d| device(d, window_ns)).collect();
+        let devices = self.in_use.report.devices.iter();
+        let devices: Vec<MirrorDevice> = devices.map(|d| device(d, self.in_use)).collect();
         let fit = volume.extents.iter().map(|e| e.bytes.0).sum::<u64>();
         let fit = fit.min(self.terms.most.0);
         let mut offers: Vec<SecondCopies> = vec![];
@@ -138,8 +135,8 @@ impl WithOffers<'_> {
         if span * extent > SPAN_PER_MIRROR.0 {
             return None;
         }
-        let target = &self.report.devices[set.to.index()];
-        let source = &self.report.devices[of.device.index()];
+        let devices = &self.in_use.report.devices;
+        let [target, source] = [set.to, of.device].map(|d| &devices[d.index()].name);
         let share = |count: &dyn Fn(&MirrorExtent) -> u64| {
             let all: u64 = of.extents.iter().map(count).sum();
             let own = of.extents.iter().filter(|e| extents.contains(e.extent));
@@ -148,13 +145,13 @@ impl WithOffers<'_> {
         let bytes = of.extents.iter().filter(|e| extents.contains(e.extent));
         Some(SecondCopies {
             workload,
-            from: *self.resources.get(&source.name)?,
-            to: *self.resources.get(&target.name)?,
+            from: *self.resources.get(source)?,
+            to: *self.resources.get(target)?,
             bytes: bytes.map(|e| e.bytes).sum(),
             reads: share(&|e| e.reads),
             writes: share(&|e| e.writes),
             extents,
-            cost: cost(target, v)?,
+            cost: cost(self.in_use.spec(target)?, v)?,
             copy_rate: self.terms.bandwidth,
         })
     }
@@ -162,16 +159,10 @@ impl WithOffers<'_> {
 
 /// The device that nearly all requests of a volume go to, and its extents there that were asked for.
 fn asked(access: &ExtentAccess) -> Option<(DeviceId, Vec<MirrorExtent>)> {
-    let mut runs = access.places.runs().iter();
-    let mut run = runs.next()?;
-    let mut end = run.0;
     let mut by_device: BTreeMap<DeviceId, Vec<MirrorExtent>> = BTreeMap::new();
-    for (extent, [reads, writes]) in touched(&access.reads, &access.writes) {
-        while extent >= end {
-            run = runs.next()?;
-            end += run.0;
-        }
-        if let Some(device) = run.1 {
+    let touched = touched(&access.reads, &access.writes);
+    for (extent, [reads, writes], device) in placed(&access.places, touched) {
+        if let Some(device) = device {
             by_device.entry(device).or_default().push(MirrorExtent {
                 extent,
                 bytes: Bytes(access.extent_bytes),
@@ -187,32 +178,22 @@ fn asked(access: &ExtentAccess) -> Option<(DeviceId, Vec<MirrorExtent>)> {
 }
 
 /// A device as second copies are planned with: one of which it is not known how busy it is takes none.
-fn device(d: &DeviceWindow, window_ns: u64) -> MirrorDevice {
-    let busy_ns = d.io.and_then(|io| io.busy_ns).filter(|_| d.connected);
-    let utilization = busy_ns.map_or(1.0, |ns| (ns as f64 / window_ns as f64).min(1.0));
+fn device(d: &DeviceWindow, in_use: &InUse<'_>) -> MirrorDevice {
+    let known = in_use.used(&d.name).filter(|_| d.connected);
     MirrorDevice {
-        utilization,
+        utilization: known.unwrap_or(1.0),
         capacity: Bytes(d.size_bytes),
         used: Bytes(d.used_bytes),
     }
 }
 
-/// What a volume's requests would cost on a device: by what it can do, where that is known, else as those that it has.
-fn cost(target: &DeviceWindow, v: &VolumeWindow) -> Option<Cost> {
-    if let Some(spec) = &target.emulate {
-        let load = v.load.as_ref()?;
-        let of = |op, of: &LoadOf| spec.occupancy_s(op, of.bytes as f64 / of.ios.max(1) as f64);
-        return Some(Cost {
-            read_s: of(Op::Read, &load.reads),
-            write_s: of(Op::Write, &load.writes),
-        });
-    }
-    let io = target.io?;
-    let ios = io.reads + io.writes;
-    let mean = io.busy_ns.filter(|_| ios >= COSTED_MIN)? as f64 / 1e9 / ios as f64;
+/// What a volume's requests would cost on a device, by what it can do.
+fn cost(target: &DeviceSpec, v: &VolumeWindow) -> Option<Cost> {
+    let load = v.load.as_ref()?;
+    let of = |op, of: &LoadOf| target.occupancy_s(op, of.bytes as f64 / of.ios.max(1) as f64);
     Some(Cost {
-        read_s: mean,
-        write_s: mean,
+        read_s: of(Op::Read, &load.reads),
+        write_s: of(Op::Write, &load.writes),
     })
 }
 

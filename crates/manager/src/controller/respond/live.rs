@@ -6,7 +6,7 @@
 //!
 //! A host whose agent registers anew, or whose answers are configured anew, begins anew: what was held is let go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use config::{AnswerMode, LiveResponseConfig, NodeConfig};
 use slo::cacheable::{Measure, Rule};
@@ -14,7 +14,7 @@ use slo::host::Host;
 use slo::ladder::RungKind;
 use slo::load::{Backend, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
-use slo::{HostId, Promise, Responder, ResponderConfig, Site, Workload, WorkloadId};
+use slo::{HostId, Promise, ResourceId, Responder, ResponderConfig, Site, Workload, WorkloadId};
 use units::{Bytes, Nanos};
 
 use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
@@ -43,6 +43,8 @@ pub(super) struct Live {
     looked: Nanos,
     /// What the report says of volumes beside their windows.
     pub(super) known: Reported,
+    /// Devices of which it is estimated how much of them is in use, by what they are rated at.
+    pub(super) rated: BTreeSet<ResourceId>,
     /// Why nothing is done though its mode is to do it, if so.
     pub(super) only_said: Option<&'static str>,
 }
@@ -149,6 +151,7 @@ fn begun(config: &LiveResponseConfig, first: u64, page: u64) -> Responding {
         broken: BTreeMap::new(),
         looked: Nanos::ZERO,
         known: Reported::default(),
+        rated: BTreeSet::new(),
         only_said: None,
     };
     let mut begun = Responding::new(Responder::new(workflow(config, page), site), Some(live));
@@ -192,6 +195,8 @@ impl Responding {
                 self.resources.insert(d.name.clone(), resource);
             }
         }
+        let rated = report.devices.iter().filter(|d| d.emulate.is_none());
+        live.rated = rated.map(|d| self.resources[&d.name]).collect();
         let there: BTreeMap<&str, &VolumeWindow> = report
             .volumes
             .iter()

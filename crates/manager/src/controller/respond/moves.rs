@@ -23,9 +23,10 @@ use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use super::live::USE_MAX;
 use super::words::ViewChange;
 use super::{Responding, Said};
+use crate::controller::busy::InUse;
 use crate::controller::host::Host;
 use crate::controller::{Controller, facts};
-use crate::wire::{DeviceWindow, LoadOf, VolumeWindow, WindowReport};
+use crate::wire::{DeviceWindow, LoadOf, VolumeWindow};
 
 /// A host's volumes as of the window that was just taken in, and what may be done with them.
 pub(super) struct Moves {
@@ -180,7 +181,7 @@ impl Moves {
         &self,
         workload: WorkloadId,
         v: &VolumeWindow,
-        report: &WindowReport,
+        in_use: &InUse<'_>,
         resources: &BTreeMap<String, ResourceId>,
     ) -> Vec<OtherDevice> {
         let [place] = &v.placed[..] else {
@@ -199,14 +200,12 @@ impl Moves {
         if here != Some(self.facts.volumes[volume.index()].device) {
             return vec![];
         }
-        let seconds = report.window_ns as f64 / 1e9;
-        let busy = |d: &DeviceWindow| Some(d.io?.busy_ns? as f64 / report.window_ns as f64);
-        let source = report.devices.iter().find(|d| d.name == place.device);
-        let source_busy = source.and_then(busy).unwrap_or(0.0);
+        let seconds = in_use.report.window_ns as f64 / 1e9;
+        let source_busy = in_use.used(&place.device).unwrap_or(0.0);
         let mean = |of: &LoadOf| of.bytes as f64 / of.ios.max(1) as f64;
         let (reads, writes) = (load.reads.ios as f64, load.writes.ios as f64);
         let one = |d: &DeviceWindow| -> Option<OtherDevice> {
-            let (to, busy) = (&*d.name, busy(d)?);
+            let (to, busy) = (&*d.name, in_use.used(&d.name)?);
             let id = self.device(to).filter(|d| Some(*d) != here)?;
             let spec = &self.facts.topology.device(id).spec;
             let cost = Cost {
@@ -233,7 +232,7 @@ impl Moves {
                 copy_rate: left_of(order.bandwidth, source_busy.max(busy)),
             })
         };
-        let devices = report.devices.iter().filter(|d| d.connected);
+        let devices = in_use.report.devices.iter().filter(|d| d.connected);
         devices.filter_map(one).collect()
     }
 }

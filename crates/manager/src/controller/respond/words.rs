@@ -248,7 +248,12 @@ pub(super) fn recovered(name: &str, broken: &Broken) -> String {
 }
 
 /// What a decision is made of, in words.
-fn evidence(responder: &Responder, decision: &Decision, affected: WorkloadId) -> Vec<String> {
+fn evidence(
+    live: &Live,
+    responder: &Responder,
+    decision: &Decision,
+    affected: WorkloadId,
+) -> Vec<String> {
     let mut said = Vec::new();
     if let Cause::Violation { evidence, .. } = decision.cause {
         said.push(format!(
@@ -258,8 +263,12 @@ fn evidence(responder: &Responder, decision: &Decision, affected: WorkloadId) ->
     }
     let resources = &responder.site().backend.resources;
     for taker in &decision.takers {
+        let by = match live.rated.contains(&taker.resource) {
+            true => " by its rating",
+            false => "",
+        };
         said.push(format!(
-            "{} takes {:.0} % of {}, which is full",
+            "{} takes {:.0} % of {}, which is full{by}",
             name(responder, taker.workload),
             100.0 * taker.taken,
             resources[taker.resource.index()].name
@@ -428,12 +437,12 @@ pub(super) fn decided(
         .map(RungAction::workload);
     let only_said = live.only_said;
     let mode = would.map(|r| live.mode(r.kind));
+    let evidence = evidence(live, responder, decision, affected);
     let broken = live.broken.get_mut(&affected.index())?;
     let key = would.zip(to).map(|(r, to)| (r.kind, to));
     if carried.is_none() && broken.said.replace(key) == Some(key) {
         return None;
     }
-    let evidence = evidence(responder, decision, affected);
     let predicted = would.and_then(|r| prediction(responder, decision, r, affected));
     let refused = decision.rungs.iter().filter_map(|r| {
         // What is not allowed was not looked at.

@@ -92,6 +92,15 @@ pub fn volume(
     }
 }
 
+/// Devices that emulate nothing, of tiers that the configuration describes: their I/O is that of the volumes on them.
+#[derive(Default)]
+pub struct Real {
+    /// Share of the window in which the kernel saw any I/O, of devices of which it does.
+    pub kernel: Vec<(&'static str, f64)>,
+    /// Whether it is an array, whose agent tells more of volumes than their loads, or virtual machines.
+    pub is_array: bool,
+}
+
 pub struct Host {
     pub managed: Managed<Shared>,
     pub store: Shared,
@@ -105,6 +114,9 @@ pub struct Host {
     pub calibrations: Vec<CalibrationResult>,
     pub orders: Option<Orders>,
     pub emulated: bool,
+    pub real: Option<Real>,
+    /// The version that its agent speaks.
+    pub protocol: u32,
     /// Tiers of which nothing says what they can do.
     pub undescribed: Vec<&'static str>,
     pub unreachable: Vec<&'static str>,
@@ -172,6 +184,8 @@ impl Host {
             calibrations: vec![],
             orders: None,
             emulated: true,
+            real: None,
+            protocol: PROTOCOL,
             undescribed: vec![],
             unreachable: vec![],
             errors: vec![],
@@ -201,7 +215,7 @@ impl Host {
         self.session += 1;
         self.seq = 0;
         let message = Register {
-            protocol: PROTOCOL,
+            protocol: self.protocol,
             session: self.session,
             version: "test".into(),
         };
@@ -229,7 +243,7 @@ impl Host {
                 .filter(|v| v.device == name)
                 .map(|v| v.mib * MIB)
                 .sum(),
-            emulate: (self.emulated && !self.undescribed.contains(&tier))
+            emulate: (self.emulated && self.real.is_none() && !self.undescribed.contains(&tier))
                 .then(|| model::preset(model).expect("a preset").spec()),
             connected: !self.unreachable.contains(&name),
             place: None,
@@ -265,8 +279,41 @@ impl Host {
         report
     }
 
+    /// Adds what devices did, and what the agent of an array tells of volumes.
+    fn count(&self, report: &mut WindowReport, real: &Real) {
+        for d in &mut report.devices {
+            let here = report
+                .volumes
+                .iter()
+                .filter(|v| v.placed[0].device == d.name);
+            let loads = here.filter_map(|v| v.load.as_ref());
+            let mut io = DeviceIoCounts::default();
+            for load in loads {
+                io.reads += load.reads.ios;
+                io.writes += load.writes.ios;
+                io.read_bytes += load.reads.bytes;
+                io.write_bytes += load.writes.bytes;
+            }
+            let kernel = real.kernel.iter().find(|k| k.0 == d.name);
+            io.busy_ns = kernel.map(|k| (k.1 * WINDOW as f64) as u64);
+            d.io = Some(io);
+        }
+        for v in report.volumes.iter_mut().filter(|_| real.is_array) {
+            let ios = v.load.as_ref().map_or(0, Load::ios);
+            v.sample = Some(VolumeSample {
+                issued: ios,
+                occupied_ns: WINDOW / 2,
+                array_reads: ios,
+                ..VolumeSample::default()
+            });
+        }
+    }
+
     /// Adds what each volume takes of its device.
     fn measure(&self, report: &mut WindowReport) {
+        if let Some(real) = &self.real {
+            self.count(report, real);
+        }
         for (name, share, waiting) in &self.takes {
             let Some(v) = report.volumes.iter_mut().find(|v| v.name == *name) else {
                 continue;

@@ -203,6 +203,8 @@ fn an_operators_lower_limit_goes_before_it_and_a_higher_one_does_not() {
 fn what_is_not_measured_is_said_and_nothing_is_made_up() {
     let mut host = auto();
     host.takes.clear();
+    // Nobody said what its devices can do either.
+    host.undescribed = vec!["slow"];
     host.windows(20);
     assert_eq!(held(&host), None);
     let none = said(&mut host, "No answer");

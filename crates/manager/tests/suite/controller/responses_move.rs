@@ -146,6 +146,7 @@ fn devices_that_are_busy_cordoned_or_silent_are_no_targets() {
     nothing(host, "nothing is known of them");
     let mut host = beside_a_loud_one("auto", "");
     host.silent = vec!["fast-0", "mid-0"];
+    host.undescribed = vec!["fast", "mid"];
     nothing(host, "they do not say how busy they are");
     let mut host = beside_a_loud_one("auto", "");
     for (name, tier, device) in [("one", "fast", "fast-0"), ("two", "mid", "mid-0")] {

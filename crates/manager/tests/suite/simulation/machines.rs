@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use algo::Rng;
 use manager::agent::{AgentAction, Snapshot};
-use manager::wire::MoveOrder;
+use manager::wire::{DeviceIoCounts, MoveOrder};
 use vmhost::moving::Intent;
 use vmhost::{Image, Platform};
 
@@ -33,6 +33,8 @@ use moves::{Moves, Planned, Stop};
 const SECOND: u64 = 1_000_000_000;
 /// What a target has to have free beside the image.
 const SPARE: u64 = 64 << 20;
+/// Requests per second that a crowded device is quick with, and that it is rated at.
+const CROWD: f64 = 2000.0;
 /// The wall clock when all begins.
 const BEGAN_S: u64 = 1_790_000_000;
 
@@ -59,8 +61,13 @@ pub struct FakeMachines {
     pub host: Hypervisor,
     /// The tiers of its devices.
     tiers: Vec<String>,
-    /// Whether the kernel counts what devices do.
+    /// Whether the kernel counts what devices do, and what it counts by device: it sees the time in which anything was under way.
     counted: bool,
+    counts: Vec<DeviceIoCounts>,
+    /// Whether devices are slow that are asked for more than [`CROWD`] requests a second.
+    pub crowded: bool,
+    /// What volumes are limited to, requests per second.
+    pub limits: BTreeMap<String, u64>,
     /// Which start of the host it is.
     boot: u32,
     /// What is written down of moves.
@@ -162,6 +169,9 @@ impl FakeMachines {
             },
             tiers: ["fast", "mid", "slow"].map(String::from).into(),
             counted: rng.below(2) == 0,
+            counts: vec![DeviceIoCounts::default(); 4],
+            crowded: false,
+            limits: BTreeMap::new(),
             rng,
             boot: 1,
             intents: BTreeMap::new(),
@@ -211,19 +221,48 @@ impl FakeMachines {
         self.check();
     }
 
-    /// Guests' requests: latency by tier, counted since their domain was started.
+    /// Guests' requests: latency by tier, and by how much is asked of a device, counted since their domain was started.
     fn serve(&mut self, dt_ns: u64) {
         let Hypervisor { guests, files, .. } = &mut self.host;
+        let limits = &self.limits;
+        let gets = |volume: &str, disk: &FakeDisk| {
+            let limit = limits.get(volume).map_or(f64::INFINITY, |l| *l as f64);
+            disk.rate.min(limit)
+        };
+        let on = |disk: &FakeDisk| disk.live.as_ref().expect("it runs").file.device as usize;
+        let mut asked = [0.0; 4];
+        for guest in guests.iter().filter(|g| g.runs()) {
+            let disks = guest.disks.iter();
+            disks.for_each(|d| asked[on(d)] += gets(&guest.volume(d), d));
+        }
         for guest in guests.iter_mut().filter(|g| g.runs()) {
             guest.write(files);
-            for disk in &mut guest.disks {
-                let open = disk.live.as_ref().expect("it runs");
-                let bare_ns = [100_000, 300_000, 900_000, 900_000][open.file.device as usize];
-                let ios = (disk.rate * dt_ns as f64 / 1e9) as u64;
+            for i in 0..guest.disks.len() {
+                let rate = gets(&guest.volume(&guest.disks[i]), &guest.disks[i]);
+                let disk = &mut guest.disks[i];
+                let device = on(disk);
+                let crowd = self.crowded && asked[device] > CROWD;
+                let (times, bare_ns) = match crowd {
+                    true => (CROWD / asked[device], 5_000_000),
+                    false => (1.0, [100_000, 300_000, 900_000, 900_000][device]),
+                };
+                let ios = (rate * times * dt_ns as f64 / 1e9) as u64;
                 disk.ios += ios;
                 disk.time_ns += ios * bare_ns;
+                self.counts[device].reads += ios;
+                self.counts[device].read_bytes += ios * 4096;
             }
         }
+        for (counts, asked) in self.counts.iter_mut().zip(asked) {
+            // It is never idle for long, whatever it could do.
+            *counts.busy_ns.get_or_insert(0) += if asked > 0.0 { dt_ns } else { 0 };
+        }
+    }
+
+    /// Guests ask for little from now on.
+    pub fn calm_down(&mut self) {
+        let disks = self.host.guests.iter_mut().flat_map(|g| &mut g.disks);
+        disks.for_each(|d| d.rate = 20.0);
     }
 
     /// # Errors

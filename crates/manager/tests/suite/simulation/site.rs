@@ -1,5 +1,7 @@
 //! What a host of the simulation is: an array, or virtual machines.
 
+use std::collections::BTreeMap;
+
 use algo::Rng;
 use manager::agent::{AgentAction, Snapshot, WantedExtents};
 use model::ExtentRanges;
@@ -32,6 +34,32 @@ impl Site {
             true => {
                 let rng = Rng::new(seed, 0x7E44 + number);
                 Site::Machines(Box::new(FakeMachines::new(6, rng)))
+            }
+        }
+    }
+
+    /// Devices are slow from now on that are asked for much.
+    pub fn crowd(&mut self) {
+        match self {
+            Site::Array(array) => array.crowded = true,
+            Site::Machines(machines) => machines.crowded = true,
+        }
+    }
+
+    /// What volumes are limited to now, and whether guests of crowded devices ask for little.
+    pub fn serve(&mut self, limits: BTreeMap<String, u64>, quiet: bool) {
+        match self {
+            Site::Array(array) => {
+                array.limits = limits;
+                if quiet && array.crowded {
+                    array.volumes.iter_mut().for_each(|v| v.rate = 20.0);
+                }
+            }
+            Site::Machines(machines) => {
+                machines.limits = limits;
+                if quiet && machines.crowded {
+                    machines.calm_down();
+                }
             }
         }
     }

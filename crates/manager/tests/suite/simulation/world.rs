@@ -28,7 +28,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Trouble for so long, then peace for so long.
 const TROUBLE_NS: u64 = 180 * SECOND;
 const PEACE_NS: u64 = 180 * SECOND;
-/// From then on guests of crowded arrays ask for little.
+/// From then on guests of crowded hosts ask for little.
 const QUIET_NS: u64 = TROUBLE_NS + PEACE_NS - 60 * SECOND;
 const WINDOW_NS: u64 = SECOND;
 const LATE_WINDOWS: u64 = 2;
@@ -59,12 +59,15 @@ latency = "auto"
 [[tiers]]
 name = "fast"
 preset = "pm953"
+read_iops = "2000 IOPS"
 [[tiers]]
 name = "mid"
 preset = "pm1633"
+read_iops = "2000 IOPS"
 [[tiers]]
 name = "slow"
 preset = "pm863"
+read_iops = "2000 IOPS"
 [watch]
 stuck_after = "10s"
 give_up_after = "20s"
@@ -129,6 +132,9 @@ pub struct Sums {
     pub recommended: u64,
     pub answered: u64,
     pub taken_back: u64,
+    /// Answers on hosts of virtual machines for what a neighbour takes, and moves that were answers.
+    pub answered_there: u64,
+    pub moved: u64,
     /// What happened on hosts of virtual machines.
     pub machines: Happened,
 }
@@ -153,6 +159,8 @@ impl Sums {
         self.recommended += other.recommended;
         self.answered += other.answered;
         self.taken_back += other.taken_back;
+        self.answered_there += other.answered_there;
+        self.moved += other.moved;
         self.machines.add(&other.machines);
     }
 }
@@ -229,8 +237,8 @@ pub fn run(seed: u64) -> Sums {
     let mut world = World::new(seed);
     world.recording = seed.is_multiple_of(4).then(Default::default);
     for host in &mut world.hosts {
-        if let Site::Array(array) = &mut host.site {
-            array.crowded = world.mode != AnswerMode::Off;
+        if world.mode != AnswerMode::Off {
+            host.site.crowd();
         }
     }
     while world.now_ns < TROUBLE_NS + PEACE_NS {
@@ -247,8 +255,8 @@ pub fn run(seed: u64) -> Sums {
 }
 
 fn settings(strategy: &str, mode: AnswerMode) -> Settings {
-    let text =
-        format!("strategy = \"{strategy}\"\n{CONFIG}[response.modes]\nthrottle = \"{mode}\"\n");
+    let modes = format!("throttle = \"{mode}\"\nmove = \"{mode}\"\n");
+    let text = format!("strategy = \"{strategy}\"\n{CONFIG}[response.modes]\n{modes}");
     let (words, text) =
         config::read::<ManagerConfig>("test.toml", &text).expect("it is well formed");
     Settings::new(text, words).expect("it makes sense")
@@ -314,12 +322,8 @@ impl World {
         for h in 0..self.hosts.len() {
             let troubled = self.now_ns < TROUBLE_NS;
             let limits = self.hosts[h].throttles.iops(self.now_ns);
-            if let Site::Array(array) = &mut self.hosts[h].site {
-                array.limits = limits;
-                if self.now_ns >= QUIET_NS && array.crowded {
-                    array.volumes.iter_mut().for_each(|v| v.rate = 20.0);
-                }
-            }
+            let quiet = self.now_ns >= QUIET_NS;
+            self.hosts[h].site.serve(limits, quiet);
             self.hosts[h].site.step(BEAT_NS, troubled);
             self.hosts[h].see(self.now_ns);
             self.agent_beats(h);

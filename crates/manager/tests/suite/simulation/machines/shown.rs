@@ -1,7 +1,7 @@
 //! What the agent reports of a host: the true inventory, of what a hypervisor would tell.
 
 use manager::agent::Snapshot;
-use manager::wire::{Bound, DeviceIoCounts};
+use manager::wire::Bound;
 use vmhost::{BlockStats, Direction, DomainStats, Inventory, Known, Place};
 
 use super::FakeMachines;
@@ -69,7 +69,7 @@ impl FakeMachines {
             size: *size,
             used: self.host.files.used(device),
             // Of what other than guests does there nothing is counted here.
-            io: self.counted.then(DeviceIoCounts::default),
+            io: self.counted.then_some(self.counts[device]),
             connected: true,
         }
     }

@@ -16,6 +16,9 @@ use super::super::site::Site;
 use super::super::store::Outliving;
 use super::{Host, LATE_WINDOWS, LEASE_WINDOWS, SECOND, STRATEGIES, WINDOW_NS, World, settings};
 
+/// The plan of jobs that are of none, as answers to broken objectives are.
+const OF_NO_PLAN: u64 = 0;
+
 impl World {
     /// Decisions are made on what is fresh: the epoch ended with the window of the report at hand.
     pub(super) fn check_decisions(&mut self) {
@@ -57,15 +60,25 @@ impl World {
                     self.sums.recommended += says(". Recommended: ");
                     self.sums.answered += says(". Answer: ");
                     self.sums.taken_back += says(": held no more");
+                    let of_machines = |h: &Host| {
+                        matches!(h.site, Site::Machines(_)) && Some(&h.name) == event.host.as_ref()
+                    };
+                    let there = self.hosts.iter().any(of_machines);
+                    let by_taking = says(". Answer: ") * says(", which is full");
+                    self.sums.answered_there += u64::from(there) * by_taking;
                 }
                 Change::Job(job) if job.state == JobStatus::Done => {
                     self.sums.moves_done += 1;
+                    self.sums.moved += u64::from(job.generation == OF_NO_PLAN);
                     self.sums.extents_done += u64::from(job.extents.is_some());
                 }
                 Change::Job(job) if job.state == JobStatus::Active => {
                     let host = self.hosts.iter().find(|h| h.name == job.host);
                     let bound = host.expect("one of ours").site.bound_for_good(&job.volume);
                     assert_eq!(bound, None, "{job:?} is of what no agent moves");
+                    if job.generation == OF_NO_PLAN {
+                        continue; // an answer to a broken objective
+                    }
                     let plan = self.store.decision(&job.host, Some(job.generation));
                     let plan = plan.expect("it can be read").expect("it is there");
                     let age_ns = job.started_ns.expect("it begins") - plan.at_ns;
@@ -267,7 +280,7 @@ pub(super) fn check_orders(store: &mut Outliving, host: &str, orders: &Orders) {
             .decision(host, Some(job.generation))
             .expect("it can be read");
         assert!(
-            plan.is_some(),
+            plan.is_some() || job.generation == OF_NO_PLAN,
             "job {} is of plan {}, which is not there",
             order.job,
             job.generation

@@ -1,0 +1,374 @@
+use model::{ExtentHeat, ExtentPlaces};
+use proptest::prelude::*;
+
+use super::*;
+use crate::settings::ManagerConfig;
+use crate::wire::{
+    BusyWindow, CopiesWindow, ExtentAccess, Load, LoadOf, MirrorWindow, MovingWindow, Placed,
+    VolumeSample,
+};
+
+const WINDOW_NS: u64 = 10_000_000_000;
+const MIB: u64 = 1 << 20;
+
+/// A device of 1,000 reads or 500 writes per second, or 100 MiB of either.
+const SETTINGS: &str = r#"
+strategy = "noop"
+[[tiers]]
+name = "disk"
+preset = "sata-ssd"
+read_iops = "1000 IOPS"
+write_iops = "500 IOPS"
+read_bandwidth = "100 MiB/s"
+write_bandwidth = "100 MiB/s"
+"#;
+
+fn settings() -> Settings {
+    let (words, text) = config::read::<ManagerConfig>("test.toml", SETTINGS).unwrap();
+    Settings::new(text, words).unwrap()
+}
+
+/// So many requests per second of 4 KiB.
+fn flow(per_s: u64) -> LoadOf {
+    LoadOf {
+        ios: 10 * per_s,
+        bytes: 10 * per_s * 4096,
+        ..LoadOf::default()
+    }
+}
+
+fn volume(name: &str, on: &[&str], reads_per_s: u64, writes_per_s: u64) -> VolumeWindow {
+    let placed = on.iter().map(|device| Placed {
+        device: device.to_string(),
+        bytes: MIB,
+    });
+    VolumeWindow {
+        name: name.into(),
+        vm: None,
+        class: "default".into(),
+        size_bytes: 8 * MIB,
+        home: "disk".into(),
+        placed: placed.collect(),
+        movable: true,
+        bound: None,
+        command: None,
+        moving: None,
+        calibrating: false,
+        throttle: None,
+        load: Some(Load {
+            reads: flow(reads_per_s),
+            writes: flow(writes_per_s),
+            ..Load::default()
+        }),
+        extents: None,
+        sample: None,
+        cache: None,
+        mirror: None,
+    }
+}
+
+/// One that did so many reads and writes per second, and was in use for so much of the window by the kernel's count.
+fn device(name: &str, [reads, writes]: [u64; 2], kernel: Option<f64>) -> DeviceWindow {
+    let io = DeviceIoCounts {
+        reads: 10 * reads,
+        writes: 10 * writes,
+        read_bytes: 10 * reads * 4096,
+        write_bytes: 10 * writes * 4096,
+        busy_ns: kernel.map(|share| (share * WINDOW_NS as f64) as u64),
+    };
+    DeviceWindow {
+        name: name.into(),
+        tier: "disk".into(),
+        size_bytes: 1 << 40,
+        used_bytes: 0,
+        emulate: None,
+        connected: true,
+        place: None,
+        io: Some(io),
+        errors: vec![],
+        waf: None,
+    }
+}
+
+fn report(devices: Vec<DeviceWindow>, volumes: Vec<VolumeWindow>) -> WindowReport {
+    WindowReport {
+        session: 1,
+        seq: 1,
+        as_of_ns: 0,
+        window_ns: WINDOW_NS,
+        tiers: vec!["disk".into()],
+        devices,
+        volumes,
+        jobs: vec![],
+        calibrations: vec![],
+        trouble: vec![],
+        troubles: vec![],
+        second_by_hand: false,
+        appliances: vec![],
+    }
+}
+
+/// Shares of the window in thousandths, of reads and writes; none is unknown.
+fn taken(in_use: &InUse<'_>, volume: usize, device: &str) -> Option<[i64; 2]> {
+    let of = in_use.taken(&in_use.report.volumes[volume], device)?;
+    Some([of.reads, of.writes].map(|share| (share * 1000.0).round() as i64))
+}
+
+fn used(in_use: &InUse<'_>, device: &str) -> Option<i64> {
+    in_use.used(device).map(|u| (u * 1000.0).round() as i64)
+}
+
+fn known<'a>(report: &'a WindowReport, settings: &'a Settings) -> InUse<'a> {
+    InUse::of(report, settings, |_| None)
+}
+
+#[test]
+fn a_real_device_is_as_busy_as_its_rating_says_and_the_kernel_lets_it_be() {
+    let settings = settings();
+    let of = |did, kernel| {
+        let report = report(vec![device("d", did, kernel)], vec![]);
+        used(&known(&report, &settings), "d")
+    };
+    assert_eq!(of([300, 100], None), Some(500));
+    // Something is under way all the time, and much more could be.
+    assert_eq!(of([300, 100], Some(0.99)), Some(500));
+    // It does more than it is rated at, as disks do of what is in a row.
+    assert_eq!(of([5000, 0], Some(0.25)), Some(250));
+    assert_eq!(of([5000, 0], None), Some(1000));
+    assert_eq!(of([0, 0], Some(0.3)), Some(0));
+    // One that behaves like another knows it.
+    let spec = model::preset("pm953").expect("a preset").spec();
+    let emulated = DeviceWindow {
+        emulate: Some(spec),
+        ..device("d", [1, 1], Some(0.7))
+    };
+    let report = report(vec![emulated], vec![]);
+    assert_eq!(used(&known(&report, &settings), "d"), Some(700));
+}
+
+#[test]
+fn its_time_is_dealt_out_by_what_requests_cost() {
+    let settings = settings();
+    let volumes = || vec![volume("a", &["d"], 300, 0), volume("b", &["d"], 0, 100)];
+    let of = |did, kernel| {
+        let report = report(vec![device("d", did, kernel)], volumes());
+        let in_use = known(&report, &settings);
+        [taken(&in_use, 0, "d"), taken(&in_use, 1, "d")].map(|t| t.expect("it is known"))
+    };
+    assert_eq!(of([300, 100], None), [[300, 0], [0, 200]]);
+    assert_eq!(of([300, 100], Some(0.25)), [[150, 0], [0, 100]]);
+    // The rest is others', such as copies.
+    assert_eq!(of([600, 100], None), [[300, 0], [0, 200]]);
+    assert_eq!(of([600, 100], Some(0.4)), [[150, 0], [0, 100]]);
+    // Requests were joined on their way.
+    assert_eq!(of([50, 25], None), [[60, 0], [0, 40]]);
+    assert_eq!(of([0, 0], Some(0.0)), [[0, 0], [0, 0]]);
+}
+
+#[test]
+fn large_requests_cost_what_their_bytes_do() {
+    let settings = settings();
+    let mut large = volume("large", &["d"], 40, 0);
+    let load = large.load.as_mut().expect("it has one");
+    load.reads.bytes = 10 * 40 * MIB;
+    let mut all = device("d", [240, 0], None);
+    let io = all.io.as_mut().expect("it is counted");
+    io.read_bytes = 10 * (40 * MIB + 200 * 4096);
+    let report = report(vec![all], vec![large, volume("small", &["d"], 200, 0)]);
+    let in_use = known(&report, &settings);
+    let both = [0, 1].map(|v| taken(&in_use, v, "d").expect("it is known")[0]);
+    assert!(both[0] == 2 * both[1], "{both:?}");
+    assert!((both[0] + both[1] - 408).abs() < 3, "{both:?}");
+}
+
+#[test]
+fn nothing_is_made_of_nothing() {
+    let settings = settings();
+    let idle = report(
+        vec![device("d", [0, 0], Some(0.0))],
+        vec![volume("a", &["d"], 0, 0)],
+    );
+    let in_use = known(&idle, &settings);
+    assert_eq!(used(&in_use, "d"), Some(0));
+    assert_eq!(taken(&in_use, 0, "d"), Some([0, 0]));
+}
+
+#[test]
+fn what_is_not_known_is_not_zero() {
+    let settings = settings();
+    let silent = DeviceWindow {
+        io: None,
+        ..device("silent", [0, 0], None)
+    };
+    let undescribed = DeviceWindow {
+        tier: "other".into(),
+        ..device("undescribed", [100, 0], Some(0.5))
+    };
+    let devices = vec![silent, undescribed, device("d", [400, 0], None)];
+    let volumes = vec![
+        volume("of-silent", &["silent"], 9, 0),
+        volume("of-undescribed", &["undescribed"], 9, 0),
+        VolumeWindow {
+            load: None,
+            ..volume("without-load", &["d"], 0, 0)
+        },
+        volume("on-two", &["d", "undescribed"], 100, 0),
+        VolumeWindow {
+            moving: Some(MovingWindow {
+                device: "d".into(),
+                extents: None,
+                copied_bytes: 0,
+                left_bytes: 1,
+                rate_bytes_per_s: 1,
+            }),
+            ..volume("comes", &["silent"], 100, 0)
+        },
+        volume("a", &["d"], 100, 0),
+        volume("without-data", &[], 50, 50),
+    ];
+    let report = report(devices, volumes);
+    let in_use = known(&report, &settings);
+    assert_eq!(used(&in_use, "silent"), None);
+    assert_eq!(used(&in_use, "undescribed"), None);
+    assert!(in_use.spec("undescribed").is_none());
+    for (v, device) in [
+        (0, "silent"),
+        (1, "undescribed"),
+        (2, "d"),
+        (3, "d"),
+        (4, "d"),
+    ] {
+        assert_eq!(taken(&in_use, v, device), None, "{v} of {device}");
+    }
+    // Of what the device did those whose part is not known had the rest.
+    assert_eq!(taken(&in_use, 5, "d"), Some([100, 0]));
+    assert_eq!(taken(&in_use, 0, "d"), Some([0, 0]), "it is not there");
+    assert_eq!(taken(&in_use, 6, "d"), Some([0, 0]), "it asks for holes");
+    // What has gone is nobody's, where the agent names what is somebody's.
+    assert_eq!(taken(&in_use, 5, "gone"), None);
+    let told = VolumeWindow {
+        sample: Some(VolumeSample {
+            busy: vec![BusyWindow {
+                resource: "link".into(),
+                reads_ns: WINDOW_NS / 4,
+                writes_ns: 0,
+            }],
+            ..VolumeSample::default()
+        }),
+        ..volume("a", &["d"], 100, 0)
+    };
+    let of = |device| in_use.taken(&told, device).map(|b| b.reads);
+    assert_eq!((of("gone"), of("link")), (Some(0.0), Some(0.25)));
+}
+
+#[test]
+fn places_on_one_disk_are_as_busy_as_that_and_each_volume_takes_its_part() {
+    let settings = settings();
+    // Both have the counters of the disk.
+    let both = ["one", "two"].map(|name| device(name, [500, 0], Some(0.9)));
+    let volumes = vec![volume("a", &["one"], 300, 0), volume("b", &["two"], 200, 0)];
+    let report = report(both.into(), volumes);
+    let in_use = known(&report, &settings);
+    assert_eq!(
+        (used(&in_use, "one"), used(&in_use, "two")),
+        (Some(500), Some(500))
+    );
+    assert_eq!(taken(&in_use, 0, "one"), Some([300, 0]));
+    assert_eq!(taken(&in_use, 1, "two"), Some([200, 0]));
+    assert_eq!(taken(&in_use, 0, "two"), Some([0, 0]));
+}
+
+/// Reads and writes by extent.
+type Touched<'a> = [&'a [(u32, u32)]; 2];
+
+fn mirror(copies: Option<CopiesWindow>, access: Option<(&str, Touched<'_>)>) -> MirrorWindow {
+    let access = access.map(|(places, [reads, writes])| ExtentAccess {
+        extent_bytes: MIB,
+        places: ExtentPlaces::try_from(places.to_string()).unwrap(),
+        reads: ExtentHeat::of(reads.to_vec()),
+        writes: ExtentHeat::of(writes.to_vec()),
+    });
+    MirrorWindow { copies, access }
+}
+
+#[test]
+fn a_volume_on_two_devices_is_split_by_what_was_asked_of_its_extents() {
+    let settings = settings();
+    let devices = || vec![device("d", [300, 0], None), device("e", [80, 100], None)];
+    // Two extents on the first, two that are nowhere, four on the second.
+    let reads = [(0, 30), (1, 30), (2, 20), (7, 20)];
+    let access = mirror(None, Some(("2x0,2x-,4x1", [&reads, &[(6, 9)]])));
+    let split = VolumeWindow {
+        mirror: Some(access),
+        ..volume("v", &["d", "e"], 400, 100)
+    };
+    let all = report(devices(), vec![split.clone()]);
+    let in_use = known(&all, &settings);
+    assert_eq!(taken(&in_use, 0, "d"), Some([240, 0]));
+    assert_eq!(taken(&in_use, 0, "e"), Some([80, 200]));
+    // Nothing was asked of any extent, and yet it was: nobody knows where.
+    let untold = VolumeWindow {
+        mirror: Some(mirror(None, Some(("2x0,2x-,4x1", [&[], &[]])))),
+        ..split
+    };
+    let all = report(devices(), vec![untold]);
+    let in_use = known(&all, &settings);
+    assert_eq!(taken(&in_use, 0, "d"), None);
+    assert_eq!(taken(&in_use, 0, "e"), None);
+}
+
+#[test]
+fn second_copies_take_reads_off_the_first_and_writes_are_done_twice() {
+    let settings = settings();
+    let copies = |by_hand| CopiesWindow {
+        device: "e".into(),
+        bytes: MIB,
+        read_share: 0.5,
+        by_hand,
+    };
+    let of = |by_hand, known: bool| {
+        let mirrored = VolumeWindow {
+            mirror: Some(mirror(Some(copies(by_hand)), None)),
+            ..volume("v", &["d"], 400, 100)
+        };
+        // Four fifths of the reads are of what has copies, half of which go there; so are a quarter of the writes.
+        let devices = vec![device("d", [240, 100], None), device("e", [160, 25], None)];
+        let all = report(devices, vec![mirrored]);
+        let in_use = InUse::of(&all, &settings, |_| {
+            known.then_some(Copied {
+                from: "d",
+                to: "e",
+                reads: 0.8,
+                writes: 0.25,
+            })
+        });
+        [taken(&in_use, 0, "d"), taken(&in_use, 0, "e")]
+    };
+    assert_eq!(of(false, true), [Some([240, 200]), Some([160, 50])]);
+    assert_eq!(of(true, true), [None, None], "a person chose the extents");
+    assert_eq!(of(false, false), [None, None], "from before a restart");
+}
+
+proptest! {
+    #[test]
+    fn volumes_take_no_more_than_is_in_use(
+        volumes in prop::collection::vec((0u64..3000, 0u64..3000), 0..6),
+        did in (0u64..5000, 0u64..5000),
+        kernel in prop::option::of(0.0f64..1.0),
+    ) {
+        let settings = settings();
+        let volumes: Vec<VolumeWindow> = volumes
+            .iter()
+            .enumerate()
+            .map(|(i, (reads, writes))| volume(&format!("v{i}"), &["d"], *reads, *writes))
+            .collect();
+        let report = report(vec![device("d", [did.0, did.1], kernel)], volumes);
+        let in_use = known(&report, &settings);
+        let used = in_use.used("d").unwrap();
+        prop_assert!((0.0..=1.0).contains(&used));
+        let taken = report.volumes.iter().map(|v| in_use.taken(v, "d").unwrap());
+        let each: Vec<f64> = taken.map(|b| b.reads + b.writes).collect();
+        prop_assert!(each.iter().all(|share| *share >= 0.0));
+        prop_assert!(each.iter().sum::<f64>() <= used + 1e-9, "{each:?} of {used}");
+    }
+}

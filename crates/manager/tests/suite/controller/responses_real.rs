@@ -1,0 +1,213 @@
+//! Broken objectives on devices that do not say who takes how much of them: real ones of an array, and those of virtual machines.
+
+use manager::service::Service;
+use manager::view::ResponseState;
+use manager::wire::{ExtentAccess, MirrorWindow, PROTOCOL, PROTOCOL_OLDEST, PROTOCOL_THROTTLES};
+use model::ExtentHeat;
+
+use super::host::{FakeVolume, Host, Real, volume};
+use super::responses::{QUICK, responses, said};
+use super::with;
+
+/// The slow device is rated at 1,250 reads per second.
+const TIERS: &str = r#"
+[[tiers]]
+name = "fast"
+preset = "pm953"
+[[tiers]]
+name = "mid"
+preset = "pm1633"
+[[tiers]]
+name = "slow"
+preset = "pm863"
+read_iops = "1250 IOPS"
+"#;
+
+const THROTTLE: &str = "throttle = \"auto\", move = \"off\", mirror = \"off\"";
+const MOVE: &str = "throttle = \"off\", move = \"auto\", mirror = \"off\"";
+const MIRROR: &str = "throttle = \"off\", move = \"off\", mirror = \"auto\"";
+
+/// A database that misses its objective beside a batch job, which asks for five sixths of what their device is asked for.
+fn noisy(modes: &str, real: Real) -> Host {
+    let orders = volume("orders", "slow", "slow-0", 200, 5000);
+    let batch = FakeVolume {
+        class: "default",
+        ..volume("batch", "slow", "slow-0", 1000, 5000)
+    };
+    let modes = format!("modes = {{ memory-share = \"off\", {modes} }}");
+    let mut host = Host::new(
+        &with(&format!("{TIERS}[response]\n{modes}\n{QUICK}")),
+        vec![orders, batch],
+    );
+    host.real = Some(real);
+    host
+}
+
+/// Arrays tell of volumes' requests, and virtual machines of loads only; the kernel counts, or does not.
+fn hosts() -> [(&'static str, Real); 4] {
+    let kernel = || vec![("slow-0", 0.99), ("fast-0", 0.2), ("mid-0", 0.0)];
+    let real = |kernel, is_array| Real { kernel, is_array };
+    [
+        ("array", real(kernel(), true)),
+        ("array on no block device", real(vec![], true)),
+        ("machines", real(kernel(), false)),
+        ("machines on a network", real(vec![], false)),
+    ]
+}
+
+fn held(host: &Host) -> Option<u64> {
+    let orders = host.orders.as_ref()?;
+    let order = orders.throttles.iter().find(|o| o.volume == "batch");
+    order.and_then(|o| o.throttle.iops)
+}
+
+#[test]
+fn a_neighbour_is_found_by_what_its_requests_take_and_held_to_what_does() {
+    for (what, real) in hosts() {
+        let mut host = noisy(THROTTLE, real);
+        host.windows(3);
+        let iops = held(&host).unwrap_or_else(|| panic!("{what}: {:?}", host.events()));
+        // 79 % of 1,250, less what the database asks for.
+        assert!((770..830).contains(&iops), "{what}: {iops}");
+        let text = said(&mut host, "Answer:").remove(0);
+        for part in [
+            "batch takes 80 % of slow-0, which is full by its rating",
+            "Answer: batch held to ",
+            "instead of 96 %",
+        ] {
+            assert!(text.contains(part), "{what}: {part:?} is not in {text:?}");
+        }
+        // What it gets now is what it takes, and it is let go when it asks for little.
+        host.volumes[0].latency_us = 1000;
+        host.volumes[1].ios = iops;
+        host.windows(20);
+        assert_eq!(held(&host), Some(iops), "{what}: it asks for as much");
+        host.volumes[1].ios = 10;
+        host.windows(20);
+        assert_eq!(held(&host), None, "{what}");
+    }
+}
+
+#[test]
+fn a_device_that_is_never_idle_is_not_full_for_that() {
+    for is_array in [true, false] {
+        let kernel = vec![("slow-0", 1.0)];
+        let mut host = noisy(THROTTLE, Real { kernel, is_array });
+        // A tenth of what it is rated at.
+        (host.volumes[0].ios, host.volumes[1].ios) = (25, 100);
+        host.windows(12);
+        assert_eq!(held(&host), None);
+        let text = said(&mut host, "No answer").remove(0);
+        assert!(text.contains("nobody is known to disturb it"), "{text}");
+        assert!(!text.contains("not measured here"), "{text}");
+    }
+}
+
+#[test]
+fn a_device_that_does_more_than_it_is_rated_at_is_not_full_either() {
+    let kernel = vec![("slow-0", 0.3)];
+    let mut host = noisy(
+        THROTTLE,
+        Real {
+            kernel,
+            is_array: true,
+        },
+    );
+    host.volumes[1].ios = 10_000;
+    host.windows(12);
+    assert_eq!(held(&host), None);
+    let text = said(&mut host, "No answer").remove(0);
+    assert!(text.contains("nobody is known to disturb it"), "{text}");
+}
+
+#[test]
+fn of_what_nobody_described_nothing_is_made_up() {
+    for is_array in [true, false] {
+        let kernel = vec![("slow-0", 0.99)];
+        let mut host = noisy(THROTTLE, Real { kernel, is_array });
+        let config = with(&format!("[response]\nmodes.throttle = \"auto\"\n{QUICK}"));
+        let (now, actor) = (host.now(), manager::question::Actor("somebody".into()));
+        let settings = super::host::settings(&config);
+        host.managed.reload(now, &actor, settings).unwrap();
+        host.windows(12);
+        assert_eq!(held(&host), None);
+        let text = said(&mut host, "No answer").remove(0);
+        assert!(text.contains("not measured here"), "{text}");
+    }
+}
+
+#[test]
+fn one_of_the_two_moves_to_a_device_that_has_time_for_it() {
+    for (what, real) in hosts() {
+        let mut host = noisy(MOVE, real);
+        // There is one that has not.
+        let busy = FakeVolume {
+            class: "default",
+            ..volume("busy", "fast", "fast-0", 1_000_000, 100)
+        };
+        host.volumes.push(busy);
+        if let Some(kernel) = host.real.as_mut().map(|r| &mut r.kernel) {
+            kernel.retain(|k| k.0 != "fast-0");
+        }
+        let orders = (0..12).find_map(|_| {
+            host.windows(1);
+            host.orders.as_ref()?.moves.first().cloned()
+        });
+        let order = orders.unwrap_or_else(|| panic!("{what}: {:?}", host.events()));
+        assert_eq!(order.device, "mid-0", "{what}");
+        let text = said(&mut host, "Answer:").remove(0);
+        let moved = format!("Answer: {} moved to mid-0", order.volume);
+        for part in [&*moved, "instead of 96 %", "price: "] {
+            assert!(text.contains(part), "{what}: {part:?} is not in {text:?}");
+        }
+        host.finish(order.job, 900);
+        host.volumes.iter_mut().for_each(|v| v.latency_us = 900);
+        host.windows(3);
+        let shown = responses(&mut host);
+        let first = shown.last().expect("it was ordered");
+        assert_eq!(first.state, ResponseState::Done, "{what}: {shown:#?}");
+    }
+}
+
+#[test]
+fn second_copies_are_made_on_a_real_device_with_time_to_spare() {
+    let kernel = vec![("slow-0", 0.99), ("fast-0", 0.9), ("mid-0", 0.1)];
+    let is_array = true;
+    let mut host = noisy(MIRROR, Real { kernel, is_array });
+    (host.volumes[0].ios, host.volumes[1].ios) = (1000, 200);
+    let access = ExtentAccess {
+        extent_bytes: 1 << 20,
+        places: "512x2".to_string().try_into().unwrap(),
+        reads: ExtentHeat::of((20..30).map(|e| (e, 100)).collect()),
+        writes: ExtentHeat::of(vec![]),
+    };
+    let mirror = |access| MirrorWindow {
+        copies: None,
+        access,
+    };
+    host.mirrors = vec![("orders", mirror(Some(access))), ("batch", mirror(None))];
+    host.windows(3);
+    let orders = host.orders.as_ref().expect("a window was reported");
+    let order = orders.answers.mirrors.first().cloned();
+    let order = order.unwrap_or_else(|| panic!("{:?}", host.events()));
+    assert_eq!(order.volume, "orders");
+    assert_ne!(order.device, "slow-0");
+    let text = said(&mut host, "Answer:").remove(0);
+    assert!(text.contains("instead of 96 %"), "{text}");
+}
+
+#[test]
+fn agents_of_all_versions_are_answered_alike() {
+    for protocol in PROTOCOL_OLDEST..=PROTOCOL {
+        let mut host = noisy(THROTTLE, Real::default());
+        host.protocol = protocol;
+        host.now_ns += 60_000_000_000;
+        host.register();
+        host.windows(3);
+        let limits = protocol >= PROTOCOL_THROTTLES;
+        assert_eq!(held(&host).is_some(), limits, "version {protocol}");
+        let answer = if limits { "Answer:" } else { "Recommended:" };
+        let text = said(&mut host, answer).remove(0);
+        assert!(text.contains("batch takes 80 % of slow-0"), "{text}");
+    }
+}
