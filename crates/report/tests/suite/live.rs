@@ -155,6 +155,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         host: "alpha".into(),
         volume: "orders".into(),
         found_ns: NOW.0 - 120 * views::S,
+        peak: None,
         at_ns: NOW.0 - 120 * views::S,
         evidence: vec![
             "missed in 5 of the last 6 windows".into(),
