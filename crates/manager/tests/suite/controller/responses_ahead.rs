@@ -171,8 +171,8 @@ fn a_peak_that_came_on_two_days_is_answered_before_it_comes_on_the_third() {
     assert_eq!(day.curves_before, ["batch", "orders"]);
     let text = said(&mut world.host, "a peak of").remove(0);
     for part in [
-        "orders: a peak of 200 requests/s is expected to begin in 1m, as the last 2 did. Answer: an appliance for orders: 256 MiB of other",
-        "predicted: slow-0 10 % busy instead of 95 %",
+        "orders: a peak of 200 requests/s is expected to begin in 1m, as the last 2 did. Answer: an appliance for orders: 64 MiB of other (30 % of its reads expected there)",
+        "predicted: slow-0 68 % busy instead of 94 %",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
