@@ -237,7 +237,7 @@ impl Ahead {
         let least = config.over_mean * of.mean_per_s;
         let matters = |rate: f64| rate > 0.0 && rate >= least;
         let soon = Nanos(config.lead.0.saturating_add(NEAR.0));
-        of.near = of.seasonal.expect(at, soon, &matters).is_some();
+        of.near = of.seasonal.expect(at, soon, matters).is_some();
         let mut next = of
             .seasonal
             .forecast(at, config.lead, &lookout, matters)?
