@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slo::ResponderConfig;
 use slo::ladder::RungKind;
-use units::Bytes;
+use slo::{AheadConfig, ResponderConfig};
+use units::{Bytes, Nanos};
 
 /// How far a live controller goes with one kind of answer.
 #[derive(
@@ -44,7 +44,7 @@ pub const LIVE_RUNGS: [RungKind; 5] = [
     RungKind::Move,
 ];
 
-/// Answers to broken objectives of a live host, window by window. `workflow` is that of a scenario's `[response]`.
+/// Answers to broken objectives of a live host, window by window. `ahead` and `workflow` are those of a scenario's `[response]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
@@ -54,9 +54,15 @@ pub struct LiveResponseConfig {
     /// Memory of other hosts that appliances can have: nodes that were started there (`terrace cache-node`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeConfig>,
+    /// Peaks that come again with a season are acted on before they begin, as far as modes allow; none are if left out. Slots are of local time (`hours.utc_offset`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<AheadConfig>,
     /// How answers are found: detection, interference, when they are taken back.
     pub workflow: ResponderConfig,
 }
+
+/// Slots of a season: of each volume that many are kept at most.
+const SLOTS_MAX: u64 = 1024;
 
 /// Memory that a host lends to the caches of others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -181,6 +187,27 @@ impl LiveResponseConfig {
         }
         self.check_workflow()
             .map_err(|(key, why)| (format!("workflow.{key}"), why.into()))
+    }
+
+    /// What cannot be of looking ahead where windows are so long, with the key in the table.
+    ///
+    /// # Errors
+    /// The key, and why.
+    pub fn check_ahead(&self, window: Nanos) -> Result<(), (String, String)> {
+        let Some(ahead) = &self.ahead else {
+            return Ok(());
+        };
+        if let Some((key, why)) = ahead.fault(window) {
+            return Err((format!("ahead.{key}"), why));
+        }
+        let slots = ahead.seasonal.season.0 / ahead.seasonal.slot.0;
+        match slots <= SLOTS_MAX {
+            true => Ok(()),
+            false => Err((
+                "ahead.seasonal.slot".into(),
+                format!("a season of {slots} slots has more than {SLOTS_MAX}"),
+            )),
+        }
     }
 
     fn check_workflow(&self) -> Result<(), (&'static str, &'static str)> {

@@ -66,6 +66,13 @@ impl Hours {
     }
 }
 
+impl Hours {
+    /// Milliseconds of local time since 1970.
+    pub fn local_ms(&self, unix_ms: u64) -> u64 {
+        unix_ms.saturating_add_signed(i64::from(self.offset_min) * 60_000)
+    }
+}
+
 fn wrong(text: &str) -> String {
     format!(
         "hours {text:?} are not understood: write \"22:00-06:00\", \"Sat 00:00-24:00\" or \"Mon-Fri 20:00-23:30\""

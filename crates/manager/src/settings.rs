@@ -509,6 +509,7 @@ const ANSWERED_WINDOW_MAX: Nanos = Nanos::from_secs(60);
 
 fn check_response(response: &LiveResponseConfig, window: Nanos) -> Result<(), (String, String)> {
     response.check()?;
+    response.check_ahead(window)?;
     match response.is_off() || window <= ANSWERED_WINDOW_MAX {
         true => Ok(()),
         false => Err((

@@ -17,7 +17,8 @@ mod response;
 
 pub use place::{PlaceCostView, PlaceLoadView, PlaceStanding, PlaceTierView, PlaceView};
 pub use response::{
-    CopiesView, OtherView, RefusedView, ResponseCounter, ResponseState, ResponseView,
+    CopiesView, OtherView, PeakOutcome, PeakView, RefusedView, ResponseCounter, ResponseState,
+    ResponseView,
 };
 
 /// How everything is.

@@ -9,7 +9,11 @@
 //! A peak is slots whose expected rate is so many times the mean of the season. Each workload that was promised anything is looked at. What a
 //! forecast is answered by is decided as ever: nothing where all promises would be kept without it.
 //!
-//! When not to use: for loads without a season, and for seasons that are not known yet. Nothing is stored: after a restart it learns anew.
+//! Slots are of the season's time: the responder's own, or that of a wall ([`Responder::wall_clock`]), whose slots are the same after a restart.
+//! What is remembered can be kept elsewhere ([`Responder::take_remembered`]) and be given back ([`Responder::recall`]). Of the slot that goes on
+//! nothing is.
+//!
+//! When not to use: for loads without a season, and for seasons that are not known yet.
 //!
 //! A peak that somebody knows of ([`KnownPeak`]) is acted on in the same way, once.
 
@@ -17,6 +21,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+use crate::curve::Curve;
+use crate::in_force::BeforeCopies;
 use crate::responder::Responder;
 use crate::sample::{SAMPLE, Sample, WorkloadId};
 use crate::seasonal::{Lookout, Recorded, Seasonal, SeasonalConfig};
@@ -110,11 +116,16 @@ const OCCURRENCES_MAX: usize = 100;
 /// Samples that say what a workload is like now, of which no earlier peak is known: five minutes.
 const PRESENT_SAMPLES: usize = 30;
 
+/// So long before a peak is acted on it is near: what is only looked at then has to be asked for.
+const NEAR: Nanos = Nanos::from_secs(120);
+
 /// What a responder remembers of seasons.
 #[derive(Debug, Clone)]
 pub(crate) struct Ahead {
     config: AheadConfig,
     workloads: Vec<OfWorkload>,
+    /// The season's time less the responder's, modulo 2^64.
+    shift: u64,
 }
 
 /// The season of one workload.
@@ -123,11 +134,26 @@ struct OfWorkload {
     seasonal: Seasonal,
     /// Mean of what is expected of all slots that are.
     mean_per_s: f64,
-    /// Number of the slot that goes on, since the beginning, and its samples.
-    slot: u64,
-    samples: Vec<Sample>,
-    /// Beginning of the peak that was told of last.
+    /// The slot that goes on; none before its first sample.
+    going_on: Option<GoingOn>,
+    /// The slot that was remembered last, until somebody has asked.
+    ended: Option<u64>,
+    /// Beginning of the peak that was told of last, in the season's time.
     told: Option<Nanos>,
+    /// Whether a peak is to be acted on soon.
+    near: bool,
+}
+
+/// A slot that goes on.
+#[derive(Debug, Clone, Default)]
+struct GoingOn {
+    /// Its number since the season's time began.
+    number: u64,
+    samples: Vec<Sample>,
+    /// Miss ratios as they were last known while the promise was missed: later they may not be.
+    curve: Option<Curve>,
+    /// What requests cost before there were second copies, where there are.
+    before_copies: Option<BeforeCopies>,
 }
 
 impl Ahead {
@@ -135,29 +161,48 @@ impl Ahead {
         Self {
             config,
             workloads: Vec::new(),
+            shift: 0,
         }
     }
 
-    /// Takes in what is known of a workload; what cannot be remembered at once is until its slot has ended.
-    pub(crate) fn note(&mut self, w: usize, sample: &Sample) {
+    /// The season's time at one of the responder's.
+    fn season_time(&self, now: Nanos) -> Nanos {
+        Nanos(now.0.wrapping_add(self.shift))
+    }
+
+    fn of(&mut self, w: usize) -> &mut OfWorkload {
         while self.workloads.len() <= w {
-            self.workloads.push(OfWorkload {
-                seasonal: Seasonal::new(self.config.seasonal),
-                mean_per_s: 0.0,
-                slot: 0,
-                samples: Vec::new(),
-                told: None,
-            });
+            self.workloads
+                .push(OfWorkload::new(Seasonal::new(self.config.seasonal)));
         }
-        self.workloads[w].samples.push(sample.clone());
+        &mut self.workloads[w]
+    }
+
+    /// Takes in what is known of a workload; what cannot be remembered at once is until its slot has ended.
+    pub(crate) fn note(
+        &mut self,
+        now: Nanos,
+        w: usize,
+        sample: &Sample,
+        before_copies: Option<BeforeCopies>,
+    ) {
+        let began = self.season_time(now).saturating_sub(sample.lasting);
+        let number = began.0 / self.config.seasonal.slot.0;
+        let of = self.of(w);
+        let slot = of.going_on.get_or_insert_with(|| GoingOn {
+            number,
+            ..GoingOn::default()
+        });
+        slot.samples.push(sample.clone());
+        if before_copies.is_some() {
+            slot.before_copies = before_copies;
+        }
     }
 
     /// Another workload has this number from now on.
     pub(crate) fn forget(&mut self, w: usize) {
         if let Some(of) = self.workloads.get_mut(w) {
-            of.seasonal = Seasonal::new(self.config.seasonal);
-            of.samples.clear();
-            (of.mean_per_s, of.told) = (0.0, None);
+            *of = OfWorkload::new(Seasonal::new(self.config.seasonal));
         }
     }
 
@@ -166,18 +211,23 @@ impl Ahead {
         &mut self,
         now: Nanos,
         w: usize,
+        missed: bool,
         site: &Site,
         known: &dyn Knowledge,
     ) -> Option<Forecast> {
+        let at = self.season_time(now);
         let config = &self.config;
         let of = &mut self.workloads[w];
         let workload = WorkloadId(w as u16);
         let promise = site.workloads[w].objective;
         if promise == Default::default() {
-            of.samples.clear();
+            (of.going_on, of.near) = (None, false);
             return None;
         }
-        of.end_slot(now, workload, site, known);
+        if let Some(slot) = of.going_on.as_mut().filter(|_| missed) {
+            slot.curve = known.curve(workload).or(slot.curve.take());
+        }
+        of.end_slot(at, workload, site, known);
         let lookout = Lookout {
             workload,
             promised_per_s: promise.rate_min_per_s,
@@ -186,33 +236,66 @@ impl Ahead {
         };
         let least = config.over_mean * of.mean_per_s;
         let matters = |rate: f64| rate > 0.0 && rate >= least;
-        let next = of.seasonal.forecast(now, config.lead, &lookout, matters)?;
-        let at = Some(next.forecast.at);
-        let news = std::mem::replace(&mut of.told, at) != at;
-        news.then_some(next.forecast)
+        let soon = Nanos(config.lead.0.saturating_add(NEAR.0));
+        of.near = of.seasonal.expect(at, soon, matters).is_some();
+        let mut next = of
+            .seasonal
+            .forecast(at, config.lead, &lookout, matters)?
+            .forecast;
+        let news = of.told.replace(next.at) != Some(next.at);
+        for at in [&mut next.at, &mut next.by, &mut next.until] {
+            *at = Nanos(at.0.wrapping_sub(self.shift));
+        }
+        news.then_some(next)
     }
 }
 
 impl OfWorkload {
-    /// Remembers the slot that went on, if it is over by now. Of one that less than half is known of nothing is remembered.
-    fn end_slot(&mut self, now: Nanos, workload: WorkloadId, site: &Site, known: &dyn Knowledge) {
-        let slot_ns = self.seasonal.config().slot.0;
-        let slot = now.0 / slot_ns;
-        if slot == self.slot {
-            return;
+    fn new(seasonal: Seasonal) -> Self {
+        Self {
+            mean_per_s: seasonal.mean_per_s(),
+            seasonal,
+            going_on: None,
+            ended: None,
+            told: None,
+            near: false,
         }
-        let began = Nanos(self.slot * slot_ns);
-        let samples = std::mem::take(&mut self.samples);
+    }
+
+    /// Remembers the slot that went on, if it is over by now. Of one that less than half is known of nothing is remembered.
+    fn end_slot(&mut self, at: Nanos, workload: WorkloadId, site: &Site, known: &dyn Knowledge) {
+        let slot_ns = self.seasonal.config().slot.0;
+        let number = at.0 / slot_ns;
+        let next = GoingOn {
+            number,
+            ..GoingOn::default()
+        };
+        let is_over = |s: &mut GoingOn| s.number != number;
+        let Some(GoingOn {
+            number,
+            samples,
+            curve,
+            before_copies,
+        }) = self.going_on.take_if(is_over)
+        else {
+            return;
+        };
+        self.going_on = Some(next);
+        let began = Nanos(number * slot_ns);
         let lasting: u64 = samples.iter().map(|s| s.lasting.0).sum();
         if 2 * lasting >= slot_ns {
             let requests = samples.iter().map(|s| s.rate_per_s() * s.lasting.as_f64());
             let rate_per_s = requests.sum::<f64>() / lasting as f64;
-            let (zones, curve) = (known.zones(workload), known.curve(workload));
-            let recorded = Recorded::of(&samples, &site.backend, zones, curve);
+            let curve = known.curve(workload).or(curve);
+            let zones = known.zones(workload);
+            let mut recorded = Recorded::of(&samples, &site.backend, zones, curve);
+            if let Some((before, habit)) = before_copies.as_ref().zip(recorded.habit.as_mut()) {
+                before.put_back(habit);
+            }
             self.seasonal.remember(began, rate_per_s, recorded);
             self.mean_per_s = self.seasonal.mean_per_s();
+            self.ended = Some(self.seasonal.number(began));
         }
-        self.slot = slot;
     }
 }
 
@@ -220,6 +303,50 @@ impl Responder {
     /// From now on peaks that come again with a season are acted on before they begin.
     pub fn look_ahead(&mut self, config: AheadConfig) {
         self.ahead = Some(Ahead::new(config));
+    }
+
+    /// From now on peaks of seasons are not looked out for, and what was remembered of them is forgotten.
+    pub fn look_no_more(&mut self) {
+        self.ahead = None;
+    }
+
+    /// The season's time is that of a wall, which shows this now. A wall that is set to another time may cut the slot that goes on short, or take a
+    /// part of it twice.
+    pub fn wall_clock(&mut self, now: Nanos, wall: Nanos) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.shift = wall.0.wrapping_sub(now.0);
+        }
+    }
+
+    /// Slots that were remembered since this was last asked: of which workload, and their numbers in the season.
+    pub fn take_remembered(&mut self) -> Vec<(WorkloadId, u64)> {
+        let workloads = self.ahead.iter_mut().flat_map(|a| &mut a.workloads);
+        let ended = workloads.enumerate();
+        let ended = ended.filter_map(|(w, of)| Some((WorkloadId(w as u16), of.ended.take()?)));
+        ended.collect()
+    }
+
+    /// What is remembered of a workload.
+    pub fn remembered(&self, workload: WorkloadId) -> Option<&Seasonal> {
+        let of = self.ahead.as_ref()?.workloads.get(workload.index());
+        of.map(|of| &of.seasonal)
+    }
+
+    /// What was remembered of a workload before, cut as it is now. Another season than that is not taken.
+    pub fn recall(&mut self, workload: WorkloadId, seasonal: Seasonal) {
+        if let Some(ahead) = &mut self.ahead {
+            let of = ahead.of(workload.index());
+            if of.seasonal.config() == seasonal.config() {
+                *of = OfWorkload::new(seasonal);
+            }
+        }
+    }
+
+    /// Whether a workload's peak is to be acted on within two minutes, or was lately.
+    pub fn is_near_peak(&self, workload: WorkloadId) -> bool {
+        let of = self.ahead.as_ref();
+        let of = of.and_then(|a| a.workloads.get(workload.index()));
+        of.is_some_and(|of| of.near)
     }
 
     /// From now on this peak is known of.
@@ -253,8 +380,9 @@ impl Responder {
                 let (zones, curve) = (known.zones(w), known.curve(w));
                 Recorded::of(&samples, &self.site.backend, zones, curve)
             });
-            // Of what has no curve yet nothing can be said.
-            if let Some(mut forecast) = recorded.forecast(peak.at, &lookout) {
+            // Of what has no curve yet nothing can be said: what it was like in an earlier peak is not known either.
+            let forecast = recorded.forecast(peak.at, &lookout);
+            if let Some(mut forecast) = forecast.filter(|f| f.curve.is_some()) {
                 forecast.rate_per_s = forecast.rate_per_s.max(peak.rate_per_s);
                 orders.extend(self.foresee(now, &forecast, known));
             }
@@ -272,7 +400,8 @@ impl Responder {
             return;
         };
         for w in 0..ahead.workloads.len() {
-            if let Some(forecast) = ahead.next(now, w, &self.site, known) {
+            let missed = self.detectors[w].last().violates();
+            if let Some(forecast) = ahead.next(now, w, missed, &self.site, known) {
                 orders.extend(self.foresee(now, &forecast, known));
             }
         }

@@ -58,12 +58,28 @@ pub struct Taker {
     pub taken: f64,
 }
 
+/// A peak that is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Peak {
+    /// Requests per second.
+    pub rate_per_s: f64,
+    /// When it is over, as far as that is known.
+    pub until: Nanos,
+    /// How many such peaks it rests on; 0 where somebody has said so.
+    pub seen: usize,
+    /// Whether a promise would be broken without an answer.
+    pub breaks: bool,
+}
+
 /// Everything that a decision rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     pub at: Nanos,
     /// Why.
     pub cause: Cause,
+    /// Of a forecast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Peak>,
     /// Who disturbs whom; `None` for a forecast, which asks about one workload.
     pub interference: Option<Interference>,
     /// Who takes much of a full resource that the affected one uses.
@@ -194,14 +210,15 @@ impl Responder {
     ) -> Decision {
         let w = forecast.workload;
         let curve = |of: WorkloadId| match of == w {
-            true => Some(forecast.curve.clone()),
+            true => forecast.curve.clone().or_else(|| known.curve(of)),
             false => known.curve(of),
         };
         let mut streams = self.streams(curve);
         hold(&mut streams, &self.held());
         let quiet = streams.clone();
         let stream = &mut streams[w.index()];
-        *stream = forecast.habit.stream(stream, forecast.rate_per_s);
+        let habit = self.habit_here(w, &forecast.habit);
+        *stream = habit.stream(stream, forecast.rate_per_s);
         let cause = Cause::Forecast {
             workload: w,
             at: forecast.at,
@@ -209,6 +226,12 @@ impl Responder {
         let without = predict(&self.site.backend, &streams, &Change::None);
         let spare = self.spare(now, &[w], known);
         let mut decision = self.weigh(now, cause, (w, vec![w], 0), streams, &spare);
+        decision.peak = Some(Peak {
+            rate_per_s: forecast.rate_per_s,
+            until: forecast.until,
+            seen: forecast.seen,
+            breaks: without.fails.is_some(),
+        });
         if without.fails.is_none() {
             decision.rungs = unneeded("all promises would be kept without it");
         }
@@ -315,6 +338,7 @@ impl Responder {
         Decision {
             at: now,
             cause,
+            peak: None,
             interference: None,
             takers: vec![],
             cacheable,

@@ -21,8 +21,9 @@ use units::{Bytes, Nanos};
 use crate::detect::Detector;
 use crate::ladder::{Held, MEMORY_EFFECT, OPS_EFFECT, RungAction, RungKind, SecondCopies};
 use crate::load::{Backend, Change, Cost, Stream, predict};
+use crate::measured::Habit;
 use crate::responder::Responder;
-use crate::sample::WorkloadId;
+use crate::sample::{ResourceId, WorkloadId};
 use crate::site::{Knowledge, ResponseOrder};
 
 /// When answers are taken back.
@@ -71,6 +72,29 @@ enum Answer {
         /// What a request cost on the devices of the first and the second copies before there were any.
         costs: [Cost; 2],
     },
+}
+
+/// What requests cost on two devices before there were second copies on one of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct BeforeCopies {
+    ends: [ResourceId; 2],
+    costs: [Cost; 2],
+}
+
+impl BeforeCopies {
+    /// Whether it is one of the two devices.
+    pub(crate) fn has(&self, resource: usize) -> bool {
+        self.ends.iter().any(|end| end.index() == resource)
+    }
+
+    /// What was measured while reads went to either device is no peak's without copies.
+    pub(crate) fn put_back(&self, habit: &mut Habit) {
+        for (end, cost) in self.ends.iter().zip(self.costs) {
+            if let Some(of) = habit.costs.get_mut(end.index()) {
+                *of = cost;
+            }
+        }
+    }
 }
 
 /// An answer in force.
@@ -225,6 +249,24 @@ impl Responder {
         answered.or(self.given.get(&workload).copied())
     }
 
+    /// What a workload's requests cost before it had the second copies that it has by an answer.
+    pub(crate) fn before_copies(&self, workload: WorkloadId) -> Option<BeforeCopies> {
+        match &self.in_force[self.find(RungKind::Mirror, workload)?].answer {
+            Answer::Mirror { copies, costs } => Some(BeforeCopies {
+                ends: [copies.from, copies.to],
+                costs: *costs,
+            }),
+            _ => None,
+        }
+    }
+
+    /// What is done to a workload is not taken back before its peak is there.
+    pub(crate) fn keep_for(&mut self, workload: WorkloadId, peak_by: Nanos) {
+        for answer in self.in_force.iter_mut().filter(|a| a.workload == workload) {
+            answer.since = answer.since.max(peak_by);
+        }
+    }
+
     /// Whether an answer of that kind is in force for it.
     pub(crate) fn has(&self, kind: RungKind, workload: WorkloadId) -> bool {
         self.find(kind, workload).is_some()
@@ -286,7 +328,9 @@ impl Responder {
             .collect();
         for (answer, without) in self.in_force.iter_mut().zip(&found) {
             let holds = matches!(without, Without::Kept | Without::KeptAt(_));
-            answer.good = if holds { answer.good + 1 } else { 0 };
+            // Before its peak nothing tells what would be without it.
+            let tells = holds && now >= answer.since;
+            answer.good = if tells { answer.good + 1 } else { 0 };
         }
         let due = (0..found.len()).find(|i| self.is_due(now, *i, &found[*i]));
         let Some(i) = due else {

@@ -50,7 +50,7 @@ pub mod zones;
 
 pub use ahead::{AheadConfig, KnownPeak};
 pub use copies::CopiesConfig;
-pub use decision::{Cacheability, Cause, Decision, Taker};
+pub use decision::{Cacheability, Cause, Decision, Peak, Taker};
 pub use in_force::ReleaseConfig;
 pub use measured::Habit;
 pub use responder::{DECISIONS_MAX, Responder, ResponderConfig};

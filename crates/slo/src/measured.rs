@@ -137,6 +137,29 @@ fn seconds(samples: &[&Sample]) -> f64 {
 }
 
 impl Responder {
+    /// What a workload's requests were like, as far as that says anything of where its data is now: of devices that it has left, and of those
+    /// between which its reads are shared now, what they cost then is not what they cost.
+    pub(crate) fn habit_here(&self, workload: WorkloadId, recorded: &Habit) -> Habit {
+        let own = &self.site.workloads[workload.index()].resources;
+        let resources = &self.site.backend.resources;
+        let is_device = |r: usize| {
+            resources
+                .get(r)
+                .is_some_and(|r| r.place == Place::BehindMemory)
+        };
+        let known = own.iter().any(|r| is_device(r.index()));
+        let copies = self.before_copies(workload);
+        let mut habit = recorded.clone();
+        for (r, cost) in habit.costs.iter_mut().enumerate() {
+            let has_left = known && is_device(r) && !own.iter().any(|own| own.index() == r);
+            let shared = copies.as_ref().is_some_and(|c| c.has(r));
+            if has_left || shared {
+                *cost = Cost::default();
+            }
+        }
+        habit
+    }
+
     /// Remembers what requests cost, where enough of them were seen: an appliance that hits always leaves nothing to measure.
     pub(crate) fn remember_costs(&mut self, w: usize) {
         let present = Present::of(&self.history[w], self.present());

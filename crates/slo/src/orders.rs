@@ -39,10 +39,12 @@ impl Responder {
         self.foreseen.retain(|f| now < f.at + LATE);
         for forecast in std::mem::take(&mut self.foreseen) {
             let busy = self.creating() || self.copying();
+            // What it has by another answer may not go before the peak either.
+            self.keep_for(forecast.workload, forecast.by);
             match &mut self.appliances[forecast.workload.index()] {
                 // It has one, which may not go before the peak.
                 Some(own) if own.state != ApplianceState::Leaving => {
-                    own.cause = CreatedFor::Forecast(forecast.at);
+                    own.cause = CreatedFor::Forecast(forecast.by);
                     // Until it serves it may still come to nothing; then another is tried.
                     if own.state == ApplianceState::Creating {
                         self.foreseen.push(forecast);
@@ -51,7 +53,9 @@ impl Responder {
                 None if !busy => {
                     let decision = self.decide_ahead(now, &forecast, known);
                     self.carry(now, decision, orders);
-                    if self.appliances[forecast.workload.index()].is_some() {
+                    self.keep_for(forecast.workload, forecast.by);
+                    if let Some(own) = &mut self.appliances[forecast.workload.index()] {
+                        own.cause = CreatedFor::Forecast(forecast.by);
                         self.foreseen.push(forecast);
                     }
                 }

@@ -63,25 +63,28 @@ impl Recorded {
         }
     }
 
-    /// The forecast of a peak like this one that begins `at` a time, of no less than was promised; `None` where the curve or what
-    /// requests were like is not known.
+    /// The forecast of a peak like this one that begins `at` a time, of no less than was promised; `None` where what requests were like
+    /// is not known.
     pub fn forecast(&self, at: Nanos, lookout: &Lookout) -> Option<Forecast> {
         Some(Forecast {
             workload: lookout.workload,
             at,
+            by: at,
+            until: at,
+            seen: 0,
             rate_per_s: self
                 .rate_max_per_s
                 .max(lookout.promised_per_s.unwrap_or(0.0)),
-            curve: self.curve.clone()?,
+            curve: self.curve.clone(),
             zones: self.zones.clone(),
             warm: lookout.warm,
             habit: self.habit.clone()?,
         })
     }
 
-    /// Whether a forecast can be made of it.
-    pub(crate) fn tells(&self) -> bool {
-        self.curve.is_some() && self.habit.is_some()
+    /// Whether a forecast can be made of it, and whether that has a curve: of more use is what sorts later.
+    pub(crate) fn tells(&self) -> Option<bool> {
+        self.habit.as_ref().map(|_| self.curve.is_some())
     }
 
     /// Whether its numbers are some that could have been measured.

@@ -311,8 +311,9 @@ impl Responder {
             if let Some(sample) = sample {
                 self.remember_costs(w);
                 self.detectors[w].tell(&sample);
+                let before = self.before_copies(WorkloadId(w as u16));
                 if let Some(ahead) = &mut self.ahead {
-                    ahead.note(w, &sample);
+                    ahead.note(now, w, &sample, before);
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! What is to be expected at this hour of this day: the 90th percentile of what the last four such hours asked for, and the
-//! zones and the curve recorded in the last of them.
+//! zones and the curve recorded in the last of them. Where none was known in the last one, the curve is that of the last one of them that had any.
 //!
 //! So an appliance can be created before its peak: [`Seasonal::forecast`] makes of it what [`crate::Responder::foresee`] takes. The
 //! paper assumes that such knowledge is there (sec. 5, 7.1) and simulates it. When not to use: for loads without a season; with fewer
@@ -60,6 +60,8 @@ pub struct Expected<'a> {
     pub rate_per_s: f64,
     /// What its last occurrence touched.
     pub recorded: &'a Recorded,
+    /// Occurrences that it rests on.
+    pub seen: usize,
 }
 
 /// The seasons of one workload. What is read back is held to what [`Seasonal::new`] and [`Seasonal::remember`] make.
@@ -70,10 +72,16 @@ pub struct Seasonal {
     slots: BTreeMap<u64, Slot>,
 }
 
+/// A slot of the season as it is remembered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Slot {
-    rates: VecDeque<f64>,
-    recorded: Recorded,
+pub struct Slot {
+    /// Of its occurrences, the oldest first: requests per second.
+    pub rates: VecDeque<f64>,
+    /// Of its last one.
+    pub recorded: Recorded,
+    /// Occurrences since the one that the curve is of: where there is nothing that tells of one, it is of an earlier one.
+    #[serde(default)]
+    pub curve_age: usize,
 }
 
 /// The text form, not yet looked at.
@@ -91,14 +99,9 @@ impl TryFrom<Stored> for Seasonal {
         if seasonal.config != stored.config {
             return Err(SeasonalError::Config);
         }
-        let last = seasonal.number(Nanos(seasonal.config.season.0 - 1));
-        for (number, slot) in &stored.slots {
-            let measured = slot.rates.iter().all(|r| sound(*r)) && slot.recorded.sound();
-            if *number > last || slot.rates.len() > seasonal.config.occurrences || !measured {
-                return Err(SeasonalError::Slot(*number));
-            }
+        for (number, slot) in stored.slots {
+            seasonal.recall(number, slot)?;
         }
-        seasonal.slots = stored.slots;
         Ok(seasonal)
     }
 }
@@ -148,7 +151,31 @@ impl Seasonal {
             slot.rates.pop_front();
         }
         slot.rates.push_back(rate_per_s);
-        slot.recorded = recorded;
+        let before = std::mem::replace(&mut slot.recorded, recorded);
+        let is_known = slot.recorded.curve.is_some();
+        slot.curve_age = if is_known { 0 } else { slot.curve_age + 1 };
+        if !is_known && slot.curve_age < self.config.occurrences {
+            slot.recorded.curve = before.curve;
+        }
+    }
+
+    /// A slot as it is remembered.
+    pub fn slot(&self, number: u64) -> Option<&Slot> {
+        self.slots.get(&number)
+    }
+
+    /// Takes a slot in that was remembered before, in place of what is known of it.
+    ///
+    /// # Errors
+    /// It is none of this season, or holds what is not kept.
+    pub fn recall(&mut self, number: u64, slot: Slot) -> Result<(), SeasonalError> {
+        let last = self.number(Nanos(self.config.season.0 - 1));
+        let measured = slot.rates.iter().all(|r| sound(*r)) && slot.recorded.sound();
+        if number > last || slot.rates.len() > self.config.occurrences || !measured {
+            return Err(SeasonalError::Slot(number));
+        }
+        self.slots.insert(number, slot);
+        Ok(())
     }
 
     /// The first slot that begins after `now` and not after `now + within` (a season at most) and satisfies `matters`.
@@ -184,6 +211,7 @@ impl Seasonal {
             at: Nanos(at.0 / self.config.slot.0 * self.config.slot.0),
             rate_per_s: rates[rank.clamp(1, rates.len()) - 1],
             recorded: &slot.recorded,
+            seen: slot.rates.len(),
         })
     }
 
@@ -206,7 +234,8 @@ impl Seasonal {
     /// A peak is slots in a row whose rate `matters`; one that has begun is none to come. It is expected to ask for the most that
     /// any of its slots is expected to, that their last occurrences had for two minutes or that was promised: who was not served
     /// in full had asked for more than he got. Zones, curve and what requests are like are those of its busiest slot that has
-    /// them. `None` without such a peak, or where nothing of that was recorded.
+    /// them; without any that has a curve there is none. It is taken to have begun when its first slot is over. `None` without such a
+    /// peak, or where nothing of what requests were like was recorded.
     pub fn forecast(
         &self,
         now: Nanos,
@@ -228,11 +257,17 @@ impl Seasonal {
         };
         let slots = (0..self.config.season.0 / slot_ns).map(|i| begins.0.checked_add(i * slot_ns));
         let peak: Vec<Expected<'_>> = slots.map_while(|at| matters_at(at?)).collect();
-        let busiest = peak.iter().filter(|e| e.recorded.tells()).max_by(|a, b| {
+        let telling = peak.iter().filter(|e| e.recorded.tells().is_some());
+        let busiest = telling.max_by(|a, b| {
             let rates = a.rate_per_s.total_cmp(&b.rate_per_s);
-            rates.then(b.at.cmp(&a.at))
+            let curves = a.recorded.tells().cmp(&b.recorded.tells());
+            curves.then(rates).then(b.at.cmp(&a.at))
         })?;
         let mut forecast = busiest.recorded.forecast(begins, lookout)?;
+        forecast.by = Nanos(begins.0.saturating_add(slot_ns));
+        let lasts = slot_ns.saturating_mul(peak.len() as u64);
+        forecast.until = Nanos(begins.0.saturating_add(lasts));
+        forecast.seen = peak.first().map_or(0, |slot| slot.seen);
         for slot in &peak {
             let most = slot.rate_per_s.max(slot.recorded.rate_max_per_s);
             forecast.rate_per_s = forecast.rate_per_s.max(most);
@@ -243,7 +278,8 @@ impl Seasonal {
         })
     }
 
-    fn number(&self, at: Nanos) -> u64 {
+    /// The number of the slot that a time lies in.
+    pub fn number(&self, at: Nanos) -> u64 {
         at.0 % self.config.season.0 / self.config.slot.0
     }
 }

@@ -290,7 +290,10 @@ fn a_forecast_is_of_the_whole_peak_and_has_all_that_an_answer_needs() {
     assert_eq!(forecast.warm, WarmForecast::Read);
     assert_eq!(forecast.rate_per_s, 1000.0);
     assert_eq!(forecast.zones[0].number, 32);
-    assert_eq!(forecast.curve.at(Bytes::gib(32)), 0.1);
+    assert_eq!(forecast.curve.unwrap().at(Bytes::gib(32)), 0.1);
+    // It may begin late in its first slot, and is three slots long.
+    assert_eq!((forecast.by, forecast.until), (hour(2, 32), hour(2, 34)));
+    assert_eq!(forecast.seen, 2);
     let habit = &forecast.habit;
     let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
     assert!(near(habit.write_share, 0.2) && near(habit.read_bytes, 8192.0));
@@ -329,15 +332,36 @@ fn what_was_not_recorded_is_not_forecast() {
         let foreseen = seasonal.forecast(hour(2, 20), day, &LOOKOUT, |r| r > 500.0);
         foreseen.map(|f| (f.forecast.zones[0].number, f.forecast.rate_per_s))
     };
-    // Too few reads for a curve in the busiest hour: the next busiest is what it is like, and its rate is still the most.
+    // Too few reads for a curve in the busiest hour: the one before is what is known of it.
     let without = |h, rate| Recorded {
         curve: None,
         ..recorded(h, rate)
     };
+    let curve = |seasonal: &Seasonal| {
+        let foreseen = seasonal.forecast(hour(2, 20), day, &LOOKOUT, |r| r > 500.0);
+        foreseen
+            .and_then(|f| f.forecast.curve)
+            .map(|c| c.points()[0].0)
+    };
+    for _ in 0..3 {
+        seasonal.remember(hour(2, 32), 1000.0, without(32, 1000.0));
+        assert_eq!(ahead(&seasonal), Some((32, 1000.0)));
+        assert_eq!(curve(&seasonal), Some(Bytes::gib(32)));
+    }
+    // But for as long as its hour is remembered only: the next busiest is what it is like, and its rate is still the most.
     seasonal.remember(hour(2, 32), 1000.0, without(32, 1000.0));
     assert_eq!(ahead(&seasonal), Some((33, 1000.0)));
-    seasonal.remember(hour(2, 31), 700.0, without(31, 700.0));
-    seasonal.remember(hour(2, 33), 800.0, without(33, 800.0));
+    for _ in 0..4 {
+        seasonal.remember(hour(2, 31), 700.0, without(31, 700.0));
+        seasonal.remember(hour(2, 33), 800.0, without(33, 800.0));
+    }
+    // Without any there is a peak all the same, and no curve is made up.
+    assert_eq!(ahead(&seasonal), Some((32, 1000.0)));
+    assert_eq!(curve(&seasonal), None);
+    // Of what requests were like nothing is made up either.
+    for h in [31, 32, 33] {
+        seasonal.remember(hour(2, h), 1000.0, Recorded::default());
+    }
     assert_eq!(ahead(&seasonal), None);
     // Nor is anything made of what matters all the time: there is no beginning.
     let always = peaks([700.0; 5]);

@@ -69,10 +69,16 @@ pub struct Forecast {
     pub workload: WorkloadId,
     /// When it begins.
     pub at: Nanos,
+    /// When it has begun at the latest: what is done for it is not taken back before.
+    pub by: Nanos,
+    /// When it is over, as far as that is known.
+    pub until: Nanos,
+    /// How many such peaks it rests on; 0 where somebody has said so.
+    pub seen: usize,
     /// What it will ask for, requests per second.
     pub rate_per_s: f64,
-    /// Recorded miss ratios.
-    pub curve: Curve,
+    /// Recorded miss ratios; none where none were known, and then no cache is an answer.
+    pub curve: Option<Curve>,
     /// Recorded heavy zones.
     pub zones: Vec<Zone>,
     /// Whether recorded zones are read in advance.

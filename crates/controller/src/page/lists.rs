@@ -1,6 +1,8 @@
 //! Jobs, outcomes and events.
 
-use manager::view::{EventKind, EventView, JobView, OutcomeView, ResponseState, ResponseView};
+use manager::view::{
+    EventKind, EventView, JobView, OutcomeView, PeakView, ResponseState, ResponseView,
+};
 use maud::{Markup, html};
 use model::JobStatus;
 use serde_json::json;
@@ -177,13 +179,28 @@ fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
                 span class=(if good { "mark good" } else { "mark" }) { (r.state.name()) }
                 @if let Some(ended) = r.ended_ns { br; span class="faint" { (ago(now_ns, ended)) } }
             }
-            td { @match r.recovered_ns {
+            td { @if let Some(peak) = &r.peak { (peak_cell(peak, now_ns)) } @else { @match r.recovered_ns {
                 Some(recovered) => {
                     span class="good" { "✓ kept again " (ago(now_ns, recovered)) }
                     @if let Some(missed) = r.missed_last_ns { br; span class="faint" { "last missed " (duration(missed.saturating_sub(r.found_ns))) " after it was found broken" } }
                 },
                 None => span class="bad" { "✗ not kept yet" },
-            } }
+            } } }
+        }
+    }
+}
+
+/// How the peak stands that was answered ahead.
+fn peak_cell(peak: &PeakView, now_ns: u64) -> Markup {
+    let (expected, at_ns) = (peak.rate_per_s, peak.at_ns);
+    html! {
+        @match &peak.outcome {
+            Some(o) => {
+                span class=(if o.missed == 0 { "good" } else { "bad" }) { "missed in " (o.missed) " of " (o.windows) " windows of its peak" }
+                br; span class="faint" { (number(o.rate_max_per_s)) " requests/s at most, " (number(expected)) " were expected" }
+            },
+            None if now_ns < at_ns => span class="faint" { "peak expected in " (duration(at_ns - now_ns)) },
+            None => span class="faint" { "peak expected to be going on" },
         }
     }
 }

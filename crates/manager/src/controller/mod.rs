@@ -24,6 +24,7 @@ mod outcomes;
 mod place;
 mod reasons;
 mod respond;
+mod seasons;
 mod throttles;
 mod trouble;
 mod views;
@@ -120,6 +121,7 @@ pub struct Controller {
     /// By host.
     responses: BTreeMap<String, respond::Responding>,
     answered: respond::ShownResponses,
+    seasons: seasons::Seasons,
 }
 
 /// A decision that could place data, handed over ([`Controller::take_made`]).
@@ -185,6 +187,7 @@ impl Controller {
             made: Vec::new(),
             responses: BTreeMap::new(),
             answered: respond::ShownResponses::default(),
+            seasons: seasons::Seasons::default(),
             settings,
         }
     }
@@ -205,6 +208,9 @@ impl Controller {
     }
 
     fn restore(&mut self, key: &str, value: &str) -> Result<(), serde_json::Error> {
+        if self.seasons.restore(key, value) {
+            return Ok(());
+        }
         match key.split('/').collect::<Vec<_>>()[..] {
             ["operator"] => self.operator = serde_json::from_str(value)?,
             ["tallies"] => self.tallies = serde_json::from_str(value)?,
@@ -252,6 +258,10 @@ impl Controller {
 
     /// What a store has to keep of what happened since this was last asked.
     pub fn take_changes(&mut self) -> Vec<Change> {
+        if let Some((text, forgotten)) = self.seasons.take_refused() {
+            self.changes.extend(forgotten);
+            self.event(EventKind::Response, None, None, text);
+        }
         let mut put = |key: String, value: Result<String, serde_json::Error>| {
             let value = value.expect("it is plain data");
             self.changes.push(Change::Put { key, value });
@@ -528,6 +538,8 @@ impl Controller {
         self.advance(now);
         self.actor = "controller".into();
         self.end_throttles();
+        let forgotten = self.seasons.forget_old(now.unix_ms);
+        self.changes.extend(forgotten);
         self.watch();
         self.look_now_and_then();
     }

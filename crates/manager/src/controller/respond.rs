@@ -9,13 +9,15 @@
 //!
 //! Placement goes on beside it, on its own epochs: what is throttled shows no load of its own, and stays where it is.
 //!
-//! Nothing of it is stored but the jobs of moves, which go on like any other. A controller that has begun again knows of no limit, so it orders none; without a controller each limit is over
-//! when its lease is.
+//! Nothing of it is stored but the jobs of moves, which go on like any other, and what is remembered of seasons. A controller that has begun again knows of no limit, so it orders none; without a
+//! controller each limit is over when its lease is.
 
 mod copies;
 mod live;
 mod memory;
 mod moves;
+mod peaks;
+mod seasons;
 mod words;
 
 pub(super) use words::ShownResponses;
@@ -536,6 +538,7 @@ impl Controller {
             let in_use = InUse::of(report, &self.settings, |v| responding.copied(v, report));
             let samples = samples.map(|(w, v)| responding.sample(&w.objective, *v, &in_use));
             let samples: Vec<Option<Sample>> = samples.collect();
+            let measured: Vec<bool> = samples.iter().map(Option::is_some).collect();
             let ended = responding.take_in(at, &report.appliances, &mut said);
             responding.place(&volumes);
             let mut orders = responding.look_for_copies(at, &volumes, &mut said);
@@ -563,11 +566,12 @@ impl Controller {
                 views = responding.taken_back(at, &orders);
                 views.extend(responding.moved(at, &moved));
                 views.extend(responding.ended(at, &ended));
-                views.extend(responding.look(at, &mut said));
+                views.extend(responding.look(at, &measured, &mut said));
             }
             responding.put(orders, &mut said);
         }
         views.extend(self.begin_moves(name, &mut responding, &mut said));
+        self.remember_seasons(name, &mut responding);
         for (w, text) in said {
             let volume = responding.name(w).to_string();
             self.event(EventKind::Response, Some(name), Some(&volume), text);

@@ -40,10 +40,13 @@ pub struct ResponseView {
     pub id: u64,
     /// The host.
     pub host: String,
-    /// The volume whose objective is broken.
+    /// The volume whose objective is broken, or would be in its peak.
     pub volume: String,
     /// When that was found, the controller's time.
     pub found_ns: u64,
+    /// The peak that it is an answer ahead of; none where an objective was broken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<PeakView>,
     /// When it was decided, the controller's time.
     pub at_ns: u64,
     /// What it rests on: windows that missed, who disturbs and by what, what is not known.
@@ -90,6 +93,31 @@ pub struct ResponseView {
     /// When it was taken back, the controller's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
+}
+
+/// A peak that is expected.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PeakView {
+    /// When it is expected to begin, the controller's time.
+    pub at_ns: u64,
+    /// When it is expected to be over, the controller's time.
+    pub until_ns: u64,
+    /// Requests per second that are expected.
+    pub rate_per_s: f64,
+    /// What came of it, once it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<PeakOutcome>,
+}
+
+/// What the time of a peak was like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PeakOutcome {
+    /// Windows in which the volume was measured.
+    pub windows: u64,
+    /// Those of them that missed its objective.
+    pub missed: u64,
+    /// Requests per second in the busiest of them.
+    pub rate_max_per_s: f64,
 }
 
 /// Second copies that are an answer.

@@ -6,6 +6,7 @@ mod place;
 mod reload;
 mod reports;
 mod responses;
+mod responses_ahead;
 mod responses_appliance;
 mod responses_cache;
 mod responses_mirror;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use manager::view::{
-    OnTierView, OptionView, ResponseView, ThrottleView, VolumeView, WhyNotView, WhyView,
+    OnTierView, OptionView, PeakView, ResponseView, ThrottleView, VolumeView, WhyNotView, WhyView,
 };
 use units::Nanos;
 
@@ -72,6 +72,10 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
     for no in &r.refused {
         let _ = writeln!(out, "    not {}: {}", no.rung.name(), printable(&no.why));
     }
+    if let Some(peak) = &r.peak {
+        peak_line(out, peak, now);
+        return;
+    }
     let _ = match r.recovered_ns.zip(r.missed_last_ns) {
         Some((recovered, missed)) => writeln!(
             out,
@@ -80,6 +84,28 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
             span(missed.saturating_sub(r.found_ns))
         ),
         None => writeln!(out, "    not kept again yet"),
+    };
+}
+
+/// How a peak that is answered ahead stands.
+fn peak_line(out: &mut String, peak: &PeakView, now: Nanos) {
+    let _ = match &peak.outcome {
+        Some(outcome) => writeln!(
+            out,
+            "    its peak: {} requests/s at most, {} were expected; {} of {} windows missed the objective",
+            fixed(outcome.rate_max_per_s, 0),
+            fixed(peak.rate_per_s, 0),
+            outcome.missed,
+            outcome.windows
+        ),
+        None if now.0 < peak.at_ns => {
+            writeln!(
+                out,
+                "    its peak is expected in {}",
+                span(peak.at_ns - now.0)
+            )
+        }
+        None => writeln!(out, "    its peak is expected to be going on"),
     };
 }
 

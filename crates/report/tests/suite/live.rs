@@ -155,6 +155,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         host: "alpha".into(),
         volume: "orders".into(),
         found_ns: NOW.0 - 120 * views::S,
+        peak: None,
         at_ns: NOW.0 - 120 * views::S,
         evidence: vec![
             "missed in 5 of the last 6 windows".into(),
@@ -197,7 +198,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     response.ended_ns = Some(NOW.0 - 10 * views::S);
     response.recovered_ns = Some(NOW.0 - 60 * views::S);
     response.missed_last_ns = Some(NOW.0 - 110 * views::S);
-    let ended = said(vec![response], &mut reasons);
+    let ended = said(vec![response.clone()], &mut reasons);
     assert!(
         ended.contains("taken back: batch held to 500 requests/s (1500/s less) 10 s ago"),
         "{ended}"
@@ -205,6 +206,33 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     assert!(
         ended.contains("kept again 60 s ago; last missed 10 s after it was found broken"),
         "{ended}"
+    );
+    // Ahead of a peak nothing was broken: before it, in it and after it.
+    let mut peak = manager::view::PeakView {
+        at_ns: NOW.0 + 60 * views::S,
+        until_ns: NOW.0 + 120 * views::S,
+        rate_per_s: 900.0,
+        outcome: None,
+    };
+    let mut ahead = |peak: &manager::view::PeakView| {
+        let response = manager::view::ResponseView {
+            peak: Some(peak.clone()),
+            ..response.clone()
+        };
+        let text = said(vec![response], &mut reasons);
+        text.lines().last().expect("it is told").trim().to_owned()
+    };
+    assert_eq!(ahead(&peak), "its peak is expected in 60 s");
+    peak.at_ns = NOW.0;
+    assert_eq!(ahead(&peak), "its peak is expected to be going on");
+    peak.outcome = Some(manager::view::PeakOutcome {
+        windows: 60,
+        missed: 2,
+        rate_max_per_s: 890.0,
+    });
+    assert_eq!(
+        ahead(&peak),
+        "its peak: 890 requests/s at most, 900 were expected; 2 of 60 windows missed the objective"
     );
 }
 

@@ -319,7 +319,7 @@ pub(super) fn peak_table(
     };
     let rate = forecast.rate_per_s;
     let habit = &forecast.habit;
-    let misses = forecast.curve.points().iter();
+    let misses = forecast.curve.iter().flat_map(|c| c.points());
     let misses: Vec<String> = misses
         .map(|(size, ratio)| format!("[\"{} B\", {ratio:?}]", size.0))
         .collect();

@@ -158,7 +158,7 @@ fn of_a_peak_that_nothing_is_known_of_nothing_is_made() {
     script.responder.know_of(KnownPeak {
         recorded: Some(Recorded {
             zones: earlier.zones,
-            curve: Some(earlier.curve),
+            curve: earlier.curve,
             rate_max_per_s: earlier.rate_per_s,
             habit: Some(earlier.habit),
         }),
@@ -167,4 +167,104 @@ fn of_a_peak_that_nothing_is_known_of_nothing_is_made() {
     script.run(100, 300.0, 0.5);
     assert_eq!(script.log.len(), 1, "{:?}", script.log);
     assert!(script.log[0].starts_with("70: create for 0 on 0: 3 GiB"));
+}
+
+/// A responder that knows of two seasons with a peak from another one, at another time of its own.
+fn told_by_another(shift_s: u64) -> Vec<String> {
+    let mut before = Script::new(appliance_only(), site());
+    before.responder.look_ahead(config());
+    let mut kept = 0;
+    for _ in 0..2 {
+        for (steps, rate) in [(100, 300.0), (30, 900.0), (70, 300.0)] {
+            before.run(steps, rate, if rate > 800.0 { 1.0 } else { 0.5 });
+            kept += before.responder.take_remembered().len();
+        }
+    }
+    assert!(kept > 0, "it says what it remembers");
+    assert_eq!(before.responder.take_remembered(), vec![], "once");
+    let seasonal = before.responder.remembered(DB).unwrap().clone();
+    let mut script = Script::new(appliance_only(), site());
+    script.responder.look_ahead(config());
+    script.responder.recall(DB, seasonal);
+    script
+        .responder
+        .wall_clock(Nanos::ZERO, Nanos::from_secs(4000 + shift_s));
+    script.run(100, 300.0, 0.5);
+    let told = script.responder.decisions().last().map(|d| d.cause.clone());
+    let begins = Nanos::from_secs(1000 - shift_s);
+    assert_eq!(
+        told,
+        Some(Cause::Forecast {
+            workload: DB,
+            at: begins
+        })
+    );
+    script.log
+}
+
+#[test]
+fn what_another_remembered_is_acted_on_at_the_same_time_of_the_wall() {
+    let log = told_by_another(0);
+    assert!(
+        log[0].starts_with("70: create for 0 on 0: 2 GiB"),
+        "{log:?}"
+    );
+    let log = told_by_another(250);
+    assert!(
+        log[0].starts_with("45: create for 0 on 0: 2 GiB"),
+        "{log:?}"
+    );
+}
+
+#[test]
+fn a_season_that_is_cut_otherwise_is_not_recalled() {
+    let seasonal = three_seasons(Some(config()))
+        .responder
+        .remembered(DB)
+        .unwrap()
+        .clone();
+    let mut script = Script::new(appliance_only(), site());
+    let mut other = config();
+    other.seasonal.slot = Nanos::from_secs(200);
+    script.responder.look_ahead(other);
+    script.responder.recall(DB, seasonal);
+    script.run(100, 300.0, 0.5);
+    assert_eq!(script.log, Vec::<String>::new());
+}
+
+#[test]
+fn the_curve_of_a_peak_is_the_one_that_was_known_while_its_promise_was_missed() {
+    let mut script = Script::new(appliance_only(), site());
+    script.responder.look_ahead(config());
+    let curve = script.known.db.take();
+    for season in 0..3 {
+        script.run(100, 300.0, 0.5);
+        if season < 2 {
+            // In the middle of a slot, and not any more when that ends.
+            script.run(3, 900.0, 1.0);
+            script.known.db.clone_from(&curve);
+            script.run(3, 900.0, 1.0);
+            script.known.db = None;
+            script.run(24, 900.0, 1.0);
+            script.run(70, 300.0, 0.5);
+        }
+    }
+    assert_eq!(script.log.len(), 1, "{:?}", script.log);
+    assert!(script.log[0].starts_with("470: create for 0 on 0: 2 GiB"));
+    // Never told of, none is made up.
+    let mut script = Script::new(appliance_only(), site());
+    script.responder.look_ahead(config());
+    script.known.db = None;
+    for _ in 0..2 {
+        script.run(100, 300.0, 0.5);
+        script.run(30, 900.0, 1.0);
+        script.run(70, 300.0, 0.5);
+    }
+    script.run(100, 300.0, 0.5);
+    assert_eq!(script.log, Vec::<String>::new());
+    let last = script.responder.decisions().last().unwrap();
+    assert!(
+        last.peak.is_some_and(|p| p.breaks && p.seen == 2),
+        "{last:?}"
+    );
 }

@@ -270,8 +270,11 @@ pub fn forecast(workload: WorkloadId, at_step: u64, rate_per_s: f64) -> Forecast
     Forecast {
         workload,
         at: Nanos::from_secs(10 * at_step),
+        by: Nanos::from_secs(10 * at_step),
+        until: Nanos::from_secs(10 * at_step),
+        seen: 0,
         rate_per_s,
-        curve: known().db.expect("it is known"),
+        curve: known().db,
         zones: known().zones(DB),
         warm: WarmForecast::Read,
         habit: Habit {

@@ -684,6 +684,7 @@ pub fn responses() -> Vec<ResponseView> {
         host: "alpha".into(),
         volume: "orders".into(),
         found_ns: 3000 * S,
+        peak: None,
         at_ns: 3000 * S,
         evidence: vec![
             "missed in 5 of the last 6 windows".into(),

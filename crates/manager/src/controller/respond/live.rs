@@ -14,13 +14,15 @@ use slo::host::Host;
 use slo::ladder::RungKind;
 use slo::load::{Backend, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
-use slo::{HostId, Promise, ResourceId, Responder, ResponderConfig, Site, Workload, WorkloadId};
+use slo::{
+    AheadConfig, HostId, Promise, ResourceId, Responder, ResponderConfig, Site, Workload, WorkloadId,
+};
 use units::{Bytes, Nanos};
 
 use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
 use super::memory::{self, Reported};
-use super::{Responding, Said, words};
-use crate::view::EventKind;
+use super::{Responding, Said, peaks, words};
+use crate::view::{EventKind, PeakOutcome};
 use crate::wire::{ApplianceOrder, VolumeWindow, WindowReport};
 
 /// Volumes of a host for which answers are looked for, at most: of each an hour of samples is kept, some 150 KiB.
@@ -37,8 +39,14 @@ pub(super) struct Live {
     pub(super) config: LiveResponseConfig,
     /// Volumes by name.
     pub(super) numbers: BTreeMap<String, WorkloadId>,
+    /// Those that have joined with the last report.
+    pub(super) joined: Vec<WorkloadId>,
+    /// How peaks are looked out for, as the responder was told; none if they are not.
+    pub(super) ahead: Option<AheadConfig>,
     /// By workload whose objective is broken.
     pub(super) broken: BTreeMap<usize, Broken>,
+    /// Peaks that are waited for.
+    pub(super) peaks: Vec<AwaitedPeak>,
     /// The controller's time when a window was last looked at.
     looked: Nanos,
     /// What the report says of volumes beside their windows.
@@ -47,6 +55,19 @@ pub(super) struct Live {
     pub(super) rated: BTreeSet<ResourceId>,
     /// Why nothing is done though its mode is to do it, if so.
     pub(super) only_said: Option<&'static str>,
+}
+
+/// A peak of which something was said, until it is over.
+pub(super) struct AwaitedPeak {
+    pub(super) workload: WorkloadId,
+    pub(super) at: Nanos,
+    pub(super) until: Nanos,
+    /// Requests per second that are expected.
+    pub(super) rate_per_s: f64,
+    /// What was done ahead of it, in words.
+    pub(super) done: Option<String>,
+    /// What its windows were like so far.
+    pub(super) outcome: PeakOutcome,
 }
 
 /// A broken objective.
@@ -148,7 +169,10 @@ fn begun(config: &LiveResponseConfig, first: u64, page: u64) -> Responding {
     let live = Live {
         config: config.clone(),
         numbers: BTreeMap::new(),
+        joined: vec![],
+        ahead: None,
         broken: BTreeMap::new(),
+        peaks: vec![],
         looked: Nanos::ZERO,
         known: Reported::default(),
         rated: BTreeSet::new(),
@@ -208,6 +232,7 @@ impl Responding {
         for (name, w) in &gone {
             live.numbers.remove(name);
             live.broken.remove(&w.index());
+            live.peaks.retain(|p| p.workload != *w);
         }
         for (name, w) in gone {
             self.responder.forget(w);
@@ -225,6 +250,7 @@ impl Responding {
                 None => {
                     let w = self.responder.join(workload(v, promise));
                     live.numbers.insert(v.name.clone(), w);
+                    live.joined.push(w);
                 }
             }
         }
@@ -232,8 +258,14 @@ impl Responding {
         held
     }
 
-    /// What is found broken and kept again, and what was decided with the window that was just told.
-    pub(super) fn look(&mut self, at: Nanos, said: &mut Vec<Said>) -> Vec<words::ViewChange> {
+    /// What is found broken and kept again, what came of peaks, and what was decided with the window that was just told, of which it is known what
+    /// was measured.
+    pub(super) fn look(
+        &mut self,
+        at: Nanos,
+        measured: &[bool],
+        said: &mut Vec<Said>,
+    ) -> Vec<words::ViewChange> {
         let mut changes = Vec::new();
         let Some(live) = &mut self.live else {
             return changes;
@@ -269,8 +301,10 @@ impl Responding {
                 live.broken.remove(&i);
             }
         }
-        let decision = responder.decisions().last().filter(|d| d.at == at);
-        if let Some(decision) = decision {
+        changes.extend(peaks::look(live, responder, at, measured, said));
+        let decisions = responder.decisions();
+        let before = decisions.iter().rposition(|d| d.at != at);
+        for decision in &decisions[before.map_or(0, |last| last + 1)..] {
             changes.extend(words::decided(live, responder, decision, said));
         }
         changes
@@ -336,6 +370,7 @@ impl Controller {
             begun(&config, first, page)
         });
         let gone = responding.follow(report, promise);
+        let ahead = config.ahead;
         responding
             .responder
             .servers(self.nodes_for(&responding, &config, report));
@@ -353,6 +388,7 @@ impl Controller {
             live.config = config;
         }
         self.answered.too_many.remove(name);
+        self.follow_seasons(name, &mut responding, ahead);
         self.responses.insert(name.into(), responding);
         for volume in gone {
             let back = words::ViewChange::TakenBack {

@@ -69,8 +69,8 @@ pub(super) fn follow(responder: &mut Responder, live: &mut Live, report: &Window
 }
 
 impl Responding {
-    /// Volumes whose curves the next reports are to tell: of those whose objective is missed, or who have a part, and of all who are kept with
-    /// them.
+    /// Volumes whose curves the next reports are to tell: of those whose objective is missed, whose peak is near, or who have a part, and of all
+    /// who are kept with them.
     pub(super) fn wanted_curves(&self) -> Vec<String> {
         let Some(live) = &self.live else {
             return vec![];
@@ -85,6 +85,7 @@ impl Responding {
         let missed = |w: &&WorkloadId| {
             responder.standing(**w).violates()
                 || responder.is_broken(**w)
+                || responder.is_near_peak(**w)
                 || self.parts.contains_key(&w.index())
                 || self.known.values().any(|(of, _)| *of == w.index())
         };

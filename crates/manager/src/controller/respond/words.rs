@@ -9,9 +9,9 @@ use slo::{Cause, Decision, MoveEvent, Promise, Responder, ResponseOrder, Workloa
 use units::Nanos;
 
 use super::live::{Broken, Live};
-use super::{Responding, Said};
+use super::{Responding, Said, peaks};
 use crate::view::{
-    CopiesView, OtherView, RefusedView, ResponseCounter, ResponseState, ResponseView,
+    CopiesView, OtherView, PeakOutcome, RefusedView, ResponseCounter, ResponseState, ResponseView,
 };
 
 /// Answers that are kept to be shown, of all hosts; the store has their events.
@@ -26,6 +26,13 @@ pub(super) enum ViewChange {
         at: Nanos,
         /// The end of the last window that missed it.
         missed: Nanos,
+    },
+    /// A peak that something was said of is over.
+    PeakOver {
+        volume: String,
+        /// When it was to begin.
+        peak: Nanos,
+        outcome: PeakOutcome,
     },
     /// What was done to a volume is taken back.
     TakenBack {
@@ -110,11 +117,24 @@ impl ShownResponses {
                 }
                 ViewChange::Recovered { volume, at, missed } => {
                     let of = |v: &&mut ResponseView| {
-                        v.host == host && v.volume == volume && v.recovered_ns.is_none()
+                        let broken = v.peak.is_none() && v.recovered_ns.is_none();
+                        broken && v.host == host && v.volume == volume
                     };
                     for view in self.views.iter_mut().filter(of) {
                         view.recovered_ns = Some(at.0);
                         view.missed_last_ns = Some(missed.0);
+                    }
+                }
+                ViewChange::PeakOver {
+                    volume,
+                    peak,
+                    outcome,
+                } => {
+                    let of = |v: &&mut ResponseView| v.host == host && v.volume == volume;
+                    let shown = self.views.iter_mut().filter(of);
+                    let peaks = shown.filter_map(|v| v.peak.as_mut());
+                    for shown in peaks.filter(|p| p.at_ns == peak.0) {
+                        shown.outcome = Some(outcome);
                     }
                 }
                 ViewChange::TakenBack { rung, to, at } => {
@@ -255,11 +275,14 @@ fn evidence(
     affected: WorkloadId,
 ) -> Vec<String> {
     let mut said = Vec::new();
-    if let Cause::Violation { evidence, .. } = decision.cause {
-        said.push(format!(
+    match decision.cause {
+        Cause::Violation { evidence, .. } => said.push(format!(
             "missed in {} of the last {} windows",
             evidence.violating, evidence.samples
-        ));
+        )),
+        Cause::Forecast { at, .. } => {
+            return expected(responder, decision, affected, at);
+        }
     }
     let resources = &responder.site().backend.resources;
     for taker in &decision.takers {
@@ -304,6 +327,35 @@ fn evidence(
         said.push(format!(
             "of {untested} that share a device with it too little is known to tell by how they change"
         ));
+    }
+    if responder.is_unmeasured(affected) {
+        said.push("how much each volume takes of its devices is not measured here".into());
+    }
+    said
+}
+
+/// What a decision ahead of a peak is made of, in words.
+fn expected(
+    responder: &Responder,
+    decision: &Decision,
+    affected: WorkloadId,
+    at: Nanos,
+) -> Vec<String> {
+    let mut said = Vec::new();
+    let begins = match at.saturating_sub(decision.at) {
+        Nanos::ZERO => "now".into(),
+        ahead => format!("in {}", ahead.words()),
+    };
+    if let Some(peak) = decision.peak {
+        said.push(format!(
+            "a peak of {:.0} requests/s is expected to begin {begins}, as the last {} did",
+            peak.rate_per_s, peak.seen
+        ));
+    }
+    let caches = [RungKind::MemoryShare, RungKind::Appliance];
+    let by_curve = caches.iter().any(|kind| responder.allows(*kind));
+    if by_curve && decision.streams[affected.index()].curve.is_none() {
+        said.push("no miss-ratio curve of an earlier one is known".into());
     }
     if responder.is_unmeasured(affected) {
         said.push("how much each volume takes of its devices is not measured here".into());
@@ -420,16 +472,21 @@ fn prediction(
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// What was decided: said, and shown, unless it was said before and nothing is done.
+/// What was decided: said, and shown, unless it was said before and nothing is done, or a peak needs no answer.
 pub(super) fn decided(
     live: &mut Live,
     responder: &Responder,
     decision: &Decision,
     said: &mut Vec<Said>,
 ) -> Option<ViewChange> {
-    let Cause::Violation { affected, .. } = decision.cause else {
-        return None;
+    let affected = match decision.cause {
+        Cause::Violation { affected, .. } => affected,
+        Cause::Forecast { workload, .. } => workload,
     };
+    let peak = peaks::shown(decision);
+    if decision.peak.is_some_and(|peak| !peak.breaks) {
+        return None;
+    }
     let carried = responder.carried(&decision.rungs);
     let would = carried.or_else(|| taken(&decision.rungs));
     let to = would
@@ -438,10 +495,14 @@ pub(super) fn decided(
     let only_said = live.only_said;
     let mode = would.map(|r| live.mode(r.kind));
     let evidence = evidence(live, responder, decision, affected);
-    let broken = live.broken.get_mut(&affected.index())?;
-    let key = would.zip(to).map(|(r, to)| (r.kind, to));
-    if carried.is_none() && broken.said.replace(key) == Some(key) {
-        return None;
+    let mut found = decision.at;
+    if peak.is_none() {
+        let broken = live.broken.get_mut(&affected.index())?;
+        let key = would.zip(to).map(|(r, to)| (r.kind, to));
+        if carried.is_none() && broken.said.replace(key) == Some(key) {
+            return None;
+        }
+        found = broken.found;
     }
     let predicted = would.and_then(|r| prediction(responder, decision, r, affected));
     let refused = decision.rungs.iter().filter_map(|r| {
@@ -497,15 +558,20 @@ pub(super) fn decided(
         }
     };
     said.push((affected.index(), text));
-    if carried.is_some() {
-        broken.done = Some(answer.clone());
-        broken.said = None;
+    let done = carried.map(|_| answer.clone());
+    if peak.is_some() {
+        peaks::wait_for(live, decision, done);
+    } else if let Some(broken) = live.broken.get_mut(&affected.index())
+        && done.is_some()
+    {
+        (broken.done, broken.said) = (done, None);
     }
     Some(ViewChange::New(Box::new(ResponseView {
         id: 0,
         host: String::new(),
         volume: volume.into(),
-        found_ns: broken.found.0,
+        found_ns: found.0,
+        peak,
         at_ns: decision.at.0,
         evidence,
         rung: would.map(|r| r.kind),

@@ -1,0 +1,64 @@
+//! Peaks of seasons, ahead: the responder of a live host is given what is remembered of volumes that join, and what it remembers is kept.
+
+use slo::AheadConfig;
+use slo::seasonal::SeasonalConfig;
+use units::Nanos;
+
+use super::super::Controller;
+use super::Responding;
+
+impl Controller {
+    /// Has a host's responder look ahead as it is configured, at the time of the wall.
+    pub(super) fn follow_seasons(
+        &mut self,
+        host: &str,
+        of: &mut Responding,
+        config: Option<AheadConfig>,
+    ) {
+        let Some(live) = &mut of.live else {
+            return;
+        };
+        let mut joined = std::mem::take(&mut live.joined);
+        if live.ahead != config {
+            live.ahead = config;
+            joined = live.numbers.values().copied().collect();
+            match config {
+                Some(ahead) => of.responder.look_ahead(ahead),
+                None => of.responder.look_no_more(),
+            }
+        }
+        let Some(ahead) = config else {
+            return;
+        };
+        let unix_ms = self.now.unix_ms;
+        // Slots of the local day: where its offset is changed, they go along.
+        let wall = Nanos(self.settings.hours.local_ms(unix_ms) * 1_000_000);
+        of.responder.wall_clock(self.now.at, wall);
+        let seasonal: SeasonalConfig = ahead.seasonal;
+        for w in joined {
+            let volume = (host, of.name(w.index()));
+            let (remembered, forgotten) =
+                self.seasons
+                    .recall(volume, seasonal, &of.resources, unix_ms);
+            self.changes.extend(forgotten);
+            of.responder.recall(w, remembered);
+        }
+    }
+
+    /// Keeps slots that have ended.
+    pub(super) fn remember_seasons(&mut self, host: &str, of: &mut Responding) {
+        if of.live.is_none() {
+            return;
+        }
+        for (w, number) in of.responder.take_remembered() {
+            let Some(seasonal) = of.responder.remembered(w) else {
+                continue;
+            };
+            let volume = (host, of.name(w.index()));
+            let slot = (seasonal, number);
+            let unix_ms = self.now.unix_ms;
+            let kept = self.seasons.remember(volume, slot, &of.resources, unix_ms);
+            self.changes.extend(kept);
+        }
+    }
+}

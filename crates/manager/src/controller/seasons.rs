@@ -1,0 +1,290 @@
+//! What is remembered of the seasons of volumes, by names: it outlasts responders, which begin anew, and restarts.
+//!
+//! ```text
+//!  a slot ends ─▶ responder ─▶ row by host, volume and slot ─▶ store: one value, written when its slot has ended
+//!                     ▲              │
+//!                     └──a volume joins, its season cut as before──┘
+//! ```
+//!
+//! A row that nothing was added to for a season more than are remembered is forgotten: so is a volume that is gone. One that is not
+//! understood is said once, and forgotten: seasons are learned anew, and no reason not to start.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use slo::curve::Curve;
+use slo::load::Cost;
+use slo::seasonal::{Recorded, Seasonal, SeasonalConfig, Slot};
+use slo::zones::Zone;
+use slo::{Habit, ResourceId};
+use units::Nanos;
+
+use crate::store::Change;
+
+/// What keys of rows begin with.
+const PREFIX: &str = "season/";
+
+/// Volumes of a host that something is remembered of, at most: twice as many as are answered, since some have gone.
+const VOLUMES_MAX: usize = 512;
+
+/// Occurrences of a slot in a row that is read, at most: bounds what a damaged one can bring.
+const OCCURRENCES_MAX: usize = 100;
+
+/// How often it is looked for what is too old.
+const LOOK_EVERY_MS: u64 = 3_600_000;
+
+/// Numbers of resources by their names.
+type Numbers = BTreeMap<String, ResourceId>;
+
+/// A slot of a volume's season, as it is stored: devices by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Row {
+    season_ns: u64,
+    slot_ns: u64,
+    /// From then on it says nothing any more, milliseconds since 1970.
+    good_until_ms: u64,
+    /// Requests per second, the oldest occurrence first.
+    rates: VecDeque<f64>,
+    rate_max_per_s: f64,
+    requests: Option<Requests>,
+    curve: Option<Curve>,
+    /// Occurrences since the one that the curve is of.
+    #[serde(default)]
+    curve_age: usize,
+    #[serde(default)]
+    zones: Vec<Zone>,
+}
+
+/// What requests were like.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Requests {
+    write_share: f64,
+    read_bytes: f64,
+    /// By device.
+    costs: BTreeMap<String, Cost>,
+}
+
+impl Row {
+    fn of(seasonal: &Seasonal, slot: &Slot, numbers: &Numbers, unix_ms: u64) -> Self {
+        let config = seasonal.config();
+        let seasons = config.occurrences as u64 + 1;
+        let kept_ms = (config.season.0 / 1_000_000).saturating_mul(seasons);
+        let requests = |habit: &Habit| {
+            let cost = |(name, number): (&String, &ResourceId)| {
+                let cost = habit.costs.get(number.index()).copied()?;
+                (cost != Cost::default()).then(|| (name.clone(), cost))
+            };
+            Requests {
+                write_share: habit.write_share,
+                read_bytes: habit.read_bytes,
+                costs: numbers.iter().filter_map(cost).collect(),
+            }
+        };
+        Self {
+            season_ns: config.season.0,
+            slot_ns: config.slot.0,
+            good_until_ms: unix_ms.saturating_add(kept_ms),
+            rates: slot.rates.clone(),
+            rate_max_per_s: slot.recorded.rate_max_per_s,
+            requests: slot.recorded.habit.as_ref().map(requests),
+            curve: slot.recorded.curve.clone(),
+            curve_age: slot.curve_age,
+            zones: slot.recorded.zones.clone(),
+        }
+    }
+
+    /// As a responder knows it that remembers so many occurrences; devices that it does not have are left out.
+    fn slot(&self, numbers: &Numbers, occurrences: usize) -> Slot {
+        let skipped = self.rates.len().saturating_sub(occurrences);
+        let habit = |of: &Requests| {
+            let known = of.costs.iter();
+            let known = known.filter_map(|(name, cost)| Some((numbers.get(name)?.index(), *cost)));
+            let known: BTreeMap<usize, Cost> = known.collect();
+            let length = known.keys().max().map_or(0, |last| last + 1);
+            let cost = |r: usize| known.get(&r).copied().unwrap_or_default();
+            Habit {
+                write_share: of.write_share,
+                read_bytes: of.read_bytes,
+                costs: (0..length).map(cost).collect(),
+            }
+        };
+        Slot {
+            rates: self.rates.iter().skip(skipped).copied().collect(),
+            recorded: Recorded {
+                zones: self.zones.clone(),
+                curve: self.curve.clone(),
+                rate_max_per_s: self.rate_max_per_s,
+                habit: self.requests.as_ref().map(habit),
+            },
+            curve_age: self.curve_age,
+        }
+    }
+
+    fn is_cut_as(&self, config: &SeasonalConfig) -> bool {
+        (self.season_ns, self.slot_ns) == (config.season.0, config.slot.0)
+    }
+
+    /// Why it cannot be what was stored; none if it can.
+    fn fault(&self, number: u64) -> Option<String> {
+        let config = SeasonalConfig {
+            season: Nanos(self.season_ns),
+            slot: Nanos(self.slot_ns),
+            occurrences: OCCURRENCES_MAX,
+            ..SeasonalConfig::default()
+        };
+        let mut seasonal = Seasonal::new(config);
+        if !self.is_cut_as(seasonal.config()) || self.rates.len() > OCCURRENCES_MAX {
+            return Some("its season or its slot is out of range".into());
+        }
+        let numbers = self.requests.iter().flat_map(|r| r.costs.keys());
+        let numbers = numbers
+            .zip(0..)
+            .map(|(name, n)| (name.clone(), ResourceId(n)));
+        let slot = self.slot(&numbers.collect(), OCCURRENCES_MAX);
+        seasonal.recall(number, slot).err().map(|e| e.to_string())
+    }
+}
+
+/// Rows of a volume by the number of their slot in the season.
+type Rows = BTreeMap<u64, Row>;
+
+/// All that is remembered.
+#[derive(Debug, Default)]
+pub(super) struct Seasons {
+    /// By host and volume.
+    hosts: BTreeMap<String, BTreeMap<String, Rows>>,
+    /// Keys of values that are not understood, and why.
+    refused: Vec<(String, String)>,
+    /// When it was last looked for what is too old.
+    looked_ms: u64,
+}
+
+fn key(host: &str, volume: &str, number: u64) -> String {
+    format!("{PREFIX}{host}/{volume}/{number}")
+}
+
+fn removed(host: &str, volume: &str, rows: &Rows) -> Vec<Change> {
+    let keys = rows.keys().map(|number| key(host, volume, *number));
+    keys.map(|key| Change::Remove { key }).collect()
+}
+
+impl Seasons {
+    /// Takes a value of the store in, if it is one of these.
+    pub(super) fn restore(&mut self, key: &str, value: &str) -> bool {
+        let Some(name) = key.strip_prefix(PREFIX) else {
+            return false;
+        };
+        // A volume's name may have any character.
+        let parts = name.split_once('/');
+        let parts = parts.and_then(|(host, rest)| Some((host, rest.rsplit_once('/')?)));
+        let parts = parts.and_then(|(h, (v, n))| Some((h, v, n.parse::<u64>().ok()?)));
+        let read = match parts {
+            None => Err("it has no host, volume and slot".into()),
+            Some((host, volume, number)) => serde_json::from_str::<Row>(value)
+                .map_err(|e| e.to_string())
+                .and_then(|row| {
+                    row.fault(number)
+                        .map_or(Ok((host, volume, number, row)), Err)
+                }),
+        };
+        match read {
+            Ok((host, volume, number, row)) => {
+                let volumes = self.hosts.entry(host.into()).or_default();
+                volumes
+                    .entry(volume.into())
+                    .or_default()
+                    .insert(number, row);
+            }
+            Err(why) => self.refused.push((key.into(), why)),
+        }
+        true
+    }
+
+    /// What was not understood when it was read, in words, with what a store has to forget.
+    pub(super) fn take_refused(&mut self) -> Option<(String, Vec<Change>)> {
+        let refused = std::mem::take(&mut self.refused);
+        let (key, why) = refused.first()?;
+        let text = format!(
+            "{} value(s) of the store of what is remembered of peaks are not understood and are forgotten; {key:?}: {why}",
+            refused.len()
+        );
+        let keys = refused.iter().map(|(key, _)| key.clone());
+        Some((text, keys.map(|key| Change::Remove { key }).collect()))
+    }
+
+    /// What is remembered of a volume where its season is cut so; what is cut otherwise is forgotten.
+    pub(super) fn recall(
+        &mut self,
+        (host, volume): (&str, &str),
+        config: SeasonalConfig,
+        numbers: &Numbers,
+        unix_ms: u64,
+    ) -> (Seasonal, Vec<Change>) {
+        let mut seasonal = Seasonal::new(config);
+        let Some(rows) = self.hosts.get_mut(host).and_then(|h| h.get_mut(volume)) else {
+            return (seasonal, vec![]);
+        };
+        let is_good = |row: &Row| row.is_cut_as(seasonal.config()) && unix_ms < row.good_until_ms;
+        let gone: Rows = rows.extract_if(.., |_, row| !is_good(row)).collect();
+        for (number, row) in rows.iter() {
+            let slot = row.slot(numbers, config.occurrences);
+            // Each was looked at when it was read, or comes from a responder.
+            let _ = seasonal.recall(*number, slot);
+        }
+        (seasonal, removed(host, volume, &gone))
+    }
+
+    /// Takes in a slot that has ended.
+    pub(super) fn remember(
+        &mut self,
+        (host, volume): (&str, &str),
+        (seasonal, number): (&Seasonal, u64),
+        numbers: &Numbers,
+        unix_ms: u64,
+    ) -> Vec<Change> {
+        let Some(slot) = seasonal.slot(number) else {
+            return vec![];
+        };
+        let row = Row::of(seasonal, slot, numbers, unix_ms);
+        let value = serde_json::to_string(&row).expect("it is plain data");
+        let volumes = self.hosts.entry(host.into()).or_default();
+        let mut changes = vec![];
+        if !volumes.contains_key(volume) && volumes.len() >= VOLUMES_MAX {
+            let newest = |rows: &Rows| rows.values().map(|r| r.good_until_ms).max();
+            let oldest = volumes.iter().min_by_key(|(_, rows)| newest(rows));
+            let oldest = oldest.map(|(name, _)| name.clone());
+            if let Some((name, rows)) = oldest.and_then(|name| volumes.remove_entry(&name)) {
+                changes = removed(host, &name, &rows);
+            }
+        }
+        volumes
+            .entry(volume.into())
+            .or_default()
+            .insert(number, row);
+        let key = key(host, volume, number);
+        changes.push(Change::Put { key, value });
+        changes
+    }
+
+    /// Forgets what is too old, once an hour.
+    pub(super) fn forget_old(&mut self, unix_ms: u64) -> Vec<Change> {
+        if unix_ms < self.looked_ms.saturating_add(LOOK_EVERY_MS) && unix_ms >= self.looked_ms {
+            return vec![];
+        }
+        self.looked_ms = unix_ms;
+        let mut changes = vec![];
+        for (host, volumes) in &mut self.hosts {
+            for (volume, rows) in volumes.iter_mut() {
+                let is_old = |_: &u64, row: &mut Row| row.good_until_ms <= unix_ms;
+                let gone: Rows = rows.extract_if(.., is_old).collect();
+                changes.extend(removed(host, volume, &gone));
+            }
+            volumes.retain(|_, rows| !rows.is_empty());
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+#[path = "seasons_tests.rs"]
+mod tests;

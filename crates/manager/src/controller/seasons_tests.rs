@@ -1,0 +1,182 @@
+use super::*;
+use slo::seasonal::Recorded;
+use units::Bytes;
+
+const DAY_MS: u64 = 86_400_000;
+
+fn config() -> SeasonalConfig {
+    SeasonalConfig {
+        season: Nanos(DAY_MS * 1_000_000),
+        ..SeasonalConfig::default()
+    }
+}
+
+fn numbers(names: &[&str]) -> Numbers {
+    let all = names.iter().zip(0..);
+    all.map(|(name, n)| ((*name).into(), ResourceId(n)))
+        .collect()
+}
+
+/// Nine o'clock of some days, on the second of two devices.
+fn nine() -> (Seasonal, u64) {
+    let mut seasonal = Seasonal::new(config());
+    let began = Nanos::from_secs(9 * 3600);
+    let cost = Cost {
+        read_s: 0.001,
+        write_s: 0.002,
+    };
+    for rate in [700.0, 800.0] {
+        let recorded = Recorded {
+            curve: Some(Curve::new(vec![(Bytes::gib(1), 0.1)])),
+            rate_max_per_s: rate,
+            habit: Some(Habit {
+                write_share: 0.2,
+                read_bytes: 4096.0,
+                costs: vec![Cost::default(), cost],
+            }),
+            ..Recorded::default()
+        };
+        seasonal.remember(began, rate, recorded);
+    }
+    (seasonal, 9)
+}
+
+/// What a store has after some changes.
+fn stored(seasons: &mut Seasons, changes: Vec<Change>) -> Seasons {
+    let mut again = Seasons::default();
+    for change in changes {
+        if let Change::Put { key, value } = change {
+            assert!(again.restore(&key, &value));
+        }
+    }
+    assert_eq!(again.hosts, seasons.hosts);
+    again
+}
+
+#[test]
+fn a_slot_is_the_same_after_a_restart_with_other_numbers_of_devices() {
+    let (seasonal, number) = nine();
+    let mut seasons = Seasons::default();
+    // A volume may be called like a path.
+    let volume = ("alpha", "pool/a/9");
+    let slot = (&seasonal, number);
+    let changes = seasons.remember(volume, slot, &numbers(&["one", "two"]), 0);
+    let mut again = stored(&mut seasons, changes);
+    let (same, gone) = again.recall(volume, config(), &numbers(&["one", "two"]), 1);
+    assert_eq!((&same, gone), (&seasonal, vec![]));
+    let (other, _) = again.recall(volume, config(), &numbers(&["two", "new"]), 1);
+    let habit = |s: &Seasonal| s.slot(number).unwrap().recorded.habit.clone().unwrap();
+    assert_eq!(habit(&other).costs, [habit(&seasonal).costs[1]]);
+    let (without, _) = again.recall(volume, config(), &numbers(&["new"]), 1);
+    assert_eq!(habit(&without).costs, []);
+    // Nobody else has it.
+    let (none, _) = again.recall(("beta", "pool/a/9"), config(), &numbers(&[]), 1);
+    assert_eq!(none, Seasonal::new(config()));
+}
+
+#[test]
+fn a_season_that_is_cut_otherwise_begins_anew_and_fewer_occurrences_are_the_last_ones() {
+    let (seasonal, number) = nine();
+    let mut seasons = Seasons::default();
+    let volume = ("alpha", "orders");
+    seasons.remember(volume, (&seasonal, number), &numbers(&[]), 0);
+    let fewer = SeasonalConfig {
+        occurrences: 1,
+        occurrences_min: 1,
+        ..config()
+    };
+    let (last, gone) = seasons.recall(volume, fewer, &numbers(&[]), 1);
+    assert_eq!((last.slot(number).unwrap().rates.len(), gone), (1, vec![]));
+    assert_eq!(last.slot(number).unwrap().rates[0], 800.0);
+    let half = SeasonalConfig {
+        slot: Nanos::from_secs(1800),
+        ..config()
+    };
+    let (anew, gone) = seasons.recall(volume, half, &numbers(&[]), 1);
+    let key = "season/alpha/orders/9".to_string();
+    assert_eq!(
+        (anew, gone),
+        (Seasonal::new(half), vec![Change::Remove { key }])
+    );
+    let (anew, _) = seasons.recall(volume, config(), &numbers(&[]), 1);
+    assert_eq!(anew, Seasonal::new(config()));
+}
+
+#[test]
+fn what_was_not_seen_for_a_season_more_than_are_remembered_is_forgotten() {
+    let (seasonal, number) = nine();
+    let mut seasons = Seasons::default();
+    let volume = ("alpha", "orders");
+    seasons.remember(volume, (&seasonal, number), &numbers(&[]), 0);
+    assert_eq!(seasons.forget_old(5 * DAY_MS - 1), vec![]);
+    assert_eq!(seasons.forget_old(5 * DAY_MS), vec![], "once an hour");
+    let gone = seasons.forget_old(6 * DAY_MS);
+    assert!(matches!(&gone[..], [Change::Remove { key }] if key == "season/alpha/orders/9"));
+    // And not recalled when it has been too old for less than that.
+    seasons.remember(volume, (&seasonal, number), &numbers(&[]), 0);
+    let (none, gone) = seasons.recall(volume, config(), &numbers(&[]), 5 * DAY_MS);
+    assert_eq!((none, gone.len()), (Seasonal::new(config()), 1));
+}
+
+#[test]
+fn of_too_many_volumes_the_one_that_was_not_seen_for_longest_is_forgotten() {
+    let (seasonal, number) = nine();
+    let mut seasons = Seasons::default();
+    let slot = (&seasonal, number);
+    for v in 0..VOLUMES_MAX as u64 {
+        let name = format!("v{v}");
+        seasons.remember(("alpha", &name), slot, &numbers(&[]), 1000 - v);
+    }
+    let changes = seasons.remember(("alpha", "new"), slot, &numbers(&[]), 2000);
+    let last = format!("season/alpha/v{}/9", VOLUMES_MAX - 1);
+    assert!(matches!(&changes[0], Change::Remove { key } if *key == last));
+    assert_eq!(seasons.hosts["alpha"].len(), VOLUMES_MAX);
+    // One that is known takes nobody's place.
+    let changes = seasons.remember(("alpha", "new"), slot, &numbers(&[]), 3000);
+    assert_eq!(changes.len(), 1);
+}
+
+#[test]
+fn what_is_not_understood_is_said_and_forgotten() {
+    let (seasonal, number) = nine();
+    let mut seasons = Seasons::default();
+    let volume = ("alpha", "orders");
+    let changes = seasons.remember(volume, (&seasonal, number), &numbers(&[]), 0);
+    let Change::Put { value, .. } = &changes[0] else {
+        panic!("{changes:?}")
+    };
+    let odd = |from: &str, to: &str| {
+        assert!(value.contains(from), "{value}");
+        value.replacen(from, to, 1)
+    };
+    let values = [
+        ("season/alpha/orders/9", "{".into()),
+        ("season/alpha/orders/24", value.clone()),
+        ("season/alpha/orders/nine", value.clone()),
+        ("season/9", value.clone()),
+        ("season/alpha/orders/9", odd("700.0", "-700.0")),
+        ("season/alpha/orders/9", odd("700.0", "null")),
+        (
+            "season/alpha/orders/9",
+            odd("\"write_share\":0.2", "\"write_share\":7.0"),
+        ),
+        (
+            "season/alpha/orders/9",
+            odd("\"slot_ns\":3600000000000", "\"slot_ns\":0"),
+        ),
+        (
+            "season/alpha/orders/9",
+            odd("86400000000000", "18446744073709551615"),
+        ),
+    ];
+    for (key, value) in values {
+        let mut seasons = Seasons::default();
+        assert!(seasons.restore(key, &value));
+        let (text, gone) = seasons.take_refused().expect("it is refused");
+        assert!(text.contains(key), "{text}");
+        assert_eq!(gone, [Change::Remove { key: key.into() }]);
+        assert_eq!(seasons.take_refused(), None, "said once");
+        assert!(seasons.hosts.is_empty());
+    }
+    assert!(!seasons.restore("host/alpha/kept", "{}"));
+}

@@ -1,0 +1,388 @@
+//! Peaks of seasons: answered on a live host before they begin. A day has ten minutes here, and an hour half of one.
+
+use manager::service::Service;
+use manager::store::{Change, Store};
+use manager::view::{ResponseState, ResponseView};
+use manager::wire::{ApplianceWindow, CacheWindow};
+use slo::ApplianceEvent;
+
+use super::host::{Host, settings};
+use super::responses::{QUICK, noisy, responses, said};
+use super::{responses_cache, with};
+
+const MIB: u64 = 1 << 20;
+const NODE: &str = "[[response.nodes]]\nname = \"other\"\nuri = \"nbd+unix:///?socket=n.sock\"\nmemory = \"512 MiB\"\n";
+const AHEAD: &str =
+    "[response.ahead]\nlead = \"60s\"\nseasonal = { season = \"10m\", slot = \"30s\" }\n";
+const DAY_S: u64 = 600;
+/// When the peak begins and ends, in seconds of the day.
+const PEAK: std::ops::Range<u64> = 240..300;
+
+fn config(modes: &str, ahead: &str) -> String {
+    let quick = QUICK.replace("patience = 0.1", "patience = 0.01");
+    format!(
+        "[response]\nmodes = {{ throttle = \"off\", memory-share = \"off\", mirror = \"off\", {modes} }}\n{ahead}{NODE}{quick}"
+    )
+}
+
+fn appliance(mode: &str) -> String {
+    config(&format!("move = \"off\", appliance = \"{mode}\""), AHEAD)
+}
+
+/// A cache of 4 MiB; its curve is told when it is asked for.
+fn cache(curve: Option<&[(u64, f64)]>) -> CacheWindow {
+    let known = responses_cache::cache(curve.unwrap_or(&[]));
+    CacheWindow {
+        pool_bytes: 4 * MIB,
+        in_parts: false,
+        curve: known.curve.filter(|_| curve.is_some()),
+        ..known
+    }
+}
+
+/// What happened in a day.
+#[derive(Debug, Default)]
+struct Day {
+    /// Seconds of the day in which an appliance was ordered first, and in which it was not any more.
+    ordered: Option<u64>,
+    given_up: Option<u64>,
+    /// Windows that missed the objective.
+    missed: u64,
+    /// Volumes whose curves are asked for just before the peak.
+    curves_before: Vec<String>,
+}
+
+fn second(host: &Host) -> u64 {
+    host.now().unix_ms / 1000 % DAY_S
+}
+
+/// A database that reads 200 MiB over and over in its peak, and little before and after it, from a device that is full then.
+struct World {
+    host: Host,
+    /// Whether caches tell of curves.
+    curves: bool,
+    peak: bool,
+}
+
+impl World {
+    fn new(config: &str) -> Self {
+        let mut host = noisy(config);
+        host.volumes[1].ios = 50;
+        World {
+            host,
+            curves: true,
+            peak: true,
+        }
+    }
+
+    fn ordered(&self) -> Option<u64> {
+        let orders = self.host.orders.as_ref()?;
+        orders.answers.appliances.first().map(|a| a.id)
+    }
+
+    /// The agent does what it is ordered, and the load is that of the time of day.
+    fn window(&mut self) -> bool {
+        let ordered = self.ordered();
+        let host = &mut self.host;
+        host.appliances = match (ordered, host.appliances.first()) {
+            (Some(id), _) => vec![ApplianceWindow {
+                id,
+                event: Some(ApplianceEvent::Serving),
+            }],
+            (None, Some(before)) if before.event == Some(ApplianceEvent::Serving) => {
+                vec![ApplianceWindow {
+                    id: before.id,
+                    event: Some(ApplianceEvent::Removed),
+                }]
+            }
+            _ => vec![],
+        };
+        let served = ordered.is_some();
+        // The window that is about to pass.
+        let loud = self.peak && PEAK.contains(&second(host));
+        let ios = if loud { 200 } else { 20 };
+        let reads = if served { ios / 20 } else { ios };
+        let missed = loud && !served;
+        host.volumes[0].ios = ios;
+        host.volumes[0].latency_us = if missed { 5000 } else { 500 };
+        host.array_reads = vec![("orders", reads)];
+        host.takes = vec![("orders", 0.0045 * reads as f64, 0), ("batch", 0.05, 0)];
+        let asked = host.orders.as_ref().map(|o| o.answers.curves.clone());
+        let asked = asked.unwrap_or_default();
+        let curves = self.curves;
+        let told = |name: &str| curves && asked.iter().any(|n| n == name);
+        let orders = cache(told("orders").then_some(&[(200, 0.05)]));
+        let batch = cache(told("batch").then_some(&[(4096, 0.99)]));
+        host.caches = vec![("orders", orders), ("batch", batch)];
+        host.windows(1);
+        missed
+    }
+
+    /// The rest of a day.
+    fn day(&mut self) -> Day {
+        let mut day = Day::default();
+        loop {
+            day.missed += u64::from(self.window());
+            let now = second(&self.host);
+            if self.ordered().is_some() {
+                day.ordered.get_or_insert(now);
+            } else if day.ordered.is_some() {
+                day.given_up.get_or_insert(now);
+            }
+            if now == PEAK.start - 1 {
+                let orders = self.host.orders.as_ref().expect("a window was reported");
+                day.curves_before.clone_from(&orders.answers.curves);
+            }
+            if now == 0 {
+                return day;
+            }
+        }
+    }
+
+    fn until(&mut self, second_of_day: u64) {
+        while second(&self.host) != second_of_day {
+            self.window();
+        }
+    }
+
+    fn ahead(&mut self) -> Vec<ResponseView> {
+        let all = responses(&mut self.host).into_iter().rev();
+        all.filter(|r| r.peak.is_some()).collect()
+    }
+}
+
+fn is_ahead(day: &Day) -> bool {
+    day.missed == 0 && day.ordered.is_some_and(|s| (175..190).contains(&s))
+}
+
+#[test]
+fn a_peak_that_came_on_two_days_is_answered_before_it_comes_on_the_third() {
+    let mut world = World::new(&appliance("auto"));
+    for _ in 0..2 {
+        let day = world.day();
+        assert!(day.missed >= 3, "{day:?}");
+        assert!(day.ordered.is_some_and(|s| s > PEAK.start), "{day:?}");
+        assert!(day.given_up.is_some(), "{day:?}");
+    }
+    assert_eq!(world.ahead(), []);
+    let day = world.day();
+    assert!(is_ahead(&day), "{day:?}");
+    assert!(day.given_up.is_some_and(|s| s > PEAK.end), "{day:?}");
+    assert_eq!(day.curves_before, ["batch", "orders"]);
+    let text = said(&mut world.host, "a peak of").remove(0);
+    for part in [
+        "orders: a peak of 200 requests/s is expected to begin in 1m, as the last 2 did. Answer: an appliance for orders: 64 MiB of other (30 % of its reads expected there)",
+        "predicted: slow-0 68 % busy instead of 94 %",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    let over = said(&mut world.host, "its peak is over");
+    assert_eq!(over.len(), 1, "{over:?}");
+    assert!(
+        over[0].contains("200 requests/s at most, 200 were expected; 0 of 60 windows missed its objective; what was done ahead of it: an appliance for orders"),
+        "{over:?}"
+    );
+    let shown = world.ahead();
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    let outcome = shown[0].peak.as_ref().and_then(|p| p.outcome).unwrap();
+    assert_eq!(
+        (shown[0].state, outcome.missed, outcome.windows),
+        (ResponseState::TakenBack, 0, 60)
+    );
+}
+
+#[test]
+fn a_day_without_its_peak_takes_the_answer_back() {
+    let mut world = World::new(&appliance("auto"));
+    for _ in 0..3 {
+        world.day();
+    }
+    world.peak = false;
+    let day = world.day();
+    assert!(is_ahead(&day), "{day:?}");
+    // It is given until its first slot is over, and then goes by the rules of appliances.
+    assert!(
+        day.given_up.is_some_and(|s| (440..460).contains(&s)),
+        "{day:?}"
+    );
+    let none = said(&mut world.host, "its peak did not come");
+    assert_eq!(none.len(), 1, "{none:?}");
+    assert!(none[0].contains("20 requests/s at most, 200 were expected"));
+    assert_eq!(said(&mut world.host, "appliance to go").len(), 4);
+}
+
+#[test]
+fn what_is_recommended_is_said_once_for_each_peak_and_not_done() {
+    let mut world = World::new(&appliance("recommend"));
+    for _ in 0..4 {
+        let day = world.day();
+        assert_eq!((day.ordered, day.missed), (None, 60));
+    }
+    let texts = said(&mut world.host, "a peak of");
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    for part in [
+        "Recommended: an appliance for orders",
+        "Nothing is done: the mode of appliance is recommend",
+    ] {
+        assert!(texts[0].contains(part), "{part:?} is not in {texts:?}");
+    }
+    let over = said(&mut world.host, "its peak is over");
+    assert_eq!(over.len(), 2, "{over:?}");
+    assert!(over[0].contains("60 of 60 windows missed its objective; nothing was done"));
+    let shown = world.ahead();
+    let states: Vec<ResponseState> = shown.iter().map(|r| r.state).collect();
+    assert_eq!(states, [ResponseState::Recommended; 2]);
+}
+
+#[test]
+fn without_the_table_no_peak_is_looked_for() {
+    let modes = "move = \"off\", appliance = \"auto\"";
+    let mut world = World::new(&config(modes, ""));
+    for _ in 0..3 {
+        let day = world.day();
+        assert!(day.ordered.is_some_and(|s| s > PEAK.start), "{day:?}");
+    }
+    assert_eq!(world.ahead(), []);
+    assert_eq!(seasons(&mut world.host), 0);
+}
+
+/// Values of seasons in the store.
+fn seasons(host: &mut Host) -> usize {
+    let values = host.store.values().unwrap();
+    let of_seasons = values.iter().filter(|(key, _)| key.starts_with("season/"));
+    of_seasons.count()
+}
+
+#[test]
+fn what_is_remembered_outlasts_the_controller() {
+    let mut world = World::new(&appliance("auto"));
+    for _ in 0..2 {
+        world.day();
+    }
+    // Of each slot of a day, for the one volume that was promised anything.
+    assert_eq!(seasons(&mut world.host), 20);
+    world.until(100);
+    world.host.restart_controller();
+    world.host.register();
+    let day = world.day();
+    assert!(is_ahead(&day), "{day:?}");
+    // A controller that had never known of it begins anew.
+    let mut other = World::new(&appliance("auto"));
+    other.day();
+    let all = other.host.store.values().unwrap().into_iter();
+    let keys = all.map(|(key, _)| key).filter(|k| k.starts_with("season/"));
+    let gone: Vec<Change> = keys.map(|key| Change::Remove { key }).collect();
+    other.day();
+    other.host.store.commit(&gone).unwrap();
+    other.host.restart_controller();
+    other.host.register();
+    let day = other.day();
+    assert!(day.missed >= 3, "{day:?}");
+}
+
+/// Slots are those of the wall: what the controller counts from its first start on is no time of day.
+#[test]
+fn a_clock_that_is_set_changes_no_slot() {
+    let mut world = World::new(&appliance("auto"));
+    for _ in 0..2 {
+        world.day();
+    }
+    world.host.unix_ms += 150_000;
+    let day = world.day();
+    assert!(is_ahead(&day), "{day:?}");
+}
+
+#[test]
+fn a_responder_that_begins_anew_keeps_it() {
+    let mut world = World::new(&appliance("auto"));
+    for _ in 0..2 {
+        world.day();
+    }
+    world.until(100);
+    let other = appliance("auto").replace("look_again = \"5s\"", "look_again = \"6s\"");
+    let (now, actor) = (
+        world.host.now(),
+        manager::question::Actor("somebody".into()),
+    );
+    let changed = settings(&with(&other));
+    world.host.managed.reload(now, &actor, changed).unwrap();
+    world.window();
+    assert_eq!(said(&mut world.host, "begin anew").len(), 1);
+    let day = world.day();
+    assert!(is_ahead(&day), "{day:?}");
+    // A volume that is away for a while is the same one when it comes again.
+    world.until(50);
+    let orders = world.host.volumes.remove(0);
+    world.host.takes.remove(0);
+    world.host.caches.remove(0);
+    world.host.array_reads.clear();
+    world.host.windows(20);
+    world.host.volumes.insert(0, orders);
+    let day = world.day();
+    assert!(is_ahead(&day), "{day:?}");
+}
+
+#[test]
+fn without_a_curve_no_appliance_is_made_up_and_other_answers_are_found() {
+    let mut world = World::new(&appliance("auto"));
+    world.curves = false;
+    for _ in 0..3 {
+        let day = world.day();
+        assert_eq!((day.ordered, day.missed), (None, 60));
+    }
+    let none = said(&mut world.host, "a peak of");
+    assert_eq!(none.len(), 1, "{none:?}");
+    for part in [
+        "no miss-ratio curve of an earlier one is known",
+        "No answer",
+    ] {
+        assert!(none[0].contains(part), "{part:?} is not in {none:?}");
+    }
+    let modes = "move = \"recommend\", appliance = \"off\"";
+    let mut world = World::new(&config(modes, AHEAD));
+    world.curves = false;
+    for _ in 0..3 {
+        world.day();
+    }
+    let texts = said(&mut world.host, "a peak of");
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    assert!(
+        texts[0].contains("Recommended: orders moved to"),
+        "{texts:?}"
+    );
+}
+
+#[test]
+fn a_value_that_is_not_understood_is_said_and_keeps_nobody_from_starting() {
+    let mut world = World::new(&appliance("auto"));
+    world.day();
+    let bad = Change::Put {
+        key: "season/alpha/orders/8".into(),
+        value: "{\"season_ns\":7}".into(),
+    };
+    world.host.store.commit(&[bad]).unwrap();
+    let before = seasons(&mut world.host);
+    world.host.restart_controller();
+    let texts = said(&mut world.host, "are not understood and are forgotten");
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    assert!(texts[0].contains("season/alpha/orders/8"), "{texts:?}");
+    assert_eq!(seasons(&mut world.host), before - 1);
+    world.host.restart_controller();
+    assert_eq!(said(&mut world.host, "are forgotten").len(), 1, "said once");
+}
+
+#[test]
+fn what_cannot_be_of_looking_ahead_is_refused_with_its_key() {
+    for (ahead, key) in [
+        ("seasonal = { slot = \"1500ms\" }", "ahead.seasonal.slot"),
+        ("seasonal = { slot = \"10s\" }", "ahead.seasonal.slot"),
+        ("over_mean = 1.0", "ahead.over_mean"),
+        ("lead = \"0s\"", "ahead.lead"),
+    ] {
+        let text = with(&format!("[response.ahead]\n{ahead}\n"));
+        let read = config::read::<manager::settings::ManagerConfig>("t.toml", &text);
+        let (words, text) = read.unwrap();
+        let fault = manager::settings::Settings::new(text, words).unwrap_err();
+        assert!(fault.to_string().contains(key), "{fault}");
+    }
+}
