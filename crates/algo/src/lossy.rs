@@ -55,13 +55,23 @@ impl LossyCounter {
     }
 
     /// An access to `zone`.
+    #[inline]
     pub fn add(&mut self, zone: u64) {
-        let bucket = self.total / self.width + 1;
-        self.total += 1;
-        self.entries.entry(zone).or_insert((0, bucket - 1)).0 += 1;
-        if self.total.is_multiple_of(self.width) {
-            self.entries
-                .retain(|_, (count, missed)| *count + *missed > bucket);
+        self.add_many(zone, 1);
+    }
+
+    /// So many accesses to `zone`, one after the other.
+    pub fn add_many(&mut self, zone: u64, accesses: u64) {
+        let mut left = accesses;
+        while left > 0 {
+            let bucket = self.total / self.width + 1;
+            let now = left.min(self.width - self.total % self.width);
+            (self.total, left) = (self.total + now, left - now);
+            self.entries.entry(zone).or_insert((0, bucket - 1)).0 += now;
+            if self.total.is_multiple_of(self.width) {
+                self.entries
+                    .retain(|_, (count, missed)| *count + *missed > bucket);
+            }
         }
     }
 

@@ -12,6 +12,7 @@
 //! Nothing of it is stored but the jobs of moves, which go on like any other. A controller that has begun again knows of no limit, so it orders none; without a controller each limit is over
 //! when its lease is.
 
+mod accessed;
 mod copies;
 mod live;
 mod memory;

@@ -18,6 +18,7 @@ use slo::{HostId, Promise, Responder, ResponderConfig, Site, Workload, WorkloadI
 use units::{Bytes, Nanos};
 
 use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
+use super::accessed;
 use super::memory::{self, Reported};
 use super::{Responding, Said, words};
 use crate::view::EventKind;
@@ -224,6 +225,7 @@ impl Responding {
             }
         }
         memory::follow(&mut self.responder, live, report);
+        accessed::follow(live, report);
         held
     }
 
