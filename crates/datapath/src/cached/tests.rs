@@ -136,7 +136,7 @@ impl World {
         let Some(cache) = &mut self.cache else {
             return;
         };
-        if !cache.has_stored(&self.memory, &request.bytes()) {
+        if !cache.has_stored(&self.memory, &(first * PAGE..(first + count) * PAGE)) {
             let pass = cache.pass(&self.memory, &request);
             let passed = Passed::new(pass, request, 1);
             self.passed.push(Passed {

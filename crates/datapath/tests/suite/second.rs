@@ -1,5 +1,6 @@
 //! The second level of the cache: pages that are read from there are right, and whatever happens to it, guests hear of nothing.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use datapath::cached::CacheSettings;
