@@ -173,4 +173,17 @@ mod tests {
             assert_eq!(counter.total(), 10);
         }
     }
+
+    #[test]
+    fn many_at_once_are_as_many_one_by_one() {
+        let mut rng = Rng::new(7, 1);
+        let (mut one, mut many) = (LossyCounter::new(0.01), LossyCounter::new(0.01));
+        for _ in 0..400 {
+            let (zone, count) = (rng.below(30) * rng.below(30), rng.below(300));
+            (0..count).for_each(|_| one.add(zone));
+            many.add_many(zone, count);
+            assert_eq!((one.total(), &one.entries), (many.total(), &many.entries));
+        }
+        assert!(one.entries() > 10);
+    }
 }

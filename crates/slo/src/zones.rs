@@ -130,4 +130,29 @@ mod tests {
         assert_eq!(likeness(&[], &[]), 1.0);
         assert_eq!(likeness(&zones(&[1]), &[]), 0.0);
     }
+
+    #[test]
+    fn what_was_hot_before_is_that_of_ten_minutes_ago() {
+        let mut windows = ZoneWindows::default();
+        let numbers = |zones: Vec<Zone>| zones.iter().map(|z| z.number).collect::<Vec<_>>();
+        let window = |windows: &mut ZoneWindows, zone: u64| {
+            for _ in 0..WINDOW_SAMPLES {
+                windows.add(zone, 1000);
+                windows.end_sample();
+            }
+        };
+        assert!(windows.zones(0).is_empty() && windows.zones(2).is_empty());
+        window(&mut windows, 1);
+        assert_eq!(numbers(windows.zones(0)), [1], "the one that has just begun says nothing");
+        assert!(windows.zones(2).is_empty(), "nothing is known of before");
+        window(&mut windows, 2);
+        window(&mut windows, 3);
+        assert_eq!((numbers(windows.zones(0)), numbers(windows.zones(2))), (vec![3], vec![1]));
+        // From the middle of a window on it is the latest.
+        (0..WINDOW_SAMPLES / 2).for_each(|_| {
+            windows.add(4, 1000);
+            windows.end_sample();
+        });
+        assert_eq!((numbers(windows.zones(0)), numbers(windows.zones(2))), (vec![4], vec![2]));
+    }
 }

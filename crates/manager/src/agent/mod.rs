@@ -52,7 +52,7 @@ const TROUBLE_MAX: usize = 16;
 const APART_NS: u64 = 500_000_000;
 
 /// Something to do at the array.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum AgentAction {
     /// Begin a move; the result tells whether it began.
     StartMove(MoveOrder),

@@ -562,7 +562,8 @@ impl Controller {
                 moves: &moves,
             };
             orders.extend(responding.responder.tell_known(at, samples, &known));
-            if responding.live.is_some() {
+            if let (Some(live), Some(reported)) = (&mut responding.live, reported) {
+                live.known = reported;
                 views = responding.taken_back(at, &orders);
                 views.extend(responding.moved(at, &moved));
                 views.extend(responding.ended(at, &ended));
