@@ -9,7 +9,7 @@ use datapath::control_server::{
 };
 use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};
-use datapath::{DirectionCounts, LastMove, explain};
+use datapath::{DirectionCounts, LastMove, WarmUp, explain};
 use manager::agent::{
     AgentAction, CacheSnapshot, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot,
     MirrorSnapshot, MoveEnd, ReuseSnapshot, SecondSnapshot, Snapshot, VolumeSnapshot,
@@ -17,7 +17,7 @@ use manager::agent::{
 };
 use manager::wire::{
     self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, DevicesLoad, FailedIo, Load,
-    LoadOf, MovingWindow, Placed, Throttle,
+    LoadOf, MovingWindow, Placed, Throttle, Warm,
 };
 use model::{ClassObjective, ExtentPlaces};
 use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos};
@@ -211,16 +211,35 @@ impl Host for ServedArray {
                 volume,
                 at,
                 bytes,
+                warm,
             } => ControlRequest::UseNode {
                 answer: *id,
                 volume: volume.clone(),
                 at: at.clone(),
                 size: Bytes(*bytes),
+                warm: warm_up(warm),
             },
             AgentAction::StopNode { id } => ControlRequest::StopNode { answer: *id },
         };
         self.ask(&question).map(|_| ())
     }
+}
+
+/// What the array reads of a volume before its guests ask for it, if anything.
+fn warm_up(of: &Warm) -> Option<WarmUp> {
+    let Warm::Zones {
+        zones,
+        zone,
+        rate_per_s,
+    } = of
+    else {
+        return None;
+    };
+    Some(WarmUp {
+        zones: zones.clone(),
+        zone: *zone,
+        reads_per_s: *rate_per_s,
+    })
 }
 
 /// Places by the snapshot's devices.

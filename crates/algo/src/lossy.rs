@@ -55,13 +55,23 @@ impl LossyCounter {
     }
 
     /// An access to `zone`.
+    #[inline]
     pub fn add(&mut self, zone: u64) {
-        let bucket = self.total / self.width + 1;
-        self.total += 1;
-        self.entries.entry(zone).or_insert((0, bucket - 1)).0 += 1;
-        if self.total.is_multiple_of(self.width) {
-            self.entries
-                .retain(|_, (count, missed)| *count + *missed > bucket);
+        self.add_many(zone, 1);
+    }
+
+    /// So many accesses to `zone`, one after the other.
+    pub fn add_many(&mut self, zone: u64, accesses: u64) {
+        let mut left = accesses;
+        while left > 0 {
+            let bucket = self.total / self.width + 1;
+            let now = left.min(self.width - self.total % self.width);
+            (self.total, left) = (self.total + now, left - now);
+            self.entries.entry(zone).or_insert((0, bucket - 1)).0 += now;
+            if self.total.is_multiple_of(self.width) {
+                self.entries
+                    .retain(|_, (count, missed)| *count + *missed > bucket);
+            }
         }
     }
 
@@ -162,5 +172,18 @@ mod tests {
             (0..10).for_each(|_| counter.add(3));
             assert_eq!(counter.total(), 10);
         }
+    }
+
+    #[test]
+    fn many_at_once_are_as_many_one_by_one() {
+        let mut rng = Rng::new(7, 1);
+        let (mut one, mut many) = (LossyCounter::new(0.01), LossyCounter::new(0.01));
+        for _ in 0..400 {
+            let (zone, count) = (rng.below(30) * rng.below(30), rng.below(300));
+            (0..count).for_each(|_| one.add(zone));
+            many.add_many(zone, count);
+            assert_eq!((one.total(), &one.entries), (many.total(), &many.entries));
+        }
+        assert!(one.entries() > 10);
     }
 }

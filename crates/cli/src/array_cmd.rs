@@ -132,8 +132,12 @@ fn second(status: &Option<SecondStatus>) -> String {
             volumes.join(", ")
         ),
     };
+    let warmed = match (status.warmed, status.to_warm) {
+        (Bytes::ZERO, Bytes::ZERO) => String::new(),
+        (warmed, left) => format!("read in advance  {}, {} left\n", size(warmed), size(left)),
+    };
     format!(
-        "second level     {} of {}{whose}{ready}\npages read       {}\npages written    {}\n{}",
+        "second level     {} of {}{whose}{ready}\npages read       {}\npages written    {}\n{warmed}{}",
         size(status.bytes),
         size(status.size),
         status.hits,

@@ -450,6 +450,20 @@ impl VolumeCache {
         Answered::Right
     }
 
+    /// Whether the second level has all pages of these bytes, which lie within the volume.
+    pub fn has_stored(&self, memory: &CacheMemory, bytes: &Range<u64>) -> bool {
+        let (Some(volume), Some(second)) = (self.second, &memory.second) else {
+            return false;
+        };
+        let mut pages = bytes.start / memory.page_bytes..bytes.end.div_ceil(memory.page_bytes);
+        pages.all(|page| second.find(volume, page).is_some())
+    }
+
+    /// A read that was passed on for the second level alone is over: memory has no part in it. Whether its pages may be kept there, if it went well.
+    pub fn read_aside_over(&mut self, pass: Pass) -> bool {
+        self.flight.over(pass) == Some(true)
+    }
+
     /// Places in the second level for the pages that a read has read, as many as `room`, which are to be written there now; with the first byte of each in
     /// `data`. Of a read whose pages were kept ([`VolumeCache::over`]).
     pub fn fill(

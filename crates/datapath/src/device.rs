@@ -117,6 +117,8 @@ pub struct Device {
     pub(crate) start: u64,
     /// Of an export that is the source of an import: the size that it has to have whenever it is connected to.
     source_size: Option<Bytes>,
+    /// Of memory that is lent to another host: how much it is.
+    lent: Option<Bytes>,
     /// The file with this process's lock on it.
     locked: Option<Arc<File>>,
     /// The lock is also that of the process that hands it over, and may go on with it: it is not let go of here.
@@ -394,10 +396,11 @@ impl Device {
         device
     }
 
-    /// Memory that is a file, and belongs to no array.
-    pub(crate) fn memory(file: File) -> Self {
+    /// Memory that is a file, and is lent to another host.
+    pub(crate) fn memory(file: File, size: Bytes) -> Self {
         Self {
             start: 0,
+            lent: Some(size),
             ..Self::with(
                 DeviceId(0),
                 "memory".into(),
@@ -412,6 +415,11 @@ impl Device {
             source_size: Some(size),
             ..Self::with(id, SOURCE.into(), Medium::Nbd(uri, 0))
         }
+    }
+
+    /// Of memory that is lent to another host: how much it is.
+    pub(crate) fn lent(&self) -> Option<Bytes> {
+        self.lent
     }
 
     /// Whether it is an export that is the source of an import.
@@ -436,6 +444,7 @@ impl Device {
             medium,
             start: DATA_START,
             source_size: None,
+            lent: None,
             locked: None,
             borrowed: AtomicBool::new(false),
             wanted: DirectIo::Off,

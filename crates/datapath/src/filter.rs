@@ -125,7 +125,7 @@ impl Filter {
         let no_memory = |errno: rustix::io::Errno| FilterError::NoMemory(errno.into());
         let file = memfd_create("terrace-cache-node", MemfdFlags::CLOEXEC).map_err(no_memory)?;
         ftruncate(&file, size.0).map_err(no_memory)?;
-        let device = Device::memory(File::from(file));
+        let device = Device::memory(File::from(file), size);
         let own = ExportFlags::HAS_FLAGS.with(ExportFlags::CAN_MULTI_CONN);
         let export = Export {
             name: options.name.clone().unwrap_or_default(),

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use response::{
     Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
-    CopiesWindow, CurvePoint, ExtentAccess, MirrorOrder, MirrorWindow, VolumeSample,
+    CopiesWindow, CurvePoint, ExtentAccess, MirrorOrder, MirrorWindow, VolumeSample, Warm,
 };
 
 /// Version of these messages.

@@ -3,17 +3,13 @@
 use std::collections::VecDeque;
 
 use algo::mrc::{Confidence, Distances, ReuseTimes};
-use algo::{LossyCounter, mix};
+use algo::mix;
 use slo::curve::{Curve, READS_MIN};
-use slo::zones::{Zone, heavy};
+use slo::zones::{WINDOW_SAMPLES, Zone, ZoneWindows};
 use units::Bytes;
 
-/// Length of a window of zones and of reuse times, in samples: five minutes.
-const WINDOW_SAMPLES: u32 = 30;
 /// Windows of reuse times, the current one included: what is older is not what the load is like now.
 const WINDOWS: usize = 2;
-/// And windows of zones, the current one included.
-const ZONE_WINDOWS: usize = 4;
 
 /// Accesses of one workload.
 pub(crate) struct Accesses {
@@ -31,7 +27,7 @@ pub(crate) struct Accesses {
     reuse: ReuseTimes,
     /// Reuse times, and ages of what writes dropped, of windows that have ended, the latest first.
     windows: VecDeque<(Distances, Distances)>,
-    zones: VecDeque<LossyCounter>,
+    zones: ZoneWindows,
 }
 
 /// What a sample of accesses was like.
@@ -58,7 +54,7 @@ impl Accesses {
             sequential: 0,
             reuse: ReuseTimes::new(),
             windows: VecDeque::new(),
-            zones: VecDeque::from([LossyCounter::hot_zones()]),
+            zones: ZoneWindows::default(),
         }
     }
 
@@ -74,7 +70,7 @@ impl Accesses {
         self.reads += u64::from(read);
         self.issues = self.issues.wrapping_add(1);
         if self.issues.is_multiple_of(self.sampled) {
-            self.zones[0].add(u64::from(object / self.zone_objects));
+            self.zones.add(u64::from(object / self.zone_objects), 1);
         }
         if self.sampled > 1
             && !mix(0x5A3, u64::from(object)).is_multiple_of(u64::from(self.sampled))
@@ -100,11 +96,10 @@ impl Accesses {
         let touched = std::mem::take(&mut self.touched);
         let bytes = touched * u64::from(self.sampled) * u64::from(self.object_bytes);
         self.samples += 1;
+        self.zones.end_sample();
         if self.samples.is_multiple_of(WINDOW_SAMPLES) {
             self.windows.push_front(self.reuse.take_window());
             self.windows.truncate(WINDOWS - 1);
-            self.zones.push_front(LossyCounter::hot_zones());
-            self.zones.truncate(ZONE_WINDOWS);
         }
         Touched {
             working_set: Bytes(bytes),
@@ -129,15 +124,9 @@ impl Accesses {
         ))
     }
 
-    /// Heavy zones of the window `ago` windows before the latest one that has enough in it, or of the oldest that there is; none
-    /// where that is the latest itself.
+    /// Heavy zones, as of so many windows ago ([`ZoneWindows::zones`]).
     pub(crate) fn zones(&self, ago: usize) -> Vec<Zone> {
-        let latest = usize::from(self.samples % WINDOW_SAMPLES < WINDOW_SAMPLES / 2);
-        let window = (latest + ago).min(self.zones.len() - 1);
-        if ago > 0 && window <= latest {
-            return Vec::new();
-        }
-        heavy(&self.zones[window])
+        self.zones.zones(ago)
     }
 }
 

@@ -3,6 +3,8 @@
 //! Counted by [`algo::LossyCounter`], in memory that does not grow with their number: every zone of the share s is reported, none below
 //! s − ε is, and a count is at most ε·N too low. ε is a tenth of s.
 
+use std::collections::VecDeque;
+
 use algo::LossyCounter;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +28,57 @@ pub fn heavy(counter: &LossyCounter) -> Vec<Zone> {
         share: f.count as f64 / all,
     };
     counter.frequent(SHARE_MIN).into_iter().map(zone).collect()
+}
+
+/// Length of a window of [`ZoneWindows`], in samples: five minutes.
+pub const WINDOW_SAMPLES: u32 = 30;
+
+/// Windows that are kept, the one that goes on included.
+const WINDOWS: usize = 4;
+
+/// Accesses to zones, in windows of [`WINDOW_SAMPLES`] samples: which are heavily accessed now, and which were before.
+#[derive(Debug)]
+pub struct ZoneWindows {
+    samples: u32,
+    /// The latest first.
+    counters: VecDeque<LossyCounter>,
+}
+
+impl Default for ZoneWindows {
+    fn default() -> Self {
+        Self {
+            samples: 0,
+            counters: VecDeque::from([LossyCounter::hot_zones()]),
+        }
+    }
+}
+
+impl ZoneWindows {
+    /// So many accesses to a zone.
+    #[inline]
+    pub fn add(&mut self, zone: u64, accesses: u64) {
+        self.counters[0].add_many(zone, accesses);
+    }
+
+    /// A sample is over.
+    pub fn end_sample(&mut self) {
+        self.samples += 1;
+        if self.samples.is_multiple_of(WINDOW_SAMPLES) {
+            self.counters.push_front(LossyCounter::hot_zones());
+            self.counters.truncate(WINDOWS);
+        }
+    }
+
+    /// Heavy zones of the window `ago` windows before the latest one that has enough in it, or of the oldest that there is; none
+    /// where that is the latest itself.
+    pub fn zones(&self, ago: usize) -> Vec<Zone> {
+        let latest = usize::from(self.samples % WINDOW_SAMPLES < WINDOW_SAMPLES / 2);
+        let window = (latest + ago).min(self.counters.len() - 1);
+        if ago > 0 && window <= latest {
+            return Vec::new();
+        }
+        heavy(&self.counters[window])
+    }
 }
 
 /// How alike two sets of zones are: common ones over all, 0..=1 (Jaccard). Two empty sets are alike.
@@ -76,5 +129,30 @@ mod tests {
         assert_eq!(likeness(&zones(&[1, 2, 3]), &zones(&[2, 3, 4])), 0.5);
         assert_eq!(likeness(&[], &[]), 1.0);
         assert_eq!(likeness(&zones(&[1]), &[]), 0.0);
+    }
+
+    #[test]
+    fn what_was_hot_before_is_that_of_ten_minutes_ago() {
+        let mut windows = ZoneWindows::default();
+        let numbers = |zones: Vec<Zone>| zones.iter().map(|z| z.number).collect::<Vec<_>>();
+        let window = |windows: &mut ZoneWindows, zone: u64| {
+            for _ in 0..WINDOW_SAMPLES {
+                windows.add(zone, 1000);
+                windows.end_sample();
+            }
+        };
+        assert!(windows.zones(0).is_empty() && windows.zones(2).is_empty());
+        window(&mut windows, 1);
+        assert_eq!(numbers(windows.zones(0)), [1], "the one that has just begun says nothing");
+        assert!(windows.zones(2).is_empty(), "nothing is known of before");
+        window(&mut windows, 2);
+        window(&mut windows, 3);
+        assert_eq!((numbers(windows.zones(0)), numbers(windows.zones(2))), (vec![3], vec![1]));
+        // From the middle of a window on it is the latest.
+        (0..WINDOW_SAMPLES / 2).for_each(|_| {
+            windows.add(4, 1000);
+            windows.end_sample();
+        });
+        assert_eq!((numbers(windows.zones(0)), numbers(windows.zones(2))), (vec![4], vec![2]));
     }
 }

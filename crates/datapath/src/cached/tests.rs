@@ -35,6 +35,8 @@ struct Passed {
     data: Vec<u8>,
     /// It was answered with an error, and goes on: what touches its bytes waits.
     zombie: bool,
+    /// A read for the second level alone.
+    aside: bool,
 }
 
 /// A volume behind the cache: requests are done sector by sector, in any order, and answered at any time after that; some fail, and go on.
@@ -53,9 +55,10 @@ struct World {
     device: Vec<u8>,
     filling: Vec<(Stored, Vec<u8>)>,
     reading: Vec<(StoredRead, GuestRequest)>,
-    /// Reads of the second level that were right, and those that were wrong.
+    /// Reads of the second level that were right, and those that were wrong; reads for it alone whose pages went there.
     stored: u64,
     wrong: u64,
+    aside: u64,
 }
 
 impl Passed {
@@ -68,6 +71,7 @@ impl Passed {
             left: (request.offset / SECTOR..end / SECTOR).collect(),
             data: vec![0xee; request.length as usize],
             zombie: false,
+            aside: false,
         }
     }
 }
@@ -121,6 +125,25 @@ impl World {
             return;
         }
         self.passed.push(Passed::new(Pass::NONE, request, 1));
+    }
+
+    /// Pages are read for the second level alone.
+    fn ask_aside(&mut self) {
+        let pages = self.size() / PAGE;
+        let first = self.rng.below(pages);
+        let count = (1 + self.rng.below(3)).min(pages - first);
+        let request = request(GuestOp::Read, first * PAGE, count * PAGE);
+        let Some(cache) = &mut self.cache else {
+            return;
+        };
+        if !cache.has_stored(&self.memory, &(first * PAGE..(first + count) * PAGE)) {
+            let pass = cache.pass(&self.memory, &request);
+            let passed = Passed::new(pass, request, 1);
+            self.passed.push(Passed {
+                aside: true,
+                ..passed
+            });
+        }
     }
 
     /// A request goes to the engine.
@@ -259,7 +282,7 @@ impl World {
         let Some(at) = found else { return };
         let fails = !done(&self.passed[at]) || self.rng.below(10) == 0;
         let passed = &mut self.passed[at];
-        let (pass, request) = (passed.pass, passed.request);
+        let (pass, request, aside) = (passed.pass, passed.request, passed.aside);
         let data = match request.op {
             GuestOp::Read => std::mem::take(&mut passed.data),
             GuestOp::Write => vec![passed.value; request.length as usize],
@@ -279,9 +302,14 @@ impl World {
         }
         if let Some(cache) = &mut self.cache {
             let data = (!fails).then_some(&*data);
-            if cache.over(&mut self.memory, pass, &request, data) {
+            let kept = match aside {
+                true => cache.read_aside_over(pass) && data.is_some(),
+                false => cache.over(&mut self.memory, pass, &request, data),
+            };
+            if kept {
                 let data = data.expect("it was kept");
                 let room = self.rng.below(9) as usize;
+                self.aside += u64::from(aside);
                 for (stored, at) in cache.fill(&mut self.memory, &request, data, room) {
                     let page = data[at..at + PAGE as usize].to_vec();
                     self.filling.push((stored, page));
@@ -335,7 +363,7 @@ impl World {
 #[test]
 fn memory_never_says_what_the_devices_do_not_hold() {
     let (mut hits, mut kept) = (0, 0);
-    let (mut stored, mut wrong) = (0, 0);
+    let (mut stored, mut wrong, mut aside) = (0, 0, 0);
     for seed in 0..600 {
         let mut rng = Rng::new(seed, 0xcac4e);
         let writes = match rng.below(3) {
@@ -364,6 +392,7 @@ fn memory_never_says_what_the_devices_do_not_hold() {
             reading: vec![],
             stored: 0,
             wrong: 0,
+            aside: 0,
             rng,
         };
         if seed % 3 > 0 {
@@ -373,6 +402,7 @@ fn memory_never_says_what_the_devices_do_not_hold() {
         let depth = 1 + seed as usize % 8;
         for step in 0..3000 {
             match world.rng.below(12) {
+                0 if world.passed.len() < depth && step % 4 == 0 => world.ask_aside(),
                 0..3 if world.passed.len() < depth => world.ask(),
                 3..9 => {
                     (0..12).for_each(|_| world.go_on());
@@ -389,10 +419,12 @@ fn memory_never_says_what_the_devices_do_not_hold() {
         }
         (hits, kept) = (hits + world.hits, kept + world.kept);
         (stored, wrong) = (stored + world.stored, wrong + world.wrong);
+        aside += world.aside;
     }
     assert!(hits > 10_000, "{hits} reads from memory");
     assert!(kept > 50_000, "{kept}");
     assert!(stored > 2_000, "{stored} reads of the second level");
+    assert!(aside > 2_000, "{aside} reads for it alone");
     assert!(wrong > 20, "{wrong} times the second level lied");
 }
 

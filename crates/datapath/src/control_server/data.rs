@@ -13,7 +13,7 @@ use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::stages::Command;
 use crate::stages::record::Recorded;
-use crate::worker::{SecondStatus, VolumeStatus};
+use crate::worker::{SecondStatus, WarmUp, VolumeStatus};
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -177,6 +177,9 @@ pub enum ControlRequest {
         at: String,
         /// How much of it.
         size: Bytes,
+        /// What it reads of the volume before its guests ask for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warm: Option<WarmUp>,
     },
     /// The second level ends, if it is that answer's.
     StopNode {

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::device::Device;
 use crate::keeper::random;
 use crate::server::available_memory;
-use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondOf, SecondSetup, SecondStatus};
+use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondOf, SecondSetup, SecondStatus, WarmUp};
 
 /// A node that is connected to answers within this time.
 const NODE_TIME: Duration = Duration::from_secs(3);
@@ -41,12 +41,12 @@ impl ControlServer {
             true => at_export(at, size),
             false => in_dir(Path::new(at), size),
         };
-        let size = self.begin_second(find, &SecondOf::default())?;
+        let size = self.begin_second(find, &SecondOf::default(), None)?;
         let done = format!("the cache has a second level of {size} at {at}");
         Ok(ControlAnswer::done(done))
     }
 
-    /// The cache has memory of a node as its second level, for one volume.
+    /// The cache has memory of a node as its second level, for one volume, of which it reads some before its guests ask.
     ///
     /// # Errors
     /// As [`ControlServer::use_second`]; the node does not answer soon, or a person has ordered a second level.
@@ -56,7 +56,11 @@ impl ControlServer {
         volume: &str,
         at: &str,
         size: Bytes,
+        warm: Option<WarmUp>,
     ) -> Result<ControlAnswer> {
+        if let Some(warm) = &warm {
+            warm.check()?;
+        }
         if self.second_status()?.is_some_and(|s| s.is_by_hand()) {
             return Err("a person has ordered another second level".into());
         }
@@ -65,7 +69,7 @@ impl ControlServer {
             answer: Some(answer),
         };
         let uri = at.to_owned();
-        let size = self.begin_second(|| soon(move || at_export(&uri, Some(size))), &of)?;
+        let size = self.begin_second(|| soon(move || at_export(&uri, Some(size))), &of, warm)?;
         let done = format!("{volume} has a second level of {size} at {at}");
         Ok(ControlAnswer::done(done))
     }
@@ -96,6 +100,7 @@ impl ControlServer {
         &self,
         find: impl FnOnce() -> Result<(Device, Bytes)>,
         of: &SecondOf,
+        warm: Option<WarmUp>,
     ) -> Result<Bytes> {
         let (workers, cache) = self.workers()?;
         let homes = self.homes(of, workers.len())?;
@@ -121,6 +126,7 @@ impl ControlServer {
                 size: Bytes(part),
                 level: level.map_err(text)?,
                 of: of.clone(),
+                warm: warm.clone(),
             }))
         };
         let setups: Result<Vec<_>> = (0..workers.len()).map(setup).collect();

@@ -134,7 +134,7 @@ impl<G> Engine<G> {
     pub fn slack(&mut self, target: Option<Objective>) -> Slack {
         self.judged.hold_to(self.now_ns, target);
         let asked = self.requests.iter().map(|(_, s)| s);
-        let unanswered = asked.filter(|s| s.guest.is_some());
+        let unanswered = asked.filter(|s| s.guest.is_some() && !s.aside);
         let ages_ns = unanswered.map(|s| self.now_ns.saturating_sub(s.since_ns));
         self.slack = self.judged.look(self.now_ns, ages_ns);
         self.slack

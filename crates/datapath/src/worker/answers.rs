@@ -138,6 +138,7 @@ impl Worker {
                     guest,
                     request,
                 } => self.submit(volume, guest, request),
+                Due::Warm(time) => self.warm(time),
                 Due::Wake(volume) => {
                     if let Some(live) = self.volumes[volume as usize].as_mut() {
                         live.engine.wake(self.now_ns);
@@ -176,6 +177,7 @@ impl Worker {
                 self.answer_ring(ring, chain, guest.buf, request, result);
             }
             AnswerTo::Waiter(waiter) => self.answer_waiter(waiter, result),
+            AnswerTo::SecondLevel { .. } => unreachable!("its answer goes past the stages"),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::engine::{DataRef, DeviceRequest, Effect, Failure, Fault, GuestRequest
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency, close_elsewhere};
 use crate::keeper::ToKeeper;
 
-use super::guests::{Guest, HEAD};
+use super::guests::{AnswerTo, Guest, HEAD};
 use super::second::NO_VOLUME;
 use super::timers::Due;
 use super::volumes::LiveIo;
@@ -98,6 +98,10 @@ impl Worker {
                                 buf.fill(from..from + bytes as usize, |b| b.fill(0));
                             }
                         }
+                        if matches!(guest.to, AnswerTo::SecondLevel { .. }) {
+                            self.warm_over(volume, guest, &request, result);
+                            continue;
+                        }
                         if let Err(Fault::Device(failure)) = result
                             && failure.is_late()
                         {
@@ -143,7 +147,10 @@ impl Worker {
         self.pool.give(before);
         let live = self.volumes[volume as usize].as_mut();
         let live = live.expect("it has an engine");
-        live.engine.submit(self.now_ns, guest, request);
+        match guest.to {
+            AnswerTo::SecondLevel { .. } => live.engine.submit_aside(self.now_ns, guest, request),
+            _ => live.engine.submit(self.now_ns, guest, request),
+        }
     }
 
     fn start_device(&mut self, volume: u32, request: DeviceRequest) {
@@ -158,12 +165,14 @@ impl Worker {
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has an engine");
+        let mut aside = false;
         let (buf, from) = match data {
             DataRef::Guest { request, from } => {
                 let Some(guest) = live.engine.guest(request) else {
                     // A read that was to be done again before this was begun.
                     return live.engine.not_begun(self.now_ns, io);
                 };
+                aside = matches!(guest.to, AnswerTo::SecondLevel { .. });
                 let buf = guest.buf.clone().expect("reads and writes have a buffer");
                 (Some(buf), HEAD + from as usize)
             }
@@ -184,7 +193,7 @@ impl Worker {
             }
             DataRef::None => (None, 0),
         };
-        let background = data == DataRef::Copy || live.engine.is_behind(data);
+        let background = aside || data == DataRef::Copy || live.engine.is_behind(data);
         let copies = matches!(data, DataRef::Copy | DataRef::CopyUp(_));
         let opening = self.opening_of(device.0);
         let handle = self.devices[device.index()]

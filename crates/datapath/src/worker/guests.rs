@@ -52,7 +52,7 @@ pub(super) const HEAD: usize = 512;
 const STATUS_MAX: usize = 1024;
 
 /// Where an answer goes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerTo {
     Socket {
         connection: u32,
@@ -65,6 +65,10 @@ pub(super) enum AnswerTo {
     },
     /// To a thread that waits.
     Waiter(u32),
+    /// To nobody: its pages go to the second level of the cache, if it is the one of this number.
+    SecondLevel {
+        time: u32,
+    },
 }
 
 /// What the engine carries for each request.
@@ -656,6 +660,7 @@ impl Worker {
             // What is left belongs to a payload that never came in full.
             self.shared.bytes.fetch_sub(c.bytes, Ordering::Relaxed);
             self.connections.remove(connection as usize);
+            self.lent.left();
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -22,6 +22,7 @@ mod holds;
 mod messages;
 mod mirrors;
 mod polling;
+mod lent;
 mod remote;
 mod rest;
 mod rings;
@@ -31,6 +32,7 @@ mod slack;
 mod timers;
 mod turns;
 mod volumes;
+mod warming;
 mod zeroes;
 
 use std::collections::VecDeque;
@@ -67,9 +69,11 @@ use remote::Remote;
 use rings::Rings;
 pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
 pub use samples::{LiveSample, WorkerSamples};
+use lent::Lent;
 use second::WorkerSecond;
 pub(crate) use second::{SECOND_DEVICE, SecondSetup};
 pub use second::{SecondOf, SecondStatus};
+pub use warming::WarmUp;
 pub use slack::SLACK_OLD_NS;
 use timers::Timers;
 use turns::Turns;
@@ -202,6 +206,8 @@ pub struct Worker {
     cache: Option<WorkerCache>,
     /// The second level of that cache.
     second: WorkerSecond,
+    /// Memory that another host has had.
+    lent: Lent,
     /// What is written where the system cannot zero; made when it is first needed.
     zeroes: Option<Arc<Buf>>,
     /// What its volumes use of their objectives, by device.
@@ -253,6 +259,7 @@ impl Worker {
             order: ChangeQueue::default(),
             cache: None,
             second: WorkerSecond::default(),
+            lent: Lent::default(),
             zeroes: None,
             slack: vec![],
             stopping: false,
@@ -389,6 +396,7 @@ impl Worker {
         self.end_old_mirrors();
         self.tick_cache();
         self.tick_second();
+        self.give_memory_back();
         self.close_idle_handshakes();
         self.resume_paused();
         self.reconnect_remotes();

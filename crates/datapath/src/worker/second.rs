@@ -30,7 +30,9 @@ use crate::keeper::errno_name;
 use super::Worker;
 use super::cached::{WHOLE_MAX, WIDENED_MAX};
 use super::guests::{Guest, HEAD};
+use super::timers::Due;
 use super::volumes::LiveIo;
+use super::warming::{WarmUp, Warming};
 use super::zeroes::Zeroing;
 
 /// What stands for a volume in its I/Os, and for a device of the array.
@@ -44,7 +46,7 @@ const LATE_NS: u64 = 1_000_000_000;
 const FILL_LATE_NS: u64 = 5_000_000_000;
 
 /// Bytes of pages on their way to it; what is more is not kept there. Reads wait behind them.
-const FILLING_MAX: u64 = 1 << 20;
+pub(super) const FILLING_MAX: u64 = 1 << 20;
 
 /// I/Os under way on its file: those that hang may not take what guests' I/O needs. What is more goes past the second level.
 const ON_FILE_MAX: usize = 32;
@@ -63,6 +65,8 @@ pub struct SecondSetup {
     pub level: SecondLevel,
     /// Whose it is.
     pub of: SecondOf,
+    /// What it reads of its volume before guests do.
+    pub warm: Option<WarmUp>,
 }
 
 /// Whose pages a second level may have, and who ordered it.
@@ -103,6 +107,12 @@ pub struct SecondStatus {
     pub fills: u64,
     /// Its device answers.
     pub ready: bool,
+    /// Bytes that it has read before guests asked for them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub warmed: Bytes,
+    /// And those that it is still to read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub to_warm: Bytes,
     /// Why there is none any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
@@ -111,17 +121,24 @@ pub struct SecondStatus {
     pub of: SecondOf,
 }
 
+/// Whether it is nothing.
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
+}
+
 /// The second level, and what is under way there.
 #[derive(Default)]
 pub(super) struct WorkerSecond {
     place: Option<Place>,
     /// Grows with each second level: what comes of an earlier one is of no interest.
-    time: u32,
+    pub(super) time: u32,
     reads: Slab<Waiting>,
     parts: Slab<Part>,
     filling: u64,
     /// Bytes that are being read.
     reading: u64,
+    /// What is read for it before guests ask.
+    pub(super) warming: Option<Warming>,
     /// Why the last one ended, and whose it was.
     ended: Option<(String, SecondOf)>,
     /// Why it ends in the next turn.
@@ -169,6 +186,8 @@ impl SecondStatus {
             hits: self.hits + other.hits,
             fills: self.fills + other.fills,
             ready: self.ready && other.ready,
+            warmed: Bytes(self.warmed.0 + other.warmed.0),
+            to_warm: Bytes(self.to_warm.0 + other.to_warm.0),
             ended: self.ended.or(other.ended),
             of: self.of,
         }
@@ -180,6 +199,11 @@ impl WorkerSecond {
     pub(super) fn is_answer(&self) -> bool {
         let place = self.place.as_ref();
         place.is_some_and(|p| p.of.answer.is_some())
+    }
+
+    /// Bytes that are on their way there.
+    pub(super) fn filling(&self) -> u64 {
+        self.filling
     }
 
     /// Whether pages of a volume may be there.
@@ -208,16 +232,25 @@ impl Worker {
             size,
             level,
             of,
+            warm,
         } = setup;
         memory.begin_second(level);
-        for live in self.volumes.iter_mut().flatten() {
+        let page = memory.page_bytes();
+        for (number, live) in (0..).zip(&mut self.volumes) {
+            let Some(live) = live else { continue };
             if !of.may_have(&live.name) {
                 continue;
             }
             let begun = live.cached.as_mut().map(|c| c.cache.begin_second(memory));
             if let Some(Err(why)) = begun {
                 warn!(volume = live.name, %why, "it has nothing in the second level");
+            } else if let (Some(Ok(())), Some(warm)) = (begun, &warm) {
+                let size = live.engine.map().size().0;
+                self.second.warming = Some(Warming::new(number, warm, size, page));
             }
+        }
+        if self.second.warming.is_some() {
+            self.timers.at(self.now_ns, Due::Warm(self.second.time));
         }
         self.add_remote(&device);
         info!(device = device.name, %size, "the cache has a second level");
@@ -244,7 +277,7 @@ impl Worker {
         // The last close of a file without a name frees its space, and takes as long as that takes.
         close_elsewhere(place.device);
         self.second.ended = why.map(|why| (why, place.of));
-        self.second.failed = None;
+        (self.second.failed, self.second.warming) = (None, None);
         self.second.time += 1;
         (self.second.filling, self.second.reading) = (0, 0);
         if let Some(cache) = &mut self.cache {
@@ -271,7 +304,7 @@ impl Worker {
     }
 
     /// Whether something more may be asked of it now.
-    fn second_may(&self) -> bool {
+    pub(super) fn second_may(&self) -> bool {
         let place = self.second.place.as_ref();
         let is_file = place.is_some_and(|p| matches!(p.device.medium, Medium::File(..)));
         let most = match self.io {
@@ -589,6 +622,8 @@ impl Worker {
             hits: counts.hits,
             fills: counts.fills,
             ready: self.second_is_ready(),
+            warmed: Bytes(self.second.warming.as_ref().map_or(0, |w| w.read)),
+            to_warm: Bytes(self.second.warming.as_ref().map_or(0, Warming::left)),
             ended: ended.map(|(why, _)| why),
             of: setup.of.clone(),
         })

@@ -28,6 +28,8 @@ pub(super) enum Due {
     },
     /// The engine asked to be woken.
     Wake(u32),
+    /// The second level of this number reads what guests have not asked for yet.
+    Warm(u32),
 }
 
 #[derive(Debug)]
@@ -73,7 +75,7 @@ impl Timers {
         let number = self.number;
         let heap = match due {
             Due::Answer { .. } | Due::Device(_) => &mut self.exact,
-            Due::Submit { .. } | Due::Wake(_) => &mut self.rough,
+            Due::Submit { .. } | Due::Wake(_) | Due::Warm(_) => &mut self.rough,
         };
         heap.push(Reverse(Entry { at_ns, number, due }));
     }
@@ -101,7 +103,7 @@ impl Timers {
         let all = self.exact.iter().chain(&self.rough);
         all.into_iter().any(|e| match &e.0.due {
             Due::Answer { volume, .. } | Due::Submit { volume, .. } => *volume == of,
-            Due::Device(_) | Due::Wake(_) => false,
+            Due::Device(_) | Due::Wake(_) | Due::Warm(_) => false,
         })
     }
 
@@ -121,7 +123,7 @@ impl Timers {
     /// Whether a request, or an I/O, waits here.
     pub(super) fn any_in_flight(&self) -> bool {
         let mut all = self.exact.iter().chain(&self.rough);
-        all.any(|e| !matches!(e.0.due, Due::Wake(_)))
+        all.any(|e| !matches!(e.0.due, Due::Wake(_) | Due::Warm(_)))
     }
 
     /// The requests that stages hold back, whenever their time is, in its order.

@@ -1,10 +1,11 @@
 //! The second level of the cache: pages that are read from there are right, and whatever happens to it, guests hear of nothing.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use datapath::cached::CacheSettings;
 use datapath::control_server::{ControlAnswer, ControlRequest};
-use datapath::{Client, Filter, FilterOptions, Listen, SecondOf, SecondStatus, ServerConfig};
+use datapath::{Client, Filter, FilterOptions, Listen, SecondOf, SecondStatus, ServerConfig, WarmUp};
 use units::{Bytes, Nanos};
 
 use crate::support::{MIB, Site, wait_for};
@@ -26,6 +27,10 @@ fn served(pages: u64) -> Site {
 
 /// Memory of "another host", whose reads are answered so late.
 fn node(site: &Site, name: &str, reads: Nanos) -> (Filter, Listen) {
+    node_of(site, name, reads, Bytes::mib(32))
+}
+
+fn node_of(site: &Site, name: &str, reads: Nanos, size: Bytes) -> (Filter, Listen) {
     let options = FilterOptions {
         name: Some(String::new()),
         server: ServerConfig::default(),
@@ -34,7 +39,7 @@ fn node(site: &Site, name: &str, reads: Nanos) -> (Filter, Listen) {
         delays: [reads, Nanos::ZERO],
         record: None,
     };
-    let mut node = Filter::start_on_memory(Bytes::mib(32), options).unwrap();
+    let mut node = Filter::start_on_memory(size, options).unwrap();
     let listen = Listen::Unix(site.path(name));
     node.server.listen(&listen).unwrap();
     (node, listen)
@@ -157,6 +162,7 @@ fn one_that_is_an_answer_is_for_its_volume_and_ends_by_its_number() {
             volume: volume.into(),
             at: uri.clone(),
             size: Bytes::mib(16),
+            warm: None,
         })
     };
     let stop = |answer| site.ask(ControlRequest::StopNode { answer }).unwrap();
@@ -343,4 +349,145 @@ fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
     }
     read_all(&mut guest);
     site.stop();
+}
+
+/// What is read of a volume before anybody asks, of a node of another one.
+fn order_warm(site: &Site, answer: u64, at: &Listen, warm: WarmUp) -> Result<ControlAnswer, String> {
+    site.ask(ControlRequest::UseNode {
+        answer,
+        volume: "data".into(),
+        at: at.uri(""),
+        size: Bytes::mib(16),
+        warm: Some(warm),
+    })
+}
+
+fn zones(zones: &[u64], reads_per_s: Option<f64>) -> WarmUp {
+    WarmUp {
+        zones: zones.to_vec(),
+        zone: Bytes(16 * PAGE),
+        reads_per_s,
+    }
+}
+
+#[test]
+fn what_was_hot_is_read_before_guests_ask_and_what_they_change_meanwhile_is_right() {
+    let site = served(8);
+    let (_node, listen) = node(&site, "node.sock", Nanos::ZERO);
+    let mut guest = filled(&site);
+    let before = reads_of(&site, "data");
+    // The third zone first. The last one is beyond what was written: nothing is there to be read.
+    order_warm(&site, 5, &listen, zones(&[3, 0, 1, 40], None)).unwrap();
+    let done = |s: &SecondStatus| s.ready && s.to_warm == Bytes::ZERO && s.fills >= 48;
+    wait_for("it is warm", || status(&site).is_some_and(|s| done(&s)));
+    let warm = status(&site).unwrap();
+    assert_eq!((warm.warmed, warm.fills), (Bytes(48 * PAGE), 48));
+    assert_eq!(reads_of(&site, "data"), before, "no guest has read anything");
+    // It has them, and memory has none of them.
+    for number in (48..64).chain(0..32) {
+        assert!(guest.read(number * PAGE, PAGE as u32).unwrap() == page(number, 0));
+    }
+    assert_eq!(status(&site).unwrap().hits, 48);
+    site.ask(ControlRequest::StopNode { answer: 5 }).unwrap();
+
+    // Writes beside it.
+    let every = zones(&(0..13).collect::<Vec<u64>>(), Some(400.0));
+    for round in 1..4 {
+        order_warm(&site, 5 + u64::from(round), &listen, every.clone()).unwrap();
+        for number in 0..PAGES {
+            guest.write(number * PAGE, &page(number, round)).unwrap();
+        }
+        wait_for("it is warm", || {
+            status(&site).is_some_and(|s| s.ready && s.to_warm == Bytes::ZERO)
+        });
+        for number in 0..PAGES {
+            let read = guest.read(number * PAGE, PAGE as u32).unwrap();
+            assert!(read == page(number, round), "page {number}, round {round}");
+        }
+    }
+    assert!(status(&site).unwrap().hits > 0);
+    let wrong = order_warm(&site, 9, &listen, zones(&[1], Some(-1.0))).unwrap_err();
+    assert!(wrong.contains("-1 reads/s"), "{wrong}");
+    assert_eq!(status(&site).unwrap().of.answer, Some(8), "what was there stays");
+}
+
+#[test]
+fn a_warm_up_keeps_to_its_rate_and_ends_with_its_second_level() {
+    let mut site = served(8);
+    let (lent, listen) = node(&site, "node.sock", Nanos::ZERO);
+    let mut guest = filled(&site);
+    let slow = zones(&(0..13).collect::<Vec<u64>>(), Some(100.0));
+    let began = Instant::now();
+    order_warm(&site, 5, &listen, slow.clone()).unwrap();
+    wait_for("some is read", || {
+        status(&site).is_some_and(|s| s.warmed >= Bytes(20 * PAGE))
+    });
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(190), "{took:?}");
+    assert!(status(&site).unwrap().to_warm > Bytes::ZERO);
+    lent.stop().unwrap();
+    wait_for("it has ended", || {
+        read_all(&mut guest);
+        ended(&site).is_some()
+    });
+    assert_eq!(status(&site).unwrap().to_warm, Bytes::ZERO);
+    // The volume, and the server, go in the middle of one.
+    let (_node, listen) = node(&site, "other.sock", Nanos::ZERO);
+    order_warm(&site, 6, &listen, slow).unwrap();
+    drop(guest);
+    let (volume, force) = ("data".into(), true);
+    site.ask(ControlRequest::Delete { volume, force }).unwrap();
+    site.stop();
+}
+
+/// What guests have read of a volume.
+fn reads_of(site: &Site, volume: &str) -> u64 {
+    match site.ask(ControlRequest::Samples) {
+        Ok(ControlAnswer::Samples(samples)) => {
+            let mut volumes = samples.volumes.into_iter();
+            let found = volumes.find(|v| v.name == volume).expect("it is there");
+            found.stages.measure.counts.expect("it is measured").reads.ios
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Memory that a node of so many bytes takes, of this process.
+fn taken_by(size: Bytes) -> u64 {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let of_nodes = files.filter(|fd| {
+        let to = std::fs::read_link(fd.path()).unwrap_or_default();
+        to.to_string_lossy().contains("terrace-cache-node")
+    });
+    let known = of_nodes.filter_map(|fd| std::fs::metadata(fd.path()).ok());
+    let taken = known.filter(|m| m.len() == size.0).map(|m| m.blocks() * 512);
+    taken.sum()
+}
+
+#[test]
+fn memory_goes_back_to_the_system_when_whoever_used_it_has_gone() {
+    let site = served(8);
+    // No other test has one of this size.
+    let size = Bytes::mib(300);
+    let (_node, listen) = node_of(&site, "node.sock", Nanos::ZERO, size);
+    let mut guest = filled(&site);
+    attach(&site, &listen);
+    warmed(&site, &mut guest);
+    let mut other = Client::connect(&listen.uri("").parse().unwrap()).unwrap();
+    for at in [0, 299] {
+        other.write(at * MIB, &vec![0x66; MIB as usize]).unwrap();
+    }
+    assert!(taken_by(size) >= 2 * MIB);
+    let off = ControlRequest::UseSecond {
+        at: None,
+        size: None,
+    };
+    site.ask(off).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    assert!(taken_by(size) >= 2 * MIB, "one is still connected");
+    drop(other);
+    wait_for("it goes back", || taken_by(size) == 0);
+    // And it is there again.
+    attach(&site, &listen);
+    warmed(&site, &mut guest);
 }

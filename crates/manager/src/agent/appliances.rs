@@ -123,6 +123,7 @@ impl Agent {
                         volume: order.volume.clone(),
                         at: at.clone(),
                         bytes: order.cache_bytes,
+                        warm: order.warm.clone(),
                     });
                 }
                 (None, Some(asked), _) if known.event.is_some() || late(asked) => {

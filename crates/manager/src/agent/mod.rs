@@ -33,7 +33,7 @@ use model::{ClassObjective, ExtentRanges};
 use crate::wire::{
     ArrayPolicy, CacheWindow, CalibrationOrder, CalibrationResult, CopiesWindow, Detail,
     DeviceWindow, JobProgress, JobWindow, JobsReport, MirrorWindow, MoveOrder, Orders, PROTOCOL,
-    Register, Throttle, VolumeWindow, Welcome, WindowReport, WireRefusal,
+    Register, Throttle, VolumeWindow, Warm, Welcome, WindowReport, WireRefusal,
 };
 
 pub use extents::{
@@ -52,7 +52,7 @@ const TROUBLE_MAX: usize = 16;
 const APART_NS: u64 = 500_000_000;
 
 /// Something to do at the array.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum AgentAction {
     /// Begin a move; the result tells whether it began.
     StartMove(MoveOrder),
@@ -102,6 +102,8 @@ pub enum AgentAction {
         at: String,
         /// How much of it.
         bytes: u64,
+        /// What it reads of the volume before its guests ask for it.
+        warm: Warm,
     },
     /// Give the second level up, if it is that answer's.
     StopNode { id: u64 },

@@ -12,6 +12,7 @@
 //! Nothing of it is stored but the jobs of moves, which go on like any other, and what is remembered of seasons. A controller that has begun again knows of no limit, so it orders none; without a
 //! controller each limit is over when its lease is.
 
+mod accessed;
 mod copies;
 mod live;
 mod memory;
@@ -562,7 +563,8 @@ impl Controller {
                 moves: &moves,
             };
             orders.extend(responding.responder.tell_known(at, samples, &known));
-            if responding.live.is_some() {
+            if let (Some(live), Some(reported)) = (&mut responding.live, reported) {
+                live.known = reported;
                 views = responding.taken_back(at, &orders);
                 views.extend(responding.moved(at, &moved));
                 views.extend(responding.ended(at, &ended));

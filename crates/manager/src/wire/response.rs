@@ -4,7 +4,7 @@ use model::{ExtentHeat, ExtentPlaces, ExtentRanges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slo::ApplianceEvent;
-use slo::warm::Warm;
+pub use slo::warm::Warm;
 
 /// What answers are judged by: a volume's window beside its load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -13,7 +13,7 @@ use slo::curve::Curve;
 use slo::ladder::{OtherDevice, RungKind, SecondCopies, SpareOps};
 use slo::load::Cost;
 use slo::zones::Zone;
-use slo::{CopiesConfig, Knowledge, ResourceId, WorkloadId};
+use slo::{CopiesConfig, Knowledge, Promise, ResourceId, WorkloadId};
 use units::{Bytes, DeviceId, VolumeId};
 
 use super::Responding;
@@ -198,9 +198,35 @@ fn cost(target: &DeviceSpec, v: &VolumeWindow) -> Option<Cost> {
 }
 
 impl Responding {
-    /// Volumes of whose extents the next reports are to tell what is asked of them: those whose objective is missed and who share a device with them, where
-    /// second copies are looked for.
+    /// Volumes of whose extents the next reports are to tell what is asked of them: where second copies are looked for, those whose objective is missed and who
+    /// share a device with them; where appliances are, all that were promised something, since what was hot before has to be known.
     pub(super) fn wanted_access(&self) -> Vec<String> {
+        let mut names = self.wanted_for_copies();
+        for name in self.wanted_for_appliances() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.truncate(ACCESS_MAX);
+        names
+    }
+
+    fn wanted_for_appliances(&self) -> Vec<String> {
+        let responder = &self.responder;
+        let nodes = self.live.as_ref().is_some_and(|l| !l.config.nodes.is_empty());
+        if !(nodes && responder.allows(RungKind::Appliance)) {
+            return vec![];
+        }
+        let site = responder.site();
+        let workloads = (0..).map(WorkloadId).zip(&site.workloads);
+        let can = workloads.filter(|(w, of)| {
+            let cached = site.backend.memory[of.pool] > Bytes::ZERO;
+            responder.is_here(*w) && cached && of.objective != Promise::default()
+        });
+        can.map(|(_, of)| of.name.clone()).collect()
+    }
+
+    fn wanted_for_copies(&self) -> Vec<String> {
         let responder = &self.responder;
         if !responder.allows(RungKind::Mirror) {
             return vec![];
@@ -219,7 +245,6 @@ impl Responding {
         let mut without: Vec<_> = without.collect();
         // Stable: those who miss theirs first.
         without.sort_by_key(|(w, _)| !missed(*w));
-        let names = without.into_iter().map(|(_, of)| of.name.clone());
-        names.take(ACCESS_MAX).collect()
+        without.into_iter().map(|(_, of)| of.name.clone()).collect()
     }
 }

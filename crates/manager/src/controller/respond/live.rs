@@ -20,6 +20,7 @@ use slo::{
 use units::{Bytes, Nanos};
 
 use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
+use super::accessed;
 use super::memory::{self, Reported};
 use super::{Responding, Said, peaks, words};
 use crate::view::{EventKind, PeakOutcome};
@@ -255,6 +256,7 @@ impl Responding {
             }
         }
         memory::follow(&mut self.responder, live, report);
+        accessed::follow(live, report);
         held
     }
 

@@ -9,6 +9,7 @@ use slo::{Knowledge, Responder, WorkloadId};
 use units::Bytes;
 
 use super::Responding;
+use super::accessed::Accessed;
 use super::live::Live;
 use crate::wire::{CacheWindow, WindowReport};
 
@@ -19,6 +20,7 @@ const CURVES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Reported {
     curves: BTreeMap<WorkloadId, Curve>,
+    pub(super) accessed: Accessed,
 }
 
 impl Knowledge for Reported {
@@ -26,12 +28,12 @@ impl Knowledge for Reported {
         self.curves.get(&workload).cloned()
     }
 
-    fn zones(&self, _: WorkloadId) -> Vec<Zone> {
-        vec![]
+    fn zones(&self, workload: WorkloadId) -> Vec<Zone> {
+        self.accessed.zones(workload, 0)
     }
 
-    fn zones_before(&self, _: WorkloadId) -> Vec<Zone> {
-        vec![]
+    fn zones_before(&self, workload: WorkloadId) -> Vec<Zone> {
+        self.accessed.zones(workload, 2)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Appliances as answers to broken objectives of a live host: memory of nodes that an operator has named.
 
 use manager::view::ResponseState;
-use manager::wire::{ApplianceOrder, ApplianceWindow, CacheWindow};
+use manager::wire::{
+    ApplianceOrder, ApplianceWindow, CacheWindow, ExtentAccess, MirrorWindow, Warm,
+};
+use model::ExtentHeat;
 use slo::ApplianceEvent;
 
 use super::host::Host;
@@ -150,4 +153,59 @@ fn there_is_one_second_level_and_a_persons_goes_first() {
     host.caches.clear();
     host.windows(12);
     assert_eq!(ordered(&host), None);
+}
+
+/// Extents of 1 MiB, of which these are read so often in each window.
+fn reads(of: &[(std::ops::Range<u32>, u32)]) -> MirrorWindow {
+    let touched = of.iter().flat_map(|(extents, reads)| extents.clone().map(|e| (e, *reads)));
+    MirrorWindow {
+        copies: None,
+        access: Some(ExtentAccess {
+            extent_bytes: MIB,
+            places: "512x2".to_string().try_into().unwrap(),
+            reads: ExtentHeat::of(touched.collect()),
+            writes: ExtentHeat::of(vec![]),
+        }),
+    }
+}
+
+/// What is ordered for a peak whose reads go here, after twenty minutes of others.
+fn warm_after(before: &MirrorWindow, now: &MirrorWindow) -> Warm {
+    let mut host = full("auto");
+    let (late, takes) = (host.volumes[0].latency_us, host.takes.clone());
+    host.volumes[0].latency_us = 200;
+    host.takes = vec![("orders", 0.05, 0), ("batch", 0.05, 0)];
+    host.mirrors = vec![("orders", before.clone())];
+    host.windows(120);
+    assert_eq!(ordered(&host), None);
+    let orders = host.orders.as_ref().expect("a window was reported");
+    assert_eq!(orders.answers.access, ["orders"], "what is hot is told before anything is missed");
+    (host.volumes[0].latency_us, host.takes) = (late, takes);
+    host.mirrors = vec![("orders", now.clone())];
+    until_ordered(&mut host).warm
+}
+
+#[test]
+fn what_is_hot_and_was_before_is_read_in_advance() {
+    // Zones of 64 MiB: the second, a little of the fifth, and next to nothing of the first.
+    let hot = reads(&[(0..1, 1), (70..80, 100), (256..260, 100)]);
+    match warm_after(&hot, &hot) {
+        Warm::Zones {
+            zones,
+            zone,
+            rate_per_s,
+        } => {
+            assert_eq!((zones, zone.0), (vec![1, 4], 64 * MIB));
+            // A fifth of what the full device has to spare, and ten at least.
+            assert_eq!(rate_per_s, Some(10.0));
+        }
+        Warm::Cold { why } => panic!("{why}"),
+    }
+    // Of a host that has only just come nobody knows what was hot before.
+    let mut new = full("auto");
+    new.mirrors = vec![("orders", hot)];
+    match until_ordered(&mut new).warm {
+        Warm::Cold { why } => assert!(why.contains("is not known"), "{why}"),
+        Warm::Zones { zones, .. } => panic!("{zones:?}"),
+    }
 }
