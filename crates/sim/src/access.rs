@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use algo::mrc::{Confidence, Distances, ReuseTimes};
 use algo::mix;
+use algo::mrc::{Confidence, Distances, ReuseTimes};
 use slo::curve::{Curve, READS_MIN};
 use slo::zones::{WINDOW_SAMPLES, Zone, ZoneWindows};
 use units::Bytes;

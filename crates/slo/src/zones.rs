@@ -143,16 +143,26 @@ mod tests {
         };
         assert!(windows.zones(0).is_empty() && windows.zones(2).is_empty());
         window(&mut windows, 1);
-        assert_eq!(numbers(windows.zones(0)), [1], "the one that has just begun says nothing");
+        assert_eq!(
+            numbers(windows.zones(0)),
+            [1],
+            "the one that has just begun says nothing"
+        );
         assert!(windows.zones(2).is_empty(), "nothing is known of before");
         window(&mut windows, 2);
         window(&mut windows, 3);
-        assert_eq!((numbers(windows.zones(0)), numbers(windows.zones(2))), (vec![3], vec![1]));
+        assert_eq!(
+            (numbers(windows.zones(0)), numbers(windows.zones(2))),
+            (vec![3], vec![1])
+        );
         // From the middle of a window on it is the latest.
         (0..WINDOW_SAMPLES / 2).for_each(|_| {
             windows.add(4, 1000);
             windows.end_sample();
         });
-        assert_eq!((numbers(windows.zones(0)), numbers(windows.zones(2))), (vec![4], vec![2]));
+        assert_eq!(
+            (numbers(windows.zones(0)), numbers(windows.zones(2))),
+            (vec![4], vec![2])
+        );
     }
 }

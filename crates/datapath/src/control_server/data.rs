@@ -13,7 +13,7 @@ use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::stages::Command;
 use crate::stages::record::Recorded;
-use crate::worker::{SecondStatus, WarmUp, VolumeStatus};
+use crate::worker::{SecondStatus, VolumeStatus, WarmUp};
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

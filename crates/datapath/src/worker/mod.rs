@@ -19,10 +19,10 @@ mod direct;
 mod guests;
 mod handed;
 mod holds;
+mod lent;
 mod messages;
 mod mirrors;
 mod polling;
-mod lent;
 mod remote;
 mod rest;
 mod rings;
@@ -59,6 +59,7 @@ pub use cached::{CacheOfWorker, CacheSample};
 use guests::{Connection, Guest};
 pub use handed::{HandedConnection, HandedSession, HandedWork, PLACE_BYTES, Stillness, place_of};
 pub use holds::{Held, HoldRefusal};
+use lent::Lent;
 pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
     VolumeStatus,
@@ -69,15 +70,14 @@ use remote::Remote;
 use rings::Rings;
 pub use rings::{Durability, FileId, RingGuestSetup, RingOrder, RingSetup};
 pub use samples::{LiveSample, WorkerSamples};
-use lent::Lent;
 use second::WorkerSecond;
 pub(crate) use second::{SECOND_DEVICE, SecondSetup};
 pub use second::{SecondOf, SecondStatus};
-pub use warming::WarmUp;
 pub use slack::SLACK_OLD_NS;
 use timers::Timers;
 use turns::Turns;
 use volumes::{LiveIo, LiveVolume};
+pub use warming::WarmUp;
 
 /// Before a timer the worker stops sleeping and spins for at most this long, so that it is not late. Bounds the processor
 /// time that a held answer costs.

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use datapath::cached::CacheSettings;
 use datapath::control_server::{ControlAnswer, ControlRequest};
-use datapath::{Client, Filter, FilterOptions, Listen, SecondOf, SecondStatus, ServerConfig, WarmUp};
+use datapath::{
+    Client, Filter, FilterOptions, Listen, SecondOf, SecondStatus, ServerConfig, WarmUp,
+};
 use units::{Bytes, Nanos};
 
 use crate::support::{MIB, Site, wait_for};
@@ -352,7 +354,12 @@ fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
 }
 
 /// What is read of a volume before anybody asks, of a node of another one.
-fn order_warm(site: &Site, answer: u64, at: &Listen, warm: WarmUp) -> Result<ControlAnswer, String> {
+fn order_warm(
+    site: &Site,
+    answer: u64,
+    at: &Listen,
+    warm: WarmUp,
+) -> Result<ControlAnswer, String> {
     site.ask(ControlRequest::UseNode {
         answer,
         volume: "data".into(),
@@ -382,7 +389,11 @@ fn what_was_hot_is_read_before_guests_ask_and_what_they_change_meanwhile_is_righ
     wait_for("it is warm", || status(&site).is_some_and(|s| done(&s)));
     let warm = status(&site).unwrap();
     assert_eq!((warm.warmed, warm.fills), (Bytes(48 * PAGE), 48));
-    assert_eq!(reads_of(&site, "data"), before, "no guest has read anything");
+    assert_eq!(
+        reads_of(&site, "data"),
+        before,
+        "no guest has read anything"
+    );
     // It has them, and memory has none of them.
     for number in (48..64).chain(0..32) {
         assert!(guest.read(number * PAGE, PAGE as u32).unwrap() == page(number, 0));
@@ -408,7 +419,11 @@ fn what_was_hot_is_read_before_guests_ask_and_what_they_change_meanwhile_is_righ
     assert!(status(&site).unwrap().hits > 0);
     let wrong = order_warm(&site, 9, &listen, zones(&[1], Some(-1.0))).unwrap_err();
     assert!(wrong.contains("-1 reads/s"), "{wrong}");
-    assert_eq!(status(&site).unwrap().of.answer, Some(8), "what was there stays");
+    assert_eq!(
+        status(&site).unwrap().of.answer,
+        Some(8),
+        "what was there stays"
+    );
 }
 
 #[test]
@@ -446,7 +461,13 @@ fn reads_of(site: &Site, volume: &str) -> u64 {
         Ok(ControlAnswer::Samples(samples)) => {
             let mut volumes = samples.volumes.into_iter();
             let found = volumes.find(|v| v.name == volume).expect("it is there");
-            found.stages.measure.counts.expect("it is measured").reads.ios
+            found
+                .stages
+                .measure
+                .counts
+                .expect("it is measured")
+                .reads
+                .ios
         }
         other => panic!("{other:?}"),
     }
@@ -460,7 +481,9 @@ fn taken_by(size: Bytes) -> u64 {
         to.to_string_lossy().contains("terrace-cache-node")
     });
     let known = of_nodes.filter_map(|fd| std::fs::metadata(fd.path()).ok());
-    let taken = known.filter(|m| m.len() == size.0).map(|m| m.blocks() * 512);
+    let taken = known
+        .filter(|m| m.len() == size.0)
+        .map(|m| m.blocks() * 512);
     taken.sum()
 }
 

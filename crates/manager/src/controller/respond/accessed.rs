@@ -73,12 +73,17 @@ mod tests {
             count(&mut zones, &access, Bytes(100));
             (0..15).for_each(|_| zones.end_sample());
             let zones = zones.zones(0).into_iter();
-            zones.map(|z| (z.number, (z.share * 100.0).round())).collect::<Vec<_>>()
+            zones
+                .map(|z| (z.number, (z.share * 100.0).round()))
+                .collect::<Vec<_>>()
         };
         // Four to a zone: 0 to 3 are in zone 0. Extents 1 and 6 are read, 7 is written.
         assert_eq!(of(access(25, "1:30,4:10", "7:60")), [(1, 70.0), (0, 30.0)]);
         // Two zones in an extent.
-        assert_eq!(of(access(200, "1:61", "0:39")), [(2, 31.0), (3, 30.0), (0, 20.0), (1, 19.0)]);
+        assert_eq!(
+            of(access(200, "1:61", "0:39")),
+            [(2, 31.0), (3, 30.0), (0, 20.0), (1, 19.0)]
+        );
         assert_eq!(of(access(200, "", "")), []);
     }
 }

@@ -213,7 +213,10 @@ impl Responding {
 
     fn wanted_for_appliances(&self) -> Vec<String> {
         let responder = &self.responder;
-        let nodes = self.live.as_ref().is_some_and(|l| !l.config.nodes.is_empty());
+        let nodes = self
+            .live
+            .as_ref()
+            .is_some_and(|l| !l.config.nodes.is_empty());
         if !(nodes && responder.allows(RungKind::Appliance)) {
             return vec![];
         }

@@ -15,7 +15,8 @@ use slo::ladder::RungKind;
 use slo::load::{Backend, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::{
-    AheadConfig, HostId, Promise, ResourceId, Responder, ResponderConfig, Site, Workload, WorkloadId,
+    AheadConfig, HostId, Promise, ResourceId, Responder, ResponderConfig, Site, Workload,
+    WorkloadId,
 };
 use units::{Bytes, Nanos};
 

@@ -157,7 +157,9 @@ fn there_is_one_second_level_and_a_persons_goes_first() {
 
 /// Extents of 1 MiB, of which these are read so often in each window.
 fn reads(of: &[(std::ops::Range<u32>, u32)]) -> MirrorWindow {
-    let touched = of.iter().flat_map(|(extents, reads)| extents.clone().map(|e| (e, *reads)));
+    let touched = of
+        .iter()
+        .flat_map(|(extents, reads)| extents.clone().map(|e| (e, *reads)));
     MirrorWindow {
         copies: None,
         access: Some(ExtentAccess {
@@ -179,7 +181,11 @@ fn warm_after(before: &MirrorWindow, now: &MirrorWindow) -> Warm {
     host.windows(120);
     assert_eq!(ordered(&host), None);
     let orders = host.orders.as_ref().expect("a window was reported");
-    assert_eq!(orders.answers.access, ["orders"], "what is hot is told before anything is missed");
+    assert_eq!(
+        orders.answers.access,
+        ["orders"],
+        "what is hot is told before anything is missed"
+    );
     (host.volumes[0].latency_us, host.takes) = (late, takes);
     host.mirrors = vec![("orders", now.clone())];
     until_ordered(&mut host).warm
