@@ -248,6 +248,16 @@ impl LiveResponseConfig {
                 "samples are 360 at most, and lag_max is 10 at most: a controller has other hosts too",
             ));
         }
+        let warm = &workflow.warm;
+        if warm.zone < ZONE_MIN {
+            return Err(("warm.zone", "is at least 1 MiB"));
+        }
+        if !share(warm.likeness_min) || warm.spare_share.is_some_and(|s| !share(s)) {
+            return Err(("warm", "spare_share and likeness_min are shares: 0 to 1"));
+        }
+        if !(1.0..=1e6).contains(&warm.rate_min_per_s) {
+            return Err(("warm.rate_min_per_s", "is from 1 to 1,000,000"));
+        }
         if !(0.0..=100.0).contains(&workflow.patience) {
             return Err(("patience", "is from 0 to 100"));
         }
@@ -259,6 +269,9 @@ impl LiveResponseConfig {
 /// Samples of a volume that are kept.
 const SAMPLES_MAX: usize = 360;
 const LAG_MAX: usize = 10;
+
+/// Smaller zones are too many to count.
+const ZONE_MIN: Bytes = Bytes::mib(1);
 
 #[cfg(test)]
 mod tests {

@@ -5,9 +5,13 @@ use std::collections::VecDeque;
 use algo::mix;
 use algo::mrc::{Confidence, Distances, ReuseTimes};
 use slo::curve::{Curve, READS_MIN};
-use slo::zones::{WINDOW_SAMPLES, Zone, ZoneWindows};
-use units::Bytes;
+use slo::zones::{Zone, ZoneWindows};
+use units::{Bytes, Nanos};
 
+/// Length of a window of reuse times, in samples: five minutes.
+const WINDOW_SAMPLES: u32 = 30;
+/// A sample, as zones are counted with.
+const SAMPLE: Nanos = Nanos::from_secs(10);
 /// Windows of reuse times, the current one included: what is older is not what the load is like now.
 const WINDOWS: usize = 2;
 
@@ -96,7 +100,7 @@ impl Accesses {
         let touched = std::mem::take(&mut self.touched);
         let bytes = touched * u64::from(self.sampled) * u64::from(self.object_bytes);
         self.samples += 1;
-        self.zones.end_sample();
+        self.zones.end_sample(SAMPLE);
         if self.samples.is_multiple_of(WINDOW_SAMPLES) {
             self.windows.push_front(self.reuse.take_window());
             self.windows.truncate(WINDOWS - 1);

@@ -260,9 +260,13 @@ impl Responder {
         }
     }
 
-    /// What is done to a workload is not taken back before its peak is there.
+    /// What is done for a workload is not taken back before its peak is there; one that is held, is held for another.
     pub(crate) fn keep_for(&mut self, workload: WorkloadId, peak_by: Nanos) {
-        for answer in self.in_force.iter_mut().filter(|a| a.workload == workload) {
+        for answer in self
+            .in_force
+            .iter_mut()
+            .filter(|a| a.workload == workload && a.kind() != RungKind::Throttle)
+        {
             answer.since = answer.since.max(peak_by);
         }
     }

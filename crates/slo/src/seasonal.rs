@@ -153,7 +153,11 @@ impl Seasonal {
         slot.rates.push_back(rate_per_s);
         let before = std::mem::replace(&mut slot.recorded, recorded);
         let is_known = slot.recorded.curve.is_some();
-        slot.curve_age = if is_known { 0 } else { slot.curve_age + 1 };
+        slot.curve_age = if is_known {
+            0
+        } else {
+            slot.curve_age.saturating_add(1)
+        };
         if !is_known && slot.curve_age < self.config.occurrences {
             slot.recorded.curve = before.curve;
         }

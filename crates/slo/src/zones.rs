@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use algo::LossyCounter;
 use serde::{Deserialize, Serialize};
+use units::Nanos;
 
 /// Share of the accesses from which a zone is heavily accessed (the paper's 0.1 %).
 pub const SHARE_MIN: f64 = LossyCounter::HOT_SHARE;
@@ -30,16 +31,17 @@ pub fn heavy(counter: &LossyCounter) -> Vec<Zone> {
     counter.frequent(SHARE_MIN).into_iter().map(zone).collect()
 }
 
-/// Length of a window of [`ZoneWindows`], in samples: five minutes.
-pub const WINDOW_SAMPLES: u32 = 30;
+/// Length of a window of [`ZoneWindows`]: five minutes.
+pub const WINDOW: Nanos = Nanos::from_secs(300);
 
 /// Windows that are kept, the one that goes on included.
 const WINDOWS: usize = 4;
 
-/// Accesses to zones, in windows of [`WINDOW_SAMPLES`] samples: which are heavily accessed now, and which were before.
+/// Accesses to zones, in windows of [`WINDOW`]: which are heavily accessed now, and which were before.
 #[derive(Debug)]
 pub struct ZoneWindows {
-    samples: u32,
+    /// How much of the latest is over.
+    passed: Nanos,
     /// The latest first.
     counters: VecDeque<LossyCounter>,
 }
@@ -47,7 +49,7 @@ pub struct ZoneWindows {
 impl Default for ZoneWindows {
     fn default() -> Self {
         Self {
-            samples: 0,
+            passed: Nanos::ZERO,
             counters: VecDeque::from([LossyCounter::hot_zones()]),
         }
     }
@@ -60,10 +62,11 @@ impl ZoneWindows {
         self.counters[0].add_many(zone, accesses);
     }
 
-    /// A sample is over.
-    pub fn end_sample(&mut self) {
-        self.samples += 1;
-        if self.samples.is_multiple_of(WINDOW_SAMPLES) {
+    /// A sample of so long is over.
+    pub fn end_sample(&mut self, lasting: Nanos) {
+        self.passed += lasting;
+        if self.passed >= WINDOW {
+            self.passed = Nanos::ZERO;
             self.counters.push_front(LossyCounter::hot_zones());
             self.counters.truncate(WINDOWS);
         }
@@ -72,7 +75,7 @@ impl ZoneWindows {
     /// Heavy zones of the window `ago` windows before the latest one that has enough in it, or of the oldest that there is; none
     /// where that is the latest itself.
     pub fn zones(&self, ago: usize) -> Vec<Zone> {
-        let latest = usize::from(self.samples % WINDOW_SAMPLES < WINDOW_SAMPLES / 2);
+        let latest = usize::from(self.passed.0 < WINDOW.0 / 2);
         let window = (latest + ago).min(self.counters.len() - 1);
         if ago > 0 && window <= latest {
             return Vec::new();
@@ -136,9 +139,9 @@ mod tests {
         let mut windows = ZoneWindows::default();
         let numbers = |zones: Vec<Zone>| zones.iter().map(|z| z.number).collect::<Vec<_>>();
         let window = |windows: &mut ZoneWindows, zone: u64| {
-            for _ in 0..WINDOW_SAMPLES {
+            for _ in 0..30 {
                 windows.add(zone, 1000);
-                windows.end_sample();
+                windows.end_sample(Nanos::from_secs(10));
             }
         };
         assert!(windows.zones(0).is_empty() && windows.zones(2).is_empty());
@@ -156,9 +159,9 @@ mod tests {
             (vec![3], vec![1])
         );
         // From the middle of a window on it is the latest.
-        (0..WINDOW_SAMPLES / 2).for_each(|_| {
+        (0..15).for_each(|_| {
             windows.add(4, 1000);
-            windows.end_sample();
+            windows.end_sample(Nanos::from_secs(10));
         });
         assert_eq!(
             (numbers(windows.zones(0)), numbers(windows.zones(2))),

@@ -200,7 +200,8 @@ fn peak_cell(peak: &PeakView, now_ns: u64) -> Markup {
                 br; span class="faint" { (number(o.rate_max_per_s)) " requests/s at most, " (number(expected)) " were expected" }
             },
             None if now_ns < at_ns => span class="faint" { "peak expected in " (duration(at_ns - now_ns)) },
-            None => span class="faint" { "peak expected to be going on" },
+            None if now_ns < peak.until_ns => span class="faint" { "peak expected to be going on" },
+            None => span class="faint" { "what came of its peak is not known" },
         }
     }
 }

@@ -383,7 +383,8 @@ impl<G> Engine<G> {
 
     /// Whether somebody would suffer from a copy that is as fast as it can be.
     fn is_paced(&self) -> bool {
-        let works = !self.requests.is_empty() || self.now_ns < self.answered_ns + RESTS_NS;
+        let asked = self.requests.iter().any(|(_, s)| !s.aside);
+        let works = asked || self.now_ns < self.answered_ns + RESTS_NS;
         let others = self.others != Others::UNKNOWN;
         let ordered = self.behind.as_ref().is_some_and(|b| b.bandwidth.is_some());
         ordered || others || (works && self.answered_ns > 0)

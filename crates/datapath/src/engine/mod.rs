@@ -453,7 +453,10 @@ impl<G> Engine<G> {
     /// To be called about once a second: answers what took too long.
     pub fn tick(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        let waits = || self.requests.iter().any(|(_, s)| s.guest.is_some());
+        let waits = || {
+            let mut asked = self.requests.iter().map(|(_, s)| s);
+            asked.any(|s| s.guest.is_some() && !s.aside)
+        };
         if now_ns.saturating_sub(self.answered_ns) > RESTS_NS && !waits() {
             self.latency.rests();
         }
@@ -691,7 +694,7 @@ impl<G> Engine<G> {
                     self.judged.observe(latency_ns);
                     self.answered_ns = self.now_ns;
                 }
-                if let Some(end) = state.end.filter(|_| state.failed.is_none()) {
+                if let Some(end) = state.end.filter(|_| state.failed.is_none() && !state.aside) {
                     self.read_at(end, latency_ns);
                 }
                 self.effects.push(Effect::Reply {

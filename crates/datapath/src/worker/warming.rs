@@ -2,7 +2,7 @@
 //! is allowed.
 //!
 //! A read of it is one for the engine as a guest's is, with the rules for pages that change meanwhile; it counts for no guest, touches no page in memory, and what
-//! it reads goes to the second level alone. Without that it ends.
+//! it reads goes to the second level alone. Without that it ends, and with the first read that fails.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +30,9 @@ const LOOKED_AT_MAX: usize = 256;
 /// Until it is looked again where nothing can be read now.
 const AGAIN_NS: u64 = 20_000_000;
 
+/// Reads per second, at least: less is none.
+const RATE_MIN: f64 = 0.001;
+
 /// Zones of a volume that are to be read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WarmUp {
@@ -56,7 +59,7 @@ impl WarmUp {
             ));
         }
         match self.reads_per_s {
-            Some(rate) if !(rate.is_finite() && rate > 0.0) => {
+            Some(rate) if !(rate.is_finite() && rate >= RATE_MIN) => {
                 Err(format!("a warm-up of {rate} reads/s"))
             }
             _ => Ok(()),
@@ -87,7 +90,9 @@ pub(super) struct Warming {
     /// The earliest time of the next read.
     next_ns: u64,
     under_way: u32,
-    /// Bytes that were read.
+    /// As many are under way as may be: it goes on when one of them is over.
+    is_full: bool,
+    /// Bytes that were read and went there.
     pub(super) read: u64,
 }
 
@@ -100,6 +105,7 @@ impl Warming {
             gap_ns,
             next_ns: 0,
             under_way: 0,
+            is_full: false,
             read: 0,
         }
     }
@@ -137,14 +143,16 @@ impl Worker {
         let (volume, over) = (warming.volume, warming.left.is_empty());
         if next.is_some() {
             warming.under_way += 1;
-            warming.next_ns = self.now_ns + warming.gap_ns;
+            warming.next_ns = self.now_ns.saturating_add(warming.gap_ns);
         }
+        warming.is_full = warming.under_way >= AT_ONCE;
+        let waits = warming.is_full;
         let again_ns = match next {
             Some(_) => warming.next_ns,
             None => self.now_ns + AGAIN_NS,
         };
         self.second.warming = Some(warming);
-        if !over {
+        if !over && !waits {
             self.timers.at(again_ns, Due::Warm(time));
         }
         if let Some(range) = next {
@@ -227,6 +235,7 @@ impl Worker {
         if let (Some(cached), Some(_)) = (&mut live.cached, &self.cache) {
             kept = cached.cache.read_aside_over(guest.pass) && result.is_ok();
         }
+        let filling = self.second.filling();
         let buf: Arc<Buf> = guest.buf.expect("a read has a buffer");
         let of_now = guest.to
             == AnswerTo::SecondLevel {
@@ -236,9 +245,18 @@ impl Worker {
             self.fill_second(volume, request, &buf);
         }
         self.pool.give(buf);
+        let filled = self.second.filling() - filling;
         if let Some(warming) = self.second.warming.as_mut().filter(|_| of_now) {
             warming.under_way -= 1;
-            warming.read += request.length;
+            warming.read += filled;
+            if result.is_err() {
+                // A device that fails, or hangs, is not asked for what nobody waits for.
+                warming.left.clear();
+            }
+            if std::mem::take(&mut warming.is_full) {
+                let at_ns = warming.next_ns.max(self.now_ns);
+                self.timers.at(at_ns, Due::Warm(self.second.time));
+            }
         }
     }
 }

@@ -35,7 +35,9 @@ pub(super) fn in_use(
     let rated = Asked::of_device(io).takes_s(spec).total();
     let busy_s = match io.busy_ns.map(|ns| ns as f64 / 1e9) {
         Some(own) if of.emulate.is_some() => own,
-        Some(most) => rated.min(most),
+        // Some devices' time is not kept: none while they work is no time.
+        Some(most) if most > 0.0 => rated.min(most),
+        Some(_) => rated,
         None => rated,
     };
     (busy_s / seconds).min(1.0)

@@ -443,6 +443,10 @@ impl Responding {
                     way,
                     warm,
                 } => {
+                    let warm = match &self.live {
+                        Some(live) => live.known.in_pages(workload, warm),
+                        None => warm,
+                    };
                     let site = self.responder.site();
                     let server = site.hosts.iter().find(|h| h.id == host);
                     let order = ApplianceOrder {
@@ -460,9 +464,12 @@ impl Responding {
                     self.nodes.insert(order.id, (order.server.clone(), 0));
                     self.known.insert(order.id, (workload.index(), None));
                     let text = match &order.at {
-                        Some(_) => {
-                            format!("an appliance: {} of node {}", cache.words(), order.server)
-                        }
+                        Some(_) => format!(
+                            "an appliance: {} of node {}, {}",
+                            cache.words(),
+                            order.server,
+                            order.warm.in_words()
+                        ),
                         None => format!(
                             "appliance ordered on {}: cache {cache} of {memory}, {}, {}",
                             order.server,

@@ -17,7 +17,7 @@ use slo::load::Cost;
 use slo::seasonal::{Recorded, Seasonal, SeasonalConfig, Slot};
 use slo::zones::Zone;
 use slo::{Habit, ResourceId};
-use units::Nanos;
+use units::{Bytes, Nanos};
 
 use crate::store::Change;
 
@@ -29,6 +29,9 @@ const VOLUMES_MAX: usize = 512;
 
 /// Occurrences of a slot in a row that is read, at most: bounds what a damaged one can bring.
 const OCCURRENCES_MAX: usize = 100;
+
+/// Zones of a slot that are kept: an appliance is read no more in advance than it holds.
+const ZONES_MAX: usize = 128;
 
 /// How often it is looked for what is too old.
 const LOOK_EVERY_MS: u64 = 3_600_000;
@@ -51,6 +54,10 @@ pub(super) struct Row {
     /// Occurrences since the one that the curve is of.
     #[serde(default)]
     curve_age: usize,
+    /// Size of a zone, in bytes.
+    #[serde(default)]
+    zone_bytes: u64,
+    /// The heaviest first.
     #[serde(default)]
     zones: Vec<Zone>,
 }
@@ -89,7 +96,14 @@ impl Row {
             requests: slot.recorded.habit.as_ref().map(requests),
             curve: slot.recorded.curve.clone(),
             curve_age: slot.curve_age,
-            zones: slot.recorded.zones.clone(),
+            zone_bytes: 0,
+            zones: slot
+                .recorded
+                .zones
+                .iter()
+                .take(ZONES_MAX)
+                .copied()
+                .collect(),
         }
     }
 
@@ -153,6 +167,8 @@ type Rows = BTreeMap<u64, Row>;
 pub(super) struct Seasons {
     /// By host and volume.
     hosts: BTreeMap<String, BTreeMap<String, Rows>>,
+    /// Size of zones, in bytes.
+    zone_bytes: u64,
     /// Keys of values that are not understood, and why.
     refused: Vec<(String, String)>,
     /// When it was last looked for what is too old.
@@ -200,6 +216,11 @@ impl Seasons {
         true
     }
 
+    /// Zones are of that size from now on: those of another one say nothing.
+    pub(super) fn zones_of(&mut self, size: Bytes) {
+        self.zone_bytes = size.0;
+    }
+
     /// What was not understood when it was read, in words, with what a store has to forget.
     pub(super) fn take_refused(&mut self) -> Option<(String, Vec<Change>)> {
         let refused = std::mem::take(&mut self.refused);
@@ -227,7 +248,10 @@ impl Seasons {
         let is_good = |row: &Row| row.is_cut_as(seasonal.config()) && unix_ms < row.good_until_ms;
         let gone: Rows = rows.extract_if(.., |_, row| !is_good(row)).collect();
         for (number, row) in rows.iter() {
-            let slot = row.slot(numbers, config.occurrences);
+            let mut slot = row.slot(numbers, config.occurrences);
+            if row.zone_bytes != self.zone_bytes {
+                slot.recorded.zones.clear();
+            }
             // Each was looked at when it was read, or comes from a responder.
             let _ = seasonal.recall(*number, slot);
         }
@@ -245,7 +269,8 @@ impl Seasons {
         let Some(slot) = seasonal.slot(number) else {
             return vec![];
         };
-        let row = Row::of(seasonal, slot, numbers, unix_ms);
+        let mut row = Row::of(seasonal, slot, numbers, unix_ms);
+        row.zone_bytes = self.zone_bytes;
         let value = serde_json::to_string(&row).expect("it is plain data");
         let volumes = self.hosts.entry(host.into()).or_default();
         let mut changes = vec![];

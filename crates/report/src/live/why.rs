@@ -105,7 +105,10 @@ fn peak_line(out: &mut String, peak: &PeakView, now: Nanos) {
                 span(peak.at_ns - now.0)
             )
         }
-        None => writeln!(out, "    its peak is expected to be going on"),
+        None if now.0 < peak.until_ns => {
+            writeln!(out, "    its peak is expected to be going on")
+        }
+        None => writeln!(out, "    what came of its peak is not known"),
     };
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use slo::WorkloadId;
 use slo::zones::{Zone, ZoneWindows};
-use units::Bytes;
+use units::{Bytes, Nanos};
 
 use super::live::Live;
 use crate::wire::{ExtentAccess, WindowReport};
@@ -22,20 +22,25 @@ impl Accessed {
         let of = self.volumes.get(&workload);
         of.map_or(vec![], |of| of.zones(ago))
     }
+
+    /// A volume is gone: its number may be another's next.
+    pub(super) fn forget(&mut self, workload: WorkloadId) {
+        self.volumes.remove(&workload);
+    }
 }
 
 /// Takes in what a report says of extents.
 pub(super) fn follow(live: &mut Live, report: &WindowReport) {
     let (zone, numbers) = (live.config.workflow.warm.zone, &live.numbers);
     let volumes = &mut live.known.accessed.volumes;
-    volumes.retain(|w, _| numbers.values().any(|n| n == w));
     for v in &report.volumes {
         let access = v.mirror.as_ref().and_then(|m| m.access.as_ref());
         if let (Some(w), Some(access)) = (numbers.get(&v.name), access) {
             count(volumes.entry(*w).or_default(), access, zone);
         }
     }
-    volumes.values_mut().for_each(ZoneWindows::end_sample);
+    let lasting = Nanos(report.window_ns);
+    volumes.values_mut().for_each(|of| of.end_sample(lasting));
 }
 
 fn count(into: &mut ZoneWindows, access: &ExtentAccess, zone: Bytes) {
@@ -71,7 +76,7 @@ mod tests {
         let of = |access: ExtentAccess| {
             let mut zones = ZoneWindows::default();
             count(&mut zones, &access, Bytes(100));
-            (0..15).for_each(|_| zones.end_sample());
+            (0..15).for_each(|_| zones.end_sample(Nanos::from_secs(10)));
             let zones = zones.zones(0).into_iter();
             zones
                 .map(|z| (z.number, (z.share * 100.0).round()))

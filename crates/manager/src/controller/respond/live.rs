@@ -234,6 +234,7 @@ impl Responding {
         for (name, w) in &gone {
             live.numbers.remove(name);
             live.broken.remove(&w.index());
+            live.known.accessed.forget(*w);
             live.peaks.retain(|p| p.workload != *w);
         }
         for (name, w) in gone {

@@ -11,7 +11,7 @@ use units::Bytes;
 use super::Responding;
 use super::accessed::Accessed;
 use super::live::Live;
-use crate::wire::{CacheWindow, WindowReport};
+use crate::wire::{CacheWindow, Warm, WindowReport};
 
 /// Curves that are asked for at most: of each the counters of a volume are read with every window.
 const CURVES_MAX: usize = 64;
@@ -20,7 +20,24 @@ const CURVES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Reported {
     curves: BTreeMap<WorkloadId, Curve>,
+    /// Bytes of a read over those of a page of the cache, 1 at most.
+    of_page: BTreeMap<WorkloadId, f64>,
     pub(super) accessed: Accessed,
+}
+
+impl Reported {
+    /// A warm-up as the array carries it out: it is planned in reads like the guest's, and reads whole pages.
+    pub(super) fn in_pages(&self, workload: WorkloadId, mut warm: Warm) -> Warm {
+        if let Warm::Zones {
+            rate_per_s: Some(rate),
+            ..
+        } = &mut warm
+        {
+            let share = self.of_page.get(&workload).copied().unwrap_or(1.0);
+            *rate = (*rate * share).max(1.0);
+        }
+        warm
+    }
 }
 
 impl Knowledge for Reported {
@@ -57,6 +74,7 @@ pub(super) fn follow(responder: &mut Responder, live: &mut Live, report: &Window
     memory.push(Bytes::ZERO);
     responder.memory(memory);
     live.known.curves.clear();
+    live.known.of_page.clear();
     for v in &report.volumes {
         let Some(w) = live.numbers.get(&v.name).copied() else {
             continue;
@@ -64,6 +82,11 @@ pub(super) fn follow(responder: &mut Responder, live: &mut Live, report: &Window
         let cache = v.cache.as_ref();
         let pool = cache.map_or(none, |c| c.pool as usize);
         responder.kept_in(w, pool, cache.and_then(|c| c.given_bytes).map(Bytes));
+        if let (Some(load), Some(cache)) = (&v.load, cache) {
+            let mean = load.reads.bytes as f64 / load.reads.ios.max(1) as f64;
+            let share = (mean / cache.page_bytes.max(1) as f64).min(1.0);
+            live.known.of_page.insert(w, share);
+        }
         live.known
             .curves
             .extend(cache.and_then(curve).map(|curve| (w, curve)));

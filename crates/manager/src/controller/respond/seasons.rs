@@ -35,6 +35,7 @@ impl Controller {
         let wall = Nanos(self.settings.hours.local_ms(unix_ms) * 1_000_000);
         of.responder.wall_clock(self.now.at, wall);
         let seasonal: SeasonalConfig = ahead.seasonal;
+        self.seasons.zones_of(live.config.workflow.warm.zone);
         for w in joined {
             let volume = (host, of.name(w.index()));
             let (remembered, forgotten) =
