@@ -336,6 +336,17 @@ mod tests {
                 "nodes[1].name",
             ),
             ("workflow.allowed = []", "workflow.allowed"),
+            ("workflow.warm.zone = \"4 KiB\"", "workflow.warm.zone"),
+            ("workflow.warm.spare_share = 1.5", "workflow.warm"),
+            ("workflow.warm.likeness_min = nan", "workflow.warm"),
+            (
+                "workflow.warm.rate_min_per_s = 0.0",
+                "workflow.warm.rate_min_per_s",
+            ),
+            (
+                "workflow.warm.rate_min_per_s = inf",
+                "workflow.warm.rate_min_per_s",
+            ),
             ("workflow.detect.samples = 0", "workflow.detect.samples"),
             ("workflow.detect.samples = 361", "workflow.detect.samples"),
             (

@@ -514,3 +514,22 @@ fn memory_goes_back_to_the_system_when_whoever_used_it_has_gone() {
     attach(&site, &listen);
     warmed(&site, &mut guest);
 }
+
+#[test]
+fn a_warm_up_without_a_rate_is_as_fast_as_it_goes() {
+    let site = served(8);
+    let (_node, listen) = node(&site, "node.sock", Nanos::ZERO);
+    let mut guest = filled(&site);
+    (0..16).for_each(|at| guest.write(at * MIB, &vec![7; MIB as usize]).unwrap());
+    let began = Instant::now();
+    let every = zones(&(0..60).collect::<Vec<u64>>(), None);
+    order_warm(&site, 5, &listen, every).unwrap();
+    wait_for("it is warm", || {
+        status(&site).is_some_and(|s| s.ready && s.to_warm == Bytes::ZERO && s.fills >= 900)
+    });
+    // Four at a time, and the next when one is over: not some at each look.
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(2500), "{took:?}");
+    let status = status(&site).unwrap();
+    assert_eq!(status.warmed, Bytes(status.fills * PAGE));
+}

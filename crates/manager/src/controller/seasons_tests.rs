@@ -1,6 +1,5 @@
 use super::*;
 use slo::seasonal::Recorded;
-use units::Bytes;
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -179,4 +178,31 @@ fn what_is_not_understood_is_said_and_forgotten() {
         assert!(seasons.hosts.is_empty());
     }
     assert!(!seasons.restore("host/alpha/kept", "{}"));
+}
+
+#[test]
+fn zones_of_another_size_are_not_recalled() {
+    let mut seasonal = Seasonal::new(config());
+    let zone = |number| Zone { number, share: 0.1 };
+    let recorded = Recorded {
+        zones: (0..500).map(zone).collect(),
+        curve: None,
+        rate_max_per_s: 900.0,
+        habit: None,
+    };
+    let began = Nanos::from_secs(9 * 3600);
+    seasonal.remember(began, 800.0, recorded);
+    let number = seasonal.number(began);
+    let mut seasons = Seasons::default();
+    seasons.zones_of(Bytes::mib(64));
+    let volume = ("alpha", "orders");
+    seasons.remember(volume, (&seasonal, number), &numbers(&[]), 0);
+    let zones = |seasons: &mut Seasons| {
+        let (recalled, _) = seasons.recall(volume, config(), &numbers(&[]), 1);
+        let slot = recalled.slot(number).expect("it was remembered");
+        (slot.rates.len(), slot.recorded.zones.len())
+    };
+    assert_eq!(zones(&mut seasons), (1, ZONES_MAX));
+    seasons.zones_of(Bytes::mib(16));
+    assert_eq!(zones(&mut seasons), (1, 0));
 }

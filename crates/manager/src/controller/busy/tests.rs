@@ -372,3 +372,15 @@ proptest! {
         prop_assert!(each.iter().sum::<f64>() <= used + 1e-9, "{each:?} of {used}");
     }
 }
+
+#[test]
+fn a_device_whose_time_is_not_kept_is_in_use_by_its_rating() {
+    let settings = settings();
+    let used = |kernel| {
+        let of = device("one", [800, 0], kernel);
+        let spec = settings.spec_of(&of).unwrap();
+        in_use(&of, of.io.as_ref().unwrap(), spec, 10.0)
+    };
+    assert_eq!((used(None), used(Some(0.0))), (0.8, 0.8));
+    assert_eq!((used(Some(0.5)), used(Some(0.9))), (0.5, 0.8));
+}
