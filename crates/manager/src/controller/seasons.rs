@@ -245,9 +245,10 @@ impl Seasons {
         let Some(rows) = self.hosts.get_mut(host).and_then(|h| h.get_mut(volume)) else {
             return (seasonal, vec![]);
         };
-        let is_good = |row: &Row| row.is_cut_as(seasonal.config()) && unix_ms < row.good_until_ms;
-        let gone: Rows = rows.extract_if(.., |_, row| !is_good(row)).collect();
-        for (number, row) in rows.iter() {
+        let is_cut = |row: &Row| row.is_cut_as(seasonal.config());
+        let gone: Rows = rows.extract_if(.., |_, row| !is_cut(row)).collect();
+        let good = rows.iter().filter(|(_, row)| unix_ms < row.good_until_ms);
+        for (number, row) in good {
             let mut slot = row.slot(numbers, config.occurrences);
             if row.zone_bytes != self.zone_bytes {
                 slot.recorded.zones.clear();
@@ -291,12 +292,15 @@ impl Seasons {
         changes
     }
 
-    /// Forgets what is too old, once an hour.
+    /// Forgets what is too old, once an hour. A clock that has leapt is not believed at once: what is forgotten does not come again.
     pub(super) fn forget_old(&mut self, unix_ms: u64) -> Vec<Change> {
         if unix_ms < self.looked_ms.saturating_add(LOOK_EVERY_MS) && unix_ms >= self.looked_ms {
             return vec![];
         }
-        self.looked_ms = unix_ms;
+        let since_ms = unix_ms.abs_diff(std::mem::replace(&mut self.looked_ms, unix_ms));
+        if since_ms > 3 * LOOK_EVERY_MS {
+            return vec![];
+        }
         let mut changes = vec![];
         for (host, volumes) in &mut self.hosts {
             for (volume, rows) in volumes.iter_mut() {

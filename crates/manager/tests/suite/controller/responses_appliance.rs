@@ -178,7 +178,8 @@ fn warm_after(before: &MirrorWindow, now: &MirrorWindow) -> Warm {
     host.volumes[0].latency_us = 200;
     host.takes = vec![("orders", 0.05, 0), ("batch", 0.05, 0)];
     host.mirrors = vec![("orders", before.clone())];
-    host.windows(120);
+    // Of a second each.
+    host.windows(1200);
     assert_eq!(ordered(&host), None);
     let orders = host.orders.as_ref().expect("a window was reported");
     assert_eq!(
