@@ -125,10 +125,13 @@ mod tests {
         }
     }
 
+    /// Samples of one look, and the kernel's times then.
+    type Look<'a> = (&'a [DeviceSample], &'a [(u64, u64)]);
+
     /// Times of some looks, in order of devices' names.
-    fn times(looks: &[(&[DeviceSample], &[(u64, u64)])]) -> Vec<Vec<(String, u64)>> {
+    fn times(looks: &[Look<'_>]) -> Vec<Vec<(String, u64)>> {
         let mut times = BlockTimes::default();
-        let look = |(devices, blocks): &(&[DeviceSample], &[(u64, u64)])| {
+        let look = |(devices, blocks): &Look<'_>| {
             let kernel = Fake(blocks.iter().copied().collect());
             times.look(devices, &kernel).into_iter().collect()
         };
