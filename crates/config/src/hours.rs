@@ -64,9 +64,7 @@ impl Hours {
             into < *length
         })
     }
-}
 
-impl Hours {
     /// Milliseconds of local time since 1970.
     pub fn local_ms(&self, unix_ms: u64) -> u64 {
         unix_ms.saturating_add_signed(i64::from(self.offset_min) * 60_000)

@@ -37,8 +37,7 @@ pub(super) fn in_use(
         Some(own) if of.emulate.is_some() => own,
         // Some devices' time is not kept: none while they work is no time.
         Some(most) if most > 0.0 => rated.min(most),
-        Some(_) => rated,
-        None => rated,
+        _ => rated,
     };
     (busy_s / seconds).min(1.0)
 }

@@ -72,7 +72,12 @@ struct Requests {
 }
 
 impl Row {
-    fn of(seasonal: &Seasonal, slot: &Slot, numbers: &Numbers, unix_ms: u64) -> Self {
+    fn of(
+        (seasonal, slot): (&Seasonal, &Slot),
+        zone_bytes: u64,
+        numbers: &Numbers,
+        unix_ms: u64,
+    ) -> Self {
         let config = seasonal.config();
         let seasons = config.occurrences as u64 + 1;
         let kept_ms = (config.season.0 / 1_000_000).saturating_mul(seasons);
@@ -96,7 +101,7 @@ impl Row {
             requests: slot.recorded.habit.as_ref().map(requests),
             curve: slot.recorded.curve.clone(),
             curve_age: slot.curve_age,
-            zone_bytes: 0,
+            zone_bytes,
             zones: slot
                 .recorded
                 .zones
@@ -270,8 +275,7 @@ impl Seasons {
         let Some(slot) = seasonal.slot(number) else {
             return vec![];
         };
-        let mut row = Row::of(seasonal, slot, numbers, unix_ms);
-        row.zone_bytes = self.zone_bytes;
+        let row = Row::of((seasonal, slot), self.zone_bytes, numbers, unix_ms);
         let value = serde_json::to_string(&row).expect("it is plain data");
         let volumes = self.hosts.entry(host.into()).or_default();
         let mut changes = vec![];
