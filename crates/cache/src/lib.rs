@@ -70,7 +70,7 @@ pub use references::{
     SLICE_NS, SLICES_PER_HOUR, SliceEnd,
 };
 pub use registry::{AnyPolicy, PolicyEntry, PolicyKind, PolicyOptions, REGISTRY, UnknownPolicy};
-pub use resident::{CannotKeep, FRAMES_BESIDE, ResidentPages, VolumeNo};
+pub use resident::{CannotKeep, FRAMES_BESIDE, PartNo, ResidentPages, VolumeNo};
 pub use segmented::SegmentedLru;
 pub use stack::{STACK_SIZES_MAX, StackSizes};
 pub use switches::{Ageing, OnHit};

@@ -36,13 +36,13 @@ pub enum CannotKeep {
     )]
     Remembers(PolicyKind),
     /// A part cannot be made another size, nor the others to make room for it.
-    #[error("{0} cannot change its size while it runs: volumes cannot be given parts of their own")]
+    #[error("{0} cannot change its size while it runs: there can be no parts of it")]
     NoResize(PolicyKind),
     /// Too many pages behind the cache.
     #[error("the volumes behind the cache have more than {} pages: use larger pages", NONE - 1)]
     TooManyPages,
     /// Each part has tables as large as those of the whole cache.
-    #[error("{} volumes have parts of their own already, and no more can", PARTS_MAX - 1)]
+    #[error("there are {} parts of the cache already, and no more can be", PARTS_MAX - 1)]
     TooManyParts,
     /// More than the whole cache.
     #[error(
@@ -71,13 +71,20 @@ impl VolumeNo {
 struct Volume {
     first_page: u32,
     extents: u32,
+    /// Its own part, or its home.
     part: usize,
+    /// The part that it is in with others where it has none of its own.
+    home: usize,
     counts: PageCounts,
     /// Pages that are cached.
     cached: u32,
 }
 
-/// A part of the cache: what volumes share that have none of their own, or one volume's.
+/// A part of the cache that several volumes can be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartNo(usize);
+
+/// A part of the cache: what all volumes share that are in no other, one volume's, or that of several.
 #[derive(Debug, Clone)]
 struct Part {
     policy: AnyPolicy,
@@ -197,6 +204,7 @@ impl ResidentPages {
             first_page: first as u32 * self.extent_pages,
             extents: extents as u32,
             part: 0,
+            home: 0,
             counts: PageCounts::default(),
             cached: 0,
         });
@@ -222,9 +230,11 @@ impl ResidentPages {
     /// A volume has so many pages from now on, and nothing of it is there; it keeps its part and what was counted of it.
     pub fn replace_volume(&mut self, volume: VolumeNo, pages: u64) -> Result<VolumeNo, CannotKeep> {
         let (part, counts) = (self.part(volume), self.counts(volume));
+        let home = self.of(volume).home;
         self.remove_volume(volume);
         let volume = self.add_volume(pages)?;
-        self.of_mut(volume).counts = counts;
+        let new = self.of_mut(volume);
+        (new.part, new.home, new.counts) = (home, home, counts);
         if let Some(part) = part {
             self.give_part(volume, part)?;
         }
@@ -309,66 +319,88 @@ impl ResidentPages {
         }
     }
 
-    /// Whether volumes can be given parts of their own while it runs.
-    pub fn can_be_shared_out(&self) -> bool {
-        self.kind.can_resize()
+    /// Whether there can be parts, which come and go while it runs.
+    ///
+    /// # Errors
+    /// [`CannotKeep::NoResize`].
+    pub fn can_have_parts(&self) -> Result<(), CannotKeep> {
+        match self.kind.can_resize() {
+            true => Ok(()),
+            false => Err(CannotKeep::NoResize(self.kind)),
+        }
     }
 
-    /// Gives a volume a part of its own of so many pages, at least one, or makes it another size; what it has in the part that is shared comes
+    /// Gives a volume a part of its own of so many pages, at least one, or makes it another size; what it has in the part that it was in comes
     /// along, as far as it fits. In which order it was used is not known any more.
     pub fn give_part(&mut self, volume: VolumeNo, pages: u32) -> Result<(), CannotKeep> {
-        if !self.kind.can_resize() {
-            return Err(CannotKeep::NoResize(self.kind));
-        }
-        let pages = pages.max(1);
-        let mine = self.of(volume).part;
-        let others = self.parts.iter().enumerate().filter(|(p, _)| *p != mine);
-        let given: u64 = others.map(|(_, part)| u64::from(part.given)).sum();
-        let asked = given + u64::from(pages);
-        let free = self.parts.iter().skip(1).position(|p| p.given == 0);
-        let no_number = mine == 0 && free.is_none() && self.parts.len() == PARTS_MAX;
-        if no_number {
-            return Err(CannotKeep::TooManyParts);
-        }
-        if asked >= u64::from(self.pages) {
-            let all = self.pages;
-            return Err(CannotKeep::TooLarge { asked, all });
-        }
-        let part = match (mine, free) {
-            (0, Some(free)) => free + 1,
-            (0, None) => {
-                let policy = self.policy(pages);
-                self.parts.push(Part { policy, given: 0 });
-                self.parts.len() - 1
-            }
-            (mine, _) => mine,
-        };
-        self.parts[part].given = pages;
-        self.resize(part, pages);
-        if mine == 0 {
+        let own = self.own_part(volume);
+        let part = self.sized(own, pages)?;
+        if own.is_none() {
             self.change_part(volume, part);
         }
         self.fit_shared();
         Ok(())
     }
 
-    /// Takes a volume's part back, if it has one: its pages are in the part that is shared again, as far as they fit.
+    /// Takes a volume's own part back, if it has one: its pages are again where it is without, as far as they fit.
     pub fn take_part_back(&mut self, volume: VolumeNo) {
-        let Some(part) = self.volumes[volume.index()].as_ref().map(|v| v.part) else {
+        let known = self.volumes[volume.index()].is_some();
+        let Some(part) = known.then(|| self.own_part(volume)).flatten() else {
             return;
         };
-        if part == 0 {
-            return;
-        }
         self.parts[part].given = 0;
         self.fit_shared();
-        self.change_part(volume, 0);
+        self.change_part(volume, self.of(volume).home);
     }
 
-    /// Pages of the part that a volume was given; none if it has what is shared.
+    /// A part of so many pages, at least one, for volumes that are put in it.
+    pub fn new_part(&mut self, pages: u32) -> Result<PartNo, CannotKeep> {
+        let part = self.sized(None, pages)?;
+        self.fit_shared();
+        Ok(PartNo(part))
+    }
+
+    /// Makes a part for several volumes another size.
+    pub fn resize_part(&mut self, part: PartNo, pages: u32) -> Result<(), CannotKeep> {
+        self.sized(Some(part.0), pages)?;
+        self.fit_shared();
+        Ok(())
+    }
+
+    /// Ends a part for several volumes: whoever is in it shares with all from now on.
+    pub fn end_part(&mut self, part: PartNo) {
+        self.parts[part.0].given = 0;
+        self.fit_shared();
+        for no in 0..self.volumes.len() {
+            let of = self.volumes[no].as_ref();
+            if of.is_some_and(|v| v.home == part.0) {
+                self.put_in(VolumeNo(no as u32), None);
+            }
+        }
+    }
+
+    /// Puts a volume in a part with others, or in what all share. Its pages come along as far as they fit, unless it has a part of its own: then
+    /// it is there after that.
+    pub fn put_in(&mut self, volume: VolumeNo, part: Option<PartNo>) {
+        let home = part.map_or(0, |p| p.0);
+        let own = self.own_part(volume).is_some();
+        if !own && self.of(volume).part != home {
+            self.change_part(volume, home);
+        }
+        self.of_mut(volume).home = home;
+    }
+
+    /// Pages of the part that a volume was given for itself; none if it shares one.
     pub fn part(&self, volume: VolumeNo) -> Option<u32> {
+        let own = self.own_part(volume);
+        own.map(|part| self.parts[part].given)
+    }
+
+    /// Pages of the part that it is in with others; none where it has one for itself, or shares with all.
+    pub fn shared_part(&self, volume: VolumeNo) -> Option<u32> {
         let part = self.of(volume).part;
-        (part > 0).then(|| self.parts[part].given)
+        let shared = part > 0 && self.own_part(volume).is_none();
+        shared.then(|| self.parts[part].given)
     }
 
     /// Pages of a volume that are cached.
@@ -408,6 +440,41 @@ impl ResidentPages {
     fn of_mut(&mut self, volume: VolumeNo) -> &mut Volume {
         let volume = &mut self.volumes[volume.index()];
         volume.as_mut().expect("it is behind the cache")
+    }
+
+    fn own_part(&self, volume: VolumeNo) -> Option<usize> {
+        let v = self.of(volume);
+        (v.part != v.home).then_some(v.part)
+    }
+
+    /// This part, or a new one, with so many pages. What all share is to be fitted after it.
+    fn sized(&mut self, part: Option<usize>, pages: u32) -> Result<usize, CannotKeep> {
+        self.can_have_parts()?;
+        let pages = pages.max(1);
+        let others = self.parts.iter().enumerate();
+        let others = others.filter(|(p, _)| Some(*p) != part);
+        let given: u64 = others.map(|(_, part)| u64::from(part.given)).sum();
+        let asked = given + u64::from(pages);
+        let free = self.parts.iter().skip(1).position(|p| p.given == 0);
+        if part.is_none() && free.is_none() && self.parts.len() == PARTS_MAX {
+            return Err(CannotKeep::TooManyParts);
+        }
+        if asked >= u64::from(self.pages) {
+            let all = self.pages;
+            return Err(CannotKeep::TooLarge { asked, all });
+        }
+        let part = match (part, free) {
+            (Some(part), _) => part,
+            (None, Some(free)) => free + 1,
+            (None, None) => {
+                let policy = self.policy(pages);
+                self.parts.push(Part { policy, given: 0 });
+                self.parts.len() - 1
+            }
+        };
+        self.parts[part].given = pages;
+        self.resize(part, pages);
+        Ok(part)
     }
 
     fn policy(&self, pages: u32) -> AnyPolicy {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use datapath::SecondStatus;
 use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo};
+use datapath::{SecondStatus, ShareOf};
 use report::{table, words};
 use serde::Serialize;
 use units::Bytes;
@@ -80,8 +80,27 @@ pub struct Cache {
     /// How large it is; of an export all, if it is left out
     #[arg(long, value_name = "SIZE", requires = "second")]
     size: Option<Bytes>,
+    /// The service class whose volumes are to share a part of the cache among themselves. Until the server ends
+    #[arg(long, value_name = "CLASS", requires = "share")]
+    class: Option<String>,
+    /// How much of each worker's cache that is: 0 to 1, below 1; with 0 they are not cached. Off is what all others share
+    #[arg(long, value_name = "SHARE|off", requires = "class", value_parser = share)]
+    share: Option<Share>,
     #[command(flatten)]
     output: OutputArg,
+}
+
+/// None is off.
+#[derive(Debug, Clone, Copy)]
+struct Share(Option<f64>);
+
+fn share(text: &str) -> Result<Share, String> {
+    if text == "off" {
+        return Ok(Share(None));
+    }
+    let share = text.parse().ok().filter(|s| (0.0..1.0).contains(s));
+    let share: f64 = share.ok_or("a number from 0 to 1, and below 1, or off")?;
+    Ok(Share(Some(share)))
 }
 
 impl Cache {
@@ -96,6 +115,11 @@ impl Cache {
                 let dir = dir.map_err(|_| anyhow!("a directory whose name is text"))?;
                 self.order(Some(dir))?;
             }
+        }
+        if let (Some(class), Some(Share(share))) = (self.class, self.share) {
+            let of = ShareOf::Class(class);
+            self.array
+                .order(ControlRequest::SetCacheShare { of, share })?;
         }
         let ControlAnswer::Second { status } = self.array.ask(ControlRequest::Second)? else {
             return Err(unexpected());

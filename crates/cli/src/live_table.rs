@@ -296,7 +296,11 @@ pub fn cached(cache: &CacheSample) -> String {
             lent.left.words()
         ),
         (Some(part), None) => format!(" of its {}", size(part)),
-        (None, None) => String::new(),
+        (None, None) => match (cache.class_part, cache.kept_out) {
+            (_, true) => return "nothing is kept of it: its share is nothing".into(),
+            (Some(part), _) => format!(" of the {} of its class", size(part)),
+            (None, _) => String::new(),
+        },
     };
     let counts = &cache.counts;
     let reads = counts.read_hits + counts.read_misses;

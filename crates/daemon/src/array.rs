@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use config::scenario::ArrayCacheConfig;
+use config::scenario::{ArrayCacheConfig, CachePartConfig};
 use datapath::cached::CacheSettings;
 use datapath::control_server::ControlRequest;
 use datapath::{
-    AcceptLoss, Credentials, Handover, Health, Listen, Pulse, ServerConfig, Serving, Wanted,
+    AcceptLoss, Credentials, Handover, Health, Listen, Pulse, ServerConfig, Serving, ShareOf,
+    Wanted,
 };
 use manager::settings::ArrayConfig;
 use manager::wire::ArrayPolicy;
@@ -74,8 +75,10 @@ impl ServedArray {
             volumes: vec![],
         };
         // The agent says it again when it is registered: no volume is to be made before that.
+        let parts = words.cache.iter().flat_map(|cache| &cache.parts);
         let ready = array
             .allow(policy)
+            .and_then(|()| array.share_cache(parts))
             .and_then(|()| array.open(listens, vhost_user));
         match ready {
             Ok(()) => Ok(array),
@@ -95,6 +98,27 @@ impl ServedArray {
             });
             allowed.map_err(DaemonError::Array)?;
             self.policy = Some(policy.clone());
+        }
+        Ok(())
+    }
+
+    /// Before there are volumes, which begin with what is theirs.
+    fn share_cache<'a>(
+        &self,
+        parts: impl Iterator<Item = &'a CachePartConfig>,
+    ) -> Result<(), DaemonError> {
+        for part in parts {
+            let volume = || part.volume.clone().map(ShareOf::Volume);
+            let Some(of) = part.class.clone().map(ShareOf::Class).or_else(volume) else {
+                continue; // the configuration was checked
+            };
+            let share = Some(part.share);
+            let set = ControlRequest::SetCacheShare { of, share };
+            let set = self.serving.control_server().ask(set);
+            set.map_err(|why| DaemonError::Config {
+                key: "array.cache.parts",
+                why,
+            })?;
         }
         Ok(())
     }

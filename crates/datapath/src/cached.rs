@@ -274,6 +274,8 @@ pub struct VolumeCache {
     second: Option<VolumeNo>,
     size: u64,
     flight: Flight,
+    /// Nothing of it is kept.
+    kept_out: bool,
 }
 
 impl VolumeCache {
@@ -288,6 +290,7 @@ impl VolumeCache {
             second: None,
             size,
             flight: Flight::new(memory.times, under_way),
+            kept_out: false,
         })
     }
 
@@ -331,6 +334,19 @@ impl VolumeCache {
         self.second = None;
     }
 
+    /// Nothing of it is kept from now on, in memory or in the second level, or it is again.
+    pub fn keep_out(&mut self, memory: &mut CacheMemory, out: bool) {
+        if out && !self.kept_out {
+            self.forget(memory);
+        }
+        self.kept_out = out;
+    }
+
+    /// Whether nothing of it is kept.
+    pub fn is_kept_out(&self) -> bool {
+        self.kept_out
+    }
+
     /// Its number among the volumes of the worker's cache.
     pub fn volume(&self) -> VolumeNo {
         self.volume
@@ -365,7 +381,7 @@ impl VolumeCache {
         request: &GuestRequest,
         mut copy: impl FnMut(usize, &[u8]),
     ) -> bool {
-        if !self.contains(request) {
+        if self.kept_out || !self.contains(request) {
             return false;
         }
         let pages = self.pages_of(memory, request);
@@ -400,7 +416,7 @@ impl VolumeCache {
         request: &GuestRequest,
     ) -> Option<StoredRead> {
         let volume = self.second?;
-        if !self.contains(request) {
+        if self.kept_out || !self.contains(request) {
             return None;
         }
         let (pages, page_bytes) = (self.pages_of(memory, request), memory.page_bytes);
@@ -425,7 +441,7 @@ impl VolumeCache {
         read: &StoredRead,
         data: Option<&[u8]>,
     ) -> Answered {
-        let kept = self.flight.over(read.pass) == Some(true);
+        let kept = self.flight.over(read.pass) == Some(true) && !self.kept_out;
         let (Some(second), Some(data), true) = (&mut memory.second, data, kept) else {
             return Answered::Overtaken;
         };
@@ -461,7 +477,7 @@ impl VolumeCache {
 
     /// A read that was passed on for the second level alone is over: memory has no part in it. Whether its pages may be kept there, if it went well.
     pub fn read_aside_over(&mut self, pass: Pass) -> bool {
-        self.flight.over(pass) == Some(true)
+        self.flight.over(pass) == Some(true) && !self.kept_out
     }
 
     /// Places in the second level for the pages that a read has read, as many as `room`, which are to be written there now; with the first byte of each in
@@ -500,7 +516,7 @@ impl VolumeCache {
 
     /// The whole pages that a read that is not answered from memory is to be made of: offset and length.
     pub fn whole(&self, memory: &CacheMemory, request: &GuestRequest) -> (u64, u64) {
-        if !self.contains(request) {
+        if self.kept_out || !self.contains(request) {
             return (request.offset, request.length);
         }
         let pages = self.pages_of(memory, request);
@@ -541,6 +557,7 @@ impl VolumeCache {
         let Some(kept) = kept else {
             return false;
         };
+        let data = data.filter(|_| !self.kept_out);
         let pages = self.pages_of(memory, request);
         if request.op != GuestOp::Read
             && let (Some(volume), Some(second)) = (self.second, &mut memory.second)

@@ -168,6 +168,7 @@ impl Filter {
             cached: Some(size),
             id: VOLUME,
             name: name.clone(),
+            class: String::new(),
             map: VolumeMap::new(bytes, bytes, DeviceId(0)),
             limits: config.limits,
             resume: None,

@@ -50,5 +50,5 @@ pub use tls::fuzzing;
 pub use tls::{Credentials, TlsError};
 pub use worker::{
     CacheOfWorker, CacheSample, LastMirror, LastMove, LentPart, Mirroring, Moving, SecondOf,
-    SecondStatus, VolumeStatus, WarmUp,
+    SecondStatus, ShareOf, VolumeStatus, WarmUp,
 };

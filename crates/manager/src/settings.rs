@@ -549,6 +549,12 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     if let Some(fault) = cache.and_then(ArrayCacheConfig::fault) {
         return Err(fault);
     }
+    for class in cache.iter().flat_map(|c| &c.parts).flat_map(|p| &p.class) {
+        if class != NO_CLASS && words.classes.iter().all(|c| c.name != *class) {
+            let why = format!("are of class {class:?}, which [[classes]] does not describe");
+            return Err(("array.cache.parts", why));
+        }
+    }
     if controller.listen.is_some() && controller.tokens.is_none() {
         return fault(
             "controller.tokens",

@@ -201,12 +201,72 @@ fn a_part_holds_its_pages_whatever_others_read() {
 }
 
 #[test]
+fn volumes_of_a_part_share_it_and_their_own_parts_go_before_it() {
+    let mut cache = lru(100);
+    let [a, b, c] = [0, 1, 2].map(|_| cache.add_volume(200).unwrap());
+    let hits = |cache: &mut ResidentPages, v, pages: std::ops::Range<u64>| {
+        pages.filter(|p| read(cache, v, *p)).count()
+    };
+    let gold = cache.new_part(40).unwrap();
+    hits(&mut cache, a, 0..30);
+    [a, b].map(|v| cache.put_in(v, Some(gold)));
+    cache.check();
+    assert_eq!(
+        (cache.part(a), cache.cached(a)),
+        (None, 30),
+        "they come along"
+    );
+    hits(&mut cache, b, 0..20);
+    hits(&mut cache, c, 0..200);
+    assert_eq!(
+        (cache.cached(a), cache.cached(b), cache.cached(c)),
+        (20, 20, 60)
+    );
+    // Its own, and back to where it was before.
+    cache.give_part(a, 25).unwrap();
+    cache.check();
+    assert_eq!((cache.part(a), cache.cached(c)), (Some(25), 35));
+    hits(&mut cache, a, 0..25);
+    hits(&mut cache, b, 0..40);
+    assert_eq!((cache.cached(a), cache.cached(b)), (25, 40));
+    let larger = cache.replace_volume(a, 250).unwrap();
+    assert_eq!((larger, cache.part(a)), (a, Some(25)));
+    cache.take_part_back(a);
+    hits(&mut cache, a, 0..40);
+    cache.check();
+    assert_eq!((cache.cached(a), cache.cached(b)), (40, 0));
+    // Put elsewhere while it has its own.
+    cache.give_part(b, 10).unwrap();
+    cache.put_in(b, None);
+    cache.take_part_back(b);
+    hits(&mut cache, b, 0..60);
+    assert_eq!((cache.cached(a), cache.cached(b)), (40, 60));
+    assert!(cache.resize_part(gold, 100).is_err());
+    cache.resize_part(gold, 10).unwrap();
+    cache.check();
+    assert_eq!((cache.cached(a), cache.part(a)), (10, None));
+    cache.end_part(gold);
+    cache.check();
+    hits(&mut cache, a, 0..100);
+    assert_eq!(
+        (cache.cached(a), cache.parts[0].policy.capacity()),
+        (100, 100)
+    );
+    // The number of a part that has ended is free, and nobody is in it.
+    let next = cache.new_part(50).unwrap();
+    assert_eq!((next, cache.part(a)), (gold, None));
+    hits(&mut cache, a, 0..100);
+    assert_eq!(cache.cached(a), 50);
+}
+
+#[test]
 fn other_policies_have_no_parts() {
     let mut cache =
         ResidentPages::new(PolicyKind::Sieve, 10, EXTENT, &PolicyOptions::default()).unwrap();
     let a = cache.add_volume(10).unwrap();
     let refused = cache.give_part(a, 5);
     assert_eq!(refused, Err(CannotKeep::NoResize(PolicyKind::Sieve)));
+    assert!(cache.new_part(5).is_err());
 }
 
 #[test]

@@ -102,6 +102,9 @@ pub struct ArrayCacheConfig {
     /// Where pages go that are hit.
     #[serde(default)]
     pub on_hit: OnHit,
+    /// Parts of it that are for some volumes only; what is left is for all others. Their shares add up to less than 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<CachePartConfig>,
 }
 
 impl ArrayCacheConfig {
@@ -118,6 +121,7 @@ impl ArrayCacheConfig {
             literal: false,
             ageing: Ageing::default(),
             on_hit: OnHit::default(),
+            parts: vec![],
         }
     }
 
@@ -155,12 +159,47 @@ impl ArrayCacheConfig {
             return Some(("array.cache.slice", "is no time".into()));
         }
         let whole = self.hour.0.is_multiple_of(self.slice.0) && self.hour > Nanos::ZERO;
-        (!whole).then(|| {
-            (
+        if !whole {
+            return Some((
                 "array.cache.hour",
                 format!("{} is not a multiple of {}", self.hour, self.slice),
-            )
-        })
+            ));
+        }
+        let why = self.fault_of_parts()?;
+        Some(("array.cache.parts", why))
+    }
+
+    fn fault_of_parts(&self) -> Option<String> {
+        let mut sum = 0.0;
+        for (i, part) in self.parts.iter().enumerate() {
+            let whose = match (&part.class, &part.volume) {
+                (Some(class), None) => format!("class {class:?}"),
+                (None, Some(volume)) => format!("volume {volume:?}"),
+                _ => return Some(format!("number {} is of a class, or of a volume", i + 1)),
+            };
+            let before = &self.parts[..i];
+            if before
+                .iter()
+                .any(|p| (&p.class, &p.volume) == (&part.class, &part.volume))
+            {
+                return Some(format!("{whose} has two of them"));
+            }
+            if !(0.0..1.0).contains(&part.share) {
+                return Some(format!(
+                    "{whose} has a share of 0 to 1, and below 1, not {}",
+                    part.share
+                ));
+            }
+            if part.share > 0.0 && !self.policy.can_resize() {
+                return Some(format!(
+                    "{} cannot change its size while it runs: only shares of 0 can be given, as for {whose}",
+                    self.policy
+                ));
+            }
+            sum += part.share;
+        }
+        (sum >= 1.0)
+            .then(|| format!("shares add up to {sum}: something has to be left for all others"))
     }
 
     /// What policies that keep hit ratios of extents count by.

@@ -59,6 +59,8 @@ struct World {
     stored: u64,
     wrong: u64,
     aside: u64,
+    /// Answers while nothing was to be kept.
+    out: u64,
 }
 
 impl Passed {
@@ -315,14 +317,19 @@ impl World {
                     self.filling.push((stored, page));
                 }
             }
-            self.kept += u64::from(self.memory.pages().cached(cache.volume()) > 0);
+            let pages = self.memory.pages().cached(cache.volume());
+            assert!(pages == 0 || !cache.is_kept_out(), "{pages} pages");
+            self.kept += u64::from(pages > 0);
+            self.out += u64::from(cache.is_kept_out());
         }
     }
 
     /// It grows, is cached no more, or again.
     fn change(&mut self) {
         let size = self.size();
-        match (self.rng.below(6), &mut self.cache) {
+        match (self.rng.below(7), &mut self.cache) {
+            (_, Some(cache)) if cache.is_kept_out() => cache.keep_out(&mut self.memory, false),
+            (6, Some(cache)) => cache.keep_out(&mut self.memory, true),
             (4, _) => self.end_second(),
             (5, _) if self.memory.second().is_none() => self.begin_second(),
             (0, Some(cache)) => {
@@ -363,7 +370,7 @@ impl World {
 #[test]
 fn memory_never_says_what_the_devices_do_not_hold() {
     let (mut hits, mut kept) = (0, 0);
-    let (mut stored, mut wrong, mut aside) = (0, 0, 0);
+    let (mut stored, mut wrong, mut aside, mut out) = (0, 0, 0, 0);
     for seed in 0..600 {
         let mut rng = Rng::new(seed, 0xcac4e);
         let writes = match rng.below(3) {
@@ -393,6 +400,7 @@ fn memory_never_says_what_the_devices_do_not_hold() {
             stored: 0,
             wrong: 0,
             aside: 0,
+            out: 0,
             rng,
         };
         if seed % 3 > 0 {
@@ -419,12 +427,13 @@ fn memory_never_says_what_the_devices_do_not_hold() {
         }
         (hits, kept) = (hits + world.hits, kept + world.kept);
         (stored, wrong) = (stored + world.stored, wrong + world.wrong);
-        aside += world.aside;
+        (aside, out) = (aside + world.aside, out + world.out);
     }
     assert!(hits > 10_000, "{hits} reads from memory");
     assert!(kept > 50_000, "{kept}");
     assert!(stored > 2_000, "{stored} reads of the second level");
     assert!(aside > 2_000, "{aside} reads for it alone");
+    assert!(out > 10_000, "{out} answers of which nothing was kept");
     assert!(wrong > 20, "{wrong} times the second level lied");
 }
 

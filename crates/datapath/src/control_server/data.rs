@@ -13,7 +13,7 @@ use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::stages::Command;
 use crate::stages::record::Recorded;
-use crate::worker::{SecondStatus, VolumeStatus, WarmUp};
+use crate::worker::{SecondStatus, ShareOf, VolumeStatus, WarmUp};
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -156,6 +156,14 @@ pub enum ControlRequest {
         /// How much; none is what others share.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         part: Option<Bytes>,
+    },
+    /// A class, or a volume, has such a share of each worker's cache from now on; until the server ends.
+    SetCacheShare {
+        /// Whose.
+        of: ShareOf,
+        /// 0 to 1, below 1; with 0 nothing of it is kept. None is what all others share.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        share: Option<f64>,
     },
     /// The cache has a second level from now on, until the server ends; what another one had is forgotten.
     UseSecond {

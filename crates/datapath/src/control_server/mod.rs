@@ -18,6 +18,7 @@ mod reuse;
 mod samples;
 mod sampling;
 mod second;
+mod shares;
 mod snapshots;
 mod underway;
 mod volumes;
@@ -294,6 +295,7 @@ impl ControlServer {
         server.workers[worker].send(Message::Attach(Box::new(VolumeSetup {
             id,
             name: name.into(),
+            class: record.class,
             map,
             limits: server.config.limits,
             resume,
@@ -411,6 +413,7 @@ impl ControlServer {
                     None => format!("{volume} has of the cache what it was given by hand"),
                 })
             }
+            ControlRequest::SetCacheShare { of, share } => self.set_cache_share(&of, share),
             ControlRequest::UseSecond { at, size } => self.use_second(at.as_deref(), size),
             ControlRequest::UseNode {
                 answer,

@@ -88,7 +88,7 @@ impl ControlServer {
     }
 
     /// All workers, and what caches they have.
-    fn workers(&self) -> Result<(Vec<Inbox>, Option<CacheSettings>)> {
+    pub(super) fn workers(&self) -> Result<(Vec<Inbox>, Option<CacheSettings>)> {
         let server = self.server.as_ref();
         let server = server.ok_or("nothing is served: start the server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);

@@ -176,10 +176,13 @@ impl ControlServer {
             NO_CLASS => format!("volume {name} is of no class"),
             class => format!("volume {name} is of class {class}"),
         };
+        let new = class.clone();
         self.with_keeper(move |keeper| {
             let before = record_of(keeper, id)?;
             set(keeper, VolumeRecord { class, ..before })
         })??;
+        // Its worker knows it if it is served.
+        let _ = self.ask_worker(id, Question::OfClass(new));
         done(done_line)
     }
 }

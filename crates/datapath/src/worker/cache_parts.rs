@@ -1,4 +1,4 @@
-//! Parts of the worker's cache: given by hand, and lent for a time as an answer to a broken objective.
+//! Parts of the worker's cache: given by hand, lent for a time as an answer to a broken objective, and shares of classes.
 //!
 //! ```text
 //!   by hand ──▶ given ─────────────┐          what is lent goes before what was given; after it there is what was given by
@@ -6,13 +6,37 @@
 //! ```
 //!
 //! What is lent ends by itself: whoever ordered it may be gone. All of it ends with the server, and so does what is cached.
+//!
+//! A volume that has no part of its own is in the part of its class with others, where the class has a share, or in what is left for all. Of a part or a share
+//! of nothing nothing is kept.
 
-use cache::CannotKeep;
+use std::collections::{BTreeMap, BTreeSet};
+
+use cache::{CannotKeep, PartNo};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
 use super::Worker;
 use super::cached::{LiveCache, WorkerCache};
+use crate::cached::CacheMemory;
+
+/// Who has a share of each worker's cache.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareOf {
+    /// The volumes of a service class, among themselves.
+    Class(String),
+    /// A volume, for itself; goes before that of its class.
+    Volume(String),
+}
+
+/// What a class has of the worker's cache.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClassShare {
+    share: f64,
+    /// There while the worker has volumes of the class.
+    part: Option<PartNo>,
+}
 
 /// A part that a volume has for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,28 +78,71 @@ impl Parts {
 }
 
 impl WorkerCache {
+    fn bytes_of(&self, share: f64) -> Bytes {
+        let all = u64::from(self.memory.pages().capacity()) * self.memory.page_bytes();
+        Bytes((share * all as f64) as u64)
+    }
+
     /// Has the cache keep to what a volume is to have from now on. Where it cannot, all is as before.
     fn keep_to(&mut self, cached: &mut LiveCache, wanted: Parts) -> Result<(), String> {
         let (volume, page) = (cached.cache.volume(), self.memory.page_bytes());
         let pages = self.memory.pages_mut();
-        let bytes = |pages: u64| Bytes(pages * page);
         match wanted.has() {
-            None => pages.take_part_back(volume),
+            None | Some(Bytes::ZERO) => pages.take_part_back(volume),
             Some(part) if pages.part(volume).is_some() && cached.parts.has() == Some(part) => {}
             Some(part) => {
                 let count = (part.0 / page).min(u64::from(u32::MAX)) as u32;
-                pages.give_part(volume, count).map_err(|why| match why {
-                    CannotKeep::TooLarge { asked, all } => format!(
-                        "parts of {} do not fit into the {} of its worker, of which others need at least a page",
-                        bytes(asked),
-                        bytes(all.into())
-                    ),
-                    other => other.to_string(),
-                })?;
+                let given = pages.give_part(volume, count);
+                given.map_err(|why| in_bytes(page, why))?;
             }
         }
         cached.parts = wanted;
+        cached.keep_out(&mut self.memory);
         Ok(())
+    }
+
+    /// The part of a class as it is to be: none where it has no share, or no volumes.
+    fn part_of_class(
+        &mut self,
+        part: Option<PartNo>,
+        share: f64,
+        has_volumes: bool,
+    ) -> Result<Option<PartNo>, CannotKeep> {
+        let pages = self.memory.pages_mut();
+        let wanted =
+            (share > 0.0 && has_volumes).then(|| (share * f64::from(pages.capacity())) as u32);
+        match (part, wanted) {
+            (None, None) => Ok(None),
+            (None, Some(n)) => pages.new_part(n).map(Some),
+            (Some(part), Some(n)) => pages.resize_part(part, n).map(|()| Some(part)),
+            (Some(part), None) => {
+                pages.end_part(part);
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn in_bytes(page: u64, why: CannotKeep) -> String {
+    let bytes = |pages: u64| Bytes(pages * page);
+    match why {
+        CannotKeep::TooLarge { asked, all } => format!(
+            "parts of {} do not fit into the {} of its worker, of which others need at least a page",
+            bytes(asked),
+            bytes(all.into())
+        ),
+        other => other.to_string(),
+    }
+}
+
+impl LiveCache {
+    /// Keeps nothing of it where it is to have nothing.
+    fn keep_out(&mut self, memory: &mut CacheMemory) {
+        let out = self
+            .parts
+            .has()
+            .map_or(self.class_has_none, |part| part == Bytes::ZERO);
+        self.cache.keep_out(memory, out);
     }
 }
 
@@ -104,6 +171,128 @@ impl Worker {
     ) -> Result<Option<Bytes>, String> {
         let parts = self.with_parts(volume, |parts| parts.given = part)?;
         Ok(parts.lent.map(|(lent, _)| lent))
+    }
+
+    /// Gives a class or a volume a share of the worker's cache, or takes it back. What it had before; where it cannot be, all is as before.
+    pub(super) fn set_share(
+        &mut self,
+        of: &ShareOf,
+        share: Option<f64>,
+    ) -> Result<Option<f64>, String> {
+        match of {
+            ShareOf::Class(class) => self.share_class(class, share),
+            ShareOf::Volume(volume) => self.share_volume(volume, share),
+        }
+    }
+
+    fn share_volume(&mut self, name: &str, share: Option<f64>) -> Result<Option<f64>, String> {
+        let cache = self.cache.as_mut().ok_or("there is no cache")?;
+        let live = self.volumes.iter_mut().flatten();
+        let cached = live
+            .filter(|live| live.name == name)
+            .find_map(|live| live.cached.as_mut());
+        if share.is_some_and(|s| s > 0.0) {
+            let can = cache.memory.pages().can_have_parts();
+            can.map_err(|why| why.to_string())?;
+        }
+        if let Some(cached) = cached {
+            let given = share.map(|share| cache.bytes_of(share));
+            cache.keep_to(
+                cached,
+                Parts {
+                    given,
+                    ..cached.parts
+                },
+            )?;
+        }
+        Ok(match share {
+            Some(share) => cache.of_volumes.insert(name.into(), share),
+            None => cache.of_volumes.remove(name),
+        })
+    }
+
+    /// Its volumes share with all others where it has none.
+    fn share_class(&mut self, class: &str, share: Option<f64>) -> Result<Option<f64>, String> {
+        let has_volumes = self.cached_classes().contains(class);
+        let cache = self.cache.as_mut().ok_or("there is no cache")?;
+        let page = cache.memory.page_bytes();
+        let part = cache.classes.get(class).and_then(|of| of.part);
+        if share.is_some_and(|s| s > 0.0) {
+            let can = cache.memory.pages().can_have_parts();
+            can.map_err(|why| why.to_string())?;
+        }
+        let others = cache.classes.iter().filter(|(c, _)| *c != class);
+        let sum = others.map(|(_, of)| of.share).sum::<f64>() + share.unwrap_or(0.0);
+        if sum >= 1.0 {
+            return Err(format!(
+                "shares of classes would add up to {sum}, and leave nothing for all others"
+            ));
+        }
+        let part = cache.part_of_class(part, share.unwrap_or(0.0), has_volumes);
+        let part = part.map_err(|why| in_bytes(page, why))?;
+        let before = match share {
+            Some(share) => cache
+                .classes
+                .insert(class.into(), ClassShare { share, part }),
+            None => cache.classes.remove(class),
+        };
+        self.settle_classes();
+        Ok(before.map(|of| of.share))
+    }
+
+    /// A volume that is cached from now on has its share, and is in the part that it belongs to.
+    pub(super) fn begin_parts(&mut self, volume: u32) {
+        let live = self.volumes[volume as usize].as_mut();
+        let live = live.expect("it was just attached");
+        if let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache)
+            && let Some(share) = cache.of_volumes.get(&live.name)
+        {
+            let given = Parts {
+                given: Some(cache.bytes_of(*share)),
+                lent: None,
+            };
+            if let Err(why) = cache.keep_to(cached, given) {
+                tracing::warn!(volume = live.name, %why, "it shares the cache with others");
+            }
+        }
+        self.settle_classes();
+    }
+
+    /// Classes of volumes that are cached.
+    fn cached_classes(&self) -> BTreeSet<String> {
+        let live = self.volumes.iter().flatten();
+        let cached = live.filter(|l| l.cached.is_some());
+        cached.map(|l| l.class.clone()).collect()
+    }
+
+    /// Volumes come, go or change their class: each is in the part that it belongs to.
+    pub(super) fn settle_classes(&mut self) {
+        let there = self.cached_classes();
+        let Some(cache) = &mut self.cache else {
+            return;
+        };
+        let mut classes = std::mem::take(&mut cache.classes);
+        for (class, of) in &mut classes {
+            match cache.part_of_class(of.part, of.share, there.contains(class)) {
+                Ok(part) => of.part = part,
+                // Others were given too much meanwhile.
+                Err(why) => {
+                    let why = in_bytes(cache.memory.page_bytes(), why);
+                    tracing::warn!(class, %why, "its volumes share the cache with all others");
+                }
+            }
+        }
+        for live in self.volumes.iter_mut().flatten() {
+            let Some(cached) = &mut live.cached else {
+                continue;
+            };
+            let of = classes.get(&live.class);
+            let (pages, volume) = (cache.memory.pages_mut(), cached.cache.volume());
+            pages.put_in(volume, of.and_then(|of| of.part));
+            cached.class_has_none = of.is_some_and(|of| of.share <= 0.0);
+            cached.keep_out(&mut cache.memory);
+        }
+        cache.classes = classes;
     }
 
     /// Lends a volume a part for so long, or ends that.
@@ -230,6 +419,71 @@ mod tests {
         assert_eq!(has(&serving), (Some(kib(32)), None, Some(kib(32))));
         give(&serving, None).unwrap();
         assert_eq!(has(&serving), (None, None, None));
+        serving.stop();
+    }
+
+    fn of(serving: &Serving, volume: &str) -> (Option<Bytes>, Option<Bytes>, bool) {
+        let samples = serving.control_server().ask(ControlRequest::Samples);
+        let Ok(ControlAnswer::Samples(samples)) = samples else {
+            panic!("it tells what it was asked")
+        };
+        let mut volumes = samples.volumes.into_iter();
+        let found = volumes.find(|v| v.name == volume).expect("it is served");
+        let cache = found.cache.expect("there is a cache");
+        (cache.part, cache.class_part, cache.kept_out)
+    }
+
+    #[test]
+    fn a_class_shares_its_part_and_a_share_of_nothing_is_no_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ServerConfig {
+            workers: 2,
+            cache: Some(CacheSettings::of(kib(512), kib(4))),
+            ..ServerConfig::default()
+        };
+        let (serving, _) = one_volume_with(dir.path(), config);
+        let set = |of: ShareOf, share| done(&serving, ControlRequest::SetCacheShare { of, share });
+        let class = |name: &str| ShareOf::Class(name.into());
+        let create = |volume: &str, class: Option<&str>| {
+            let create = ControlRequest::Create {
+                volume: volume.into(),
+                size: Bytes(1 << 20),
+                tier: "fast".into(),
+                class: class.map(str::to_owned),
+            };
+            serving.control_server().ask(create).unwrap()
+        };
+        let said = set(class("gold"), Some(0.5)).unwrap();
+        assert_eq!(said, "class gold has 0.5 of the cache for itself");
+        set(ShareOf::Volume("late".into()), Some(0.25)).unwrap();
+        assert_eq!(of(&serving, "data"), (None, None, false));
+        create("two", Some("gold"));
+        create("late", Some("gold"));
+        let half = Some(kib(128));
+        assert_eq!(of(&serving, "two"), (None, half, false));
+        assert_eq!(of(&serving, "late"), (Some(kib(64)), None, false));
+        let of_class = |volume: &str, class: &str| ControlRequest::SetClass {
+            volume: volume.into(),
+            class: class.into(),
+        };
+        done(&serving, of_class("data", "gold")).unwrap();
+        assert_eq!(of(&serving, "data"), (None, half, false));
+        // What does not fit changes nothing, on any worker.
+        let refused = set(class("silver"), Some(0.5)).unwrap_err();
+        assert!(refused.contains("add up to 1"), "{refused}");
+        let refused = set(class("gold"), Some(0.8)).unwrap_err();
+        assert!(refused.contains("do not fit"), "{refused}");
+        let refused = set(class("gold"), Some(1.0)).unwrap_err();
+        assert!(refused.contains("below 1"), "{refused}");
+        assert_eq!(of(&serving, "two"), (None, half, false));
+        assert_eq!(of(&serving, "data"), (None, half, false));
+        set(class("gold"), Some(0.0)).unwrap();
+        assert_eq!(of(&serving, "data"), (None, None, true));
+        assert_eq!(of(&serving, "late"), (Some(kib(64)), None, false));
+        done(&serving, of_class("data", "default")).unwrap();
+        assert_eq!(of(&serving, "data"), (None, None, false));
+        set(class("gold"), None).unwrap();
+        assert_eq!(of(&serving, "two"), (None, None, false));
         serving.stop();
     }
 }

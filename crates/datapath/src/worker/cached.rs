@@ -1,5 +1,6 @@
 //! The worker's cache on the way of its volumes' requests: [`crate::cached`] has the rules, this file has buffers and answers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cache::PageCounts;
@@ -12,7 +13,7 @@ use crate::engine::{Fault, GuestOp, GuestRequest};
 use crate::io::Buf;
 
 use super::Worker;
-use super::cache_parts::{LentPart, Parts};
+use super::cache_parts::{ClassShare, LentPart, Parts};
 use super::guests::{Guest, HEAD};
 use super::second::WorkerSecond;
 use super::volumes::LiveVolume;
@@ -42,6 +43,10 @@ pub(super) struct WorkerCache {
     slices: u32,
     /// Bytes of whole pages that are being read.
     widened: u64,
+    /// What classes have of it.
+    pub(super) classes: BTreeMap<String, ClassShare>,
+    /// Shares that volumes begin with.
+    pub(super) of_volumes: BTreeMap<String, f64>,
 }
 
 /// The cached pages of a volume that is served.
@@ -49,6 +54,8 @@ pub(super) struct WorkerCache {
 pub(super) struct LiveCache {
     pub(super) cache: VolumeCache,
     pub(super) parts: Parts,
+    /// Its class is to have nothing.
+    pub(super) class_has_none: bool,
     /// Until then no more is read than what is asked for.
     narrow_until_ns: u64,
     /// Requests that were answered since the last look at how the volume stands.
@@ -73,6 +80,12 @@ pub struct CacheSample {
     /// The cache that it is in.
     #[serde(default)]
     pub of: CacheOfWorker,
+    /// What it shares with others of its class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_part: Option<Bytes>,
+    /// Nothing of it is kept: its share is nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept_out: bool,
     /// Accesses to pages, and what they found.
     #[serde(flatten)]
     pub counts: PageCounts,
@@ -93,7 +106,7 @@ pub struct CacheOfWorker {
     pub size: Bytes,
     /// Size of its pages.
     pub page: Bytes,
-    /// Whether volumes can be given parts of it while it runs.
+    /// Whether volumes can be given parts of it as answers: not under policies without parts, nor where classes have theirs.
     pub in_parts: bool,
 }
 
@@ -111,6 +124,8 @@ impl WorkerCache {
             slice_ends_ns: now_ns + slice_ns,
             slices: 0,
             widened: 0,
+            classes: BTreeMap::new(),
+            of_volumes: BTreeMap::new(),
         }
     }
 
@@ -133,11 +148,17 @@ impl WorkerCache {
         Some(LiveCache {
             cache,
             parts: Parts::default(),
+            class_has_none: false,
             narrow_until_ns: 0,
             answered: 0,
             by_appliance: 0,
             responses: (0, 0.0, 0),
         })
+    }
+
+    /// Whether an operator has said who has what.
+    fn is_shared_out(&self) -> bool {
+        !self.classes.is_empty() || self.of_volumes.values().any(|share| *share <= 0.0)
     }
 
     fn sample(&self, live: &LiveCache, worker: usize, now_ns: u64) -> CacheSample {
@@ -149,11 +170,13 @@ impl WorkerCache {
             bytes: bytes(pages.cached(volume)),
             part: pages.part(volume).map(bytes),
             lent: live.parts.lent(now_ns),
+            class_part: pages.shared_part(volume).map(bytes),
+            kept_out: live.cache.is_kept_out(),
             of: CacheOfWorker {
                 worker,
                 size: bytes(pages.capacity()),
                 page: Bytes(self.memory.page_bytes()),
-                in_parts: pages.can_be_shared_out(),
+                in_parts: pages.can_have_parts().is_ok() && !self.is_shared_out(),
             },
             counts: pages.counts(volume),
             by_appliance: live.by_appliance,

@@ -24,6 +24,7 @@ use crate::stages::{Call, Served, Stages, StagesSetup, StagesStatus};
 use crate::tls::Channel;
 
 use super::answers::Segment;
+use super::cache_parts::ShareOf;
 use super::holds::{Held, HoldRefusal};
 use super::mirrors::{LastMirror, Mirroring};
 use super::second::SecondSetup;
@@ -38,6 +39,8 @@ pub struct VolumeSetup {
     /// Its number.
     pub id: VolumeId,
     pub name: String,
+    /// Its service class.
+    pub class: String,
     /// Where its extents are.
     pub map: VolumeMap,
     pub limits: EngineLimits,
@@ -93,6 +96,8 @@ pub enum Message {
     DeviceLost(Arc<Device>),
     /// The cache has this second level from now on, or none.
     UseSecond(Option<Box<SecondSetup>>, Sender<Result<(), String>>),
+    /// Such a share of the cache is whose from now on, or none; what it was before.
+    Share(ShareOf, Option<f64>, Sender<Result<Option<f64>, String>>),
     /// A source to which a connection ended is what it was.
     SourceIsTheSame(DeviceId),
     /// The store answers.
@@ -187,6 +192,8 @@ pub enum Question {
     Rename(String),
     /// It has so much of the worker's cache for itself; none is what is shared.
     ShareCache(Option<Bytes>),
+    /// It is of another class from now on.
+    OfClass(String),
     /// It has so much of it for a time, in place of that; none ends it.
     LendCache(Option<Bytes>, Nanos),
 }
@@ -322,6 +329,10 @@ impl Worker {
                 let used = self.use_second(setup.map(|s| *s));
                 let _ = answer.send(used); // whoever asked may have gone
             }
+            Message::Share(of, share, answer) => {
+                let shared = self.set_share(&of, share);
+                let _ = answer.send(shared); // likewise
+            }
             Message::SourceIsTheSame(device) => self.source_is_the_same(device),
             Message::DeviceLost(device) => {
                 self.drop_remote(device.id);
@@ -407,6 +418,7 @@ impl Worker {
         self.volumes[index] = Some(LiveVolume {
             id: setup.id,
             name: setup.name,
+            class: setup.class,
             engine,
             stages,
             objective: setup.objective,
@@ -422,6 +434,7 @@ impl Worker {
             cached,
             detached: None,
         });
+        self.begin_parts(setup.id.0);
         self.carry_out(setup.id.0);
     }
 
@@ -479,6 +492,7 @@ impl Worker {
             return;
         };
         self.end_cache(&mut live);
+        self.settle_classes();
         if let Some((answer, connections)) = live.detached {
             let _ = answer.send(Ok(connections));
         }
@@ -553,6 +567,11 @@ impl Worker {
             }
             Question::LendCache(part, lasting) => {
                 self.lend_cache(volume.0, part, lasting)?;
+                Ok(Answer::Done)
+            }
+            Question::OfClass(class) => {
+                live.class = class;
+                self.settle_classes();
                 Ok(Answer::Done)
             }
             Question::Rename(name) => {

@@ -53,7 +53,7 @@ use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
-pub use cache_parts::LentPart;
+pub use cache_parts::{LentPart, ShareOf};
 use cached::WorkerCache;
 pub use cached::{CacheOfWorker, CacheSample};
 use guests::{Connection, Guest};

@@ -22,6 +22,8 @@ use super::zeroes::{WRITTEN_AT_ONCE, Zeroing};
 pub(super) struct LiveVolume {
     pub(super) id: VolumeId,
     pub(super) name: String,
+    /// Its service class.
+    pub(super) class: String,
     pub(super) engine: Engine<Guest>,
     pub(super) stages: Stages,
     pub(super) objective: Arc<SharedObjective>,

@@ -1,0 +1,56 @@
+//! Shares of the cache, by class and by volume. They end with the server.
+
+use std::sync::mpsc::channel;
+
+use super::{ControlAnswer, ControlServer, Result};
+use crate::worker::{Inbox, Message, ShareOf};
+
+impl ControlServer {
+    /// A class, or a volume, has such a share of each worker's cache from now on; none is what all others share.
+    ///
+    /// # Errors
+    /// In words: there is no cache, it has no parts, or the share does not fit. Then all is as before.
+    pub(super) fn set_cache_share(
+        &self,
+        of: &ShareOf,
+        share: Option<f64>,
+    ) -> Result<ControlAnswer> {
+        if share.is_some_and(|s| !(0.0..1.0).contains(&s)) {
+            return Err("a share is 0 to 1, and below 1".into());
+        }
+        let whose = match of {
+            ShareOf::Class(class) => {
+                self.allowed().class(class)?;
+                format!("class {class}")
+            }
+            ShareOf::Volume(volume) => format!("volume {volume}"),
+        };
+        let (workers, _) = self.workers()?;
+        let mut before = vec![];
+        for worker in &workers {
+            match tell(worker, of, share) {
+                Ok(was) => before.push(was),
+                Err(why) => {
+                    for (worker, was) in workers.iter().zip(before) {
+                        tell(worker, of, was)?;
+                    }
+                    return Err(format!("{whose}: {why}"));
+                }
+            }
+        }
+        Ok(ControlAnswer::done(match share {
+            None => format!("{whose} shares the cache with all others"),
+            Some(0.0) => format!("{whose} is not cached"),
+            Some(share) => format!("{whose} has {share} of the cache for itself"),
+        }))
+    }
+}
+
+/// What it was before.
+fn tell(worker: &Inbox, of: &ShareOf, share: Option<f64>) -> Result<Option<f64>> {
+    let (sender, answer) = channel();
+    worker.send(Message::Share(of.clone(), share, sender));
+    answer
+        .recv()
+        .map_err(|_| "a worker has ended".to_string())?
+}
