@@ -209,7 +209,9 @@ fn volumes_of_a_part_share_it_and_their_own_parts_go_before_it() {
     };
     let gold = cache.new_part(40).unwrap();
     hits(&mut cache, a, 0..30);
-    [a, b].map(|v| cache.put_in(v, Some(gold)));
+    for v in [a, b] {
+        cache.put_in(v, Some(gold));
+    }
     cache.check();
     assert_eq!(
         (cache.part(a), cache.cached(a)),

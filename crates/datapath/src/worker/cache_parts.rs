@@ -10,7 +10,7 @@
 //! A volume that has no part of its own is in the part of its class with others, where the class has a share, or in what is left for all. Of a part or a share
 //! of nothing nothing is kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use cache::{CannotKeep, PartNo};
 use serde::{Deserialize, Serialize};
