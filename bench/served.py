@@ -109,11 +109,18 @@ def fio(dir, sock, volume, *more):
     return subprocess.Popen(args, cwd=dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+# Characters that a guest may say: one whose server has gone complains without end.
+SAID_MAX = 1 << 20
+
+
 def ended(guest):
     """What a guest says when it has ended."""
-    out, _ = guest.communicate()
-    if guest.returncode != 0:
-        sys.exit(f"fio: {out}")
+    out = guest.stdout.read(SAID_MAX)
+    if len(out) == SAID_MAX:
+        guest.terminate()
+    guest.stdout.close()
+    if guest.wait(30) != 0:
+        sys.exit(f"fio: {out[:1000]}")
     return json.loads(out[out.index("{"):])["jobs"][0]
 
 

@@ -551,7 +551,7 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     }
     for class in cache.iter().flat_map(|c| &c.parts).flat_map(|p| &p.class) {
         if class != NO_CLASS && words.classes.iter().all(|c| c.name != *class) {
-            let why = format!("are of class {class:?}, which [[classes]] does not describe");
+            let why = format!("class {class:?} is not one of [[classes]]");
             return Err(("array.cache.parts", why));
         }
     }
