@@ -2,6 +2,7 @@
 """Breaks one rule of the data path at a time, on purpose, and lets the crash suite look for it: that it can fail.
 
 usage: bench/broken-rules.py [--seeds N] [--from SEED] [NAME ...]
+       bench/broken-rules.py --check        only looks whether each rule's code is there
 
 For each rule: a copy of the tree below target/broken-rules, the rule's code replaced there, and crash worlds until one of them
 fails. Prints the rule, the seed that found it, and what was found; ends with an error if a rule is not found in N seeds (default 20000),
@@ -289,8 +290,8 @@ def run(program, first, seeds):
 
 
 def failing_test(source):
-    """The first test of the two crates that fails: where no world finds a rule, because another one covers it."""
-    for suite in (["-p", "array"], ["-p", "datapath", "--lib"]):
+    """The first other test of the two crates that fails: where no world finds a rule, because another one covers it."""
+    for suite in (["-p", "array"], ["-p", "datapath", "--lib"], ["-p", "datapath", "--test", "suite", "--", "mirrors::", "second::"]):
         command = ["cargo", "test", "--quiet", "--release", "--locked", "--no-fail-fast", *suite]
         done = subprocess.run(command, cwd=source, env=environment(), text=True, capture_output=True)
         failed = re.search(r"^---- (\S+) stdout", done.stdout, re.M)
@@ -299,12 +300,30 @@ def failing_test(source):
     return None
 
 
+def broken(name, right, old, new, path):
+    """A file's text with a rule broken."""
+    for before, after in old if isinstance(old, list) else [(old, new)]:
+        if right.count(before) != 1:
+            sys.exit(f"{name}: its code is {right.count(before)} times in {path}: {before!r}")
+        right = right.replace(before, after)
+    return right
+
+
+def check():
+    for name, path, old, new in RULES:
+        broken(name, (ROOT / path).read_text(), old, new, path)
+    print(f"{len(RULES)} rules are where they are broken")
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("--seeds", type=int, default=20000)
     args.add_argument("--from", dest="first", type=int, default=0)
+    args.add_argument("--check", action="store_true", help="only look whether each rule's code is there")
     args.add_argument("names", nargs="*", help="only rules whose names begin so")
     args = args.parse_args()
+    if args.check:
+        return check()
     source = prepare()
     missed = []
     failed = run(build(source), args.first, UNBROKEN)
@@ -313,15 +332,9 @@ def main():
     print(f"unbroken     {UNBROKEN} seeds, 0 failed", flush=True)
     rules = [r for r in RULES if not args.names or any(r[0].startswith(n) for n in args.names)]
     for name, path, old, new in rules:
-        changes = old if isinstance(old, list) else [(old, new)]
         file = source / path
         right = file.read_text()
-        broken = right
-        for before, after in changes:
-            if broken.count(before) != 1:
-                sys.exit(f"{name}: its code is {broken.count(before)} times in {path}: {before!r}")
-            broken = broken.replace(before, after)
-        file.write_text(broken)
+        file.write_text(broken(name, right, old, new, path))
         try:
             program = build(source)
             began = time.monotonic()

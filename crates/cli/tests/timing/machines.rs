@@ -321,7 +321,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
     let (mut host, [here, _]) = two_tiers("2MB/s", "qcow2");
     host.serve();
     let (mut starts, mut refused, mut by_phase) = (0, 0, std::collections::BTreeMap::new());
-    testkit::seeds::run(0..6, |seed| {
+    testkit::seeds::run(0..4, |seed| {
         let mut random = Rng::new(seed, 0);
         let on = host
             .image_of("web", "vda", false)

@@ -17,7 +17,7 @@ mod world;
 use testkit::seeds;
 
 /// Seeds that run with the other tests.
-const BOUNDED: u64 = 60;
+const BOUNDED: u64 = 40;
 
 /// What has to happen to virtual machines in that many seeds.
 const MUST_HAPPEN: [&str; 19] = [
