@@ -168,15 +168,24 @@ impl Responder {
 
     /// Time that a workload took of a resource in its last sample.
     fn taken(&self, w: usize, r: ResourceId) -> f64 {
-        let last = self.history[w].back();
-        let busy = last.and_then(|s| s.busy.get(r.index()).copied().flatten());
+        self.taken_ago(w, r, 0)
+    }
+
+    /// The same so many samples before that.
+    fn taken_ago(&self, w: usize, r: ResourceId, ago: usize) -> f64 {
+        let sample = self.history[w].iter().rev().nth(ago);
+        let busy = sample.and_then(|s| s.busy.get(r.index()).copied().flatten());
         busy.map_or(0.0, |b| b.reads + b.writes)
     }
 
     /// Whether a resource is fuller now than is quick: as much may be asked of it as it can do, or more.
     fn is_full(&self, r: ResourceId) -> bool {
-        let all: f64 = (0..self.history.len()).map(|w| self.taken(w, r)).sum();
-        all > self.site.backend.use_max
+        self.was_full(r, 0)
+    }
+
+    fn was_full(&self, r: ResourceId, ago: usize) -> bool {
+        let all = (0..self.history.len()).map(|w| self.taken_ago(w, r, ago));
+        all.sum::<f64>() > self.site.backend.use_max
     }
 
     /// Those who take much of what is full, of the resources that a workload uses.
@@ -310,7 +319,10 @@ impl Responder {
         let rests = |w: &WorkloadId| now < self.rests[w.index()].until;
         let resting: Vec<WorkloadId> = set.iter().copied().filter(rests).collect();
         let resources = (0..backend.resources.len()).map(|r| ResourceId(r as u16));
-        let full: Vec<ResourceId> = resources.filter(|r| self.is_full(*r)).collect();
+        // Of what was full at any time while it is looked nobody knows how much is asked of it.
+        let looked = config.detect.samples;
+        let full = resources.filter(|r| (0..looked).any(|ago| self.was_full(*r, ago)));
+        let full: Vec<ResourceId> = full.collect();
         let situation = Situation {
             backend,
             streams: &streams,

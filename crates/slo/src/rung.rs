@@ -189,7 +189,7 @@ pub struct SecondCopies {
     pub writes: f64,
     /// What its requests would cost at `to`.
     pub cost: Cost,
-    /// At which rate they are made, at most.
+    /// At which rate they are expected to be made.
     pub copy_rate: BytesPerSec,
 }
 

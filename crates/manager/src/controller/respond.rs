@@ -630,7 +630,7 @@ impl Controller {
                 volume: of.name(*w).into(),
                 device: of.resource(copies.to).into(),
                 extents: copies.extents.clone(),
-                rate_bytes_per_s: copies.copy_rate.0,
+                rate_bytes_per_s: of.responder.copies().bandwidth.0,
             });
         all.filter(|o| !moving.contains(o.volume.as_str()))
             .collect()

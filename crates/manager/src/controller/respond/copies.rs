@@ -14,10 +14,10 @@ use slo::ladder::{OtherDevice, RungKind, SecondCopies, SpareOps};
 use slo::load::Cost;
 use slo::zones::Zone;
 use slo::{CopiesConfig, Knowledge, Promise, ResourceId, WorkloadId};
-use units::{Bytes, DeviceId, VolumeId};
+use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 
 use super::Responding;
-use super::moves::Moves;
+use super::moves::{Moves, left_of};
 use crate::agent::SPAN_PER_MIRROR;
 use crate::controller::busy::{InUse, placed};
 use crate::wire::{DeviceWindow, ExtentAccess, LoadOf, VolumeWindow};
@@ -33,6 +33,9 @@ const EIGHTHS: [u64; 4] = [1, 2, 4, 8];
 
 /// Ranges of extents that an array takes in one order.
 const RANGES_MAX: usize = crate::agent::RANGES_PER_MOVE;
+
+/// A copy is read and written in pieces of about this size.
+const PIECE: Bytes = Bytes(1 << 20);
 
 /// Share of a volume's requests that go to one device, at least: what is predicted is what that is asked for.
 const ON_ONE: f64 = 0.95;
@@ -152,8 +155,23 @@ impl WithOffers<'_> {
             writes: share(&|e| e.writes),
             extents,
             cost: cost(self.in_use.spec(target)?, v)?,
-            copy_rate: self.terms.bandwidth,
+            copy_rate: self.copy_rate(source, target)?,
         })
+    }
+
+    /// What copies are expected to get: of what they may take and devices can do, what those have to spare.
+    fn copy_rate(&self, source: &str, target: &str) -> Option<BytesPerSec> {
+        let can = |device: &str, op| {
+            let taken = self.in_use.spec(device)?.occupancy_s(op, PIECE.as_f64());
+            (taken > 0.0).then(|| PIECE.as_f64() / taken)
+        };
+        let both = can(source, Op::Read)?.min(can(target, Op::Write)?);
+        let most = both.min(self.terms.bandwidth.as_f64());
+        let used = |device: &str| self.in_use.used(device).unwrap_or(1.0);
+        Some(left_of(
+            BytesPerSec(most as u64),
+            used(source).max(used(target)),
+        ))
     }
 }
 

@@ -238,7 +238,7 @@ impl Moves {
 }
 
 /// What a copy gets of its rate where a device is so busy with other things.
-fn left_of(rate: BytesPerSec, busy: f64) -> BytesPerSec {
+pub(super) fn left_of(rate: BytesPerSec, busy: f64) -> BytesPerSec {
     BytesPerSec((rate.as_f64() * (1.0 - busy).clamp(LEFT_MIN, 1.0)) as u64)
 }
 
