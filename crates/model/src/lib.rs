@@ -27,8 +27,7 @@ mod report;
 mod score;
 
 pub use action::{
-    Action, Appliance, CacheShare, CalibrationRun, CalibrationStep, Cost, Effect, Mirror, Move,
-    OverProvisioning, Terms, Throttle,
+    Action, CalibrationRun, CalibrationStep, Cost, Effect, Move, Terms,
 };
 pub use device::{Device, DeviceSpec, LoadCurve, LoadCurveError, Specialty, Tier, Topology};
 pub use extent_facts::{ExtentFacts, ExtentFactsError, ExtentHeat, ExtentPlaces};
