@@ -10,9 +10,7 @@ use config::scenario::{
     ApplianceConfig, ApplianceFailures, ClientConfig, Recorded, RecordedFacts, ResponseConfig,
     Scenario, VolumeConfig,
 };
-use config::{
-    AffinityConfig, AnswerMode, ClassConfig, MemberConfig, PolicyConfig, TierConfig,
-};
+use config::{AffinityConfig, AnswerMode, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
 use model::{Facts, Measured, Policy, VolumeFacts};
 use slo::ladder::RungKind;
 use trace::{Habits, SizeShare};
@@ -126,7 +124,8 @@ fn response(
         return (None, left_out);
     }
     if rungs.iter().any(|r| live.mode(*r) == AnswerMode::Recommend) {
-        left_out += " Answers to broken objectives that are only recommended are carried out in a run.";
+        left_out +=
+            " Answers to broken objectives that are only recommended are carried out in a run.";
     }
     if live.ahead.is_some() {
         left_out += " Left out: peaks of seasons, since what was remembered of them is no part of a decision.";

@@ -454,10 +454,7 @@ mod tests {
         for load in [CLIENT, GENERATOR] {
             assert_eq!(why(load, ""), None);
             assert_eq!(why(load, "[response]\nrungs = []\n"), None);
-            assert_eq!(
-                why(load, "[[operator]]\nat = \"5s\"\npause = true\n"),
-                None
-            );
+            assert_eq!(why(load, "[[operator]]\nat = \"5s\"\npause = true\n"), None);
             for (table, name) in [
                 ("[cache]\nsize = \"64 MiB\"\n", "[cache]"),
                 ("[response]\nrungs = [\"throttle\"]\n", "[response]"),

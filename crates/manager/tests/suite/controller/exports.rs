@@ -51,7 +51,10 @@ fn an_export_answers_broken_objectives_as_the_host_may() {
     assert_eq!(response.workflow.settle, Nanos::from_secs(7));
     assert!(result.response.is_some());
     let about = &file.scenario.about;
-    assert!(about.contains("only recommended are carried out"), "{about}");
+    assert!(
+        about.contains("only recommended are carried out"),
+        "{about}"
+    );
     assert!(about.contains("Left out: peaks of seasons"), "{about}");
     assert!(!about.contains("Without a load"), "{about}");
     let off = "[response]\nmodes = { throttle = \"off\", mirror = \"off\", move = \"off\" }\n";
