@@ -1,6 +1,6 @@
 //! What a guest's request costs in a volume's engine, without any I/O: `cargo run --release -p bench -- engine-time`.
 //!
-//! Prints nanoseconds of CPU time per request: who else uses the machine costs nothing. `bench/engine.sh COMMIT` compares them with those of another commit.
+//! Prints nanoseconds of CPU time per request: who else uses the machine costs nothing. `bench/against.sh COMMIT` compares them with those of another commit.
 
 use datapath::EngineLimits;
 use datapath::engine::{Effect, Engine, GuestOp, GuestRequest, Zeroes};

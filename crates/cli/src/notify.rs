@@ -69,7 +69,7 @@ impl Notifier {
             return Self::default();
         };
         let to = Way::to(&name).inspect_err(
-            |why| warn!(socket = %name.display(), %why, "the service manager cannot be told"),
+            |why| warn!(socket = %name.display(), %why, "the service manager cannot be reached"),
         );
         let word = |name: &str| std::env::var(name).ok();
         let watchdog = watchdog(
@@ -123,7 +123,7 @@ impl Notifier {
         if let Some(to) = &self.to
             && let Err(why) = to.send_surely(message)
         {
-            warn!(%why, "the service manager was not told");
+            warn!(%why, "the service manager got no notification");
         }
     }
 

@@ -215,6 +215,14 @@ fn simulate(
             file.strategy(name)?;
         }
         let loaded = inputs::load(path, &file)?;
+        let mut best = best;
+        if best != Best::Unknown
+            && let Some(why) = optimum::why_unknown(&loaded.model)
+        {
+            let of = path.display();
+            let _ = writeln!(io::stderr(), "{of}: the best possible is not known: {why}");
+            best = Best::Unknown;
+        }
         let (results, optimum) =
             run_scenario(&file, &loaded.model, &loaded.traces, &strategies, best)?;
         if !what.no_record {

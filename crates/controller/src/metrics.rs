@@ -119,7 +119,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     one(
         "terrace_volumes_held",
         Gauge,
-        "Volumes that are held to less than they ask for, for others' objectives.",
+        "Volumes that are throttled for others' objectives: held to less than they ask for.",
         held,
     );
     let missed = status.slo_missed.into();

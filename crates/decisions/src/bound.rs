@@ -1,8 +1,12 @@
 //! An optimistic figure: what would be missed if every volume had the best tier to itself in every window.
 
+use std::sync::Arc;
+
+use config::scenario::ResponseConfig;
 use model::{Device, Tier, Topology};
 use serde_json::Value;
 use sim::{Model, RunError, RunOptions};
+use slo::ladder::RungKind;
 use units::{DeviceId, TierId};
 
 /// Class-weighted seconds in which objectives would be missed if each volume were alone on a device of the tier that suits it best, window
@@ -31,6 +35,14 @@ pub fn solo_violation(model: &Model) -> Result<f64, RunError> {
         model.classes[v.class.index()].weight * f64::from(windows) * window_s
     });
     Ok(weighted.sum())
+}
+
+/// Answers that leave data where it is; none where there are no others.
+fn where_it_is(answers: &ResponseConfig) -> Option<ResponseConfig> {
+    let mut stay = answers.clone();
+    let moves = [RungKind::Move, RungKind::Mirror];
+    stay.rungs.retain(|rung| !moves.contains(rung));
+    (!stay.rungs.is_empty()).then_some(stay)
 }
 
 /// By volume and window, 1 where it misses its objective.
@@ -64,6 +76,8 @@ fn alone_on(model: &Model, tier: TierId) -> Result<Vec<Vec<u32>>, RunError> {
     alone.flash = vec![None; n];
     alone.disks = vec![None; n];
     alone.mirrors = None;
+    // A volume that is alone on its device is not moved away from anybody, nor is any of it put elsewhere.
+    alone.answers = model.answers.as_deref().and_then(where_it_is).map(Arc::new);
     alone.running = sim::RunningModel::default();
     alone.policy = model::Policy {
         epochs: model.policy.epochs,

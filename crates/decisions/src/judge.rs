@@ -93,11 +93,14 @@ pub struct Judged {
     pub classes: Vec<ClassJudged>,
     /// Mean latency of volumes without an objective, microseconds.
     pub free_mean_us: Option<f64>,
-    /// Moves that were begun.
+    /// Moves of plans that were begun.
     pub moves: u64,
+    /// Moves that were begun as answers to broken objectives: no decision of the strategy, and counted nowhere else.
+    #[serde(default)]
+    pub answers: u64,
     /// Of those, such as empty a tier by an operator's order.
     pub ordered: u64,
-    /// Bytes copied.
+    /// Bytes copied by moves of plans.
     pub bytes: u64,
     /// Moves of volumes, or of parts of them, to where they came from, within ten epochs and without a cause.
     pub back: u64,
@@ -146,13 +149,12 @@ pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
             violation_s: g.slo_violation_s,
         })
         .collect();
-    judged.bytes = run.moves.bytes;
+    let answers = run.move_log.iter().filter(|m| m.is_answer);
+    judged.bytes = run.moves.bytes - answers.map(|m| m.bytes).sum::<u64>();
     judged.programmed = run.wear.as_ref().map(sim::WearSummary::programmed_bytes);
-    let begun: Vec<&MoveRecord> = run
-        .move_log
-        .iter()
-        .filter(|m| m.started_s.is_some())
-        .collect();
+    let begun = run.move_log.iter().filter(|m| m.started_s.is_some());
+    let (answers, begun): (Vec<&MoveRecord>, Vec<&MoveRecord>) = begun.partition(|m| m.is_answer);
+    judged.answers = answers.len() as u64;
     judged.moves = begun.len() as u64;
     judged.ordered = begun.iter().filter(|m| ordered(model, m)).count() as u64;
     judged.back = moves_back(model, &begun, offered);
@@ -231,6 +233,7 @@ mod tests {
             state: JobStatus::Done,
             why_not: None,
             reason: String::new(),
+            is_answer: false,
             extents: ranges.map(|_| 1),
             ranges: ranges.map(|r| r.parse().expect("ranges")),
             bytes: 0,

@@ -61,8 +61,8 @@ impl std::fmt::Display for StalePlan {
 
 impl std::error::Error for StalePlan {}
 
-/// The generation of what belongs to no plan.
-const OF_NO_PLAN: u64 = 0;
+/// The generation of what belongs to no plan: answers to broken objectives.
+pub const OF_NO_PLAN: u64 = 0;
 
 /// All jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,13 +1,18 @@
 //! A live decision as a scenario file: `terrace sim plan` decides again, `terrace sim run` plays on from there.
 //!
 //! The loads of a run are made up: a closed-loop client per volume with the rate, share of reads and mean size that were
-//! measured. What was recorded is beside them, exact.
+//! measured. What was recorded is beside them, exact. What a scenario could have and this one must not, as it would not be true of these loads,
+//! is said in its `about`.
 
 use std::collections::BTreeMap;
 
-use config::scenario::{ClientConfig, Recorded, RecordedFacts, Scenario, VolumeConfig};
-use config::{AffinityConfig, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
-use model::{Facts, Measured, Policy};
+use config::scenario::{
+    ApplianceConfig, ApplianceFailures, ClientConfig, Recorded, RecordedFacts, ResponseConfig,
+    Scenario, VolumeConfig,
+};
+use config::{AffinityConfig, AnswerMode, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
+use model::{Facts, Measured, Policy, VolumeFacts};
+use slo::ladder::RungKind;
 use trace::{Habits, SizeShare};
 use units::{Bytes, Iops, Nanos, TierId, VolumeId};
 
@@ -19,6 +24,9 @@ const DURATION: Nanos = Nanos::from_secs(3600);
 
 /// Requests of the made-up clients have whole pages.
 const PAGE: u64 = 4096;
+
+/// Volumes of unknown load that are named.
+const NAMED_MAX: usize = 8;
 
 /// The file's text.
 ///
@@ -40,6 +48,7 @@ pub fn scenario(decision: &StoredDecision, settings: &Settings) -> Result<String
         facts: serde_json::to_string(&RecordedFacts::of(&facts)).map_err(json)?,
         state: serde_json::to_string(&decision.state).map_err(json)?,
     };
+    let (response, left_out) = response(decision, settings, &facts);
     let clients = facts
         .volumes
         .iter()
@@ -47,7 +56,7 @@ pub fn scenario(decision: &StoredDecision, settings: &Settings) -> Result<String
     let scenario = Scenario {
         name: format!("{}-{}", decision.host, decision.generation),
         about: format!(
-            "What was known of host {} when plan {} was made. Loads are made up from what was measured.",
+            "What was known of host {} when plan {} was made. Loads are made up from what was measured.{left_out}",
             decision.host, decision.generation
         ),
         seed: decision.seed,
@@ -61,11 +70,76 @@ pub fn scenario(decision: &StoredDecision, settings: &Settings) -> Result<String
             .filter(|c| c.habits.rate.is_some_and(|r| r.0 > 0.0))
             .collect(),
         policy: policy_words(&policy, &facts),
+        response,
         recorded: Some(recorded),
         strategies,
         ..Scenario::default()
     };
     config::write(&scenario)
+}
+
+/// Answers to broken objectives as far as they are true of made-up loads, and what is left out, in words.
+fn response(
+    decision: &StoredDecision,
+    settings: &Settings,
+    facts: &Facts,
+) -> (Option<ResponseConfig>, String) {
+    let array = settings.words.array.as_ref();
+    let array = array.filter(|a| a.host == decision.host);
+    let mut left_out = String::new();
+    let unknown = facts.volumes.iter().filter(|v| v.measured.is_none());
+    let unknown: Vec<&str> = unknown.map(|v| v.name.as_str()).collect();
+    if !unknown.is_empty() {
+        let named = unknown[..unknown.len().min(NAMED_MAX)].join(", ");
+        let more = match unknown.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        left_out += &format!(
+            " Without a load, as it was not known (of who is new, calibrated, or held to limits): {named}{more}."
+        );
+    }
+    if let Some(cache) = array.and_then(|a| a.cache.as_ref()) {
+        left_out += &format!(
+            " Left out: the cache of {}, since these loads are what reached the devices behind it; and answers to broken objectives, since \
+             those are of guests in front of it.",
+            cache.size
+        );
+        return (None, left_out);
+    }
+    let objective = |v: &VolumeFacts| facts.classes[v.class.index()].target.is_some();
+    let Some(live) = settings
+        .response()
+        .filter(|_| facts.volumes.iter().any(objective))
+    else {
+        return (None, left_out);
+    };
+    // The others are of caches.
+    let rungs = [RungKind::Throttle, RungKind::Mirror, RungKind::Move];
+    let rungs: Vec<RungKind> = rungs
+        .into_iter()
+        .filter(|r| live.mode(*r) != AnswerMode::Off)
+        .collect();
+    if rungs.is_empty() {
+        return (None, left_out);
+    }
+    if rungs.iter().any(|r| live.mode(*r) == AnswerMode::Recommend) {
+        left_out +=
+            " Answers to broken objectives that are only recommended are carried out in a run.";
+    }
+    if live.ahead.is_some() {
+        left_out += " Left out: peaks of seasons, since what was remembered of them is no part of a decision.";
+    }
+    let response = ResponseConfig {
+        rungs,
+        workflow: live.workflow,
+        iops_min: BTreeMap::new(),
+        appliance: ApplianceConfig::default(),
+        failures: ApplianceFailures::default(),
+        ahead: None,
+        peaks: vec![],
+    };
+    (Some(response), left_out)
 }
 
 fn tiers(facts: &Facts) -> Vec<TierConfig> {

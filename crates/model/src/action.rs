@@ -1,15 +1,15 @@
 //! What a plan can order: one type for each kind of action, and what all of them say of themselves.
 
 use serde::{Deserialize, Serialize};
-use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos, VolumeId};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
 use crate::{ExtentRanges, Goal, Reason};
 
 /// One thing to do.
 ///
-/// What is moved and calibrated is carried out in every world. What became of a volume's move is kept beside what was predicted of it;
-/// moves of extents have no prediction yet, and a calibration has none: what comes of it is what it measures. The other kinds are words
-/// that no world carries out yet: a plan that has one is refused, whole, before anybody sees it (`planner::lint`).
+/// Both kinds are carried out in every world. What became of a volume's move is kept beside what was predicted of it; moves of extents
+/// have no prediction yet, and a calibration has none: what comes of it is what it measures. What is done when an objective breaks is no
+/// plan's: answers have actions of their own (`slo::RungAction`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Action {
@@ -17,16 +17,6 @@ pub enum Action {
     Move(Move),
     /// What latency does to a volume is measured.
     Calibrate(CalibrationRun),
-    /// A volume is held to limits.
-    Throttle(Throttle),
-    /// A volume's part of a host's cache.
-    CacheShare(CacheShare),
-    /// A volume's part of an SSD's over-provisioned space.
-    OverProvisioning(OverProvisioning),
-    /// A cache of its own in front of a volume.
-    Appliance(Appliance),
-    /// Extents get a second copy, or lose it.
-    Mirror(Mirror),
 }
 
 /// What every action says of itself.
@@ -134,100 +124,12 @@ pub struct CalibrationStep {
     pub duration: Nanos,
 }
 
-/// Limits of one volume's requests, until the next ones; without any it is free.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Throttle {
-    /// The volume.
-    pub volume: VolumeId,
-    /// Requests, at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub iops: Option<Iops>,
-    /// Bytes, at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<BytesPerSec>,
-    /// For what, why, and at what price.
-    #[serde(flatten)]
-    pub terms: Terms,
-}
-
-/// One volume's part of the cache of its host (paper 2).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CacheShare {
-    /// The volume.
-    pub volume: VolumeId,
-    /// Share of the cache that is its own, 0..=1.
-    pub share: f64,
-    /// Its priority in what is shared, from 1; higher ones are evicted last.
-    pub priority: u32,
-    /// For what, why, and at what price.
-    #[serde(flatten)]
-    pub terms: Terms,
-}
-
-/// One volume's part of an SSD's over-provisioned space (paper 4).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OverProvisioning {
-    /// The volume.
-    pub volume: VolumeId,
-    /// The SSD.
-    pub device: DeviceId,
-    /// Share of the space, 0..=1.
-    pub share: f64,
-    /// For what, why, and at what price.
-    #[serde(flatten)]
-    pub terms: Terms,
-}
-
-/// A caching appliance in front of one volume (paper 3).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Appliance {
-    /// The volume.
-    pub volume: VolumeId,
-    /// Size of its cache; zero takes the appliance away.
-    pub cache: Bytes,
-    /// For what, why, and at what price.
-    #[serde(flatten)]
-    pub terms: Terms,
-}
-
-/// A second copy of extents on another device, for reads.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Mirror {
-    /// The volume.
-    pub volume: VolumeId,
-    /// Where the copy is to be.
-    pub to: DeviceId,
-    /// The extents that have a copy there from then on; those that are not named have none.
-    pub extents: ExtentRanges,
-    /// For what, why, and at what price.
-    #[serde(flatten)]
-    pub terms: Terms,
-}
-
 impl Action {
-    /// Its kind, as it is stored and told.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Action::Move(_) => "move",
-            Action::Calibrate(_) => "calibrate",
-            Action::Throttle(_) => "throttle",
-            Action::CacheShare(_) => "cache-share",
-            Action::OverProvisioning(_) => "over-provisioning",
-            Action::Appliance(_) => "appliance",
-            Action::Mirror(_) => "mirror",
-        }
-    }
-
     /// The volume that it is about.
     pub fn volume(&self) -> VolumeId {
         match self {
             Action::Move(a) => a.volume,
             Action::Calibrate(a) => a.volume,
-            Action::Throttle(a) => a.volume,
-            Action::CacheShare(a) => a.volume,
-            Action::OverProvisioning(a) => a.volume,
-            Action::Appliance(a) => a.volume,
-            Action::Mirror(a) => a.volume,
         }
     }
 }

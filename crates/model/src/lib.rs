@@ -26,10 +26,7 @@ mod reason;
 mod report;
 mod score;
 
-pub use action::{
-    Action, Appliance, CacheShare, CalibrationRun, CalibrationStep, Cost, Effect, Mirror, Move,
-    OverProvisioning, Terms, Throttle,
-};
+pub use action::{Action, CalibrationRun, CalibrationStep, Cost, Effect, Move, Terms};
 pub use device::{Device, DeviceSpec, LoadCurve, LoadCurveError, Specialty, Tier, Topology};
 pub use extent_facts::{ExtentFacts, ExtentFactsError, ExtentHeat, ExtentPlaces};
 pub use extent_ranges::{ExtentRanges, ExtentRangesError};

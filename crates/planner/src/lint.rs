@@ -75,8 +75,6 @@ pub enum LintError {
     BytesMoved { bytes: Bytes, budget: Bytes },
     #[error("moves without a migration epoch")]
     NotDue,
-    #[error("action {position}: nobody carries out one of the kind {action} yet")]
-    NotCarriedOut { position: u32, action: &'static str },
     #[error("action {position} is a move, but comes after one of another kind")]
     MovesFirst { position: u32 },
     #[error("volume {volume} must not be delayed, but is to be calibrated by injection")]
@@ -202,7 +200,7 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
     errors
 }
 
-/// Kinds of actions that some world carries out, with moves first.
+/// Moves come first: their positions are what others of them wait for.
 fn in_order(plan: &Plan, errors: &mut Vec<LintError>) {
     let mut others = false;
     for (position, action) in (0..).zip(&plan.actions) {
@@ -210,17 +208,6 @@ fn in_order(plan: &Plan, errors: &mut Vec<LintError>) {
             Action::Move(_) if others => errors.push(LintError::MovesFirst { position }),
             Action::Move(_) => {}
             Action::Calibrate(_) => others = true,
-            Action::Throttle(_)
-            | Action::CacheShare(_)
-            | Action::OverProvisioning(_)
-            | Action::Appliance(_)
-            | Action::Mirror(_) => {
-                others = true;
-                errors.push(LintError::NotCarriedOut {
-                    position,
-                    action: action.name(),
-                });
-            }
         }
     }
 }

@@ -12,6 +12,15 @@ use crate::wear::Rows;
 /// What a refusal says of a kind of answer that a scenario leaves out.
 const LEFT_OUT: &str = "not allowed here";
 
+/// What was not done, a line for each kind: what it would have cost, or why it would not have helped.
+pub(crate) fn not_taken(answer: &AnswerRecord) -> Vec<String> {
+    let others = answer.others.iter();
+    let others = others.map(|r| format!("{}: would cost {}", r.rung.name(), r.price));
+    let refused = answer.refused.iter().filter(|r| r.why != LEFT_OUT);
+    let refused = refused.map(|r| format!("{}: {}", r.rung.name(), r.why));
+    others.chain(refused).collect()
+}
+
 /// Tables of answers, of appliances and of promised rates; none where no answers were looked for. The second is empty without appliances, the
 /// third without such rates.
 pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
@@ -28,11 +37,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
         }
         for ((volume, rung, to), all) in alike {
             let last = all[all.len() - 1];
-            let others = last.others.iter();
-            let others = others.map(|r| format!("{}: would cost {}", r.rung.name(), r.price));
-            let refused = last.refused.iter().filter(|r| r.why != LEFT_OUT);
-            let why = refused.map(|r| format!("{}: {}", r.rung.name(), r.why));
-            let why = others.chain(why).collect::<Vec<_>>().join("; ");
+            let why = not_taken(last).join("; ");
             answers.push(vec![
                 label.clone(),
                 volume.clone(),

@@ -1,7 +1,7 @@
 //! What the parts of this crate want to know about a run beyond its summary.
 
 use model::JobStatus;
-use sim::{GroupKind, MoveRecord, RunResult};
+use sim::{AnswerRecord, GroupKind, MoveRecord, RunResult};
 
 use crate::series;
 
@@ -89,6 +89,13 @@ pub(crate) fn moves_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a MoveR
         .iter()
         .filter(|m| m.volume == volume)
         .collect()
+}
+
+/// Answers to a broken objective of a volume, and those that it had to bear for another.
+pub(crate) fn answers_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a AnswerRecord> {
+    let answers = result.response.iter().flat_map(|r| &r.answers);
+    let to = |a: &AnswerRecord| a.to.as_deref() == Some(volume);
+    answers.filter(|a| a.volume == volume || to(a)).collect()
 }
 
 pub(crate) fn tier_at_end<'a>(result: &'a RunResult, volume: &str) -> Option<&'a str> {

@@ -5,14 +5,15 @@
 use std::fmt::Write;
 
 use model::{Outcome, Rejection, Report, TierOption, Verdict, VolumeReport};
-use sim::RunResult;
+use sim::{AnswerRecord, RunResult};
 use thiserror::Error;
 
 use crate::format::{
     MICROS, NONE, fixed, gib, maybe, seconds, shortened, significant, with_unit_of,
 };
 use crate::parts::parts;
-use crate::run::{duration_s, moves_of, stays, tier_at_end, tiers};
+use crate::response::not_taken;
+use crate::run::{answers_of, duration_s, moves_of, stays, tier_at_end, tiers};
 use crate::tables::{number, printable, reason, table, took_s, words};
 
 /// Names that an error lists; a fleet has more than a terminal can show.
@@ -142,8 +143,8 @@ fn last_by<'a>(decisions: &[Decided<'a>], at_s: f64) -> Result<Decided<'a>, WhyE
     })
 }
 
-/// Why `volume` is where it is: where it was over the run, and the last decision about it with its numbers, every tier as
-/// an option and what came of it. If an earlier decision moved it last, that one is told too. With `at`, the decision at
+/// Why `volume` is where it is: where it was over the run, what was done for it or with it when objectives broke, and the last decision
+/// about it with its numbers, every tier as an option and what came of it. If an earlier decision moved it last, that one is told too. With `at`, the decision at
 /// or before that second instead.
 ///
 /// # Errors
@@ -152,6 +153,7 @@ pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, 
     let decisions = decided(result, volume)?;
     let mut out = heading(result, volume);
     where_it_was(&mut out, result, volume);
+    answers(&mut out, result, volume);
     for decision in &decisions_of(&decisions, at)? {
         tell(&mut out, decision, decisions.len());
     }
@@ -221,6 +223,46 @@ fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
             fixed(gib(m.bytes), 2),
             printable(&reason(m))
         );
+    }
+}
+
+/// Answers to broken objectives; those that are alike are told as one.
+fn answers(out: &mut String, result: &RunResult, volume: &str) {
+    let mut alike: Vec<Vec<&AnswerRecord>> = Vec::new();
+    for answer in answers_of(result, volume) {
+        let key = |a: &AnswerRecord| (a.volume.clone(), a.rung, a.to.clone());
+        match alike.iter_mut().find(|all| key(all[0]) == key(answer)) {
+            Some(all) => all.push(answer),
+            None => alike.push(vec![answer]),
+        }
+    }
+    if !alike.is_empty() {
+        out.push_str("\nanswers to broken objectives\n");
+    }
+    for all in alike {
+        let last = all[all.len() - 1];
+        let mut line = format!("at {}", seconds(all[0].at_s));
+        if all.len() > 1 {
+            let _ = write!(line, " ({} times to {})", all.len(), seconds(last.at_s));
+        }
+        let _ = write!(line, ", for {}: ", last.volume);
+        match last.rung {
+            Some(rung) => {
+                let to = last.to.as_deref().unwrap_or(NONE);
+                let _ = write!(line, "{} to {to}", rung.name());
+            }
+            None => line.push_str("nothing would do"),
+        }
+        if let Some(lost) = last.lost_per_s.filter(|lost| *lost > 0.0) {
+            let _ = write!(line, ", others lose {} requests/s", fixed(lost, 0));
+        }
+        if let Some(price) = last.price_s {
+            let _ = write!(line, ", price {}", seconds(price));
+        }
+        let _ = writeln!(out, "  {}", printable(&line));
+        for why in not_taken(last) {
+            let _ = writeln!(out, "    not {}", printable(&why));
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The answers of `why` and `why-not` about a recorded run as data: what the words in [`crate::why`] are made of.
 
 use serde::Serialize;
-use sim::{MoveRecord, RunResult};
+use sim::{AnswerRecord, MoveRecord, RunResult};
 
 use model::VolumeReport;
 
-use crate::run::{moves_of, stays, tier_at_end};
+use crate::run::{answers_of, moves_of, stays, tier_at_end};
 use crate::why::{Decided, WhyError, asked_of, decided, decisions_of, said};
 
 /// Why a volume is where it is.
@@ -18,6 +18,9 @@ pub struct WhyRecorded<'a> {
     /// Where it was, in order of time.
     pub stays: Vec<StayRecorded<'a>>,
     pub moves: Vec<&'a MoveRecord>,
+    /// Answers to a broken objective of the volume, and those that it had to bear for another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<&'a AnswerRecord>,
     /// The decisions that are told.
     pub decisions: Vec<DecisionRecorded<'a>>,
 }
@@ -113,6 +116,7 @@ fn recorded<'a>(
             })
             .collect(),
         moves: moves_of(result, volume),
+        answers: answers_of(result, volume),
         decisions: relevant
             .into_iter()
             .map(|d| DecisionRecorded {

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use executor::OF_NO_PLAN;
 use manager::controller::Controller;
 use manager::service::Now;
 use manager::store::Change;
@@ -618,6 +619,7 @@ impl Simulation<'_> {
                 state: view.state,
                 why_not: view.why,
                 reason: view.reason,
+                is_answer: view.generation == OF_NO_PLAN,
                 extents: view.extents.as_ref().map(ExtentRanges::count),
                 ranges: view.extents.clone(),
                 bytes,

@@ -15,6 +15,7 @@
 //! What this is not: the best mean latency or IOPS of a run. It is about the objective that is named; moves are taken to
 //! be instantaneous and to cost what Eq. 7 charges; loads are those of volumes that nobody disturbs.
 
+use config::scenario::{OperatorConfig, ResponseConfig};
 use model::{Flow, Measured, Report};
 use planner::assign::{Place, RESOURCES, Shares};
 use planner::horizon::Horizon;
@@ -152,6 +153,49 @@ impl AssignmentGap {
 pub(crate) fn epochs(model: &Model) -> usize {
     let migration = model.policy.epochs.migration.0;
     (model.duration.0.div_ceil(migration) as usize).saturating_sub(1)
+}
+
+/// Why nobody knows the best possible of this model; none where it is known.
+///
+/// A strategy is given facts of what reaches the devices, and decisions are held against what each volume does alone on a device that is
+/// what its caps say. Where the two differ, a gap between them would be nobody's decision.
+pub fn why_unknown(model: &Model) -> Option<&'static str> {
+    let answered = |answers: &ResponseConfig| !answers.rungs.is_empty();
+    let limits = |o: &OperatorConfig| !o.throttle.is_empty();
+    // What waits for no answer asks for the same of any device, over any link.
+    let open = model.clients.is_empty()
+        && (model.traces.iter()).all(|t| t.outstanding.is_none() && t.rates.is_none());
+    let found = [
+        (
+            model.cache.is_some(),
+            "[cache] answers a part of what volumes ask for, and strategies are given the rest",
+        ),
+        (
+            model.answers.as_deref().is_some_and(answered),
+            "[response] holds volumes back and moves them beside the strategy",
+        ),
+        (
+            model.running.operators.iter().any(limits),
+            "[[operator]] holds volumes back",
+        ),
+        (
+            model.mirrors.is_some(),
+            "[mirrors] has reads answered on other tiers than those that are decided about",
+        ),
+        (
+            !open && model.servers.is_some(),
+            "[hosts] has clients wait for links as well as for devices",
+        ),
+        (
+            !open && model.flash.iter().any(Option::is_some),
+            "[flash] has clients wait for what is inside the devices, which their caps do not say",
+        ),
+        (
+            !open && model.disks.iter().any(Option::is_some),
+            "[disks] has clients wait for what is inside the devices, which their caps do not say",
+        ),
+    ];
+    found.into_iter().find(|f| f.0).map(|f| f.1)
 }
 
 impl Loads {
@@ -384,5 +428,56 @@ pub fn optimality(
         horizon_gap: share(best - chain, best - stay),
         bound_gap: share(bound - best, bound - stay),
         strategies,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: &str = "[[clients]]\nvolume = \"v\"\nhabits = { rate = \"40 IOPS\" }\n";
+    const GENERATOR: &str =
+        "[[generators]]\ncondition = \"A\"\nvolumes = [\"v\"]\npage = \"8 KiB\"\n";
+
+    fn why(load: &str, tables: &str) -> Option<&'static str> {
+        let text = format!(
+            "duration = \"30s\"\n[[tiers]]\nname = \"t\"\npreset = \"pm863\"\ncapacity = \"4 GiB\"\n\
+             [[classes]]\nname = \"c\"\nlatency = \"1ms\"\n\
+             [[volumes]]\nname = \"v\"\nclass = \"c\"\nsize = \"1 GiB\"\n{load}{tables}"
+        );
+        let file = ScenarioFile::parse("x.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        why_unknown(&file.build(vec![]).unwrap_or_else(|e| panic!("{e}")))
+    }
+
+    #[test]
+    fn the_best_possible_is_known_where_devices_get_what_guests_ask_for() {
+        for load in [CLIENT, GENERATOR] {
+            assert_eq!(why(load, ""), None);
+            assert_eq!(why(load, "[response]\nrungs = []\n"), None);
+            assert_eq!(why(load, "[[operator]]\nat = \"5s\"\npause = true\n"), None);
+            for (table, name) in [
+                ("[cache]\nsize = \"64 MiB\"\n", "[cache]"),
+                ("[response]\nrungs = [\"throttle\"]\n", "[response]"),
+                ("[mirrors]\nbudget = \"1 GiB\"\n", "[mirrors]"),
+                (
+                    "[[operator]]\nat = \"5s\"\nthrottle = { v = { iops = \"100 IOPS\" } }\n",
+                    "[[operator]]",
+                ),
+            ] {
+                assert!(why(load, table).unwrap().starts_with(name), "{name}");
+            }
+        }
+        // Here it matters whether anything waits for its answers.
+        for (table, name) in [
+            ("[hosts.one]\nlink = \"98 MB/s\"\n", "[hosts]"),
+            ("[flash.t]\npreset = \"tlc-nvme\"\n", "[flash]"),
+            (
+                "[disks.t]\npreset = \"disk-15k\"\ncount = 5\nraid = \"raid5\"\n",
+                "[disks]",
+            ),
+        ] {
+            assert!(why(CLIENT, table).unwrap().starts_with(name), "{name}");
+            assert_eq!(why(GENERATOR, table), None, "{name}");
+        }
     }
 }

@@ -273,6 +273,9 @@ pub struct MoveRecord {
     pub why_not: Option<String>,
     /// Why it was planned.
     pub reason: String,
+    /// Whether it was no plan's, but the answer to a broken objective.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_answer: bool,
     /// How many extents were to move; `None` where it was the whole volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<u32>,

@@ -58,7 +58,7 @@ impl RungKind {
 
 /// What a rung would have done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "deed", rename_all = "kebab-case")]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum RungAction {
     /// Hold `workload` to a rate.
     Throttle {
@@ -135,7 +135,7 @@ pub struct Held {
 pub struct Rung {
     pub kind: RungKind,
     /// What it would do; `None` where there is nothing it could.
-    #[serde(rename = "deed")]
+    #[serde(alias = "deed")]
     pub action: Option<RungAction>,
     /// What that takes.
     pub price: Price,

@@ -120,7 +120,7 @@ pub enum ResponseOrder {
     RemoveAppliance { workload: WorkloadId, why: String },
     /// Anything else on the ladder.
     Carry {
-        #[serde(rename = "deed")]
+        #[serde(alias = "deed")]
         action: RungAction,
     },
     /// The end of a throttle.
@@ -128,7 +128,7 @@ pub enum ResponseOrder {
     /// Memory or flash that was given goes back to where it was, second copies are given up.
     TakeBack {
         /// What was given.
-        #[serde(rename = "deed")]
+        #[serde(alias = "deed")]
         action: RungAction,
     },
 }

@@ -127,3 +127,39 @@ fn links_lead_to_files() {
         }
     }
 }
+
+/// What the tour has its reader make.
+const MADE: [&str; 3] = [
+    "examples/terrace-array",
+    "examples/terrace-state",
+    "examples/tiers",
+];
+
+/// Paths of this repository that a text names, such as `crates/sim/src/lib.rs`.
+fn paths_named(text: &str) -> Vec<&str> {
+    let in_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let words = text.split(|c: char| !in_path(c));
+    let words = words.map(|w| w.trim_end_matches(['.', '/']));
+    let here = |w: &&str| {
+        let roots = ["crates/", "bench/", "examples/", "suites/", "packaging/"];
+        roots.iter().any(|root| w.starts_with(root))
+    };
+    words.filter(here).collect()
+}
+
+#[test]
+fn paths_that_are_named_exist() {
+    let text = "see `crates/sim/src`, (bench/x.sh) or https://a.b/crates/no and ./bench/no.";
+    assert_eq!(paths_named(text), ["crates/sim/src", "bench/x.sh"]);
+    let mut seen = 0;
+    for page in all_pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for path in paths_named(&text) {
+            let made = MADE.iter().any(|made| path.starts_with(made));
+            let is_there = made || root().join(path).exists();
+            assert!(is_there, "{}: there is no {path}", page.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "pages name files: {seen}");
+}

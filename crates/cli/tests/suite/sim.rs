@@ -119,6 +119,25 @@ fn parts_are_told(dir: &Path) {
 }
 
 #[test]
+fn compare_says_why_the_best_possible_is_not_known() {
+    let compare = |text: &str| {
+        let dir = with(text);
+        let what = ["sim", "compare", "s.toml", "--strategies", "noop,idt"];
+        let output = terrace(dir.path(), &what);
+        assert!(output.status.success(), "{}", err(&output));
+        (
+            out(&output).contains("best possible"),
+            err(&output).to_string(),
+        )
+    };
+    let (known, said) = compare(SCENARIO);
+    assert!(known && !said.contains("best possible"), "{said}");
+    let (known, said) = compare(&format!("{SCENARIO}[cache]\nsize = \"64 MiB\"\n"));
+    let why = "s.toml: the best possible is not known: [cache] answers";
+    assert!(!known && said.contains(why), "{said}");
+}
+
+#[test]
 fn compare_records_and_explains() {
     let dir = with(SCENARIO);
     let output = terrace(

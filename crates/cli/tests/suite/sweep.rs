@@ -476,3 +476,41 @@ fn a_result_that_cannot_be_written_ends_the_sweep() {
     );
     assert_eq!(out(&output), "");
 }
+
+/// What a cache and answers to broken objectives came to, beside a run without them.
+#[test]
+fn caches_and_answers_have_metrics() {
+    let dir = scenario();
+    let path = dir.path().join("s.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let tables = "[cache]\nsize = \"16 MiB\"\n[response]\niops_min = { gold = \"1 IOPS\" }\n";
+    fs::write(dir.path().join("with.toml"), format!("{text}\n{tables}")).unwrap();
+    let metrics = "cache_read_hit_ratio,answers,rates_missed_s";
+    let of = |name: &str| {
+        let args = [
+            name,
+            "--strategies",
+            "noop",
+            "--metrics",
+            metrics,
+            "-o",
+            "csv",
+        ];
+        let (text, _) = sweep(dir.path(), &args);
+        let rows: Vec<Vec<String>> = text
+            .lines()
+            .map(|l| l.split(',').rev().take(3).map(String::from).collect())
+            .collect();
+        assert_eq!(rows.len(), 2, "{text}");
+        assert_eq!(
+            rows[0].join(","),
+            "rates_missed_s,answers,cache_read_hit_ratio"
+        );
+        rows[1].clone()
+    };
+    let with = of("with.toml");
+    let hits: f64 = with[2].parse().unwrap();
+    assert!((0.0..1.0).contains(&hits), "{with:?}");
+    assert_eq!(with[..2], ["0", "0"]);
+    assert_eq!(of("s.toml"), ["", "", ""]);
+}

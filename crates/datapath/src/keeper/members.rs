@@ -318,7 +318,7 @@ impl<D: SlotSpace> Keeper<D> {
             true => Ok(()),
             false => Err(ArrayError::Away {
                 why: format!(
-                    "the other copy is not kept up to date, and of {all} devices {stamped} can be told so: it takes {needed} (`--accept-loss map` goes on without: then no other copy of the map may ever be used)"
+                    "the other copy is not kept up to date, and of {all} devices {stamped} can note that: it takes {needed} (`--accept-loss map` goes on without: then no other copy of the map may ever be used)"
                 ),
             }),
         }

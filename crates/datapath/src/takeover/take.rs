@@ -52,7 +52,7 @@ pub enum TakeOverError {
     },
     /// Whether anything was committed is for the other process to see, once this one has ended.
     #[error(
-        "the map could not be told that the array is this process's: the server goes on if nothing is changed there, and ends otherwise"
+        "it could not be written to the map that the array is this process's: the server goes on if nothing is changed there, and ends otherwise"
     )]
     Map(#[source] ArrayError),
 }

@@ -49,3 +49,66 @@ fn a_path_is_played_and_read_back_and_moving_back_without_cause_is_told() {
     let back = run(&model, Box::new(Script::of(&model, &there_and_back)));
     assert_eq!(judge(&model, &back, &Offered::none()).back, 1);
 }
+
+/// A volume with an objective beside one that is loud from the second minute on, and a device with nothing to do.
+const ANSWERED: &str = r#"
+seed = 5
+duration = "9m"
+window = "10s"
+[[tiers]]
+name = "one"
+preset = "pm863"
+capacity = "24 GiB"
+[[tiers]]
+name = "two"
+preset = "pm863"
+capacity = "24 GiB"
+[[classes]]
+name = "gold"
+latency = "500us"
+statistic = "mean"
+[[volumes]]
+name = "orders"
+class = "gold"
+size = "4 GiB"
+tier = "one"
+[[volumes]]
+name = "batch"
+size = "8 GiB"
+tier = "one"
+[[clients]]
+volume = "orders"
+habits = { outstanding = 8, read_share = 0.95, random_share = 1.0, rate = "1000 IOPS" }
+[[clients]]
+volume = "batch"
+habits = { outstanding = 64, read_share = 0.3, random_share = 1.0, rate = "500 IOPS", sizes = [{ size = "32 KiB", share = 1.0 }] }
+phases = [
+  { duration = "2m", habits = {} },
+  { duration = "7m", habits = { rate = "40000 IOPS" } },
+]
+[response]
+rungs = ["move"]
+[response.workflow.detect]
+samples = 6
+violating_min = 5
+[policy]
+monitor_epoch = "30s"
+migration_epoch = "3m"
+"#;
+
+#[test]
+fn a_move_that_is_an_answer_is_no_decision_of_the_strategy() {
+    let file = ScenarioFile::parse("s.toml", ANSWERED).unwrap();
+    let model = file.build(vec![]).unwrap();
+    let noop = || planner::build("noop", serde_json::Value::Null).unwrap();
+    let answered = run(&model, noop());
+    assert_eq!(answered.moves.done, 1, "{:#?}", answered.response);
+    let judged = judge(&model, &answered, &Offered::of(&model));
+    assert_eq!((judged.moves, judged.answers, judged.bytes), (0, 1, 0));
+    // Where the strategy planned it to be.
+    let begin: Vec<_> = vec![vec![TierId(0); 3]; 2];
+    assert_eq!(path_of(&model, &answered, 3), begin);
+    // Alone, it is not moved, and needs no answer.
+    let alone = solo_violation(&model).unwrap();
+    assert!(alone <= judged.violation, "{alone}");
+}

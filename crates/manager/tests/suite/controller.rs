@@ -1,5 +1,6 @@
 //! The controller, as an agent and as people meet it.
 
+mod exports;
 mod goals;
 mod host;
 mod place;

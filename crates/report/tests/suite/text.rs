@@ -78,6 +78,50 @@ fn why_tells_the_last_decision_and_the_one_that_moved_it() {
 }
 
 #[test]
+fn why_tells_answers_for_the_volume_and_at_its_expense() {
+    let answer = |at_s: f64, volume: &str, to: Option<&str>| {
+        serde_json::json!({
+            "at_s": at_s, "volume": volume, "rung": to.map(|_| "throttle"), "to": to,
+            "effect_after_s": 10.0, "lost_per_s": 120.0, "price_s": 100.0,
+            "others": [{ "rung": "move", "price_s": 700.0, "price": "700 s: 600 s until it helps, 100 s for copies" }],
+            "refused": [
+                { "rung": "mirror", "why": "writes are too many" },
+                { "rung": "appliance", "why": "not allowed here" },
+            ],
+        })
+    };
+    let mut result = auto().clone();
+    let answers = [
+        answer(60.0, "busy", Some("big")),
+        answer(90.0, "busy", Some("big")),
+        answer(130.0, "big", None),
+    ];
+    result.response =
+        serde_json::from_value(serde_json::json!({ "answers": answers, "appliances": [] }))
+            .unwrap();
+    let of = |volume: &str| {
+        let text = why(&result, volume, None).unwrap();
+        let answers = text.split("\n\n").find(|t| t.starts_with("answers"));
+        let data = report::why_data(&result, volume, None).unwrap();
+        (answers.map(String::from), data.answers.len())
+    };
+    let (busy, in_data) = of("busy");
+    insta::assert_snapshot!(busy.unwrap(), @r"
+    answers to broken objectives
+      at 60 s (2 times to 90 s), for busy: throttle to big, others lose 120 requests/s, price 100 s
+        not move: would cost 700 s: 600 s until it helps, 100 s for copies
+        not mirror: writes are too many
+    ");
+    assert_eq!(in_data, 2);
+    let (big, in_data) = of("big");
+    let big = big.unwrap();
+    assert!(big.contains("for busy: throttle to big"), "{big}");
+    assert!(big.contains("for big: nothing would do"), "{big}");
+    assert_eq!(in_data, 3);
+    assert_eq!(of("idle"), (None, 0));
+}
+
+#[test]
 fn why_at_a_second_tells_the_decision_of_then() {
     insta::assert_snapshot!(why(auto(), "idle", Some(130.0)).unwrap());
     let Err(early) = why(auto(), "idle", Some(3.0)) else {

@@ -187,7 +187,7 @@ impl RecordedVolume {
             hash = algo::mix(hash, algo::mix(r.time_ns, algo::mix(place, write)));
         }
         (
-            "dynamite recorded, as a scenario",
+            "dynamite recorded, as a scenario/2",
             self.name.clone(),
             self.requests.len(),
             self.objects,

@@ -223,7 +223,7 @@ impl Setup {
         let fill_max = run.filling.fill_max();
         let array = self.array.clone();
         (
-            "dynamite as a scenario",
+            "dynamite as a scenario/2",
             *run,
             fill_max,
             self.stand_in,

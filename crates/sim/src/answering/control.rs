@@ -59,6 +59,9 @@ struct Ordered {
     record: ApplianceRecord,
 }
 
+/// Random numbers of the reads of warm-ups: a stream for each, beside those of sources.
+const WARM_READS: u64 = 0xAA_0000;
+
 /// A warm-up under way.
 struct WarmRun {
     appliance: u32,
@@ -493,6 +496,7 @@ impl<'a> Control<'a> {
     /// The next read of a warm-up.
     fn warm_up(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, number: u32) {
         let outstanding = self.config.appliance.warm_outstanding as usize;
+        let stream = algo::mix(self.model.seed, WARM_READS + u64::from(number));
         let Some(run) = &mut self.warming[number as usize] else {
             return;
         };
@@ -511,7 +515,7 @@ impl<'a> Control<'a> {
                     offset,
                     length,
                     arrival_ns: now_ns,
-                    bits: algo::mix(u64::from(number) ^ 0xAA_0000, offset),
+                    bits: algo::mix(stream, offset),
                 };
                 match world.warm_read((number, run.appliance), &issue, now_ns, agenda) {
                     Performed::At(done_ns) => run.done_ns.push_back(done_ns),

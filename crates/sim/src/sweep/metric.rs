@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use cache::PageCounts;
 use serde::{Serialize, Serializer};
 
 use super::known;
-use crate::{DirectionSummary, GroupKind, GroupSummary, Model, RunResult, WearSummary};
+use crate::{
+    CacheSummary, DirectionSummary, GroupKind, GroupSummary, Model, ResponseSummary, RunResult,
+    WearSummary,
+};
 
 /// Shown unless told otherwise.
 pub const DEFAULT_METRICS: [&str; 8] = [
@@ -213,7 +217,44 @@ const KINDS: &[Kind] = &[
         2,
         Reads::Run(|r| r.wear.as_ref()?.life_years()),
     ),
+    Kind {
+        scale: 0.01,
+        ..kind(
+            "cache_read_hit_ratio",
+            ("hits", "% of reads"),
+            1,
+            Reads::Run(|r| hit_ratio(r.cache.as_ref()?)),
+        )
+    },
+    kind(
+        "answers",
+        ("answers", "taken"),
+        0,
+        Reads::Run(|r| {
+            let answers = r.response.as_ref()?.answers.iter();
+            Some(answers.filter(|a| a.rung.is_some()).count() as f64)
+        }),
+    ),
+    kind(
+        "rates_missed_s",
+        ("rates miss", "vol·s"),
+        1,
+        Reads::Run(|r| rates_missed_s(r.response.as_ref()?)),
+    ),
 ];
+
+/// Share of reads of pages that hit, whichever part of the cache they were in; none without reads.
+fn hit_ratio(cache: &CacheSummary) -> Option<f64> {
+    let sum = |of: fn(&PageCounts) -> u64| cache.parts.iter().map(|p| of(&p.counts)).sum::<u64>();
+    let (hits, misses) = (sum(|c| c.read_hits), sum(|c| c.read_misses));
+    (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)
+}
+
+/// How long promised rates were missed; none where none was promised.
+fn rates_missed_s(response: &ResponseSummary) -> Option<f64> {
+    let rates = &response.rates;
+    (!rates.is_empty()).then(|| rates.iter().map(|r| r.missed_s).sum())
+}
 
 /// The names of all metrics of the whole run.
 pub fn metric_names() -> impl Iterator<Item = &'static str> + Clone {

@@ -208,6 +208,7 @@ fn a_volume_moves_away_from_its_loud_neighbour() {
     assert_eq!(answers.len(), 1, "{answers:#?}");
     assert_eq!(answers[0].rung, Some(RungKind::Move));
     assert_eq!((result.moves.done, result.moves.not_done), (1, 0));
+    assert!(result.move_log[0].is_answer, "no plan has it");
     let tier = |name: &str| {
         result
             .final_tiers

@@ -49,7 +49,12 @@ fn all_parts_work_together_and_each_can_be_left_out() {
     assert!(!all.wear.as_ref().unwrap().tenants.is_empty());
     let response = all.response.as_ref().expect("objectives are answered");
     assert!(!response.answers.is_empty(), "the link is full");
-    assert!(all.mirrors.is_some());
+    let hits = response.appliances.iter().map(|a| a.read_hits).sum::<u64>();
+    assert!(hits > 1000, "{:#?}", response.appliances);
+    let mirrors = all.mirrors.as_ref().expect("extents have second copies");
+    let copied = mirrors.sets.iter().map(|s| s.copied_bytes).sum::<u64>();
+    let second = mirrors.sets.iter().map(|s| s.second_reads).sum::<u64>();
+    assert!(copied > 0 && second > 1000, "{mirrors:#?}");
     assert!(group(&all, GroupKind::Tier, "archive").reads.ios > 10_000);
     println!("{:>10}: {:.0} s missed", "all", missed_s(&all));
     for (part, leave_out) in PARTS {

@@ -5,6 +5,7 @@ mod appliances;
 mod caching;
 mod disks;
 mod everything;
+mod examples;
 mod extents;
 mod flash;
 mod goals;

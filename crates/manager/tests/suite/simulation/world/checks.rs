@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::AnswerMode;
+use executor::OF_NO_PLAN;
 use manager::question::{Actor, Answer, Question};
 use manager::recording::Replay;
 use manager::service::Service;
@@ -15,9 +16,6 @@ use units::Nanos;
 use super::super::site::Site;
 use super::super::store::Outliving;
 use super::{Host, LATE_WINDOWS, LEASE_WINDOWS, SECOND, STRATEGIES, WINDOW_NS, World, settings};
-
-/// The plan of jobs that are of none, as answers to broken objectives are.
-const OF_NO_PLAN: u64 = 0;
 
 impl World {
     /// Decisions are made on what is fresh: the epoch ended with the window of the report at hand.
