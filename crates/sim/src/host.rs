@@ -323,6 +323,7 @@ impl Simulation<'_> {
             troubles: vec![],
             second_by_hand: false,
             appliances: self.appliance_windows(now_ns),
+            lends: None,
         }
     }
 
