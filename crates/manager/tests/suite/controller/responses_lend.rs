@@ -447,6 +447,8 @@ fn a_node_outlasts_its_user_by_what_the_user_says() {
     assert_eq!(said(&mut site.host, "appliance to go").len(), 1);
     assert_eq!(said(&mut site.host, "appliance of orders is gone").len(), 1);
     assert_eq!(said(&mut site.host, "failed").len(), 0);
+    // It is free when the lender has said so.
+    site.pass(1);
     assert_eq!(site.lends("lender-0").lent_bytes, 0);
 }
 
