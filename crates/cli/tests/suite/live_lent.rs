@@ -154,6 +154,16 @@ fn until_said(bench: &Bench, what: &str, times: usize) {
     }
 }
 
+/// The array has memory of the other host as its second level, and is connected.
+fn until_serving(bench: &Bench) {
+    wait(PATIENCE, "a second level of lent memory", || {
+        let shown = bench.ok(&["array", "cache"]);
+        let lost = ["not connected", "any more"];
+        let there = shown.contains("memory of host other");
+        (there && !lost.iter().any(|l| shown.contains(l))).then_some(())
+    });
+}
+
 fn lender(bench: &Bench) -> Running {
     let lend = [
         "--lend-only",
@@ -200,11 +210,9 @@ fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_w
         .expect("volume, name, URI");
     let mut other = lender(&bench);
     let guests = Guests::on(uri);
-    let serving = "orders goes through its appliance";
     let mut rng = algo::Rng::new(1, 24);
     for round in 0..ROUNDS {
         let pid = node(&other);
-        let before = said(&bench, serving);
         match round {
             // Before it listens, most likely.
             0 => {
@@ -215,7 +223,8 @@ fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_w
             }
             // It serves, and is killed.
             1 => {
-                until_said(&bench, serving, before + 1);
+                until_serving(&bench);
+                until_said(&bench, "orders goes through its appliance", 1);
                 let status = bench.ok(&["status"]);
                 assert!(status.contains("other lends 32 MiB of memory"), "{status}");
                 assert!(status.contains("to here for orders"), "{status}");
@@ -228,14 +237,14 @@ fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_w
             }
             // It serves, and hangs: it is given up, and killed by its agent.
             2 => {
-                until_said(&bench, serving, before + 1);
+                until_serving(&bench);
                 signal(pid, "-STOP");
                 until_said(&bench, "appliance of orders failed", 3);
                 gone(pid);
             }
             // The agent is killed: none of its processes outlives it.
             3 => {
-                until_said(&bench, serving, before + 1);
+                until_serving(&bench);
                 other.kill_9();
                 gone(pid);
                 other = lender(&bench);
