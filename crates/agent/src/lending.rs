@@ -5,9 +5,10 @@
 //! when it is told to is killed. Where it listens it says on its standard output; what it says on its standard error goes to that of this process.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -178,6 +179,9 @@ impl Process {
 
 impl Lender {
     pub(crate) fn new(settings: LendSettings) -> Self {
+        if let LendListen::Unix(dir) = &settings.listen {
+            remove_left_behind(Path::new(dir));
+        }
         Self {
             settings,
             times: Times::default(),
@@ -479,6 +483,25 @@ fn free_port(address: IpAddr, (first, last): (u16, u16)) -> Result<u16, String> 
         .ok_or_else(|| format!("no port of {address} from {first} to {last} is free"))
 }
 
+/// Removes sockets of processes that were killed, and whose agent was before it could.
+fn remove_left_behind(dir: &Path) {
+    // Where it cannot be read there is nothing, or nothing will be lent, which is said then.
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for path in entries.flatten().map(|e| e.path()) {
+        let name = path.file_name().and_then(|n| n.to_str());
+        let number = name.and_then(|n| n.strip_suffix(".sock"));
+        if number.is_none_or(|n| n.parse::<u64>().is_err()) {
+            continue;
+        }
+        let refused = |e: std::io::Error| e.kind() == ErrorKind::ConnectionRefused;
+        if UnixStream::connect(&path).is_err_and(refused) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
 /// As much of what is said as is kept.
 fn shortened(mut text: String) -> String {
     if text.len() > WORDS_MAX {
@@ -657,6 +680,20 @@ mod tests {
         for pid in pids {
             assert!(!Path::new(&format!("/proc/{pid}")).exists());
         }
+    }
+
+    #[test]
+    fn sockets_that_were_left_behind_are_removed_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["7.sock", "other.sock"] {
+            drop(std::os::unix::net::UnixListener::bind(path(name)).unwrap());
+        }
+        let _serving = std::os::unix::net::UnixListener::bind(path("8.sock")).unwrap();
+        std::fs::write(path("9"), "").unwrap();
+        remove_left_behind(dir.path());
+        let there = ["7.sock", "8.sock", "other.sock", "9"].map(|name| path(name).exists());
+        assert_eq!(there, [false, true, true, true]);
     }
 
     #[test]
