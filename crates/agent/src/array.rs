@@ -209,12 +209,14 @@ impl Host for ServedArray {
             AgentAction::UseNode {
                 id,
                 volume,
+                server,
                 at,
                 bytes,
                 warm,
             } => ControlRequest::UseNode {
                 answer: *id,
                 volume: volume.clone(),
+                server: Some(server.clone()),
                 at: at.clone(),
                 size: Bytes(*bytes),
                 warm: warm_up(warm),

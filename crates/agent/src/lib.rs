@@ -15,10 +15,12 @@ mod held;
 mod host;
 mod images;
 mod kernel;
+mod lending;
 mod libvirt;
 mod life;
 mod machines;
 mod moves;
+mod nothing;
 mod places;
 mod probe;
 mod process;
@@ -44,9 +46,12 @@ pub use array::ServedArray;
 use held::Held;
 pub use host::Host;
 pub use kernel::medium_of;
+pub use lending::LendSettings;
+use lending::Lender;
 pub use libvirt::{FoundPlace, Libvirt, Stays};
 use machines::Machines;
 pub use machines::MachinesSettings;
+use nothing::Nothing;
 pub use places::{Moving, PlacesOf, TierOf};
 pub use probe::{Probed, probe};
 use qemu::Qemu;
@@ -69,6 +74,8 @@ pub struct AgentSettings {
     /// What it looks after.
     pub of: HostOf,
     pub controller: Client,
+    /// Memory that the host lends to the arrays of others; none where it lends none.
+    pub lend: Option<LendSettings>,
 }
 
 /// What an agent looks after.
@@ -79,6 +86,8 @@ pub enum HostOf {
     Libvirt(Option<String>, MachinesSettings),
     /// Virtual machines of plain QEMU, by the sockets `NAME.qmp` or `NAME.sock` in a directory.
     Qemu(PathBuf, MachinesSettings),
+    /// Nothing: the host only lends memory.
+    Nothing,
 }
 
 impl HostOf {
@@ -92,6 +101,7 @@ impl HostOf {
             HostOf::Qemu(sockets, settings) => {
                 Box::new(Machines::new(Qemu::new(sockets), settings))
             }
+            HostOf::Nothing => Box::new(Nothing),
         }
     }
 }
@@ -136,6 +146,7 @@ impl RunningAgent {
             host,
             of,
             controller,
+            lend,
         } = settings;
         let stop = Arc::new(AtomicBool::new(false));
         let trouble: Trouble = Arc::new(Mutex::new(Some("not registered yet".into())));
@@ -144,9 +155,12 @@ impl RunningAgent {
         let poller = std::thread::Builder::new()
             .name("terrace-agent".into())
             .spawn(move || {
-                let mut of = of.host();
-                look(&mut *of, &transport, &ended, &said);
-                of.end();
+                let mut looked_after = LookedAfter {
+                    array: of.host(),
+                    lender: lend.map(Lender::new),
+                };
+                look(&mut looked_after, &transport, &ended, &said);
+                looked_after.array.end();
             })?;
         Ok(Self {
             stop,
@@ -188,8 +202,28 @@ fn session() -> u64 {
     ns ^ (u64::from(std::process::id()) << 40)
 }
 
+/// What an agent looks after.
+struct LookedAfter {
+    array: Box<dyn Host>,
+    lender: Option<Lender>,
+}
+
+impl LookedAfter {
+    /// Has memory lent that is ordered, and no other.
+    fn lend(&mut self, now_ns: u64, agent: &mut Agent) {
+        let Some(lender) = &mut self.lender else {
+            return;
+        };
+        for action in agent.lend(now_ns, lender.look()) {
+            lender.carry_out(action);
+        }
+        let warnings = lender.warnings().into_iter();
+        warnings.for_each(|text| agent.add_warning(text));
+    }
+}
+
 fn look(
-    array: &mut dyn Host,
+    looked_after: &mut LookedAfter,
     transport: &ControllerTransport,
     stop: &AtomicBool,
     trouble: &Trouble,
@@ -201,6 +235,9 @@ fn look(
     let mut held = Held::default();
     while !stop.load(Ordering::Acquire) {
         let at_ns = now();
+        // Also while the array does not answer: what others use does not depend on it.
+        looked_after.lend(at_ns, &mut agent);
+        let array = &mut *looked_after.array;
         let life: Vec<u64>;
         let looked = array.snapshot().and_then(|mut snapshot| {
             let wanted = agent.wanted_extents(at_ns, &snapshot);
@@ -288,11 +325,27 @@ fn log(action: &AgentAction, result: &Result<(), String>) {
         (AgentAction::StopMirror { volume }, Some(why)) => {
             warn!(volume, why, "second copies were not given up");
         }
-        (AgentAction::UseNode { volume, at, .. }, None) => {
-            info!(volume, at, "the cache has a node as its second level");
+        (
+            AgentAction::UseNode {
+                volume, server, at, ..
+            },
+            None,
+        ) => {
+            info!(
+                volume,
+                server, at, "the cache has a node as its second level"
+            );
         }
-        (AgentAction::UseNode { volume, at, .. }, Some(why)) => {
-            warn!(volume, at, why, "a node is not used as a second level");
+        (
+            AgentAction::UseNode {
+                volume, server, at, ..
+            },
+            Some(why),
+        ) => {
+            warn!(
+                volume,
+                server, at, why, "a node is not used as a second level"
+            );
         }
         (AgentAction::StopNode { id }, None) => {
             info!(id, "the node of an answer is not used any more")

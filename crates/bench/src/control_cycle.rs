@@ -184,6 +184,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
         trouble: vec![],
         second_by_hand: false,
         appliances: vec![],
+        lends: None,
         troubles: vec![],
     }
 }

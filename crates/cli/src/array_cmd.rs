@@ -152,8 +152,12 @@ fn second(status: &Option<SecondStatus>) -> String {
         (true, _) => String::new(),
         (_, None) => format!(", for {}", volumes.join(", ")),
         (_, Some(_)) => format!(
-            ", for {}, as an answer to a broken objective",
-            volumes.join(", ")
+            ", for {}, as an answer to a broken objective{}",
+            volumes.join(", "),
+            match &status.of.server {
+                Some(server) => format!(": memory of {}", report::printable(server)),
+                None => String::new(),
+            }
         ),
     };
     let warmed = match (status.warmed, status.to_warm) {

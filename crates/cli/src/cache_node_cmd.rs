@@ -34,6 +34,9 @@ pub struct CacheNodeArgs {
     /// Name of the export
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
+    /// End with standard input, too: so does one that an agent has started, which lends this memory
+    #[arg(long)]
+    until_input_ends: bool,
     #[command(flatten)]
     log: LogArg,
     #[command(flatten)]
@@ -49,7 +52,13 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
     if args.memory < MEMORY_MIN {
         return Ok(wrong_usage(&format!("--memory: at least {MEMORY_MIN}")));
     }
-    let stop = Stop::listen()?;
+    let stop = match args.until_input_ends {
+        true => {
+            goes_first();
+            Stop::listen_with_input()?
+        }
+        false => Stop::listen()?,
+    };
     let _logging = args.log.begin();
     let options = FilterOptions {
         name: Some(args.name),
@@ -66,4 +75,11 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
     let served = serve(&mut node, args.listen, &args.output, &stop);
     node.stop().map_err(explained)?;
     served.map(|()| ExitCode::SUCCESS)
+}
+
+/// When memory runs out this process ends before others: nothing is lost with it. By itself it is like whoever started it, which may be one that guests' disks
+/// hang on.
+fn goes_first() {
+    // Where that is not possible it is as it was.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -263,13 +263,33 @@ impl Stop {
     /// From now on, a signal does not end the process by itself.
     pub fn listen() -> anyhow::Result<Self> {
         let (sender, receiver) = channel();
+        Self::listen_by(sender)?;
+        Ok(Self(receiver))
+    }
+
+    /// Likewise, and the end of standard input is to end it too: whoever started this process wants that, or has gone.
+    pub fn listen_with_input() -> anyhow::Result<Self> {
+        let (sender, receiver) = channel();
+        Self::listen_by(sender.clone())?;
+        std::thread::Builder::new()
+            .name("terrace-input".into())
+            .spawn(move || {
+                // What it says means nothing; an error is an end, too.
+                let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+                TO_END.store(true, Ordering::Relaxed);
+                let _ = sender.send(());
+            })
+            .context("cannot wait for the end of the input")?;
+        Ok(Self(receiver))
+    }
+
+    fn listen_by(sender: Sender<()>) -> anyhow::Result<()> {
         // Nobody listens any more when this ends anyway.
         ctrlc::set_handler(move || {
             TO_END.store(true, Ordering::Relaxed);
             let _ = sender.send(());
         })
-        .context("cannot wait for signals to end")?;
-        Ok(Self(receiver))
+        .context("cannot wait for signals to end")
     }
 
     /// Waits; whether to go on then.

@@ -5,14 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::{AgentSettings, HostOf, MachinesSettings, Moving, RunningAgent, TierOf, check_tiers};
+use agent::{
+    AgentSettings, HostOf, LendSettings, MachinesSettings, Moving, RunningAgent, TierOf,
+    check_tiers,
+};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use client::Address;
+use config::LendConfig;
 use daemon::{Daemon, ServedArray, Start};
 use datapath::Pulse;
 use manager::settings::{ManagerConfig, Settings};
 use serde::Serialize;
+use units::Bytes;
 
 use crate::asking::Credentials;
 use crate::export_cmd::volumes;
@@ -57,6 +62,9 @@ pub struct Agent {
     /// Look after the virtual machines of plain QEMU instead, by the QMP sockets NAME.qmp or NAME.sock in this directory, which nobody else uses
     #[arg(long, value_name = "DIR", conflicts_with_all = ["array", "libvirt"], requires = "tiers")]
     qemu: Option<PathBuf>,
+    /// Look after nothing: the host only lends memory
+    #[arg(long, conflicts_with_all = ["array", "libvirt", "qemu"], requires = "lend")]
+    lend_only: bool,
     /// With --libvirt or --qemu: a tier and the pools, directories or exports that it is made of, high end first
     #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
     tiers: Vec<TierOf>,
@@ -82,7 +90,64 @@ pub struct Agent {
     #[command(flatten)]
     credentials: Credentials,
     #[command(flatten)]
+    lend: LendArgs,
+    #[command(flatten)]
     log: LogArg,
+}
+
+/// Memory that a host lends: `[lend]` of a configuration.
+#[derive(Debug, Args)]
+struct LendArgs {
+    /// Lend so much memory of this host to the caches of other hosts' arrays, where their controller wants that
+    #[arg(
+        long = "lend",
+        id = "lend",
+        value_name = "SIZE",
+        requires = "lend_listen"
+    )]
+    memory: Option<Bytes>,
+    /// With --lend: where those hosts connect, tcp:ADDRESS at ports that the system chooses, tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
+    #[arg(
+        long = "lend-listen",
+        id = "lend_listen",
+        value_name = "ADDRESS",
+        requires = "lend"
+    )]
+    listen: Option<String>,
+    /// With --lend: have them speak TLS, with certificates, which is needed beyond loopback: a directory with ca-cert.pem, server-cert.pem, server-key.pem and,
+    /// if there is one, ca-crl.pem
+    #[arg(long = "lend-tls-certificates", value_name = "DIR", requires = "lend")]
+    tls_certificates: Option<String>,
+    /// With --lend: the directory in which those hosts have their own certificates; the same one if left out
+    #[arg(
+        long = "lend-client-certificates",
+        value_name = "DIR",
+        requires = "lend"
+    )]
+    client_certificates: Option<String>,
+}
+
+impl LendArgs {
+    fn settings(self) -> anyhow::Result<Option<LendSettings>> {
+        let (Some(memory), Some(listen)) = (self.memory, self.listen) else {
+            return Ok(None);
+        };
+        let words = LendConfig {
+            memory,
+            listen,
+            tls_certificates: self.tls_certificates,
+            client_certificates: self.client_certificates,
+        };
+        let program = std::env::current_exe().context("where this program is is not known")?;
+        let here = std::env::current_dir().context("where this is is not known")?;
+        let settings = LendSettings::new(&words, &here, program);
+        let option = |key| match key {
+            "memory" => "--lend".into(),
+            key => format!("--lend-{}", key.replace('_', "-")),
+        };
+        let settings = settings.map_err(|(key, why)| anyhow!("{}: {why}", option(key)))?;
+        Ok(Some(settings))
+    }
 }
 
 fn disks_of_class(text: &str) -> Result<(String, String), String> {
@@ -238,6 +303,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
             check_tiers(&settings.tiers).map_err(|why| anyhow!(why))?;
             HostOf::Qemu(sockets, settings)
         }
+        (None, None) if what.lend_only => HostOf::Nothing,
         (None, None) if !settings.tiers.is_empty() => {
             return Err(anyhow!(
                 "--tier is for hosts of virtual machines: --libvirt or --qemu is needed"
@@ -249,6 +315,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         host: what.host,
         of,
         controller,
+        lend: what.lend.settings()?,
     })
     .map_err(explained)?;
     // It runs, and waits for whom it has to wait for; which they are is its status.

@@ -35,7 +35,7 @@ impl std::fmt::Display for AnswerMode {
 }
 
 /// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out, second copies where it is a served array, moves where it
-/// has several devices, appliances where it has a cache and there are nodes.
+/// has several devices, appliances where it has a cache and there is memory of other hosts.
 pub const LIVE_RUNGS: [RungKind; 5] = [
     RungKind::Throttle,
     RungKind::MemoryShare,
@@ -49,9 +49,9 @@ pub const LIVE_RUNGS: [RungKind; 5] = [
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
     /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
-    /// (`throttle`, `memory-share`, `mirror`, `move`, and `appliance` where there are nodes).
+    /// (`throttle`, `memory-share`, `mirror`, `move`, and `appliance` where there are nodes). `appliance` has to be named where hosts lend memory and no nodes are.
     pub modes: BTreeMap<RungKind, AnswerMode>,
-    /// Memory of other hosts that appliances can have: nodes that were started there (`terrace cache-node`).
+    /// Memory of other hosts that appliances can have, beside that of hosts which lend some (`lend`): nodes that people have started there (`terrace cache-node`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeConfig>,
     /// Peaks that come again with a season are acted on before they begin, as far as modes allow; none are if left out. Slots are of local time (`hours.utc_offset`).
@@ -91,6 +91,19 @@ fn is_loopback(rest: &str) -> bool {
         .any(|own| host == *own || host.strip_prefix(own).is_some_and(|p| p.starts_with(':')))
 }
 
+/// What is wrong with a place where memory of another host is, if anything is: an NBD URI, with TLS beyond loopback.
+pub fn node_uri_fault(uri: &str) -> Option<&'static str> {
+    if !["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"]
+        .iter()
+        .any(|scheme| uri.starts_with(scheme))
+    {
+        return Some("is an NBD URI: nbd://, nbds://, nbd+unix:// or nbds+unix://");
+    }
+    let clear = uri.strip_prefix("nbd://");
+    let far = clear.is_some_and(|rest| !is_loopback(rest));
+    far.then_some("has guests' data: beyond loopback with TLS (nbds://)")
+}
+
 impl NodeConfig {
     fn check(&self, before: &[NodeConfig]) -> Result<(), (&'static str, String)> {
         if self.name.is_empty() || self.name.len() > 64 {
@@ -102,19 +115,7 @@ impl NodeConfig {
         if before.iter().any(|n| n.uri == self.uri) {
             return Err(("uri", "two nodes are at the same place".into()));
         }
-        if !["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"]
-            .iter()
-            .any(|scheme| self.uri.starts_with(scheme))
-        {
-            return Err((
-                "uri",
-                "is an NBD URI: nbd://, nbds://, nbd+unix:// or nbds+unix://".into(),
-            ));
-        }
-        if let Some(rest) = self.uri.strip_prefix("nbd://")
-            && !is_loopback(rest)
-        {
-            let why = "has guests' data: beyond loopback with TLS (nbds://)";
+        if let Some(why) = node_uri_fault(&self.uri) {
             return Err(("uri", why.into()));
         }
         match self.memory >= NODE_MIN {
@@ -179,11 +180,6 @@ impl LiveResponseConfig {
         for (i, node) in self.nodes.iter().enumerate() {
             let fault = |(key, why)| (format!("nodes[{i}].{key}"), why);
             node.check(&self.nodes[..i]).map_err(fault)?;
-        }
-        let appliance = self.modes.get(&RungKind::Appliance);
-        if appliance.is_some_and(|m| *m != AnswerMode::Off) && self.nodes.is_empty() {
-            let why = "an appliance needs a node: add [[response.nodes]]";
-            return Err(("modes.appliance".into(), why.into()));
         }
         self.check_workflow()
             .map_err(|(key, why)| (format!("workflow.{key}"), why.into()))
@@ -293,6 +289,9 @@ mod tests {
         let config = checked(node).unwrap();
         assert_eq!(config.rungs(AnswerMode::Recommend), LIVE_RUNGS);
         assert_eq!(config.rungs(AnswerMode::Auto), []);
+        // Where hosts lend memory there need not be a node.
+        let config = checked("modes.appliance = \"auto\"").unwrap();
+        assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Appliance]);
         for word in ["auto", "automatic"] {
             let config = checked(&format!("modes.throttle = \"{word}\"")).unwrap();
             assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Throttle]);
@@ -306,7 +305,6 @@ mod tests {
     fn what_cannot_be_done_live_is_refused_with_its_key() {
         for (text, key) in [
             ("modes.ops-share = \"auto\"", "modes.ops-share"),
-            ("modes.appliance = \"auto\"", "modes.appliance"),
             (
                 "nodes = [{ name = \"\", uri = \"nbd://localhost:1\", memory = \"8 GiB\" }]",
                 "nodes[0].name",

@@ -13,6 +13,7 @@ mod autonomy;
 mod edit;
 mod grid;
 mod hours;
+mod lend;
 mod origin;
 mod policy;
 pub mod scenario;
@@ -21,11 +22,12 @@ mod text;
 mod tiers;
 mod unknown;
 
-pub use answers::{AnswerMode, LIVE_RUNGS, LiveResponseConfig, NodeConfig};
+pub use answers::{AnswerMode, LIVE_RUNGS, LiveResponseConfig, NodeConfig, node_uri_fault};
 pub use autonomy::{HoursConfig, ModesConfig, WatchConfig};
 pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};
 pub use hours::{Hours, unix_ms_of};
+pub use lend::{LEND_MIN, LendConfig, LendListen};
 pub use origin::write_with_origin;
 pub use policy::{
     AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, class_of,

@@ -221,6 +221,21 @@ fn hosts(out: &mut Exposition, hosts: &[HostView]) {
             out.real(name, &[("host", &host.name)], age_ns as f64 / 1e9);
         }
     }
+    let lending = hosts.iter().filter_map(|h| Some((h, h.lends.as_ref()?)));
+    let name = "terrace_host_lends_bytes";
+    out.metric(
+        name,
+        Kind::Gauge,
+        "Memory that the host lends to the arrays of others, in all.",
+    );
+    for (host, lends) in lending.clone() {
+        out.whole(name, &[("host", &host.name)], lends.memory_bytes);
+    }
+    let name = "terrace_host_lent_bytes";
+    out.metric(name, Kind::Gauge, "What of that others have.");
+    for (host, lends) in lending {
+        out.whole(name, &[("host", &host.name)], lends.lent_bytes);
+    }
 }
 
 fn tiers(out: &mut Exposition, tiers: &[TierView]) {

@@ -18,7 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent::{AgentSettings, HostOf, MachinesSettings, Moving, RunningAgent, TierOf, check_tiers};
+use agent::{
+    AgentSettings, HostOf, LendSettings, MachinesSettings, Moving, RunningAgent, TierOf,
+    check_tiers,
+};
 use client::{Address, Client, TlsTrust};
 use controller::{
     Certificate, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings, TcpSettings,
@@ -93,6 +96,7 @@ impl Daemon {
         let words = settings.words.controller.clone();
         let array_words = settings.words.array.clone();
         let host = host_of(&settings.words, base)?;
+        let lend = lend_of(&settings.words, base)?;
         let state = base.join(&words.state);
         let socket = words
             .socket
@@ -146,6 +150,7 @@ impl Daemon {
                     host,
                     of,
                     controller,
+                    lend,
                 })?)
             }
         };
@@ -319,6 +324,23 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
     check_tiers(&settings.tiers).map_err(|why| DaemonError::Config { key, why })?;
     let host = HostOf::Qemu(base.join(&of.sockets), settings);
     Ok(Some((of.host.clone(), host)))
+}
+
+/// What this host lends, by processes of this program.
+fn lend_of(words: &ManagerConfig, base: &Path) -> Result<Option<LendSettings>, DaemonError> {
+    let Some(lend) = &words.lend else {
+        return Ok(None);
+    };
+    let program = std::env::current_exe().map_err(|e| DaemonError::Config {
+        key: "lend",
+        why: format!("needs this program, whose path is not known: {e}"),
+    })?;
+    let settings = LendSettings::new(lend, base, program);
+    let settings = settings.map_err(|(key, why)| DaemonError::Config {
+        key: "lend",
+        why: format!("{key} {why}"),
+    })?;
+    Ok(Some(settings))
 }
 
 /// Reads a configuration anew, and says what is wrong with it: file, line, key.

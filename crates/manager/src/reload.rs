@@ -6,11 +6,12 @@ use serde_json::Value;
 use crate::settings::{ManagerConfig, Settings};
 
 /// What is opened or agreed upon at a start. The rest takes effect with the next answer, window or decision.
-const FIXED: [&str; 10] = [
+const FIXED: [&str; 11] = [
     "window",
     "array",
     "libvirt",
     "qemu",
+    "lend",
     "controller.state",
     "controller.socket",
     "controller.listen",

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use config::scenario::ArrayCacheConfig;
 use config::{
-    ClassConfig, ConfigFault, Hours, HoursConfig, LiveResponseConfig, ModesConfig, PolicyConfig,
-    StrategyTables, Text, TierConfig, UnknownVolumes, WatchConfig,
+    ClassConfig, ConfigFault, Hours, HoursConfig, LendConfig, LiveResponseConfig, ModesConfig,
+    PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes, WatchConfig,
 };
 use model::{DeviceSpec, Goal, Mode, NO_CLASS, Policy, SloClass, Specialty};
 use schemars::JsonSchema;
@@ -29,6 +29,9 @@ pub struct ManagerConfig {
     /// Virtual machines of plain QEMU, instead of an array; tiers say by `pools` what they are made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<QemuConfig>,
+    /// Memory that this host lends to the caches of other hosts' arrays; none if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lend: Option<LendConfig>,
     /// The strategy, or the name of a table in `strategies`.
     #[serde(default = "default_strategy")]
     pub strategy: String,
@@ -77,6 +80,7 @@ impl Default for ManagerConfig {
             array: None,
             libvirt: None,
             qemu: None,
+            lend: None,
             strategy: default_strategy(),
             seed: default_seed(),
             window: default_window(),
@@ -347,6 +351,10 @@ impl Settings {
             return Err(text.fault("watch.prediction_error_max", "must be above 0"));
         }
         cross_checks(&words).map_err(|(key, why)| text.fault(key, why))?;
+        if let Some(lend) = &words.lend {
+            check_lend(lend, &words)
+                .map_err(|(key, why)| text.fault(&format!("lend.{key}"), why))?;
+        }
         if let Some(response) = &words.response {
             check_response(response, window)
                 .map_err(|(key, why)| text.fault(&format!("response.{key}"), why))?;
@@ -506,6 +514,19 @@ impl Settings {
 
 /// Windows that answers are looked for in are of so long at most.
 const ANSWERED_WINDOW_MAX: Nanos = Nanos::from_secs(60);
+
+/// It is lent by an agent, which a host has that is looked after.
+fn check_lend(lend: &LendConfig, words: &ManagerConfig) -> Result<(), (&'static str, String)> {
+    lend.check()?;
+    let host = words.array.is_some() || words.libvirt.is_some() || words.qemu.is_some();
+    match host {
+        true => Ok(()),
+        false => Err((
+            "memory",
+            "is lent by the host of a table [array], [libvirt] or [qemu]; where there is none of them, `terrace agent` lends it".into(),
+        )),
+    }
+}
 
 fn check_response(response: &LiveResponseConfig, window: Nanos) -> Result<(), (String, String)> {
     response.check()?;

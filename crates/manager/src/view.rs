@@ -124,6 +124,33 @@ pub struct HostView {
     /// Sizes of its volumes added up: what their guests were promised.
     #[serde(default)]
     pub provisioned_bytes: u64,
+    /// Memory that it lends to the arrays of other hosts; none where it lends none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lends: Option<LendsView>,
+}
+
+/// Memory that a host lends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LendsView {
+    /// How much in all.
+    pub memory_bytes: u64,
+    /// What somebody has of it, or what is not known to be free again.
+    pub lent_bytes: u64,
+    /// Who has it.
+    pub to: Vec<LentView>,
+}
+
+/// Memory that another host's array has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LentView {
+    /// That host.
+    pub to: String,
+    /// The volume that it is for; none where it is being given up.
+    pub volume: Option<String>,
+    /// How much.
+    pub bytes: u64,
+    /// Whether the process that serves it listens.
+    pub ready: bool,
 }
 
 fn yes() -> bool {

@@ -1,4 +1,4 @@
-//! What agents and the controller say to each other, version 7: plain data, JSON on the wire.
+//! What agents and the controller say to each other, version 9: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
@@ -16,7 +16,7 @@
 //! is old and not fresh.
 //!
 //! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes; version 5 no [`CacheWindow`], and knew no [`Answers`];
-//! version 6 no [`MirrorWindow`], and made no second copies. A controller takes agents of those
+//! version 6 no [`MirrorWindow`], and made no second copies; version 7 no [`ApplianceWindow`] of a live host; version 8 no [`LendWindow`], and lent no memory. A controller takes agents of those
 //! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
 mod response;
@@ -29,11 +29,12 @@ use serde::{Deserialize, Serialize};
 
 pub use response::{
     Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
-    CopiesWindow, CurvePoint, ExtentAccess, MirrorOrder, MirrorWindow, VolumeSample, Warm,
+    CopiesWindow, CurvePoint, ExtentAccess, LendWindow, MirrorOrder, MirrorWindow, NodeOrder,
+    NodeState, NodeWindow, VolumeSample, Warm,
 };
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// The oldest version of an agent that a controller takes in.
 pub const PROTOCOL_OLDEST: u32 = 1;
@@ -55,6 +56,9 @@ pub const PROTOCOL_MIRRORS: u32 = 7;
 
 /// The first version whose agents use nodes as appliances.
 pub const PROTOCOL_APPLIANCES: u32 = 8;
+
+/// The first version whose agents lend memory.
+pub const PROTOCOL_LENDS: u32 = 9;
 
 /// An agent says that it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -204,6 +208,9 @@ pub struct WindowReport {
     /// Appliances that were ordered, until the orders say that they were taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub appliances: Vec<ApplianceWindow>,
+    /// Memory that the host lends to the arrays of others; none where it lends none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lends: Option<LendWindow>,
 }
 
 /// Something that is wrong with an array.

@@ -324,6 +324,7 @@ impl Simulation<'_> {
             troubles: vec![],
             second_by_hand: false,
             appliances: self.appliance_windows(now_ns),
+            lends: None,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use units::Bytes;
+use units::{Bytes, Nanos};
 
 use crate::detect::Detector;
 use crate::host::{APPLIANCE_CPUS, Host};
@@ -104,6 +104,12 @@ impl Responder {
             Some(given) => self.given.insert(workload, given),
             None => self.given.remove(&workload),
         };
+    }
+
+    /// Sizes of cache that are looked at from now on, growing, and how long an appliance takes until it serves.
+    pub fn cache_sizes(&mut self, sizes: Vec<Bytes>, boot: Nanos) {
+        self.config.sizing.sizes = sizes;
+        self.config.boot = boot;
     }
 
     /// The servers that appliances can have from now on, with what they have for them in all. What appliances of this site have of them is taken off.

@@ -16,6 +16,7 @@ mod import;
 mod libvirt;
 mod live;
 mod live_extents;
+mod live_lent;
 mod live_manager;
 mod live_responses;
 mod mrc;

@@ -105,6 +105,13 @@ fn hosts(hosts: &[HostView]) -> Markup {
                         @if let Some(age) = host.age_ns { " last report " (duration(age)) " ago" }
                         @if host.generation > 0 { ", plan " (host.generation) }
                         @if let Some(next) = host.next_decision_ns { ", next decision in " (duration(next)) }
+                        @if let Some(lends) = &host.lends {
+                            ", lends " (bytes(lends.lent_bytes)) " of " (bytes(lends.memory_bytes)) " of memory"
+                            @for (n, of) in lends.to.iter().enumerate() {
+                                @if n == 0 { " to " } @else { ", " }
+                                (of.to) @if let Some(volume) = &of.volume { " for " (volume) }
+                            }
+                        }
                     }
                     @if let Some(problem) = &host.problem { span class="bad" { " " (problem) } }
                 }

@@ -181,6 +181,9 @@ pub enum ControlRequest {
         answer: u64,
         /// The volume's name.
         volume: String,
+        /// Whose memory it is, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<String>,
         /// An NBD URI.
         at: String,
         /// How much of it.

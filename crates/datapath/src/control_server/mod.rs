@@ -39,7 +39,7 @@ use crate::stages::throttle::Share;
 use crate::stages::{Served, StagesSetup};
 use crate::takeover::Gate;
 use crate::text::{explain, unknown};
-use crate::worker::{Answer, Inbox, Message, OfGuests, Question, VolumeSetup};
+use crate::worker::{Answer, Inbox, Message, OfGuests, Question, SecondOf, VolumeSetup};
 use claims::Claims;
 pub(crate) use holds::Hold;
 use imports::Importing;
@@ -418,10 +418,18 @@ impl ControlServer {
             ControlRequest::UseNode {
                 answer,
                 volume,
+                server,
                 at,
                 size,
                 warm,
-            } => self.use_node(answer, &volume, &at, size, warm),
+            } => {
+                let of = SecondOf {
+                    volumes: Some([volume.clone()].into()),
+                    answer: Some(answer),
+                    server,
+                };
+                self.use_node(&volume, &of, &at, size, warm)
+            }
             ControlRequest::StopNode { answer } => self.stop_node(answer),
             ControlRequest::Second => self.second(),
             ControlRequest::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),

@@ -52,8 +52,8 @@ impl ControlServer {
     /// As [`ControlServer::use_second`]; the node does not answer soon, or a person has ordered a second level.
     pub fn use_node(
         &self,
-        answer: u64,
         volume: &str,
+        of: &SecondOf,
         at: &str,
         size: Bytes,
         warm: Option<WarmUp>,
@@ -64,12 +64,8 @@ impl ControlServer {
         if self.second_status()?.is_some_and(|s| s.is_by_hand()) {
             return Err("a person has ordered another second level".into());
         }
-        let of = SecondOf {
-            volumes: Some([volume.to_owned()].into()),
-            answer: Some(answer),
-        };
         let uri = at.to_owned();
-        let size = self.begin_second(|| soon(move || at_export(&uri, Some(size))), &of, warm)?;
+        let size = self.begin_second(|| soon(move || at_export(&uri, Some(size))), of, warm)?;
         let done = format!("{volume} has a second level of {size} at {at}");
         Ok(ControlAnswer::done(done))
     }

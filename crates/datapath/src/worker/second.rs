@@ -78,6 +78,9 @@ pub struct SecondOf {
     /// The number of the answer to a broken objective that it is; none where a person ordered it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<u64>,
+    /// Whose memory it is, as the one who ordered it calls that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 impl SecondOf {

@@ -162,6 +162,7 @@ fn one_that_is_an_answer_is_for_its_volume_and_ends_by_its_number() {
         site.ask(ControlRequest::UseNode {
             answer,
             volume: volume.into(),
+            server: Some("host other".into()),
             at: uri.clone(),
             size: Bytes::mib(16),
             warm: None,
@@ -363,6 +364,7 @@ fn order_warm(
     site.ask(ControlRequest::UseNode {
         answer,
         volume: "data".into(),
+        server: None,
         at: at.uri(""),
         size: Bytes::mib(16),
         warm: Some(warm),

@@ -121,6 +121,7 @@ impl Agent {
                     self.actions.push_back(AgentAction::UseNode {
                         id: order.id,
                         volume: order.volume.clone(),
+                        server: order.server.clone(),
                         at: at.clone(),
                         bytes: order.cache_bytes,
                         warm: order.warm.clone(),

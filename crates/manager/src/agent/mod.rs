@@ -18,6 +18,7 @@
 mod answers;
 mod appliances;
 mod extents;
+mod lending;
 mod moves;
 mod reuse;
 mod sessions;
@@ -39,6 +40,7 @@ use crate::wire::{
 pub use extents::{
     ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, SPAN_PER_MIRROR, WantedExtents,
 };
+pub use lending::LendAction;
 pub use reuse::ReuseSnapshot;
 pub use snapshot::{
     CacheSnapshot, Counts, DeviceSnapshot, MirrorSnapshot, MoveEnd, SecondSnapshot, Snapshot,
@@ -98,6 +100,8 @@ pub enum AgentAction {
     UseNode {
         id: u64,
         volume: String,
+        /// Whose memory it is.
+        server: String,
         /// An NBD URI.
         at: String,
         /// How much of it.
@@ -152,6 +156,7 @@ pub struct Agent {
     throttles: throttles::Throttles,
     answers: answers::Ordered,
     nodes: appliances::Nodes,
+    lending: lending::Lending,
     reuse: reuse::Watched,
     results: Vec<CalibrationResult>,
     objectives: Vec<ClassObjective>,
@@ -187,6 +192,7 @@ impl Agent {
             throttles: throttles::Throttles::default(),
             answers: answers::Ordered::default(),
             nodes: appliances::Nodes::default(),
+            lending: lending::Lending::default(),
             reuse: reuse::Watched::default(),
             results: Vec::new(),
             objectives: Vec::new(),
@@ -266,6 +272,7 @@ impl Agent {
             calibrations: self.results.clone(),
             trouble: std::mem::take(&mut self.trouble),
             appliances: self.nodes.windows(),
+            lends: self.lending.window(),
             second_by_hand: snapshot.second.as_ref().is_some_and(|s| s.is_by_hand()),
             troubles: snapshot.troubles.clone(),
         };
@@ -320,6 +327,7 @@ impl Agent {
         self.jobs.values().any(moves::Job::runs)
             || !self.sessions.is_empty()
             || self.orders.keys().any(|id| !self.jobs.contains_key(id))
+            || self.lending.is_busy()
     }
 
     /// The controller has taken the agent in.
@@ -366,6 +374,7 @@ impl Agent {
         self.reuse.wanted(&orders.answers.curves);
         self.access = orders.answers.access.iter().cloned().collect();
         self.nodes.wanted(&orders.answers);
+        self.lending.wanted(&orders.answers);
         self.answers.wanted(orders.answers);
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();

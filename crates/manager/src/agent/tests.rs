@@ -2,6 +2,7 @@
 
 mod answers;
 mod appliances;
+mod lending;
 
 use model::{
     CalibrationStep, ClassObjective, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure, Objective,

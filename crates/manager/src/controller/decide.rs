@@ -24,6 +24,9 @@ impl Controller {
         let Some(began) = host.epoch.as_ref().map(|e| e.began) else {
             return;
         };
+        if host.lends_only() {
+            return; // there is nothing to place
+        }
         let Ok(rules) = self.settings.policy(&[], &[], UnknownTiers::Skip) else {
             return; // checked when it was read
         };

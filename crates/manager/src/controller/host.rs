@@ -243,6 +243,14 @@ impl Host {
         self.last.as_ref().map(|l| &l.1)
     }
 
+    /// Whether it has nothing to place, and is there for the memory that it lends.
+    pub(super) fn lends_only(&self) -> bool {
+        let only = |r: &WindowReport| {
+            r.lends.is_some() && r.tiers.is_empty() && r.devices.is_empty() && r.volumes.is_empty()
+        };
+        self.report().is_some_and(only)
+    }
+
     /// Tier of a device, by the last report; without one, as of the last decision.
     pub(super) fn tier_of(&self, device: &str) -> &str {
         let reported = self

@@ -11,8 +11,8 @@ use super::{Controller, busy, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
 use crate::wire::{
-    CacheWindow, ExtentWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, MirrorWindow,
-    VolumeWindow, WindowReport, WireRefusal,
+    CacheWindow, ExtentWindow, FailedIo, JobProgress, JobWindow, LendWindow, Load, LoadOf,
+    MirrorWindow, NodeState, NodeWindow, VolumeWindow, WindowReport, WireRefusal,
 };
 
 /// Volumes and devices that a report may name. Protects the controller's memory.
@@ -117,6 +117,9 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         }
     }
     check_jobs(&report.jobs)?;
+    if let Some(why) = report.lends.as_ref().and_then(lends_fault) {
+        return nonsense(format!("lends: {why}"));
+    }
     let bucket_max = algo::BUCKETS as u16;
     for v in &report.volumes {
         let placed = v.placed.iter().map(|p| p.bytes);
@@ -221,6 +224,43 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
         }
     }
     Ok(())
+}
+
+/// Nodes that a lending host may have, and bytes of what is said of one. Protects the controller's memory.
+const NODES_MAX: usize = 4_096;
+const NODE_WORDS_MAX: usize = 4_096;
+
+/// What of the memory that a host lends cannot be.
+fn lends_fault(lends: &LendWindow) -> Option<String> {
+    if lends.nodes.len() > NODES_MAX {
+        let count = lends.nodes.len();
+        return Some(format!("{count} nodes are more than {NODES_MAX}"));
+    }
+    let sizes = lends.nodes.iter().map(|n| n.bytes);
+    if sizes.chain([lends.memory_bytes]).any(|b| b > COUNT_MAX) {
+        return Some("sizes that cannot be".into());
+    }
+    let mut known = BTreeSet::new();
+    for NodeWindow { id, state, .. } in &lends.nodes {
+        if !known.insert(*id) {
+            return Some(format!("node {id} is named twice"));
+        }
+        let (words, fault) = match state {
+            NodeState::Ready { at } => (at, config::node_uri_fault(at)),
+            NodeState::Failed { why } => (why, None),
+            NodeState::Starting | NodeState::Ending => continue,
+        };
+        if words.len() > NODE_WORDS_MAX {
+            let length = words.len();
+            return Some(format!(
+                "of node {id} {length} bytes are said, more than {NODE_WORDS_MAX}"
+            ));
+        }
+        if let Some(fault) = fault {
+            return Some(format!("the place of node {id} {fault}"));
+        }
+    }
+    None
 }
 
 /// Caches that a host may have, and points of a curve: it has a few hundred at most.

@@ -44,9 +44,8 @@ use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
     Answers, ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_ANSWERS,
-    PROTOCOL_APPLIANCES, PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_MIRRORS,
-    PROTOCOL_OLDEST, PROTOCOL_THROTTLES, Register, Welcome, WindowReport, WireRefusal,
-    host_name_fault,
+    PROTOCOL_APPLIANCES, PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST,
+    PROTOCOL_THROTTLES, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
 };
 use model::Mode;
 use model::TierState;
@@ -558,9 +557,7 @@ impl Controller {
             self.hold(name, &mut throttles);
         }
         let answers = match protocol {
-            PROTOCOL_APPLIANCES.. => self.answers(name),
-            PROTOCOL_MIRRORS.. => self.answers(name).without_appliances(),
-            PROTOCOL_ANSWERS.. => self.answers(name).without_appliances().without_mirrors(),
+            PROTOCOL_ANSWERS.. => self.answers(name).as_of(protocol),
             _ => Answers::default(),
         };
         let host = self.hosts.get_mut(name).expect("its agent reports");

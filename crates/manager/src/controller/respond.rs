@@ -14,6 +14,7 @@
 
 mod accessed;
 mod copies;
+mod lending;
 mod live;
 mod memory;
 mod moves;
@@ -46,6 +47,7 @@ use crate::wire::{
     ThrottleOrder, VolumeWindow, WindowReport,
 };
 use copies::WithOffers;
+use lending::Lent;
 use live::Live;
 
 /// A responder for one host, with what it has in force.
@@ -70,12 +72,22 @@ pub(super) struct Responding {
     next_appliance: u64,
     /// By appliance: its workload, and what of it the responder knows.
     known: BTreeMap<u64, (usize, Option<ApplianceEvent>)>,
-    /// By appliance: the server that it is on, and for how many windows in a row it was neither ordered nor told of. One whose volume has left is here still.
-    nodes: BTreeMap<u64, (String, u64)>,
+    /// By appliance: the node that it has. One whose volume has left is here still.
+    nodes: BTreeMap<u64, NodeUsed>,
     /// Appliances that have ended, until the agent does not tell of them any more.
     taken: BTreeSet<u64>,
     /// Of a live host.
     live: Option<Live>,
+}
+
+/// A node that an appliance has.
+struct NodeUsed {
+    /// Its name, or that of the server.
+    server: String,
+    /// For how many windows in a row the appliance was neither ordered nor told of.
+    silent: u64,
+    /// Where it is memory that a host lends.
+    lent: Option<Lent>,
 }
 
 /// The limit of a volume that is to do no more than so many requests per second: none is lower than what guests bear.
@@ -135,19 +147,20 @@ impl Responding {
         live.config.nodes.get(number).map(|n| n.uri.clone())
     }
 
-    /// Whether an appliance has this node, or had it and is not known to be gone.
+    /// Whether an appliance has this node, which was named, or had it and is not known to be gone.
     fn uses_node(&self, name: &str) -> bool {
-        self.nodes.values().any(|(node, _)| node == name)
+        let mut all = self.nodes.values();
+        all.any(|n| n.lent.is_none() && n.server == name)
     }
 
     /// Appliances of which nobody speaks any more are gone: their orders were lost, or those who had them.
     fn forget_silent(&mut self, now: Nanos, told: &[ApplianceWindow]) {
         let ordered = &self.appliances;
-        for (id, (_, silent)) in &mut self.nodes {
+        for (id, NodeUsed { silent, .. }) in &mut self.nodes {
             let spoken_of = told.iter().any(|a| a.id == *id) || ordered.iter().any(|a| a.id == *id);
             *silent = if spoken_of { 0 } else { *silent + 1 };
         }
-        let silent = self.nodes.iter().filter(|(_, n)| n.1 > LEASE_WINDOWS);
+        let silent = self.nodes.iter().filter(|(_, n)| n.silent > LEASE_WINDOWS);
         let silent: Vec<u64> = silent.map(|(id, _)| *id).collect();
         for id in silent {
             self.nodes.remove(&id);
@@ -358,7 +371,7 @@ impl Responding {
     }
 
     /// Puts orders in force, or takes them back.
-    fn put(&mut self, orders: Vec<ResponseOrder>, said: &mut Vec<Said>) {
+    fn put(&mut self, now: Nanos, orders: Vec<ResponseOrder>, said: &mut Vec<Said>) {
         for order in orders {
             let (w, text) = match order {
                 ResponseOrder::Carry { action } => match action {
@@ -461,9 +474,27 @@ impl Responding {
                         at: self.node_of(host),
                     };
                     self.next_appliance += 1;
-                    self.nodes.insert(order.id, (order.server.clone(), 0));
+                    let lent = self.lender(host).map(|lender| Lent {
+                        lender: lender.into(),
+                        node: 0,
+                        bytes: cache.0,
+                        since: now,
+                    });
+                    let is_lent = lent.is_some();
+                    let used = NodeUsed {
+                        server: order.server.clone(),
+                        silent: 0,
+                        lent,
+                    };
+                    self.nodes.insert(order.id, used);
                     self.known.insert(order.id, (workload.index(), None));
                     let text = match &order.at {
+                        _ if is_lent => format!(
+                            "an appliance: {} of {}, {}",
+                            cache.words(),
+                            order.server,
+                            order.warm.in_words()
+                        ),
                         Some(_) => format!(
                             "an appliance: {} of node {}, {}",
                             cache.words(),
@@ -547,7 +578,8 @@ impl Controller {
             let samples = samples.map(|(w, v)| responding.sample(&w.objective, *v, &in_use));
             let samples: Vec<Option<Sample>> = samples.collect();
             let measured: Vec<bool> = samples.iter().map(Option::is_some).collect();
-            let ended = responding.take_in(at, &report.appliances, &mut said);
+            let mut ended = responding.take_in(at, &report.appliances, &mut said);
+            ended.extend(self.follow_lent(at, &mut responding, &mut said));
             responding.place(&volumes);
             let mut orders = responding.look_for_copies(at, &volumes, &mut said);
             let moved = responding.look_at_moves(at, &self.hosts[name]);
@@ -577,8 +609,9 @@ impl Controller {
                 views.extend(responding.ended(at, &ended));
                 views.extend(responding.look(at, &measured, &mut said));
             }
-            responding.put(orders, &mut said);
+            responding.put(self.now.at, orders, &mut said);
         }
+        self.number_lent(&mut responding);
         views.extend(self.begin_moves(name, &mut responding, &mut said));
         self.remember_seasons(name, &mut responding);
         for (w, text) in said {
@@ -591,10 +624,17 @@ impl Controller {
 
     /// Answers that are to be in force on a host, but for throttles; none where they would rest on what is too old.
     pub(super) fn answers(&self, host: &str) -> Answers {
+        // What others use of it does not depend on what is known of itself.
+        let nodes = self.node_orders(host);
         let Some(r) = self.responses.get(host).filter(|r| !self.is_old(r)) else {
-            return Answers::default();
+            return Answers {
+                nodes,
+                ..Answers::default()
+            };
         };
+        let told = |a: &&ApplianceOrder| !r.waits_for_memory(a.id);
         Answers {
+            nodes,
             curves: r.wanted_curves(),
             access: r.wanted_access(),
             mirrors: self.mirror_orders(host, r),
@@ -611,7 +651,7 @@ impl Controller {
                 .iter()
                 .map(|w| r.name(*w).into())
                 .collect(),
-            appliances: r.appliances.clone(),
+            appliances: r.appliances.iter().filter(told).cloned().collect(),
             appliances_taken: r.taken.iter().copied().collect(),
         }
     }

@@ -65,7 +65,8 @@ impl Controller {
             .settings
             .policy(&[], &[], UnknownTiers::Skip)
             .map(|r| r.policy.epochs);
-        let next = host.epoch.as_ref().zip(epochs.ok()).map(|(epoch, epochs)| {
+        let epoch = host.epoch.as_ref().filter(|_| !host.lends_only());
+        let next = epoch.zip(epochs.ok()).map(|(epoch, epochs)| {
             let per_migration = epochs.migration.0 / epochs.monitor.0;
             let more = per_migration - 1 - host.kept.epoch % per_migration;
             let ends = epoch.began.0 + (more + 1) * epochs.monitor.0;
@@ -87,6 +88,7 @@ impl Controller {
             provisioned_bytes: host
                 .report()
                 .map_or(0, |r| r.volumes.iter().map(|v| v.size_bytes).sum()),
+            lends: self.lends_view(host),
         }
     }
 

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use slo::ApplianceEvent;
 pub use slo::warm::Warm;
 
+use super::{PROTOCOL_APPLIANCES, PROTOCOL_LENDS, PROTOCOL_MIRRORS};
+
 /// What answers are judged by: a volume's window beside its load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -205,7 +207,7 @@ pub struct ApplianceOrder {
     /// What it reads first.
     #[schemars(with = "serde_json::Value")]
     pub warm: Warm,
-    /// Where its memory is: an NBD URI. None where the host has servers of its own.
+    /// Where its memory is: an NBD URI. None where the host has servers of its own; of memory that is lent the host is told when it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
@@ -219,6 +221,65 @@ pub struct ApplianceWindow {
     /// What became of it last; none while it is being created.
     #[schemars(with = "Option<serde_json::Value>")]
     pub event: Option<ApplianceEvent>,
+}
+
+/// Memory that a host lends to the arrays of others: processes that serve it (`terrace cache-node`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LendWindow {
+    /// How much it lends in all.
+    pub memory_bytes: u64,
+    /// Those that were ordered and are not gone. One that has failed is told of for as long as it is ordered.
+    pub nodes: Vec<NodeWindow>,
+}
+
+/// A process that serves memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeWindow {
+    /// The order's number.
+    pub id: u64,
+    /// How much.
+    pub bytes: u64,
+    /// How it is.
+    pub state: NodeState,
+}
+
+/// How a process that serves memory is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// It does not listen yet.
+    Starting,
+    /// It says that it listens.
+    Ready {
+        /// An NBD URI, as other hosts reach it.
+        at: String,
+    },
+    /// It was told to end, and has its memory still.
+    Ending,
+    /// It is gone, or never was there.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+impl NodeState {
+    /// Whether it has memory, or may have.
+    pub fn has_memory(&self) -> bool {
+        !matches!(self, NodeState::Failed { .. })
+    }
+}
+
+/// Memory that is to be lent: a process that serves so much of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeOrder {
+    /// Its number; never used twice.
+    pub id: u64,
+    /// How much.
+    pub bytes: u64,
 }
 
 /// Answers that are to be in force. What is and is not named is taken back.
@@ -246,20 +307,25 @@ pub struct Answers {
     /// Appliances that have ended, as the agent has told: it may forget them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub appliances_taken: Vec<u64>,
+    /// Memory that this host is to lend to the arrays of others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeOrder>,
 }
 
 impl Answers {
-    /// What agents of versions understand that had no appliances.
-    pub fn without_appliances(mut self) -> Self {
-        self.appliances.clear();
-        self.appliances_taken.clear();
-        self
-    }
-
-    /// What agents of versions understand that made no second copies.
-    pub fn without_mirrors(mut self) -> Self {
-        self.mirrors.clear();
-        self.access.clear();
+    /// What agents of that version understand of it.
+    pub fn as_of(mut self, protocol: u32) -> Self {
+        if protocol < PROTOCOL_LENDS {
+            self.nodes.clear();
+        }
+        if protocol < PROTOCOL_APPLIANCES {
+            self.appliances.clear();
+            self.appliances_taken.clear();
+        }
+        if protocol < PROTOCOL_MIRRORS {
+            self.mirrors.clear();
+            self.access.clear();
+        }
         self
     }
 

@@ -10,6 +10,7 @@ mod responses;
 mod responses_ahead;
 mod responses_appliance;
 mod responses_cache;
+mod responses_lend;
 mod responses_mirror;
 mod responses_move;
 mod responses_real;

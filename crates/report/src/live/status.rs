@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use manager::trouble::TroubleView;
-use manager::view::{HostState, HostView, StatusView, TrustView};
+use manager::view::{HostState, HostView, LendsView, StatusView, TrustView};
 use model::Goal;
 use model::Mode;
+use units::Bytes;
 
 use super::{count, line};
 use crate::format::{NONE, fixed, span};
@@ -109,7 +110,37 @@ fn hosts(hosts: &[HostView]) -> String {
             next.unwrap_or(NONE.into()),
         ]
     });
-    table(&columns, rows.collect())
+    let lending = hosts.iter().filter_map(|h| Some((h, h.lends.as_ref()?)));
+    let lending = lending.map(|(h, lends)| lent(&h.name, lends));
+    table(&columns, rows.collect()) + &lending.collect::<String>()
+}
+
+/// What a host lends, and who has it.
+fn lent(host: &str, lends: &LendsView) -> String {
+    let size = |bytes: u64| Bytes(bytes).words();
+    let mut out = format!(
+        "{} lends {} of memory, {} are lent\n",
+        printable(host),
+        size(lends.memory_bytes),
+        size(lends.lent_bytes)
+    );
+    for of in &lends.to {
+        let whose = match &of.volume {
+            Some(volume) => format!(" for {}", printable(volume)),
+            None => ", which gives it up".into(),
+        };
+        let ready = match of.ready {
+            true => "",
+            false => ", not there yet",
+        };
+        let _ = writeln!(
+            out,
+            "  {} to {}{whose}{ready}",
+            size(of.bytes),
+            printable(&of.to)
+        );
+    }
+    out
 }
 
 /// How far the controller goes by itself, by goal.

@@ -30,6 +30,7 @@ pub fn status() -> StatusView {
         age_ns: age.map(|a| a * S),
         size_bytes: 0,
         provisioned_bytes: 0,
+        lends: None,
         generation: if age.is_some() { 12 } else { 0 },
         next_decision_ns: age.map(|_| 200 * S),
         problem: None,

@@ -65,6 +65,16 @@ pub fn status(volumes: u32) -> StatusView {
             problem: None,
             size_bytes: 12_000 * GIB,
             provisioned_bytes: 9_000 * GIB,
+            lends: Some(LendsView {
+                memory_bytes: 64 * GIB,
+                lent_bytes: 3 * GIB,
+                to: vec![LentView {
+                    to: "beta".into(),
+                    volume: Some("mail".into()),
+                    bytes: 3 * GIB,
+                    ready: true,
+                }],
+            }),
         }],
         volumes,
         slo_missed: 2,
@@ -580,7 +590,10 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
             steps: vec![step()],
         }],
         calibrations_taken: vec![6],
-        answers: manager::wire::Answers::default(),
+        answers: Answers {
+            nodes: vec![NodeOrder { id: 9, bytes: GIB }],
+            ..Answers::default()
+        },
         throttles: vec![ThrottleOrder {
             volume: "web-2".into(),
             throttle: Throttle {
@@ -674,6 +687,16 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         trouble: vec![],
         second_by_hand: false,
         appliances: vec![],
+        lends: Some(LendWindow {
+            memory_bytes: 8 * GIB,
+            nodes: vec![NodeWindow {
+                id: 9,
+                bytes: GIB,
+                state: NodeState::Ready {
+                    at: "nbds://192.0.2.7:10810/".into(),
+                },
+            }],
+        }),
         troubles: vec![],
     }
 }

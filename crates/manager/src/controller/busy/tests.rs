@@ -105,6 +105,7 @@ fn report(devices: Vec<DeviceWindow>, volumes: Vec<VolumeWindow>) -> WindowRepor
         troubles: vec![],
         second_by_hand: false,
         appliances: vec![],
+        lends: None,
     }
 }
 

@@ -234,7 +234,7 @@ impl Responding {
         let nodes = self
             .live
             .as_ref()
-            .is_some_and(|l| !l.config.nodes.is_empty());
+            .is_some_and(|l| !l.config.nodes.is_empty() || !l.lenders.is_empty());
         if !(nodes && responder.allows(RungKind::Appliance)) {
             return vec![];
         }

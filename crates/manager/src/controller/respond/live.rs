@@ -22,8 +22,9 @@ use units::{Bytes, Nanos};
 
 use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
 use super::accessed;
+use super::lending::{Lender, Lent};
 use super::memory::{self, Reported};
-use super::{Responding, Said, peaks, words};
+use super::{NodeUsed, Responding, Said, peaks, words};
 use crate::view::{EventKind, PeakOutcome};
 use crate::wire::{ApplianceOrder, VolumeWindow, WindowReport};
 
@@ -49,6 +50,8 @@ pub(super) struct Live {
     pub(super) broken: BTreeMap<usize, Broken>,
     /// Peaks that are waited for.
     pub(super) peaks: Vec<AwaitedPeak>,
+    /// Hosts that have lent memory or could have, by their numbers after those of nodes.
+    pub(super) lenders: Vec<String>,
     /// The controller's time when a window was last looked at.
     looked: Nanos,
     /// What the report says of volumes beside their windows.
@@ -125,7 +128,7 @@ fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> 
         .collect()
 }
 
-/// Sizes of appliances that are looked at, in eighths of the largest node.
+/// Sizes of appliances that are looked at, in eighths of the largest node, or of what a host has left to lend.
 const NODE_EIGHTHS: [u64; 4] = [1, 2, 4, 8];
 
 /// Pages of an appliance, at least: a cache needs some to work with.
@@ -134,21 +137,39 @@ const NODE_PAGES_MIN: u64 = 128;
 /// Until an appliance of a live host serves: its node is there, and only has to be connected to.
 const NODE_BOOT: Nanos = Nanos::from_secs(1);
 
+/// Until one with memory of a lending host does, in windows: that host reports and is ordered the node, reports where it is, and the host that uses it is told.
+const LENT_BOOT_WINDOWS: u64 = 3;
+
 /// Processors of a node, as many as one appliance takes: a node is for one at a time.
 const NODE_CPUS: u32 = slo::host::APPLIANCE_CPUS;
+
+/// The largest node that was named.
+fn largest_node(config: &LiveResponseConfig) -> u64 {
+    config.nodes.iter().map(|n| n.memory.0).max().unwrap_or(0)
+}
+
+/// Sizes that are looked at where so much can be had.
+fn sizes(largest: u64, page: u64) -> Vec<Bytes> {
+    let sizes = NODE_EIGHTHS.map(|n| Bytes(largest / 8 * n)).into_iter();
+    sizes.filter(|s| s.0 >= NODE_PAGES_MIN * page).collect()
+}
+
+/// Size of the pages of a host's caches.
+fn page(report: &WindowReport) -> u64 {
+    let caches = report.volumes.iter().filter_map(|v| v.cache.as_ref());
+    caches.map(|c| c.page_bytes).max().unwrap_or(0)
+}
 
 /// How answers are found on a live host. Appliances are memory of nodes, which needs none for itself; no working set is measured, so what is cacheable is told by
 /// the curve alone.
 fn workflow(config: &LiveResponseConfig, page: u64) -> ResponderConfig {
-    let largest = config.nodes.iter().map(|n| n.memory.0).max().unwrap_or(0);
     let mut workflow = ResponderConfig {
         // What is looked at is said with each report.
         allowed: vec![],
         boot: NODE_BOOT,
         ..config.workflow.clone()
     };
-    let sizes = NODE_EIGHTHS.map(|n| Bytes(largest / 8 * n)).into_iter();
-    workflow.sizing.sizes = sizes.filter(|s| s.0 >= NODE_PAGES_MIN * page).collect();
+    workflow.sizing.sizes = sizes(largest_node(config), page);
     workflow.sizing.page = Bytes(page);
     workflow.sizing.own_memory = Bytes::ZERO;
     workflow.sizing.relief = true;
@@ -175,6 +196,7 @@ fn begun(config: &LiveResponseConfig, first: u64, page: u64) -> Responding {
         ahead: None,
         broken: BTreeMap::new(),
         peaks: vec![],
+        lenders: vec![],
         looked: Nanos::ZERO,
         known: Reported::default(),
         rated: BTreeSet::new(),
@@ -201,7 +223,44 @@ fn workload(v: &VolumeWindow, objective: Promise) -> Workload {
     }
 }
 
+/// The number of a node that was named, by its place.
+fn number(place: usize) -> HostId {
+    HostId(place as u16 + 1)
+}
+
+/// What a host that lends memory is called among nodes.
+fn lender_name(host: &str) -> String {
+    format!("host {host}")
+}
+
 impl Responding {
+    /// What its appliance has of a lending host.
+    fn lent_bytes(&self) -> u64 {
+        let lent = self.nodes.values().filter_map(|n| n.lent.as_ref());
+        lent.map(|l| l.bytes).max().unwrap_or(0)
+    }
+
+    /// Nodes that its own appliances have, with what they have for them in all.
+    fn own_nodes(
+        &mut self,
+        config: &LiveResponseConfig,
+        host: impl Fn(HostId, String, Bytes) -> Host,
+    ) -> Vec<Host> {
+        let known = self.known.keys().filter_map(|id| self.nodes.get(id));
+        let (lent, named): (Vec<&NodeUsed>, Vec<_>) = known.partition(|n| n.lent.is_some());
+        let nodes = config.nodes.iter().enumerate();
+        let own = nodes.filter(|(_, n)| named.iter().any(|used| used.server == n.name));
+        let own = own.map(|(i, n)| host(number(i), n.name.clone(), n.memory));
+        let mut all: Vec<Host> = own.collect();
+        let lent = lent.into_iter().filter_map(|n| n.lent.clone());
+        for Lent { lender, bytes, .. } in lent.collect::<Vec<_>>() {
+            if let Some(id) = self.lender_id(&lender) {
+                all.push(host(id, lender_name(&lender), Bytes(bytes)));
+            }
+        }
+        all
+    }
+
     /// Takes in which volumes and devices there are, and what was promised. Volumes to which something was done, and that have gone.
     fn follow(
         &mut self,
@@ -368,16 +427,24 @@ impl Controller {
         let first = self.now.unix_ms;
         let from = self.now.at + self.two_leases();
         self.answered.nodes_from.get_or_insert(from);
-        let mut responding = responding.unwrap_or_else(|| {
-            let caches = report.volumes.iter().filter_map(|v| v.cache.as_ref());
-            let page = caches.map(|c| c.page_bytes).max().unwrap_or(0);
-            begun(&config, first, page)
-        });
+        let mut responding = responding.unwrap_or_else(|| begun(&config, first, page(report)));
         let gone = responding.follow(report, promise);
         let ahead = config.ahead;
-        responding
-            .responder
-            .servers(self.nodes_for(&responding, &config, report));
+        let lenders = match config.mode(RungKind::Appliance) {
+            AnswerMode::Off => vec![],
+            _ => self.lenders_for(name),
+        };
+        let lent = lenders.iter().map(|l| l.free.0).max();
+        let lent = lent.unwrap_or(0).max(responding.lent_bytes());
+        responding.responder.cache_sizes(
+            sizes(largest_node(&config).max(lent), page(report)),
+            match lent {
+                0 => NODE_BOOT,
+                _ => Nanos(LENT_BOOT_WINDOWS * self.settings.words.window.0),
+            },
+        );
+        let servers = self.nodes_for(&mut responding, &config, report, &lenders);
+        responding.responder.servers(servers);
         let mut kinds = match only_said {
             Some(_) => RungKind::ALL.into(),
             None => config.rungs(AnswerMode::Recommend),
@@ -412,47 +479,55 @@ impl Controller {
     }
 
     /// Whoever was ordered to use something, and has heard nothing for so long, does not use it any more.
-    fn two_leases(&self) -> Nanos {
+    pub(super) fn two_leases(&self) -> Nanos {
         Nanos(2 * LEASE_WINDOWS * self.settings.words.window.0)
     }
 
-    /// Nodes that a host's appliances can have: those of no other host. An array has one second level, so while it has an appliance, or a person has named
-    /// one, there is no other.
+    /// Whether a host has not been looked at for so long that it does not use what it was ordered.
+    pub(super) fn has_left(&self, of: &Responding) -> bool {
+        let live = of.live.as_ref();
+        live.is_some_and(|l| self.now.at.saturating_sub(l.looked) > self.two_leases())
+    }
+
+    /// Nodes that a host's appliances can have: those of no other host, and what hosts lend. An array has one second level, so while it has an appliance, or a
+    /// person has named one, there is no other.
     fn nodes_for(
         &self,
-        of: &Responding,
+        of: &mut Responding,
         config: &LiveResponseConfig,
         report: &WindowReport,
+        lenders: &[Lender],
     ) -> Vec<Host> {
         // What was ordered before may be used for as long as a lease, and whoever has not reported for two has none.
-        let two = self.two_leases();
         let from = self.answered.nodes_from.unwrap_or(Nanos::ZERO);
         if self.now.at < from {
             return vec![];
         }
-        let has_left = |r: &Responding| {
-            let live = r.live.as_ref();
-            live.is_some_and(|l| self.now.at.saturating_sub(l.looked) > two)
-        };
-        let others = self.responses.values().filter(|r| !has_left(r));
-        let taken = |name: &str| others.clone().any(|r| r.uses_node(name));
-        let own = |name: &str| {
-            let mut known = of.known.keys().filter_map(|id| of.nodes.get(id));
-            known.any(|(node, _)| node == name)
-        };
-        let nodes = config.nodes.iter().enumerate();
-        let free = nodes.filter(|(_, n)| match of.nodes.is_empty() {
-            false => own(&n.name),
-            true => !report.second_by_hand && !taken(&n.name),
-        });
-        let host = |(i, node): (usize, &NodeConfig)| Host {
-            id: HostId(i as u16 + 1),
-            name: node.name.clone(),
+        let host = |id, name: String, memory_free| Host {
+            id,
+            name,
             rack: 0,
             cpus_free: NODE_CPUS,
-            memory_free: node.memory,
+            memory_free,
         };
-        free.map(host).collect()
+        if !of.nodes.is_empty() {
+            return of.own_nodes(config, host);
+        }
+        if report.second_by_hand {
+            return vec![];
+        }
+        let others = self.responses.values().filter(|r| !self.has_left(r));
+        let taken = |name: &str| others.clone().any(|r| r.uses_node(name));
+        let nodes = config.nodes.iter().enumerate();
+        let free = nodes.filter(|(_, n)| !taken(&n.name));
+        let named = |(i, n): (usize, &NodeConfig)| host(number(i), n.name.clone(), n.memory);
+        let mut all: Vec<Host> = free.map(named).collect();
+        for lender in lenders {
+            if let Some(id) = of.lender_id(&lender.name) {
+                all.push(host(id, lender_name(&lender.name), lender.free));
+            }
+        }
+        all
     }
 
     /// Ends what a live host's responder does: nothing is held from here on.

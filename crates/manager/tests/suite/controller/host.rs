@@ -104,7 +104,7 @@ pub struct Real {
 pub struct Host {
     pub managed: Managed<Shared>,
     pub store: Shared,
-    config: String,
+    pub config: String,
     pub now_ns: u64,
     pub unix_ms: u64,
     session: u64,
@@ -273,6 +273,7 @@ impl Host {
             trouble: vec![],
             second_by_hand: self.second_by_hand,
             appliances: self.appliances.clone(),
+            lends: None,
             troubles: self.troubles.clone(),
         };
         self.measure(&mut report);

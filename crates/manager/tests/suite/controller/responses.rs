@@ -336,10 +336,13 @@ fn a_fault_names_file_line_and_key() {
         let (words, read) = config::read::<ManagerConfig>("live.toml", text).unwrap();
         Settings::new(read, words).unwrap_err().to_string()
     };
-    let text = refused(&with("[response.modes]\nappliance = \"auto\"\n"));
+    let text = refused(&with("[response.modes]\nops-share = \"auto\"\n"));
     assert!(text.starts_with("live.toml:"), "{text}");
-    assert!(text.contains("response.modes.appliance"), "{text}");
-    assert!(text.contains("an appliance needs a node"), "{text}");
+    assert!(text.contains("response.modes.ops-share"), "{text}");
+    assert!(
+        text.contains("no live device lets its spare flash"),
+        "{text}"
+    );
     let long = BASE.replace("window = \"1s\"", "window = \"2m\"");
     let long = long.replace("\"2s\"", "\"4m\"").replace("\"4s\"", "\"8m\"");
     let text = refused(&format!("{long}[response.modes]\nthrottle = \"auto\"\n"));

@@ -24,11 +24,17 @@ fn cache(curve: &[(u64, f64)]) -> CacheWindow {
 }
 
 /// A database that reads 200 MiB over and over from a device that is full with that, and has a cache of 4 MiB.
-fn full(mode: &str) -> Host {
-    let quick = QUICK.replace("patience = 0.1", "patience = 0.01");
+pub(super) fn full(mode: &str, nodes: &str) -> Host {
+    full_avoiding(mode, nodes, "30m")
+}
+
+/// Likewise; where one has failed none is tried for so long.
+pub(super) fn full_avoiding(mode: &str, nodes: &str, avoid: &str) -> Host {
+    let patience = format!("patience = 0.01\navoid_host = \"{avoid}\"");
+    let quick = QUICK.replace("patience = 0.1", &patience);
     let others = "throttle = \"off\", memory-share = \"off\", mirror = \"off\", move = \"off\"";
     let modes = format!("modes = {{ {others}, appliance = \"{mode}\" }}");
-    let mut host = noisy(&format!("[response]\n{modes}\n{NODE}{quick}"));
+    let mut host = noisy(&format!("[response]\n{modes}\n{nodes}{quick}"));
     host.takes = vec![("orders", 0.9, 0), ("batch", 0.05, 0)];
     let orders = cache(&[(200, 0.05)]);
     host.caches = vec![("orders", orders), ("batch", cache(&[(4096, 0.99)]))];
@@ -64,7 +70,7 @@ fn told(host: &mut Host, id: u64, event: Option<ApplianceEvent>) {
 
 #[test]
 fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
-    let mut host = full("auto");
+    let mut host = full("auto", NODE);
     let order = until_ordered(&mut host);
     assert_eq!(
         (order.volume.as_str(), order.server.as_str()),
@@ -114,7 +120,7 @@ fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
 
 #[test]
 fn one_that_fails_is_said_to_have_and_its_node_is_avoided() {
-    let mut host = full("auto");
+    let mut host = full("auto", NODE);
     let order = until_ordered(&mut host);
     let failed = ApplianceEvent::Failed {
         why: "its node does not answer".into(),
@@ -131,7 +137,7 @@ fn one_that_fails_is_said_to_have_and_its_node_is_avoided() {
 
 #[test]
 fn there_is_one_second_level_and_a_persons_goes_first() {
-    let mut host = full("auto");
+    let mut host = full("auto", NODE);
     host.second_by_hand = true;
     host.windows(12);
     assert_eq!(ordered(&host), None);
@@ -140,7 +146,7 @@ fn there_is_one_second_level_and_a_persons_goes_first() {
         text.contains("appliance: no host has room for it"),
         "{text}"
     );
-    let mut host = full("recommend");
+    let mut host = full("recommend", NODE);
     host.windows(12);
     assert_eq!(ordered(&host), None);
     let text = said(&mut host, "Recommended: an appliance for orders").remove(0);
@@ -149,7 +155,7 @@ fn there_is_one_second_level_and_a_persons_goes_first() {
         "{text}"
     );
     // Without a cache there is nothing that a node could be a second level of.
-    let mut host = full("auto");
+    let mut host = full("auto", NODE);
     host.caches.clear();
     host.windows(12);
     assert_eq!(ordered(&host), None);
@@ -173,7 +179,7 @@ fn reads(of: &[(std::ops::Range<u32>, u32)]) -> MirrorWindow {
 
 /// What is ordered for a peak whose reads go here, after twenty minutes of others.
 fn warm_after(before: &MirrorWindow, now: &MirrorWindow) -> Warm {
-    let mut host = full("auto");
+    let mut host = full("auto", NODE);
     let (late, takes) = (host.volumes[0].latency_us, host.takes.clone());
     host.volumes[0].latency_us = 200;
     host.takes = vec![("orders", 0.05, 0), ("batch", 0.05, 0)];
@@ -209,7 +215,7 @@ fn what_is_hot_and_was_before_is_read_in_advance() {
         Warm::Cold { why } => panic!("{why}"),
     }
     // Of a host that has only just come nobody knows what was hot before.
-    let mut new = full("auto");
+    let mut new = full("auto", NODE);
     new.mirrors = vec![("orders", hot)];
     match until_ordered(&mut new).warm {
         Warm::Cold { why } => assert!(why.contains("is not known"), "{why}"),

@@ -1,0 +1,341 @@
+//! Memory of another host that comes and goes by itself: a served array with an emulated disk, an agent that lends memory, a controller, and guests that read what they
+//! have written while processes are killed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use datapath::Client;
+
+use crate::live::{Bench, Running, signal, wait};
+
+/// Nothing here takes so long on any machine that can run it.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+const PAGE: u64 = 4096;
+
+/// Twice what a worker's cache holds: half of the reads get to the disk, and all of them fit into what is lent.
+const PAGES: u64 = 512;
+
+/// More than the disk answers in time.
+const DEPTH: u64 = 12;
+
+/// Processes that are killed, or hang.
+const ROUNDS: u64 = 5;
+
+const CONFIG: &str = r#"
+window = "500ms"
+strategy = "noop"
+[array]
+dir = "terrace-array"
+host = "here"
+[array.cache]
+size = "CACHE MiB"
+page = "4 KiB"
+[[classes]]
+name = "gold"
+latency = "25ms"
+statistic = "mean"
+[response.workflow]
+settle = "1s"
+look_again = "1s"
+patience = 0.01
+avoid_host = "1s"
+[response.workflow.detect]
+samples = 4
+violating_min = 3
+clear_below = 0.5
+[response.workflow.release]
+samples = 4
+cooldown = "1s"
+[response.modes]
+throttle = "off"
+memory-share = "off"
+mirror = "off"
+move = "off"
+appliance = "auto"
+"#;
+
+/// What a page has after so many writes.
+fn content(page: u64, writes: u64) -> Vec<u8> {
+    let word = (page << 32 | writes).to_le_bytes();
+    word.repeat((PAGE / 8) as usize)
+}
+
+/// Guests that read at random, and now and then write; each has pages of its own, and knows what is in them.
+struct Guests {
+    over: Arc<AtomicBool>,
+    reads: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Guests {
+    fn on(uri: &str) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let reads = Arc::new(AtomicU64::new(0));
+        let guest = |n: u64| {
+            let mut client = Client::connect(&uri.parse().unwrap()).unwrap();
+            let (over, reads) = (over.clone(), reads.clone());
+            std::thread::spawn(move || {
+                let mut rng = algo::Rng::new(n, 23);
+                let own = PAGES / DEPTH;
+                let mut writes = vec![0; own as usize];
+                while !over.load(Ordering::Acquire) {
+                    let k = rng.below(own);
+                    let page = n * own + k;
+                    if writes[k as usize] == 0 || rng.below(30) == 0 {
+                        writes[k as usize] += 1;
+                        let data = content(page, writes[k as usize]);
+                        client.write(page * PAGE, &data).unwrap();
+                    }
+                    let data = client.read(page * PAGE, PAGE as u32).unwrap();
+                    let wanted = content(page, writes[k as usize]);
+                    assert!(data == wanted, "page {page} is not what was written last");
+                    reads.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            })
+        };
+        let threads = (0..DEPTH).map(guest).collect();
+        Self {
+            over,
+            reads,
+            threads,
+        }
+    }
+
+    fn end(self) {
+        self.over.store(true, Ordering::Release);
+        for thread in self.threads {
+            thread.join().expect("what it read was right");
+        }
+    }
+}
+
+/// Processes that a process has started and that have not ended.
+fn children(of: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the name, which may have anything in it: the state, and the parent.
+        let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned());
+        let fields = fields.unwrap_or_default();
+        let mut fields = fields.split(' ');
+        fields.next().is_some_and(|state| state != "Z")
+            && fields.next() == Some(of.to_string().as_str())
+    };
+    pids.filter(is_child).collect()
+}
+
+fn is_there(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|s| !s.contains(") Z "))
+}
+
+fn said(bench: &Bench, what: &str) -> usize {
+    let all = bench.json(&["events", "--limit", "1000"]);
+    let all = all["events"].as_array().expect("a list").iter();
+    let texts = all.filter_map(|e| e["text"].as_str());
+    texts.filter(|text| text.contains(what)).count()
+}
+
+fn until_said(bench: &Bench, what: &str, times: usize) {
+    let until = Instant::now() + PATIENCE;
+    while said(bench, what) < times {
+        let text = || bench.ok(&["events", "--limit", "100"]);
+        assert!(
+            Instant::now() < until,
+            "{what:?} is not said {times} times:\n{}",
+            text()
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The array has memory of the other host as its second level, and is connected.
+fn until_serving(bench: &Bench) {
+    wait(PATIENCE, "a second level of lent memory", || {
+        let shown = bench.ok(&["array", "cache"]);
+        let lost = ["not connected", "any more"];
+        let there = shown.contains("memory of host other");
+        (there && !lost.iter().any(|l| shown.contains(l))).then_some(())
+    });
+}
+
+fn lender(bench: &Bench) -> Running {
+    let lend = [
+        "--lend-only",
+        "--lend",
+        "32 MiB",
+        "--lend-listen",
+        "unix:lent",
+    ];
+    let who = ["agent", "--host", "other", "--controller"];
+    let controller = ["unix:terrace-state/controller.sock"];
+    bench.start(&[&who[..], &controller, &lend].concat(), 0)
+}
+
+/// The process that lends, once there is one.
+fn node(lender: &Running) -> u32 {
+    wait(PATIENCE, "a process that lends memory", || {
+        children(lender.child.id()).first().copied()
+    })
+}
+
+fn gone(pid: u32) {
+    wait(PATIENCE, "the end of a process", || {
+        (!is_there(pid)).then_some(())
+    });
+}
+
+#[test]
+fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_wrote() {
+    let bench = Bench::empty();
+    let tier = ["tier", "add", "disks", "--dir", "s", "--size", "64 MiB"];
+    bench.ok(&[&tier[..], &["--emulate", "disk-15k"]].concat());
+    let size = ["--size", "4 MiB", "--tier", "disks", "--class", "gold"];
+    bench.ok(&[&["volume", "create", "orders"][..], &size].concat());
+    // Each worker has a part of the cache, and the volume is one's.
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let text = CONFIG.replace("CACHE", &workers.to_string());
+    let config = bench.path().join("live.toml");
+    std::fs::write(&config, &text).unwrap();
+    let server = bench.start(&["serve", "--config", "live.toml"], 3);
+    assert_eq!(server.lines[2], "ready", "{:?}", server.lines);
+    let uri = server.lines[0]
+        .split(' ')
+        .nth(2)
+        .expect("volume, name, URI");
+    let mut other = lender(&bench);
+    let guests = Guests::on(uri);
+    let mut rng = algo::Rng::new(1, 24);
+    for round in 0..ROUNDS {
+        let pid = node(&other);
+        match round {
+            // Before it listens, most likely.
+            0 => {
+                std::thread::sleep(Duration::from_millis(rng.below(10)));
+                signal(pid, "-KILL");
+                gone(pid);
+                until_said(&bench, "appliance of orders failed", 1);
+            }
+            // It serves, and is killed.
+            1 => {
+                until_serving(&bench);
+                until_said(&bench, "orders goes through its appliance", 1);
+                let status = bench.ok(&["status"]);
+                assert!(status.contains("other lends 32 MiB of memory"), "{status}");
+                assert!(status.contains("to here for orders"), "{status}");
+                let reads = guests.reads.load(Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(500 + rng.below(1000)));
+                assert!(guests.reads.load(Ordering::Relaxed) > reads);
+                signal(pid, "-KILL");
+                gone(pid);
+                until_said(&bench, "appliance of orders failed", 2);
+            }
+            // It serves, and hangs: it is given up, and killed by its agent.
+            2 => {
+                until_serving(&bench);
+                signal(pid, "-STOP");
+                until_said(&bench, "appliance of orders failed", 3);
+                gone(pid);
+            }
+            // The agent is killed: none of its processes outlives it.
+            3 => {
+                until_serving(&bench);
+                other.kill_9();
+                gone(pid);
+                other = lender(&bench);
+            }
+            // At any moment.
+            _ => {
+                std::thread::sleep(Duration::from_millis(rng.below(3000)));
+                signal(pid, "-KILL");
+                gone(pid);
+            }
+        }
+    }
+    let pid = node(&other);
+    let off = text.replace("appliance = \"auto\"", "appliance = \"off\"");
+    std::fs::write(&config, off).unwrap();
+    server.hang_up();
+    // While it is being given up.
+    std::thread::sleep(Duration::from_millis(rng.below(1500)));
+    if is_there(pid) {
+        signal(pid, "-KILL");
+    }
+    gone(pid);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(children(other.child.id()).is_empty());
+    guests.end();
+    let left = std::fs::read_dir(bench.path().join("lent")).unwrap();
+    assert_eq!(left.count(), 0, "no socket is left");
+    other.stop();
+    server.stop();
+}
+
+#[test]
+fn a_node_ends_with_its_input() {
+    let bench = Bench::empty();
+    let words = ["cache-node", "--memory", "1 MiB", "--listen", "unix:n.sock"];
+    // There is none to begin with.
+    let out = bench.run(&[&words[..], &["--until-input-ends"]].concat());
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    assert!(!bench.path().join("n.sock").exists());
+}
+
+#[test]
+fn what_cannot_be_lent_is_refused_with_its_option_or_key() {
+    let bench = Bench::empty();
+    let agent = [
+        "agent",
+        "--host",
+        "other",
+        "--controller",
+        "unix:c.sock",
+        "--lend-only",
+    ];
+    for (words, part) in [
+        (
+            &["--lend", "1 KiB", "--lend-listen", "unix:n"][..],
+            "--lend: is at least 1 MiB",
+        ),
+        (
+            &["--lend", "1 GiB", "--lend-listen", "tcp:192.0.2.7"],
+            "--lend-listen: has guests' data",
+        ),
+        (
+            &["--lend", "1 GiB", "--lend-listen", "n"],
+            "--lend-listen: \"n\" is no place",
+        ),
+    ] {
+        let said = bench.refused(&[&agent[..], words].concat());
+        assert!(said.contains(part), "{said}");
+    }
+    let out = bench.run(&agent);
+    assert_eq!(out.status.code(), Some(2), "--lend is needed");
+    let text = CONFIG.replace("CACHE", "1");
+    for (lend, part) in [
+        (
+            "[lend]\nmemory = \"1 KiB\"\nlisten = \"unix:n\"\n",
+            "lend.memory",
+        ),
+        (
+            "[lend]\nmemory = \"1 GiB\"\nlisten = \"tcp:192.0.2.7\"\n",
+            "lend.listen",
+        ),
+        (
+            "[lend]\nmemory = \"1 GiB\"\nlisten = \"unix:n\"\nflash = \"n\"\n",
+            "flash",
+        ),
+    ] {
+        std::fs::write(bench.path().join("live.toml"), format!("{text}{lend}")).unwrap();
+        let out = bench.run(&["config", "check", "live.toml"]);
+        let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+        assert!(!out.status.success(), "{said}");
+        assert!(said.contains(part) && said.contains("live.toml:"), "{said}");
+    }
+}

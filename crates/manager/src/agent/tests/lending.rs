@@ -1,0 +1,113 @@
+//! Memory that is ordered to be lent: started within what there is, ended when nobody orders it.
+
+use super::*;
+use crate::wire::{LendWindow, NodeOrder, NodeState, NodeWindow};
+
+fn order(id: u64, bytes: u64) -> NodeOrder {
+    NodeOrder { id, bytes }
+}
+
+fn node(id: u64, bytes: u64, state: NodeState) -> NodeWindow {
+    NodeWindow { id, bytes, state }
+}
+
+fn ready() -> NodeState {
+    NodeState::Ready {
+        at: "nbd+unix:///?socket=n.sock".into(),
+    }
+}
+
+fn failed() -> NodeState {
+    NodeState::Failed { why: "gone".into() }
+}
+
+/// These are ordered; what is to be done where these are there, of a hundred bytes.
+fn look(
+    agent: &mut Agent,
+    at: u64,
+    wanted: &[NodeOrder],
+    nodes: Vec<NodeWindow>,
+) -> Vec<LendAction> {
+    let at = (at + 1) * SECOND;
+    let mut orders = orders(agent, vec![]);
+    orders.answers.nodes = wanted.to_vec();
+    agent.ordered(at, at, orders);
+    let actions = lend(agent, at, nodes);
+    agent.beat(at, snapshot(vec![volume("slow", None)]));
+    actions
+}
+
+fn lend(agent: &mut Agent, at_ns: u64, nodes: Vec<NodeWindow>) -> Vec<LendAction> {
+    let there = LendWindow {
+        memory_bytes: 100,
+        nodes,
+    };
+    agent.lend(at_ns, there)
+}
+
+#[test]
+fn it_is_started_once_told_of_and_ended() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    let wanted = [order(5, 60)];
+    let actions = look(&mut agent, 1, &wanted, vec![]);
+    assert_eq!(actions, [LendAction::Start(wanted[0])]);
+    assert!(agent.is_busy(), "it is looked at soon");
+    let there = vec![node(5, 60, NodeState::Starting)];
+    assert_eq!(look(&mut agent, 2, &wanted, there.clone()), []);
+    let lends = report(&mut agent).lends.expect("it lends");
+    assert_eq!((lends.memory_bytes, lends.nodes), (100, there));
+    assert!(agent.is_busy());
+    assert_eq!(look(&mut agent, 3, &wanted, vec![node(5, 60, ready())]), []);
+    assert!(!agent.is_busy());
+    let actions = look(&mut agent, 4, &[], vec![node(5, 60, ready())]);
+    assert_eq!(actions, [LendAction::End { id: 5 }]);
+    let ending = vec![node(5, 60, NodeState::Ending)];
+    assert_eq!(look(&mut agent, 5, &[], ending), []);
+    // One that has failed is told of, and not started again, while it is ordered.
+    assert_eq!(
+        look(&mut agent, 6, &wanted, vec![node(5, 60, failed())]),
+        []
+    );
+    let actions = look(&mut agent, 7, &[], vec![node(5, 60, failed())]);
+    assert_eq!(actions, [LendAction::End { id: 5 }]);
+}
+
+#[test]
+fn what_there_is_no_room_for_waits_whatever_is_ordered() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    let wanted = [order(5, 60), order(6, 50), order(7, 40)];
+    let start = |n: usize| LendAction::Start(wanted[n]);
+    assert_eq!(look(&mut agent, 1, &wanted, vec![]), [start(0), start(2)]);
+    // What is ending has its memory still; what has failed has none.
+    let there = vec![node(5, 60, NodeState::Ending), node(7, 40, failed())];
+    assert_eq!(look(&mut agent, 2, &wanted[1..], there), []);
+    let there = vec![node(7, 40, failed())];
+    assert_eq!(look(&mut agent, 3, &wanted[1..], there), [start(1)]);
+    // Sums that do not wrap.
+    let all = [order(8, u64::MAX), order(9, u64::MAX)];
+    assert_eq!(look(&mut agent, 4, &all, vec![]), []);
+    // Another size under the same number is another one.
+    let there = vec![node(5, 50, ready())];
+    let actions = look(&mut agent, 5, &wanted[..1], there);
+    assert_eq!(actions, [LendAction::End { id: 5 }]);
+}
+
+#[test]
+fn without_a_controller_it_ends_with_its_lease() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    let wanted = [order(5, 60)];
+    look(&mut agent, 1, &wanted, vec![]);
+    // Ordered at two seconds, for three.
+    let there = || vec![node(5, 60, ready())];
+    assert_eq!(lend(&mut agent, 5 * SECOND - 1, there()), []);
+    let ended = [LendAction::End { id: 5 }];
+    assert_eq!(lend(&mut agent, 5 * SECOND, there()), ended);
+    // At once where the controller knows the agent no more.
+    let mut agent = registered(vec![volume("slow", None)]);
+    look(&mut agent, 1, &wanted, vec![]);
+    agent.refused(&WireRefusal::Register);
+    assert_eq!(lend(&mut agent, 2 * SECOND, there()), ended);
+    // Before anything was ordered there is nothing.
+    let mut agent = Agent::new(7, "test");
+    assert_eq!(lend(&mut agent, 0, vec![]), []);
+}

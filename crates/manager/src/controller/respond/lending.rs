@@ -1,0 +1,247 @@
+//! Memory that hosts lend to the arrays of others: who may have how much, who has it, and what the lending hosts are ordered.
+//!
+//! ```text
+//!  an appliance is decided on ─▶ the lender is ordered a node ─▶ it says where that is ─▶ the host that uses it is told ─▶ serving
+//!                                       │ it fails, or does not come about in time: failed          │ given up, or failed
+//!                                       └──────────▶ ordered no more ◀── the user's agent has said that it is gone
+//! ```
+//!
+//! Nothing is kept of it but what responders know of their appliances: what a lender is ordered is made of that, and what it has beside that is what its reports
+//! say. So whatever is forgotten ends, and its memory counts as lent until the lender says that it is gone.
+
+use slo::{ApplianceEvent, HostId, WorkloadId};
+use units::{Bytes, Nanos};
+
+use super::super::Controller;
+use super::super::host::Host;
+use super::{Responding, Said};
+use crate::view::{HostState, LendsView, LentView};
+use crate::wire::{LendWindow, NodeOrder, NodeState, NodeWindow};
+
+/// A lender that has not said by then where a node is has none: two leases, and this for the process to begin.
+const BEGINS_WITHIN: Nanos = Nanos::from_secs(20);
+
+/// Less than this is not lent.
+const LENT_MIN: Bytes = config::LEND_MIN;
+
+/// Lenders that a responder tells apart, beside nodes that were named.
+const LENDERS_MAX: usize = 10_000;
+
+/// Memory of a lending host that an appliance has.
+#[derive(Debug, Clone)]
+pub(super) struct Lent {
+    /// The lending host.
+    pub(super) lender: String,
+    /// The number of the order; 0 until it has one.
+    pub(super) node: u64,
+    pub(super) bytes: u64,
+    /// Since when it is ordered.
+    pub(super) since: Nanos,
+}
+
+/// A host that lends, with what it has left.
+pub(super) struct Lender {
+    pub(super) name: String,
+    pub(super) free: Bytes,
+}
+
+impl Responding {
+    /// The number that a lender has here; it keeps it for as long as this responder lives. None where there are too many.
+    pub(super) fn lender_id(&mut self, name: &str) -> Option<HostId> {
+        let live = self.live.as_mut()?;
+        let known = live.lenders.iter().position(|l| l == name);
+        let at = known.unwrap_or_else(|| {
+            live.lenders.push(name.into());
+            live.lenders.len() - 1
+        });
+        let number = 1 + live.config.nodes.len() + at;
+        (at < LENDERS_MAX).then_some(HostId(u16::try_from(number).ok()?))
+    }
+
+    /// The lender of that number.
+    pub(super) fn lender(&self, host: HostId) -> Option<&str> {
+        let live = self.live.as_ref()?;
+        let at = usize::from(host.0).checked_sub(1 + live.config.nodes.len())?;
+        live.lenders.get(at).map(String::as_str)
+    }
+
+    /// Whether the memory of an appliance is being started: whoever is to use it is not told yet.
+    pub(super) fn waits_for_memory(&self, appliance: u64) -> bool {
+        let ordered = self.appliances.iter().find(|a| a.id == appliance);
+        let of = self.nodes.get(&appliance);
+        ordered.is_some_and(|a| a.at.is_none()) && of.is_some_and(|n| n.lent.is_some())
+    }
+
+    /// An appliance whose memory has not come about, and of which nobody else was told. Its workload.
+    fn not_lent(
+        &mut self,
+        now: Nanos,
+        id: u64,
+        why: String,
+        said: &mut Vec<Said>,
+    ) -> Option<usize> {
+        self.appliances.retain(|a| a.id != id);
+        self.nodes.remove(&id);
+        let (w, _) = self.known.remove(&id)?;
+        let event = ApplianceEvent::Failed { why };
+        self.responder.appliance(now, WorkloadId(w as u16), &event);
+        let text = event.in_words(self.name(w));
+        said.extend(text.map(|text| (w, text)));
+        Some(w)
+    }
+}
+
+/// What a host said of the memory that it lends.
+fn lends(host: &Host) -> Option<&LendWindow> {
+    host.report()?.lends.as_ref()
+}
+
+fn node(of: &LendWindow, id: u64) -> Option<&NodeWindow> {
+    of.nodes.iter().find(|n| n.id == id)
+}
+
+impl Controller {
+    /// Appliances with memory of a lender, and whose they are: host, appliance, and whether that host counts as using it still.
+    fn lent_by<'a>(
+        &'a self,
+        lender: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a Responding, u64, &'a Lent)> {
+        let here = self
+            .responses
+            .iter()
+            .filter(move |(_, r)| !self.has_left(r));
+        let all = here.flat_map(|(host, r)| {
+            let nodes = r.nodes.iter();
+            nodes.filter_map(move |(id, n)| Some((host.as_str(), r, *id, n.lent.as_ref()?)))
+        });
+        all.filter(move |(_, _, _, lent)| lent.lender == lender && lent.node > 0)
+    }
+
+    /// Bytes of a lender that somebody has, or may have: what is ordered of it, and what it says that it has beside.
+    fn lent_out(&self, lender: &str, of: &LendWindow) -> u64 {
+        let given: Vec<(u64, u64)> = self
+            .lent_by(lender)
+            .map(|(_, _, _, lent)| (lent.node, lent.bytes))
+            .collect();
+        let is_given = |n: &NodeWindow| given.iter().any(|(id, _)| *id == n.id);
+        let beside = of.nodes.iter();
+        let beside = beside.filter(|n| n.state.has_memory() && !is_given(n));
+        let beside = beside.map(|n| n.bytes);
+        let given = given.iter().map(|(_, bytes)| *bytes);
+        given.chain(beside).fold(0, u64::saturating_add)
+    }
+
+    /// Hosts that lend memory to others than themselves and have some left.
+    pub(super) fn lenders_for(&self, user: &str) -> Vec<Lender> {
+        let others = self.hosts.values().filter(|h| h.name != user);
+        let live = others.filter(|h| self.state_of(h) == HostState::Live);
+        let lender = |h: &Host| {
+            let of = lends(h)?;
+            let free = Bytes(of.memory_bytes.saturating_sub(self.lent_out(&h.name, of)));
+            (free >= LENT_MIN).then(|| Lender {
+                name: h.name.clone(),
+                free,
+            })
+        };
+        live.filter_map(lender).collect()
+    }
+
+    /// Gives numbers to what was just ordered of lenders: higher ones than any that they know of.
+    pub(super) fn number_lent(&mut self, responding: &mut Responding) {
+        let nodes = responding.nodes.values_mut();
+        for lent in nodes.filter_map(|n| n.lent.as_mut()) {
+            if lent.node > 0 {
+                continue;
+            }
+            let known = self.hosts.get(&lent.lender).and_then(lends);
+            let known = known.iter().flat_map(|l| &l.nodes).map(|n| n.id).max();
+            let last = self.answered.last_node.max(known.unwrap_or(0));
+            lent.node = last.saturating_add(1).max(self.now.unix_ms);
+            self.answered.last_node = lent.node;
+        }
+    }
+
+    /// Takes in where the memory is that was ordered for a host's appliances, and gives up those whose memory has not come about. Workloads whose appliance has
+    /// failed by that.
+    pub(super) fn follow_lent(
+        &self,
+        at: Nanos,
+        responding: &mut Responding,
+        said: &mut Vec<Said>,
+    ) -> Vec<usize> {
+        let mut failed = vec![];
+        for order in &mut responding.appliances {
+            let lent = responding.nodes.get(&order.id);
+            let Some(lent) = lent.and_then(|n| n.lent.as_ref()) else {
+                continue;
+            };
+            if order.at.is_some() {
+                continue;
+            }
+            let lender = self.hosts.get(&lent.lender);
+            let lender = lender.filter(|h| self.state_of(h) == HostState::Live);
+            let of = lender.and_then(lends);
+            let why = match of.and_then(|of| Some(&node(of, lent.node)?.state)) {
+                Some(NodeState::Ready { at }) => {
+                    order.at = Some(at.clone());
+                    continue;
+                }
+                Some(NodeState::Failed { why }) => why.clone(),
+                _ if self.now.at.saturating_sub(lent.since) > self.begins_within() => {
+                    "it has not said where its memory is".into()
+                }
+                _ => continue,
+            };
+            failed.push((order.id, format!("host {}: {why}", lent.lender)));
+        }
+        let failed = failed.into_iter();
+        failed
+            .filter_map(|(id, why)| responding.not_lent(at, id, why, said))
+            .collect()
+    }
+
+    fn begins_within(&self) -> Nanos {
+        self.two_leases() + BEGINS_WITHIN
+    }
+
+    /// Memory that a host is to lend: of appliances whose memory is not there yet, and of those that have it until the agent of the host that uses it says that they
+    /// are gone.
+    pub(super) fn node_orders(&self, lender: &str) -> Vec<NodeOrder> {
+        let Some(of) = self.hosts.get(lender).and_then(lends) else {
+            return vec![];
+        };
+        let mut orders: Vec<NodeOrder> = self
+            .lent_by(lender)
+            .filter(|(_, r, id, lent)| {
+                let there = node(of, lent.node).is_some_and(|n| n.state.has_memory());
+                there || r.waits_for_memory(*id)
+            })
+            .map(|(_, _, _, lent)| NodeOrder {
+                id: lent.node,
+                bytes: lent.bytes,
+            })
+            .collect();
+        orders.sort_unstable_by_key(|o| o.id);
+        orders
+    }
+
+    /// Memory that a host lends, and who has it.
+    pub(in crate::controller) fn lends_view(&self, host: &Host) -> Option<LendsView> {
+        let of = lends(host)?;
+        let users = self.lent_by(&host.name).map(|(user, r, id, lent)| {
+            let volume = r.appliances.iter().find(|a| a.id == id);
+            let state = node(of, lent.node).map(|n| &n.state);
+            LentView {
+                to: user.into(),
+                volume: volume.map(|a| a.volume.clone()),
+                bytes: lent.bytes,
+                ready: matches!(state, Some(NodeState::Ready { .. })),
+            }
+        });
+        Some(LendsView {
+            memory_bytes: of.memory_bytes,
+            lent_bytes: self.lent_out(&host.name, of),
+            to: users.collect(),
+        })
+    }
+}

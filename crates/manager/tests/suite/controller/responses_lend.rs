@@ -1,0 +1,762 @@
+//! Memory that hosts lend to the arrays of others: what a controller orders of whom, and what becomes of it when any of them fails.
+
+use std::collections::BTreeMap;
+
+use algo::Rng;
+use manager::agent::{Agent, LendAction, Message, Snapshot};
+use manager::question::Question;
+use manager::service::{MessageRefusal, Service};
+use manager::view::{HostView, LendsView};
+use manager::wire::{
+    ApplianceOrder, ApplianceWindow, LendWindow, NodeOrder, NodeState, NodeWindow, Orders,
+    PROTOCOL, PROTOCOL_APPLIANCES, PROTOCOL_LENDS, Register, WireRefusal,
+};
+use slo::ApplianceEvent;
+
+use super::host::{Host, WINDOW};
+use super::responses::said;
+use super::responses_appliance;
+
+const MIB: u64 = 1 << 20;
+
+/// Windows of a lease.
+const LEASE: u64 = 3;
+
+/// Windows within which a lender has to say where memory is: two leases, and twenty seconds.
+const BEGINS_WITHIN: u64 = 2 * LEASE + 20;
+
+/// A host with an array whose volume wants memory, as its agent reports it.
+struct User {
+    name: String,
+    session: u64,
+    seq: u64,
+    protocol: u32,
+    orders: Option<Orders>,
+    /// The window in which the controller last answered.
+    answered: u64,
+    appliances: BTreeMap<u64, Option<ApplianceEvent>>,
+    /// Where the memory of each is.
+    at: BTreeMap<u64, String>,
+}
+
+/// A host that lends: its agent, and the processes as they would be.
+struct Lender {
+    name: String,
+    agent: Agent,
+    memory: u64,
+    nodes: BTreeMap<u64, (u64, NodeState)>,
+    /// Looks for which one that was told to end, or to begin, takes.
+    slow: u64,
+    since: BTreeMap<u64, u64>,
+}
+
+struct Site {
+    /// What every user reports of its array; the clock, the controller and its store.
+    host: Host,
+    users: Vec<User>,
+    lenders: Vec<Lender>,
+    window: u64,
+}
+
+impl Lender {
+    fn new(name: &str, memory: u64) -> Self {
+        Self {
+            name: name.into(),
+            agent: Agent::new(1, "test"),
+            memory,
+            nodes: BTreeMap::new(),
+            slow: 1,
+            since: BTreeMap::new(),
+        }
+    }
+
+    /// Its agent was killed, and its processes with it; another one begins.
+    fn begins_anew(&mut self, session: u64) {
+        self.agent = Agent::new(session, "test");
+        self.nodes.clear();
+        self.since.clear();
+    }
+
+    fn lent(&self) -> u64 {
+        let nodes = self.nodes.values();
+        let having = nodes.filter(|(_, state)| state.has_memory());
+        having.map(|(bytes, _)| bytes).sum()
+    }
+
+    /// Processes go on, and what the agent wants is done to them.
+    fn look(&mut self, now_ns: u64) {
+        let name = &self.name;
+        for (id, (_, state)) in &mut self.nodes {
+            let since = self.since.entry(*id).or_default();
+            *since += 1;
+            if *since > self.slow && *state == NodeState::Starting {
+                let at = format!("nbd+unix:///?socket=/{name}/{id}.sock");
+                *state = NodeState::Ready { at };
+            }
+        }
+        let (slow, since) = (self.slow, &self.since);
+        self.nodes
+            .retain(|id, (_, state)| *state != NodeState::Ending || since[id] <= slow);
+        let nodes = self.nodes.iter();
+        let there = LendWindow {
+            memory_bytes: self.memory,
+            nodes: nodes
+                .map(|(id, (bytes, state))| NodeWindow {
+                    id: *id,
+                    bytes: *bytes,
+                    state: state.clone(),
+                })
+                .collect(),
+        };
+        for action in self.agent.lend(now_ns, there) {
+            match action {
+                LendAction::Start(NodeOrder { id, bytes }) => {
+                    self.nodes.insert(id, (bytes, NodeState::Starting));
+                    self.since.insert(id, 0);
+                }
+                LendAction::End { id } => {
+                    let (_, state) = self.nodes.get_mut(&id).expect("it is there");
+                    if matches!(state, NodeState::Failed { .. }) {
+                        self.nodes.remove(&id);
+                    } else {
+                        *state = NodeState::Ending;
+                        self.since.insert(id, 0);
+                    }
+                }
+            }
+        }
+        assert!(
+            self.lent() <= self.memory,
+            "{} lends {} of {}",
+            self.name,
+            self.lent(),
+            self.memory
+        );
+    }
+
+    fn all_fail(&mut self) {
+        for (_, state) in self.nodes.values_mut() {
+            let why = "its process has ended: signal: 9".into();
+            *state = NodeState::Failed { why };
+        }
+    }
+}
+
+impl User {
+    fn new(name: &str, protocol: u32) -> Self {
+        Self {
+            name: name.into(),
+            session: 1,
+            seq: 0,
+            protocol,
+            orders: None,
+            answered: 0,
+            appliances: BTreeMap::new(),
+            at: BTreeMap::new(),
+        }
+    }
+
+    fn ordered(&self) -> Option<&ApplianceOrder> {
+        self.orders.as_ref()?.answers.appliances.first()
+    }
+
+    fn is_serving(&self) -> bool {
+        let serving = |e: &Option<ApplianceEvent>| *e == Some(ApplianceEvent::Serving);
+        self.appliances.values().any(serving)
+    }
+
+    /// Does what it is ordered.
+    fn obey(&mut self, window: u64, lenders: &[Lender]) {
+        if window > self.answered + LEASE {
+            self.orders = None;
+        }
+        let ordered = self.orders.as_ref().map(|o| &o.answers);
+        let wanted = ordered.map_or(&[][..], |a| &a.appliances);
+        for order in wanted {
+            let at = order.at.as_ref().expect("it is told when it is known");
+            self.at.insert(order.id, at.clone());
+            self.appliances.entry(order.id).or_default();
+        }
+        let taken = ordered.map_or(&[][..], |a| &a.appliances_taken);
+        let is_wanted = |id: &u64| wanted.iter().any(|o| o.id == *id);
+        self.appliances
+            .retain(|id, _| is_wanted(id) || !taken.contains(id));
+        for (id, event) in &mut self.appliances {
+            if matches!(event, Some(ApplianceEvent::Failed { .. })) {
+                continue;
+            }
+            let at = &self.at[id];
+            let is_it =
+                |state: &NodeState| matches!(state, NodeState::Ready { at: of } if of == at);
+            let mut nodes = lenders.iter().flat_map(|l| l.nodes.values());
+            *event = Some(match nodes.any(|(_, state)| is_it(state)) {
+                _ if !is_wanted(id) => ApplianceEvent::Removed,
+                true => ApplianceEvent::Serving,
+                false => ApplianceEvent::Failed {
+                    why: "the connection is lost".into(),
+                },
+            });
+        }
+    }
+}
+
+impl Site {
+    /// Users that all want the same, and lenders with so much memory.
+    fn new(users: usize, lenders: &[u64]) -> Self {
+        Self::avoiding(users, lenders, "30m")
+    }
+
+    /// Likewise; a lender where one has failed is not asked for so long.
+    fn avoiding(users: usize, lenders: &[u64], avoid: &str) -> Self {
+        // It reports nothing itself.
+        let host = responses_appliance::full_avoiding("auto", "", avoid);
+        let names = (0..users).map(|n| format!("user-{n}"));
+        let mut site = Self {
+            host,
+            users: names.map(|n| User::new(&n, PROTOCOL)).collect(),
+            lenders: (0..)
+                .zip(lenders)
+                .map(|(n, memory)| Lender::new(&format!("lender-{n}"), *memory))
+                .collect(),
+            window: 0,
+        };
+        for n in 0..users {
+            site.register(n);
+        }
+        site
+    }
+
+    fn register(&mut self, user: usize) {
+        let now = self.host.now();
+        let user = &mut self.users[user];
+        user.session += 1;
+        user.seq = 0;
+        let message = Register {
+            protocol: user.protocol,
+            session: user.session,
+            version: "test".into(),
+        };
+        let _ = self.host.managed.register(now, &user.name, message);
+        (user.orders, user.appliances, user.at) = Default::default();
+    }
+
+    /// A user's agent looks, and reports if it can.
+    fn user(&mut self, n: usize, heard: bool) {
+        let now = self.host.now();
+        let mut report = self.host.report();
+        let user = &mut self.users[n];
+        user.obey(self.window, &self.lenders);
+        if !heard {
+            return;
+        }
+        user.seq += 1;
+        (report.session, report.seq) = (user.session, user.seq);
+        let known = user.appliances.iter();
+        report.appliances = known
+            .map(|(id, event)| ApplianceWindow {
+                id: *id,
+                event: event.clone(),
+            })
+            .collect();
+        match self.host.managed.report(now, &user.name, report) {
+            Ok(orders) => {
+                user.answered = self.window;
+                user.orders = Some(orders);
+            }
+            Err(MessageRefusal::Wire(WireRefusal::Register)) => {
+                user.orders = None;
+                let message = Register {
+                    protocol: user.protocol,
+                    session: user.session,
+                    version: "test".into(),
+                };
+                user.seq = 0;
+                let _ = self.host.managed.register(now, &user.name, message);
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// A lender's agent looks, and reports if it can.
+    fn lender(&mut self, n: usize, heard: bool) {
+        let (now, now_ns) = (self.host.now(), self.host.now_ns);
+        let lender = &mut self.lenders[n];
+        lender.look(now_ns);
+        lender.agent.beat(now_ns, Snapshot::default());
+        let (managed, name) = (&mut self.host.managed, &lender.name);
+        let agent = &mut lender.agent;
+        while let Some(message) = agent.poll_message() {
+            if !heard {
+                continue;
+            }
+            let refused = match message {
+                Message::Register(register) => match managed.register(now, name, register) {
+                    Ok(welcome) => {
+                        agent.welcomed(now_ns, welcome);
+                        agent.beat(now_ns, Snapshot::default());
+                        continue;
+                    }
+                    Err(refused) => refused,
+                },
+                Message::Report(report) => match managed.report(now, name, *report) {
+                    Ok(orders) => {
+                        agent.ordered(now_ns, now_ns, orders);
+                        continue;
+                    }
+                    Err(refused) => refused,
+                },
+                Message::JobsEnded(_) => panic!("it has no jobs"),
+            };
+            match refused {
+                MessageRefusal::Wire(refusal) => agent.refused(&refusal),
+                other => panic!("{other:?}"),
+            }
+            break;
+        }
+        // What was just ordered is begun.
+        lender.look(now_ns);
+    }
+
+    /// A window passes, in which all report.
+    fn pass(&mut self, windows: u64) {
+        for _ in 0..windows {
+            self.begin();
+            (0..self.users.len()).for_each(|n| self.user(n, true));
+            (0..self.lenders.len()).for_each(|n| self.lender(n, true));
+            self.check();
+        }
+    }
+
+    fn begin(&mut self) {
+        self.host.now_ns += WINDOW;
+        self.window += 1;
+    }
+
+    /// No memory is two users'.
+    fn check(&self) {
+        let serving = self.users.iter().flat_map(|u| {
+            let serving = u.appliances.iter();
+            let serving = serving.filter(|(_, e)| **e == Some(ApplianceEvent::Serving));
+            serving.map(|(id, _)| u.at[id].as_str())
+        });
+        let mut all: Vec<&str> = serving.collect();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|two| two[0] != two[1]), "{all:?}");
+    }
+
+    /// Windows pass until it is so.
+    fn until(&mut self, what: &str, is: impl Fn(&Site) -> bool) {
+        for _ in 0..60 {
+            if is(self) {
+                return;
+            }
+            self.pass(1);
+        }
+        panic!("{what} is never so: {:?}", self.host.events());
+    }
+
+    fn until_serving(&mut self) {
+        self.until("serving", |s| s.users.iter().all(User::is_serving));
+    }
+
+    fn host_view(&mut self, name: &str) -> HostView {
+        let hosts = self.host.status().hosts.into_iter();
+        let mut named = hosts.filter(|h| h.name == name);
+        named.next().expect("it has registered")
+    }
+
+    fn lends(&mut self, lender: &str) -> LendsView {
+        self.host_view(lender).lends.expect("it lends")
+    }
+}
+
+#[test]
+fn memory_is_ordered_of_the_lender_and_the_user_is_told_when_it_is_there() {
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.until("a node", |s| !s.lenders[0].nodes.is_empty());
+    assert_eq!(
+        site.users[0].ordered(),
+        None,
+        "nobody knows where it is yet"
+    );
+    let (bytes, _) = site.lenders[0].nodes.values().next().unwrap();
+    assert_eq!(*bytes, 256 * MIB);
+    let ordered = said(
+        &mut site.host,
+        "orders: an appliance: 256 MiB of host lender-0",
+    );
+    assert_eq!(ordered.len(), 1);
+    let lends = site.lends("lender-0");
+    assert_eq!(
+        (lends.memory_bytes, lends.lent_bytes),
+        (512 * MIB, 256 * MIB)
+    );
+    assert_eq!(
+        (lends.to[0].to.as_str(), lends.to[0].volume.as_deref()),
+        ("user-0", Some("orders"))
+    );
+    site.until_serving();
+    let order = site.users[0].ordered().unwrap().clone();
+    assert_eq!(order.server, "host lender-0");
+    assert!(
+        order.at.as_ref().unwrap().contains("/lender-0/"),
+        "{order:?}"
+    );
+    site.pass(2);
+    assert!(site.lends("lender-0").to[0].ready);
+    assert_eq!(
+        said(&mut site.host, "orders goes through its appliance").len(),
+        1
+    );
+    // Nothing is placed on a host that only lends.
+    let view = site.host_view("lender-0");
+    assert_eq!((view.problem, view.next_decision_ns), (None, None));
+    // A mode that is not to do it any more lets go: the user first, then the lender.
+    let text = site
+        .host
+        .config
+        .replace("appliance = \"auto\"", "appliance = \"off\"");
+    let settings = super::host::settings(&text);
+    let (now, actor) = (site.host.now(), manager::question::Actor("somebody".into()));
+    site.host.managed.reload(now, &actor, settings).unwrap();
+    site.until("gone", |s| s.lenders[0].nodes.is_empty());
+    assert!(!site.users[0].is_serving());
+}
+
+#[test]
+fn a_node_outlasts_its_user_by_what_the_user_says() {
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.until_serving();
+    // It asks for so little that its device does without.
+    site.host.volumes[0].latency_us = 200;
+    site.host.volumes[0].ios = 20;
+    site.host.array_reads = vec![("orders", 1)];
+    site.host.takes = vec![("orders", 0.005, 0), ("batch", 0.05, 0)];
+    for _ in 0..2000 {
+        let had = site.users[0].is_serving();
+        site.pass(1);
+        let there = site.lenders[0].nodes.values().next().map(|n| n.1.clone());
+        if had && site.users[0].ordered().is_some() {
+            assert!(matches!(there, Some(NodeState::Ready { .. })), "{there:?}");
+        }
+        if there.is_none() {
+            break;
+        }
+    }
+    assert!(site.lenders[0].nodes.is_empty(), "it is never given up");
+    assert_eq!(said(&mut site.host, "appliance to go").len(), 1);
+    assert_eq!(said(&mut site.host, "appliance of orders is gone").len(), 1);
+    assert_eq!(said(&mut site.host, "failed").len(), 0);
+    // It is free when the lender has said so.
+    site.pass(1);
+    assert_eq!(site.lends("lender-0").lent_bytes, 0);
+}
+
+#[test]
+fn no_more_is_given_out_than_a_host_lends() {
+    let mut site = Site::new(4, &[512 * MIB]);
+    site.pass(40);
+    let serving = site.users.iter().filter(|u| u.is_serving()).count();
+    assert_eq!(serving, 2, "256 MiB each");
+    assert_eq!(site.lenders[0].lent(), 512 * MIB);
+    let text = said(&mut site.host, "No answer").join("\n");
+    assert!(text.contains("no host has room for it"), "{text}");
+    // With another lender the others have it of that.
+    site.lenders.push(Lender::new("lender-1", 512 * MIB));
+    site.until_serving();
+    assert_eq!(site.lenders[1].lent(), 512 * MIB);
+}
+
+#[test]
+fn a_host_does_not_lend_to_itself() {
+    let mut site = Site::new(1, &[]);
+    site.lenders.push(Lender::new("user-0", 512 * MIB));
+    let lent = LendWindow {
+        memory_bytes: 512 * MIB,
+        nodes: vec![],
+    };
+    for _ in 0..20 {
+        site.begin();
+        let now = site.host.now();
+        let user = &mut site.users[0];
+        user.seq += 1;
+        let mut report = site.host.report();
+        (report.session, report.seq) = (user.session, user.seq);
+        report.lends = Some(lent.clone());
+        let orders = site.host.managed.report(now, "user-0", report).unwrap();
+        assert_eq!(orders.answers.nodes, []);
+        assert_eq!(orders.answers.appliances, []);
+    }
+}
+
+#[test]
+fn memory_that_does_not_come_about_is_given_up() {
+    // Its process fails before it listens.
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.until("a node", |s| !s.lenders[0].nodes.is_empty());
+    site.lenders[0].all_fail();
+    site.pass(3);
+    let text = said(&mut site.host, "appliance of orders failed").remove(0);
+    assert!(
+        text.contains("host lender-0: its process has ended"),
+        "{text}"
+    );
+    site.pass(60);
+    assert!(
+        site.lenders[0].nodes.is_empty(),
+        "not again for half an hour"
+    );
+    // Or never says where it is.
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.lenders[0].slow = 1000;
+    site.until("a node", |s| !s.lenders[0].nodes.is_empty());
+    site.pass(BEGINS_WITHIN - 2);
+    assert_eq!(said(&mut site.host, "appliance of orders failed").len(), 0);
+    site.pass(6);
+    let text = said(&mut site.host, "appliance of orders failed").remove(0);
+    assert!(
+        text.contains("it has not said where its memory is"),
+        "{text}"
+    );
+    let (_, state) = site.lenders[0].nodes.values().next().unwrap();
+    assert_eq!(*state, NodeState::Ending);
+    // What it has still is not given to anybody, and nobody was told of it.
+    assert_eq!(site.lends("lender-0").lent_bytes, 256 * MIB);
+    assert_eq!(site.users[0].appliances, BTreeMap::new());
+}
+
+#[test]
+fn a_lender_that_is_lost_ends_what_it_lends_and_the_user_does_without() {
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.until_serving();
+    let mut alone = 0;
+    while !site.lenders[0].nodes.is_empty() {
+        site.begin();
+        site.user(0, true);
+        site.lender(0, false);
+        alone += 1;
+        assert!(alone < 20, "its lease is never over");
+    }
+    assert!(alone >= LEASE, "{alone}");
+    site.begin();
+    site.user(0, true);
+    site.begin();
+    site.user(0, true);
+    let text = said(&mut site.host, "appliance of orders failed").remove(0);
+    assert!(text.contains("the connection is lost"), "{text}");
+    assert!(!site.users[0].is_serving());
+    // It comes back, and has nothing to do.
+    site.pass(20);
+    assert!(site.lenders[0].nodes.is_empty());
+}
+
+#[test]
+fn memory_of_a_user_that_is_lost_is_free_again() {
+    let mut site = Site::new(1, &[256 * MIB]);
+    site.until_serving();
+    for _ in 0..2 * LEASE + 3 {
+        site.begin();
+        site.user(0, false);
+        site.lender(0, true);
+    }
+    assert_eq!(site.lenders[0].lent(), 0);
+    assert!(!site.users[0].is_serving());
+    // Another one can have it.
+    site.users.push(User::new("user-1", PROTOCOL));
+    site.register(1);
+    for _ in 0..30 {
+        site.begin();
+        site.user(0, false);
+        site.user(1, true);
+        site.lender(0, true);
+        site.check();
+    }
+    assert!(site.users[1].is_serving());
+    // The first one comes back: it finds the memory taken.
+    site.pass(20);
+    assert!(site.users[1].is_serving() && !site.users[0].is_serving());
+}
+
+#[test]
+fn a_controller_that_begins_anew_has_all_of_it_ended() {
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.until_serving();
+    let before = *site.lenders[0].nodes.keys().next().unwrap();
+    site.host.restart_controller();
+    site.until("gone", |s| !s.lenders[0].nodes.contains_key(&before));
+    site.until_serving();
+    let now = *site.lenders[0].nodes.keys().next().unwrap();
+    assert!(now > before, "numbers are not used twice");
+}
+
+#[test]
+fn an_agent_that_begins_anew_has_no_node_and_starts_none_that_nobody_waits_for() {
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.until_serving();
+    site.lenders[0].begins_anew(77);
+    for _ in 0..20 {
+        site.pass(1);
+        assert!(site.lenders[0].nodes.is_empty());
+    }
+    let text = said(&mut site.host, "appliance of orders failed").remove(0);
+    assert!(text.contains("the connection is lost"), "{text}");
+    // That of the user: what it had is nobody's.
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.until_serving();
+    let before = *site.lenders[0].nodes.keys().next().unwrap();
+    site.pass(LEASE);
+    for _ in 0..4 {
+        site.begin();
+        site.lender(0, true);
+    }
+    site.register(0);
+    site.pass(3);
+    assert!(!site.lenders[0].nodes.contains_key(&before));
+    site.until_serving();
+}
+
+#[test]
+fn agents_of_older_versions_are_told_what_they_understand() {
+    // A user of one that knows appliances is told of memory of a lender as of a node's.
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.users[0].protocol = PROTOCOL_APPLIANCES;
+    site.register(0);
+    site.until_serving();
+    // Of a lender that is older now than it was nothing is ordered.
+    let now = site.host.now();
+    let message = Register {
+        protocol: PROTOCOL_LENDS - 1,
+        session: 99,
+        version: "old".into(),
+    };
+    site.host.now_ns += 10 * WINDOW;
+    site.host.managed.register(now, "lender-0", message).ok();
+    let mut report = site.host.report();
+    (report.volumes, report.devices, report.tiers) = Default::default();
+    (report.session, report.seq) = (99, 1);
+    if let Ok(orders) = site
+        .host
+        .managed
+        .report(site.host.now(), "lender-0", report)
+    {
+        assert_eq!(orders.answers.nodes, []);
+    }
+}
+
+#[test]
+fn what_cannot_be_said_of_lent_memory_is_refused() {
+    let mut site = Site::new(1, &[]);
+    let node = |id, bytes, at: &str| NodeWindow {
+        id,
+        bytes,
+        state: NodeState::Ready { at: at.into() },
+    };
+    let good = "nbds://192.0.2.7:10810/?tls-certificates=/etc/terrace/tls";
+    for (nodes, memory_bytes, part) in [
+        (
+            vec![node(1, 5, good), node(1, 5, good)],
+            9,
+            "node 1 is named twice",
+        ),
+        (
+            vec![node(1, 5, "nbd://192.0.2.7/")],
+            9,
+            "the place of node 1",
+        ),
+        (vec![node(1, 5, "file:///etc/passwd")], 9, "is an NBD URI"),
+        (
+            vec![node(1, 5, &format!("{good}{}", "x".repeat(5000)))],
+            9,
+            "bytes are said",
+        ),
+        (vec![node(1, u64::MAX, good)], 9, "sizes that cannot be"),
+        (vec![], u64::MAX, "sizes that cannot be"),
+        (
+            (0..5000).map(|n| node(n, 1, good)).collect(),
+            9,
+            "are more than",
+        ),
+    ] {
+        site.begin();
+        let now = site.host.now();
+        let user = &mut site.users[0];
+        user.seq += 1;
+        let mut report = site.host.report();
+        (report.session, report.seq) = (user.session, user.seq);
+        report.lends = Some(LendWindow {
+            memory_bytes,
+            nodes,
+        });
+        let refused = site.host.managed.report(now, "user-0", report).unwrap_err();
+        assert!(refused.to_string().contains(part), "{part}: {refused}");
+        assert!(refused.to_string().contains("lends"), "{refused}");
+    }
+}
+
+/// Messages are lost, agents, processes and the controller are killed: no lender lends more than it has, no memory is two users', nobody is told to use what nobody has
+/// said the place of, and in the end everybody has what there is room for.
+fn anything_happens(seed: u64) {
+    let mut rng = Rng::new(seed, 1);
+    let lenders: Vec<u64> = (0..1 + rng.below(2))
+        .map(|_| (256 + rng.below(512)) * MIB)
+        .collect();
+    let mut site = Site::avoiding(1 + rng.below(3) as usize, &lenders, "30s");
+    let mut sessions = 1000;
+    let mut away = BTreeMap::new();
+    for _ in 0..300 {
+        site.begin();
+        sessions += 1;
+        let (users, hosts) = (site.users.len() as u64, site.lenders.len() as u64);
+        match rng.below(40) {
+            0 => site.lenders[rng.below(hosts) as usize].begins_anew(sessions),
+            1 => site.lenders[rng.below(hosts) as usize].all_fail(),
+            2 => site.lenders[rng.below(hosts) as usize].slow = rng.below(12),
+            3 => site.host.restart_controller(),
+            4 => site.register(rng.below(users) as usize),
+            5 => {
+                let who = rng.below(users + hosts);
+                away.insert(who, site.window + rng.below(20));
+            }
+            _ => {}
+        }
+        let window = site.window;
+        away.retain(|_, until| *until > window);
+        for who in 0..users + hosts {
+            let heard = !away.contains_key(&who) && rng.below(20) > 0;
+            match usize::try_from(who).unwrap() {
+                n if who < users => site.user(n, heard),
+                n => site.lender(n - users as usize, heard),
+            }
+        }
+        site.check();
+    }
+    // Without troubles for a while whatever was avoided is not any more.
+    site.lenders.iter_mut().for_each(|l| l.slow = 1);
+    site.pass(60);
+    site.until("what is lent is what is used, by somebody", |site| {
+        let used = |lender: &Lender| {
+            let orders = site.users.iter().filter_map(User::ordered);
+            let here = orders.filter(|o| o.server == format!("host {}", lender.name));
+            here.map(|o| o.cache_bytes).sum::<u64>()
+        };
+        let mut lenders = site.lenders.iter();
+        lenders.all(|l| l.lent() == used(l)) && site.users.iter().any(User::is_serving)
+    });
+}
+
+#[test]
+fn whatever_happens_no_lender_lends_more_than_it_has_and_no_memory_is_two_users() {
+    testkit::seeds::run(0..12, |seed| {
+        anything_happens(seed);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_lent_is_not_in_the_way_of_a_persons_second_level() {
+    let mut site = Site::new(1, &[512 * MIB]);
+    site.host.second_by_hand = true;
+    site.pass(20);
+    assert!(site.lenders[0].nodes.is_empty());
+    let _ = site.host.ask(Question::Status);
+}
