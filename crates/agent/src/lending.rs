@@ -116,6 +116,8 @@ pub(crate) struct Lender {
 
 struct Node {
     bytes: u64,
+    /// Where it listens, if that is one of a range.
+    port: Option<u16>,
     since: Instant,
     state: State,
     /// None where it could not be started, or has ended.
@@ -235,21 +237,22 @@ impl Lender {
         if self.nodes.contains_key(&id) {
             return;
         }
-        let (state, process) = match self.spawn(id, bytes) {
-            Ok(process) => {
+        let (state, process, port) = match self.spawn(id, bytes) {
+            Ok((process, port)) => {
                 let pid = process.child.id();
                 info!(id, bytes, pid, "memory is being lent");
-                (State::Starting, Some(process))
+                (State::Starting, Some(process), port)
             }
             Err(why) => {
                 warn!(id, why, "memory is not lent");
                 let size = Bytes(bytes).words();
                 self.warnings.push(format!("lent memory of {size}: {why}"));
-                (State::Failed { why }, None)
+                (State::Failed { why }, None, None)
             }
         };
         let node = Node {
             bytes,
+            port,
             since: Instant::now(),
             state,
             process,
@@ -281,33 +284,36 @@ impl Lender {
         }
     }
 
-    /// Where a process of that number is to listen, and its socket if that is one.
-    fn place(&self, id: u64) -> Result<(String, Option<PathBuf>), String> {
+    /// Where a process of that number is to listen, its socket if that is one, and its port if that is of a range.
+    fn place(&self, id: u64) -> Result<(String, Option<PathBuf>, Option<u16>), String> {
         match &self.settings.listen {
             LendListen::Unix(dir) => {
                 let mut builder = std::fs::DirBuilder::new();
                 let made = builder.recursive(true).mode(0o700).create(dir);
                 made.map_err(|e| format!("cannot make {dir}: {e}"))?;
                 let socket = Path::new(dir).join(format!("{id}.sock"));
-                Ok((format!("unix:{}", socket.display()), Some(socket)))
+                Ok((format!("unix:{}", socket.display()), Some(socket), None))
             }
             LendListen::Tcp { address, ports } => {
-                let port = match ports {
-                    None => 0,
-                    Some(range) => free_port(*address, *range)?,
-                };
-                Ok((format!("tcp:{}", SocketAddr::new(*address, port)), None))
+                // One that was just started may not listen yet.
+                let used: Vec<u16> = self.nodes.values().filter_map(|n| n.port).collect();
+                let port = ports.map(|range| free_port(*address, range, &used));
+                let port = port.transpose()?;
+                let at = SocketAddr::new(*address, port.unwrap_or(0));
+                Ok((format!("tcp:{at}"), None, port))
             }
         }
     }
 
-    fn spawn(&self, id: u64, bytes: u64) -> Result<Process, String> {
-        let (listen, socket) = self.place(id)?;
+    fn spawn(&self, id: u64, bytes: u64) -> Result<(Process, Option<u16>), String> {
+        let (listen, socket, port) = self.place(id)?;
         let mut command = Command::new(&self.settings.program);
         command
             .arg("cache-node")
             .args(["--memory", &Bytes(bytes).to_string()])
             .args(["--listen", &listen])
+            // Whoever connects somewhere else, or to another one at the same place, finds no such export.
+            .args(["--name", &format!("lent-{id}")])
             .args(["--output", "json", "--until-input-ends"]);
         if let Some(dir) = &self.settings.tls_certificates {
             command.arg("--tls-certificates").arg(dir);
@@ -326,11 +332,12 @@ impl Lender {
                 return Err(format!("no thread for its process: {e}"));
             }
         };
-        Ok(Process {
+        let process = Process {
             child,
             heard,
             socket,
-        })
+        };
+        Ok((process, port))
     }
 }
 
@@ -475,9 +482,9 @@ fn reached(uri: &str, settings: &LendSettings) -> Result<String, String> {
 }
 
 /// A port that nobody listens on. Somebody may before it is used: then its process ends, and says so.
-fn free_port(address: IpAddr, (first, last): (u16, u16)) -> Result<u16, String> {
+fn free_port(address: IpAddr, (first, last): (u16, u16), used: &[u16]) -> Result<u16, String> {
     let mut ports = first..=last;
-    let free = |port: &u16| TcpListener::bind((address, *port)).is_ok();
+    let free = |port: &u16| !used.contains(port) && TcpListener::bind((address, *port)).is_ok();
     ports
         .find(free)
         .ok_or_else(|| format!("no port of {address} from {first} to {last} is free"))
@@ -701,9 +708,10 @@ mod tests {
         let local: IpAddr = "127.0.0.1".parse().unwrap();
         let taken = TcpListener::bind((local, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
-        let why = free_port(local, (port, port)).unwrap_err();
+        let why = free_port(local, (port, port), &[]).unwrap_err();
         assert!(why.contains("is free"), "{why}");
         drop(taken);
-        assert_eq!(free_port(local, (port, port)), Ok(port));
+        assert_eq!(free_port(local, (port, port), &[]), Ok(port));
+        assert!(free_port(local, (port, port), &[port]).is_err());
     }
 }

@@ -235,7 +235,7 @@ fn look(
     let mut held = Held::default();
     while !stop.load(Ordering::Acquire) {
         let at_ns = now();
-        // Also while the array does not answer: what others use does not depend on it.
+        // Also while the array does not answer. Nothing is reported then, so what others use ends with its lease.
         looked_after.lend(at_ns, &mut agent);
         let array = &mut *looked_after.array;
         let life: Vec<u64>;

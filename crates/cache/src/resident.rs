@@ -214,8 +214,9 @@ impl ResidentPages {
 
     /// A volume is not behind the cache any more: its pages go, and so does its part.
     pub fn remove_volume(&mut self, volume: VolumeNo) {
-        self.take_part_back(volume);
+        // First: what goes is not to push out what others have where it would be without a part.
         self.clear(volume);
+        self.take_part_back(volume);
         let Some(v) = self.volumes[volume.index()].take() else {
             return;
         };

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use datapath::{Filter, FilterOptions, Listen, ServerConfig};
+use rustix::fs::Mode;
 use units::{Bytes, Nanos};
 
 use crate::export_cmd::TlsArgs;
@@ -55,6 +56,8 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
     let stop = match args.until_input_ends {
         true => {
             goes_first();
+            // What is lent is for the user of the agent that has started it.
+            rustix::process::umask(Mode::RWXG | Mode::RWXO);
             Stop::listen_with_input()?
         }
         false => Stop::listen()?,

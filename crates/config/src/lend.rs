@@ -106,7 +106,7 @@ impl LendConfig {
             }
         };
         if self.tls_certificates.is_some() && !is_tcp {
-            let why = "is for addresses: a unix socket is its owner's only";
+            let why = "is for addresses, not for unix sockets";
             return Err(("tls_certificates", why.into()));
         }
         let Some(theirs) = &self.client_certificates else {

@@ -34,6 +34,9 @@ use crate::worker::{Answer, Message, Question, VolumeSetup, VolumeStatus};
 /// The worker's connection to the remote must be there within this time, since another one just was.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
+/// What memory that is lent says of itself.
+pub(crate) const MEMORY_DESCRIPTION: &str = "memory";
+
 /// The only volume.
 const VOLUME: VolumeId = VolumeId(0);
 
@@ -129,7 +132,7 @@ impl Filter {
         let own = ExportFlags::HAS_FLAGS.with(ExportFlags::CAN_MULTI_CONN);
         let export = Export {
             name: options.name.clone().unwrap_or_default(),
-            description: "memory".into(),
+            description: MEMORY_DESCRIPTION.into(),
             size: size.0,
             flags: own.with(ExportFlags::SEND_FLUSH),
             block: BlockSizes {

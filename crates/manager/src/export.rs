@@ -107,6 +107,9 @@ fn response(
         );
         return (None, left_out);
     }
+    if array.is_none() {
+        left_out += " Of this host it is not known here whether it has a cache: behind one these loads are what reached the devices.";
+    }
     let objective = |v: &VolumeFacts| facts.classes[v.class.index()].target.is_some();
     let Some(live) = settings
         .response()

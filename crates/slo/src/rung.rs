@@ -135,7 +135,6 @@ pub struct Held {
 pub struct Rung {
     pub kind: RungKind,
     /// What it would do; `None` where there is nothing it could.
-    #[serde(alias = "deed")]
     pub action: Option<RungAction>,
     /// What that takes.
     pub price: Price,

@@ -119,16 +119,12 @@ pub enum ResponseOrder {
     /// Back to the backend, then away with it.
     RemoveAppliance { workload: WorkloadId, why: String },
     /// Anything else on the ladder.
-    Carry {
-        #[serde(alias = "deed")]
-        action: RungAction,
-    },
+    Carry { action: RungAction },
     /// The end of a throttle.
     Unthrottle { workload: WorkloadId },
     /// Memory or flash that was given goes back to where it was, second copies are given up.
     TakeBack {
         /// What was given.
-        #[serde(alias = "deed")]
         action: RungAction,
     },
 }

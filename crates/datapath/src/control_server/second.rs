@@ -17,6 +17,7 @@ use crate::cached::{CacheSettings, SecondLevel};
 use crate::client;
 use crate::clock;
 use crate::device::Device;
+use crate::filter::MEMORY_DESCRIPTION;
 use crate::keeper::random;
 use crate::server::available_memory;
 use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondOf, SecondSetup, SecondStatus, WarmUp};
@@ -65,7 +66,15 @@ impl ControlServer {
             return Err("a person has ordered another second level".into());
         }
         let uri = at.to_owned();
-        let size = self.begin_second(|| soon(move || at_export(&uri, Some(size))), of, warm)?;
+        let find = move || {
+            // Nobody has looked at it: it is written over.
+            let (device, size, is_memory) = export(&uri, Some(size))?;
+            match is_memory {
+                true => Ok((device, size)),
+                false => Err(format!("{uri} is no memory of `terrace cache-node`")),
+            }
+        };
+        let size = self.begin_second(|| soon(find), of, warm)?;
         let done = format!("{volume} has a second level of {size} at {at}");
         Ok(ControlAnswer::done(done))
     }
@@ -187,6 +196,12 @@ fn soon<T: Send + 'static>(what: impl FnOnce() -> Result<T> + Send + 'static) ->
 
 /// An export: all of it, or as much as is wanted.
 fn at_export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes)> {
+    let (device, size, _) = export(at, size)?;
+    Ok((device, size))
+}
+
+/// The same, and whether it says that it is a node's memory.
+fn export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes, bool)> {
     let uri: nbd::Uri = at.parse().map_err(|e| format!("{at}: {e}"))?;
     let export = client::connect(&uri).map_err(text)?.session.export;
     if export.flags.contains(ExportFlags::READ_ONLY) {
@@ -199,7 +214,8 @@ fn at_export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes)> {
     }
     let mut device = Device::remote(uri.to_string(), uri);
     device.id = SECOND_DEVICE;
-    Ok((device, size))
+    let is_memory = export.description == MEMORY_DESCRIPTION;
+    Ok((device, size, is_memory))
 }
 
 /// A file without a name in a directory: it goes with the process, however that ends.

@@ -299,7 +299,7 @@ impl ControlServer {
                 done_line += &format!("; guests by vhost-user cannot connect to it: {}", text(why));
             }
             drop(server);
-            // For the log only.
+            // For the log, and for what it has of the cache.
             let _ = self.ask_worker(id, Question::Rename(to));
         }
         done(done_line)

@@ -160,6 +160,8 @@ impl Worker {
         let mut wanted = cached.parts;
         change(&mut wanted);
         cache.keep_to(cached, wanted)?;
+        // There may be room for those now that had none.
+        self.settle_classes();
         Ok(wanted)
     }
 
@@ -236,8 +238,18 @@ impl Worker {
                 .insert(class.into(), ClassShare { share, part }),
             None => cache.classes.remove(class),
         };
-        self.settle_classes();
+        self.settle();
         Ok(before.map(|of| of.share))
+    }
+
+    /// A volume has another name: its share goes along.
+    pub(super) fn share_renamed(&mut self, from: &str, to: &str) {
+        let shares = self.cache.as_mut().map(|c| &mut c.of_volumes);
+        if let Some(shares) = shares
+            && let Some(share) = shares.remove(from)
+        {
+            shares.insert(to.into(), share);
+        }
     }
 
     /// A volume that is cached from now on has its share, and is in the part that it belongs to.
@@ -267,6 +279,12 @@ impl Worker {
 
     /// Volumes come, go or change their class: each is in the part that it belongs to.
     pub(super) fn settle_classes(&mut self) {
+        if self.cache.as_ref().is_some_and(|c| !c.classes.is_empty()) {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
         let there = self.cached_classes();
         let Some(cache) = &mut self.cache else {
             return;
@@ -313,11 +331,13 @@ impl Worker {
         let Some(cache) = &mut self.cache else {
             return;
         };
+        let mut ended = false;
         for live in self.volumes.iter_mut().flatten() {
             let over = |cached: &&mut LiveCache| cached.parts.is_over(self.now_ns);
             let Some(cached) = live.cached.as_mut().filter(over) else {
                 continue;
             };
+            ended = true;
             let given = Parts {
                 lent: None,
                 ..cached.parts
@@ -328,6 +348,9 @@ impl Worker {
                 let shared = cache.keep_to(cached, Parts::default());
                 shared.expect("what is shared has no size");
             }
+        }
+        if ended {
+            self.settle_classes();
         }
     }
 }

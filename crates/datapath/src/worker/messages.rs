@@ -575,7 +575,8 @@ impl Worker {
                 Ok(Answer::Done)
             }
             Question::Rename(name) => {
-                live.name = name;
+                let before = std::mem::replace(&mut live.name, name.clone());
+                self.share_renamed(&before, &name);
                 Ok(Answer::Done)
             }
             Question::Grow { from, to, zeroed } => {

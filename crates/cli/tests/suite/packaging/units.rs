@@ -56,6 +56,15 @@ fn units_are_told_when_serving_works() {
     }
 }
 
+/// A process that lends memory is ended first where memory runs out: what guests' disks hang on must not end with it.
+#[test]
+fn units_outlive_the_memory_that_they_lend() {
+    for unit in ["terrace", "terrace-agent"] {
+        let text = read(&format!("packaging/systemd/{unit}.service"));
+        assert!(text.contains("\nOOMPolicy=continue\n"), "{unit}");
+    }
+}
+
 /// The most that `systemd-analyze security` may say of each, of 10.
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units_and_little_exposed() {

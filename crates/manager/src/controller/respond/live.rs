@@ -151,7 +151,8 @@ fn largest_node(config: &LiveResponseConfig) -> u64 {
 /// Sizes that are looked at where so much can be had.
 fn sizes(largest: u64, page: u64) -> Vec<Bytes> {
     let sizes = NODE_EIGHTHS.map(|n| Bytes(largest / 8 * n)).into_iter();
-    sizes.filter(|s| s.0 >= NODE_PAGES_MIN * page).collect()
+    let least = (NODE_PAGES_MIN * page).max(config::LEND_MIN.0);
+    sizes.filter(|s| s.0 >= least).collect()
 }
 
 /// Size of the pages of a host's caches.
