@@ -9,6 +9,8 @@
 //! Nothing is kept of it but what responders know of their appliances: what a lender is ordered is made of that, and what it has beside that is what its reports
 //! say. So whatever is forgotten ends, and its memory counts as lent until the lender says that it is gone.
 
+use std::collections::BTreeMap;
+
 use slo::{ApplianceEvent, HostId, WorkloadId};
 use units::{Bytes, Nanos};
 
@@ -100,44 +102,50 @@ fn node(of: &LendWindow, id: u64) -> Option<&NodeWindow> {
     of.nodes.iter().find(|n| n.id == id)
 }
 
+/// Bytes of a lender that somebody has, or may have: what is ordered of it, and what it says that it has beside.
+fn lent_out<'a>(given: impl Iterator<Item = &'a Lent>, of: &LendWindow) -> u64 {
+    let given: Vec<&Lent> = given.collect();
+    let is_given = |n: &NodeWindow| given.iter().any(|l| l.node == n.id);
+    let beside = of.nodes.iter();
+    let beside = beside.filter(|n| n.state.has_memory() && !is_given(n));
+    let beside = beside.map(|n| n.bytes);
+    let given = given.iter().map(|l| l.bytes);
+    given.chain(beside).fold(0, u64::saturating_add)
+}
+
 impl Controller {
-    /// Appliances with memory of a lender, and whose they are: host, appliance, and whether that host counts as using it still.
+    /// Appliances with memory of a lender, and whose they are: host, appliance, and what it has of the lender.
     fn lent_by<'a>(
         &'a self,
         lender: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a Responding, u64, &'a Lent)> {
-        let here = self
-            .responses
-            .iter()
-            .filter(move |(_, r)| !self.has_left(r));
+        let all = self.all_lent();
+        all.filter(move |(_, _, _, lent)| lent.lender == lender)
+    }
+
+    /// The same of all lenders.
+    fn all_lent(&self) -> impl Iterator<Item = (&str, &Responding, u64, &Lent)> {
+        let here = self.responses.iter().filter(|(_, r)| !self.has_left(r));
         let all = here.flat_map(|(host, r)| {
             let nodes = r.nodes.iter();
             nodes.filter_map(move |(id, n)| Some((host.as_str(), r, *id, n.lent.as_ref()?)))
         });
-        all.filter(move |(_, _, _, lent)| lent.lender == lender && lent.node > 0)
-    }
-
-    /// Bytes of a lender that somebody has, or may have: what is ordered of it, and what it says that it has beside.
-    fn lent_out(&self, lender: &str, of: &LendWindow) -> u64 {
-        let given: Vec<(u64, u64)> = self
-            .lent_by(lender)
-            .map(|(_, _, _, lent)| (lent.node, lent.bytes))
-            .collect();
-        let is_given = |n: &NodeWindow| given.iter().any(|(id, _)| *id == n.id);
-        let beside = of.nodes.iter();
-        let beside = beside.filter(|n| n.state.has_memory() && !is_given(n));
-        let beside = beside.map(|n| n.bytes);
-        let given = given.iter().map(|(_, bytes)| *bytes);
-        given.chain(beside).fold(0, u64::saturating_add)
+        all.filter(|(_, _, _, lent)| lent.node > 0)
     }
 
     /// Hosts that lend memory to others than themselves and have some left.
     pub(super) fn lenders_for(&self, user: &str) -> Vec<Lender> {
+        // All at once: there may be many hosts, and as many lenders.
+        let mut given: BTreeMap<&str, Vec<&Lent>> = BTreeMap::new();
+        for lent in self.all_lent().map(|(_, _, _, lent)| lent) {
+            given.entry(&lent.lender).or_default().push(lent);
+        }
         let others = self.hosts.values().filter(|h| h.name != user);
         let live = others.filter(|h| self.state_of(h) == HostState::Live);
         let lender = |h: &Host| {
             let of = lends(h)?;
-            let free = Bytes(of.memory_bytes.saturating_sub(self.lent_out(&h.name, of)));
+            let own = given.get(h.name.as_str()).into_iter().flatten().copied();
+            let free = Bytes(of.memory_bytes.saturating_sub(lent_out(own, of)));
             (free >= LENT_MIN).then(|| Lender {
                 name: h.name.clone(),
                 free,
@@ -240,7 +248,7 @@ impl Controller {
         });
         Some(LendsView {
             memory_bytes: of.memory_bytes,
-            lent_bytes: self.lent_out(&host.name, of),
+            lent_bytes: lent_out(self.lent_by(&host.name).map(|(_, _, _, lent)| lent), of),
             to: users.collect(),
         })
     }
