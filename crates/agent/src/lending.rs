@@ -521,7 +521,6 @@ fn shortened(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -537,8 +536,11 @@ mod tests {
     fn bench(script: &str) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("node");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        // Another process writes it: one that another test starts meanwhile would have it open for writing, too, and then it cannot be run.
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$2\" > \"$1\" && chmod 755 \"$1\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", write, "sh"]).arg(&program).arg(script);
+        assert!(shell.status().unwrap().success());
         let mut lender = Lender::new(LendSettings {
             memory: Bytes::mib(64),
             listen: LendListen::Unix(dir.path().join("sockets").to_str().unwrap().into()),
