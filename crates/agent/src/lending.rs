@@ -521,7 +521,6 @@ fn shortened(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     /// Says where it listens, and ends with its input, as a node does.
