@@ -1,5 +1,7 @@
 //! Examples of answers to broken objectives: each takes the answer that it is there for, and it helps.
 
+use std::collections::BTreeMap;
+
 use sim::{GroupKind, RunResult, ScenarioFile};
 use slo::ladder::RungKind;
 
@@ -43,6 +45,8 @@ fn missed_s(result: &RunResult, volume: &str) -> f64 {
 
 #[test]
 fn each_example_takes_the_answer_that_it_is_for() {
+    // By text: one is there twice, of the same volume.
+    let mut unanswered = BTreeMap::new();
     for (text, rung, volume) in EXAMPLES {
         let run = |rungs: Option<Vec<RungKind>>| {
             let mut file = ScenarioFile::parse("example.toml", text).unwrap();
@@ -54,14 +58,16 @@ fn each_example_takes_the_answer_that_it_is_for() {
         };
         // Left to itself answers.toml takes the throttle: the appliance is what it does without.
         let with = run((rung == RungKind::Appliance).then(|| vec![rung]));
-        let without = run(Some(vec![]));
+        let without = *unanswered
+            .entry(text)
+            .or_insert_with(|| missed_s(&run(Some(vec![])), volume));
         let answers = &with.response.as_ref().unwrap().answers;
         let first = answers.first().unwrap_or_else(|| panic!("{rung:?}: none"));
         assert_eq!((first.rung, &*first.volume), (Some(rung), volume));
         assert!(answers.iter().all(|a| a.rung == Some(rung)), "{answers:#?}");
-        let (missed, unanswered) = (missed_s(&with, volume), missed_s(&without, volume));
-        println!("{}: {missed} s of {unanswered} s", rung.name());
-        assert!(unanswered >= 200.0, "{rung:?}: {unanswered}");
-        assert!(missed <= 0.5 * unanswered, "{rung:?}: {missed}");
+        let missed = missed_s(&with, volume);
+        println!("{}: {missed} s of {without} s", rung.name());
+        assert!(without >= 200.0, "{rung:?}: {without}");
+        assert!(missed <= 0.5 * without, "{rung:?}: {missed}");
     }
 }
