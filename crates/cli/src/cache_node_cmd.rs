@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use config::LEND_MIN;
 use datapath::{Filter, FilterOptions, Listen, ServerConfig};
 use rustix::fs::Mode;
 use units::{Bytes, Nanos};
@@ -17,9 +18,6 @@ pub const EXAMPLES: &str = "\
 Examples:
   terrace cache-node --memory 8GiB --listen tcp:192.0.2.7:10810 --tls-certificates /etc/terrace/tls
   terrace array cache --second 'nbds://192.0.2.7:10810?tls-certificates=/etc/terrace/tls'    # on the host whose cache it is for";
-
-/// Less is no second level, however small its pages are.
-const MEMORY_MIN: Bytes = Bytes::mib(1);
 
 /// `terrace cache-node`
 #[derive(Debug, Args)]
@@ -50,8 +48,9 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
         Ok(tls) => tls,
         Err(wrong) => return Ok(wrong),
     };
-    if args.memory < MEMORY_MIN {
-        return Ok(wrong_usage(&format!("--memory: at least {MEMORY_MIN}")));
+    // Less is no second level, however small its pages are.
+    if args.memory < LEND_MIN {
+        return Ok(wrong_usage(&format!("--memory: at least {LEND_MIN}")));
     }
     let stop = match args.until_input_ends {
         true => {

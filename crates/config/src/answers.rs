@@ -77,7 +77,7 @@ pub struct NodeConfig {
 }
 
 /// Less than this is no appliance.
-const NODE_MIN: Bytes = Bytes::mib(1);
+const NODE_MIN: Bytes = crate::LEND_MIN;
 
 /// Nodes of one configuration.
 const NODES_MAX: usize = 1000;

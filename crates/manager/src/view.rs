@@ -12,9 +12,15 @@ use crate::trouble::TroubleView;
 use model::Mode;
 use model::TierState;
 
+mod counters;
+mod hosts;
 mod place;
 mod response;
 
+pub use counters::{
+    CountersView, DirectionCounters, FailedCounter, LATENCY_BOUNDS_NS, MoveCounter, VolumeCounters,
+};
+pub use hosts::{HostState, HostView, LendsView, LentView};
 pub use place::{PlaceCostView, PlaceLoadView, PlaceStanding, PlaceTierView, PlaceView};
 pub use response::{
     CopiesView, OtherView, PeakOutcome, PeakView, RefusedView, ResponseCounter, ResponseState,
@@ -89,68 +95,6 @@ pub struct TrustView {
     pub error_median: Option<f64>,
     /// Why not, if not.
     pub why: Option<String>,
-}
-
-/// How much is known of a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum HostState {
-    /// Its agent reports.
-    Live,
-    /// Its agent has missed windows, and what is known is old: nothing is decided.
-    Late,
-    /// Its agent is gone: everything about it is unknown.
-    Lost,
-}
-
-/// A host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HostView {
-    /// Its name.
-    pub name: String,
-    /// How much is known.
-    pub state: HostState,
-    /// Age of the last window.
-    pub age_ns: Option<u64>,
-    /// Number of its last plan.
-    pub generation: u64,
-    /// Time to the next decision that may move data.
-    pub next_decision_ns: Option<u64>,
-    /// Why it is not planned, if so.
-    pub problem: Option<String>,
-    /// All bytes of its devices.
-    #[serde(default)]
-    pub size_bytes: u64,
-    /// Sizes of its volumes added up: what their guests were promised.
-    #[serde(default)]
-    pub provisioned_bytes: u64,
-    /// Memory that it lends to the arrays of other hosts; none where it lends none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lends: Option<LendsView>,
-}
-
-/// Memory that a host lends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LendsView {
-    /// How much in all.
-    pub memory_bytes: u64,
-    /// What somebody has of it, or what is not known to be free again.
-    pub lent_bytes: u64,
-    /// Who has it.
-    pub to: Vec<LentView>,
-}
-
-/// Memory that another host's array has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LentView {
-    /// That host.
-    pub to: String,
-    /// The volume that it is for; none where it is being given up.
-    pub volume: Option<String>,
-    /// How much.
-    pub bytes: u64,
-    /// Whether the process that serves it listens.
-    pub ready: bool,
 }
 
 fn yes() -> bool {
@@ -715,109 +659,4 @@ pub struct WhyNotView {
     pub generation: Option<u64>,
     /// The filter that kept it off, with its numbers, or what else.
     pub why: String,
-}
-
-/// Totals since the controller was started, for metrics.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CountersView {
-    /// Per volume.
-    pub volumes: Vec<VolumeCounters>,
-    /// Moves that ended, by goal and `done`, `failed` or `cancelled`.
-    pub moves: Vec<MoveCounter>,
-    /// Bytes copied by moves that ended.
-    pub moved_bytes: u64,
-    /// Plans that were made.
-    pub plans: u64,
-    /// Reports that were taken.
-    pub reports: u64,
-    /// Reports that were refused.
-    pub reports_refused: u64,
-    /// Calibration sessions that were taken in.
-    pub calibrations: u64,
-    /// I/Os that devices failed.
-    #[serde(default)]
-    pub failed: Vec<FailedCounter>,
-    /// Answers to broken objectives.
-    #[serde(default)]
-    pub responses: Vec<ResponseCounter>,
-}
-
-/// I/Os of one kind that a device failed with one errno.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FailedCounter {
-    /// The host.
-    pub host: String,
-    /// The device.
-    pub device: String,
-    /// `read`, `write`, `flush`, `zero` or `discard`.
-    pub op: String,
-    /// The errno's name, such as `EIO`.
-    pub errno: String,
-    /// How many.
-    pub count: u64,
-}
-
-/// Totals of a volume.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct VolumeCounters {
-    /// The host.
-    pub host: String,
-    /// Its name.
-    pub volume: String,
-    /// The tier with most of it now.
-    pub tier: String,
-    /// Service class.
-    pub class: String,
-    /// Reads.
-    pub reads: DirectionCounters,
-    /// Writes.
-    pub writes: DirectionCounters,
-    /// Requests that were answered with an error.
-    pub errors: u64,
-    /// Time in windows that missed the objective.
-    pub slo_missed_ns: u64,
-    /// Requests that a cache in front of the devices answered; none where there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_cache: Option<u64>,
-}
-
-/// Totals of a direction.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct DirectionCounters {
-    /// Requests.
-    pub ios: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// Latencies added up, as the guest sees them.
-    pub sum_ns: u64,
-    /// Requests up to each of [`LATENCY_BOUNDS_NS`], cumulative.
-    pub up_to: Vec<u64>,
-}
-
-/// Bounds of the latency histogram in metrics.
-pub const LATENCY_BOUNDS_NS: [u64; 13] = [
-    50_000,
-    100_000,
-    200_000,
-    500_000,
-    1_000_000,
-    2_000_000,
-    5_000_000,
-    10_000_000,
-    20_000_000,
-    50_000_000,
-    100_000_000,
-    500_000_000,
-    2_000_000_000,
-];
-
-/// Moves that ended one way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct MoveCounter {
-    /// What they were for.
-    pub goal: Goal,
-    /// `done`, `failed` or `cancelled`.
-    pub end: String,
-    /// How many.
-    pub count: u64,
 }

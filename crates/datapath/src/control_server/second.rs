@@ -39,7 +39,7 @@ impl ControlServer {
             return Ok(ControlAnswer::done("the cache has no second level".into()));
         };
         let find = || match at.contains("://") {
-            true => at_export(at, size),
+            true => export(at, size).map(|(device, size, _)| (device, size)),
             false => in_dir(Path::new(at), size),
         };
         let size = self.begin_second(find, &SecondOf::default(), None)?;
@@ -194,13 +194,7 @@ fn soon<T: Send + 'static>(what: impl FnOnce() -> Result<T> + Send + 'static) ->
     answer.recv_timeout(NODE_TIME).map_err(late)?
 }
 
-/// An export: all of it, or as much as is wanted.
-fn at_export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes)> {
-    let (device, size, _) = export(at, size)?;
-    Ok((device, size))
-}
-
-/// The same, and whether it says that it is a node's memory.
+/// An export: all of it, or as much as is wanted, and whether it says that it is a node's memory.
 fn export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes, bool)> {
     let uri: nbd::Uri = at.parse().map_err(|e| format!("{at}: {e}"))?;
     let export = client::connect(&uri).map_err(text)?.session.export;

@@ -18,6 +18,7 @@ use units::{Bytes, Nanos};
 
 use super::Worker;
 use super::cached::{LiveCache, WorkerCache};
+use super::volumes::LiveVolume;
 use crate::cached::CacheMemory;
 
 /// Who has a share of each worker's cache.
@@ -81,6 +82,14 @@ impl WorkerCache {
     fn bytes_of(&self, share: f64) -> Bytes {
         let all = u64::from(self.memory.pages().capacity()) * self.memory.page_bytes();
         Bytes((share * all as f64) as u64)
+    }
+
+    fn can_give(&self, share: Option<f64>) -> Result<(), String> {
+        match share.is_some_and(|s| s > 0.0) {
+            true => self.memory.pages().can_have_parts(),
+            false => Ok(()),
+        }
+        .map_err(|why| why.to_string())
     }
 
     /// Has the cache keep to what a volume is to have from now on. Where it cannot, all is as before.
@@ -188,25 +197,15 @@ impl Worker {
     }
 
     fn share_volume(&mut self, name: &str, share: Option<f64>) -> Result<Option<f64>, String> {
-        let cache = self.cache.as_mut().ok_or("there is no cache")?;
-        let live = self.volumes.iter_mut().flatten();
-        let cached = live
-            .filter(|live| live.name == name)
-            .find_map(|live| live.cached.as_mut());
-        if share.is_some_and(|s| s > 0.0) {
-            let can = cache.memory.pages().can_have_parts();
-            can.map_err(|why| why.to_string())?;
+        let cache = self.cache.as_ref().ok_or("there is no cache")?;
+        cache.can_give(share)?;
+        let given = share.map(|share| cache.bytes_of(share));
+        let is_it = |live: &LiveVolume| live.name == name && live.cached.is_some();
+        let at = |v: &Option<LiveVolume>| v.as_ref().is_some_and(is_it);
+        if let Some(volume) = self.volumes.iter().position(at) {
+            self.share_cache(volume as u32, given)?;
         }
-        if let Some(cached) = cached {
-            let given = share.map(|share| cache.bytes_of(share));
-            cache.keep_to(
-                cached,
-                Parts {
-                    given,
-                    ..cached.parts
-                },
-            )?;
-        }
+        let cache = self.cache.as_mut().expect("as above");
         Ok(match share {
             Some(share) => cache.of_volumes.insert(name.into(), share),
             None => cache.of_volumes.remove(name),
@@ -219,10 +218,7 @@ impl Worker {
         let cache = self.cache.as_mut().ok_or("there is no cache")?;
         let page = cache.memory.page_bytes();
         let part = cache.classes.get(class).and_then(|of| of.part);
-        if share.is_some_and(|s| s > 0.0) {
-            let can = cache.memory.pages().can_have_parts();
-            can.map_err(|why| why.to_string())?;
-        }
+        cache.can_give(share)?;
         let others = cache.classes.iter().filter(|(c, _)| *c != class);
         let sum = others.map(|(_, of)| of.share).sum::<f64>() + share.unwrap_or(0.0);
         if sum >= 1.0 {
@@ -254,17 +250,14 @@ impl Worker {
 
     /// A volume that is cached from now on has its share, and is in the part that it belongs to.
     pub(super) fn begin_parts(&mut self, volume: u32) {
-        let live = self.volumes[volume as usize].as_mut();
-        let live = live.expect("it was just attached");
-        if let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache)
+        let live = self.volumes[volume as usize].as_ref();
+        let live = live.filter(|live| live.cached.is_some());
+        if let (Some(live), Some(cache)) = (live, &self.cache)
             && let Some(share) = cache.of_volumes.get(&live.name)
         {
-            let given = Parts {
-                given: Some(cache.bytes_of(*share)),
-                lent: None,
-            };
-            if let Err(why) = cache.keep_to(cached, given) {
-                tracing::warn!(volume = live.name, %why, "it shares the cache with others");
+            let (name, given) = (live.name.clone(), cache.bytes_of(*share));
+            if let Err(why) = self.share_cache(volume, Some(given)) {
+                tracing::warn!(volume = name, %why, "it shares the cache with others");
             }
         }
         self.settle_classes();

@@ -23,9 +23,6 @@ use crate::wire::{LendWindow, NodeOrder, NodeState, NodeWindow};
 /// A lender that has not said by then where a node is has none: two leases, and this for the process to begin.
 const BEGINS_WITHIN: Nanos = Nanos::from_secs(20);
 
-/// Less than this is not lent.
-const LENT_MIN: Bytes = config::LEND_MIN;
-
 /// Lenders that a responder tells apart, beside nodes that were named.
 const LENDERS_MAX: usize = 10_000;
 
@@ -146,7 +143,7 @@ impl Controller {
             let of = lends(h)?;
             let own = given.get(h.name.as_str()).into_iter().flatten().copied();
             let free = Bytes(of.memory_bytes.saturating_sub(lent_out(own, of)));
-            (free >= LENT_MIN).then(|| Lender {
+            (free >= config::LEND_MIN).then(|| Lender {
                 name: h.name.clone(),
                 free,
             })
@@ -236,11 +233,12 @@ impl Controller {
     /// Memory that a host lends, and who has it.
     pub(in crate::controller) fn lends_view(&self, host: &Host) -> Option<LendsView> {
         let of = lends(host)?;
-        let users = self.lent_by(&host.name).map(|(user, r, id, lent)| {
-            let volume = r.appliances.iter().find(|a| a.id == id);
+        let all: Vec<_> = self.lent_by(&host.name).collect();
+        let users = all.iter().map(|(user, r, id, lent)| {
+            let volume = r.appliances.iter().find(|a| a.id == *id);
             let state = node(of, lent.node).map(|n| &n.state);
             LentView {
-                to: user.into(),
+                to: user.to_string(),
                 volume: volume.map(|a| a.volume.clone()),
                 bytes: lent.bytes,
                 ready: matches!(state, Some(NodeState::Ready { .. })),
@@ -248,7 +246,7 @@ impl Controller {
         });
         Some(LendsView {
             memory_bytes: of.memory_bytes,
-            lent_bytes: lent_out(self.lent_by(&host.name).map(|(_, _, _, lent)| lent), of),
+            lent_bytes: lent_out(all.iter().map(|(_, _, _, lent)| *lent), of),
             to: users.collect(),
         })
     }
