@@ -1,4 +1,4 @@
-//! Memory of this host that is lent to the arrays of others: processes of `terrace cache-node` that this one starts, watches and ends. Which, is said by
+//! Memory and flash of this host that are lent to the arrays of others: processes of `terrace cache-node` that this one starts, watches and ends. Which, is said by
 //! [`manager::agent`].
 //!
 //! Each has a pipe as its standard input whose other end is here, and ends when that does: so none outlives this process, however it ends. One that does not end
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use config::LendListen;
 use manager::agent::LendAction;
-use manager::wire::{LendWindow, NodeOrder, NodeState, NodeWindow};
+use manager::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow};
 use tracing::{info, warn};
 use units::Bytes;
 
@@ -42,8 +42,10 @@ const LINE_MAX: u64 = 16 << 10;
 /// What a host lends, and how.
 #[derive(Debug, Clone)]
 pub struct LendSettings {
-    /// How much in all.
+    /// How much memory in all.
     pub memory: Bytes,
+    /// How much flash in all, and the directory on it, an absolute path; nothing if there is none.
+    pub flash: Option<(Bytes, PathBuf)>,
     /// Where processes listen; a directory of sockets is an absolute path.
     pub listen: LendListen,
     /// The directory of their certificates, where hosts that use them have to speak TLS.
@@ -78,9 +80,14 @@ impl LendSettings {
         };
         let own = words.tls_certificates.as_deref();
         let own = own.map(|d| absolute(d, "tls_certificates")).transpose()?;
+        let flash = match (words.flash, &words.flash_dir) {
+            (Some(size), Some(dir)) => Some((size, absolute(dir, "flash_dir")?)),
+            _ => None,
+        };
         let theirs = words.client_certificates.as_ref().map(PathBuf::from);
         Ok(Self {
-            memory: words.memory,
+            memory: words.memory.unwrap_or_default(),
+            flash,
             listen,
             client_certificates: theirs.or_else(|| own.clone()),
             tls_certificates: own,
@@ -116,6 +123,7 @@ pub(crate) struct Lender {
 
 struct Node {
     bytes: u64,
+    store: NodeStore,
     /// Where it listens, if that is one of a range.
     port: Option<u16>,
     since: Instant,
@@ -197,9 +205,10 @@ impl Lender {
         let (times, settings) = (self.times, &self.settings);
         for (id, node) in &mut self.nodes {
             if let Some(why) = node.look(times, settings) {
-                warn!(id, why, "memory that was lent is gone");
+                let store = node.store.word();
+                warn!(id, store, why, "what was lent is gone");
                 let size = Bytes(node.bytes).words();
-                self.warnings.push(format!("lent memory of {size}: {why}"));
+                self.warnings.push(format!("lent {store} of {size}: {why}"));
             }
         }
         // One that was to end has.
@@ -208,6 +217,7 @@ impl Lender {
         let nodes = self.nodes.iter().map(|(id, node)| NodeWindow {
             id: *id,
             bytes: node.bytes,
+            store: node.store,
             state: match &node.state {
                 State::Starting => NodeState::Starting,
                 State::Ready { at } => NodeState::Ready { at: at.clone() },
@@ -217,6 +227,7 @@ impl Lender {
         });
         LendWindow {
             memory_bytes: self.settings.memory.0,
+            flash_bytes: self.settings.flash.as_ref().map_or(0, |(size, _)| size.0),
             nodes: nodes.collect(),
         }
     }
@@ -233,25 +244,27 @@ impl Lender {
         }
     }
 
-    fn start(&mut self, NodeOrder { id, bytes }: NodeOrder) {
+    fn start(&mut self, NodeOrder { id, bytes, store }: NodeOrder) {
         if self.nodes.contains_key(&id) {
             return;
         }
-        let (state, process, port) = match self.spawn(id, bytes) {
+        let (state, process, port) = match self.spawn(id, bytes, store) {
             Ok((process, port)) => {
                 let pid = process.child.id();
-                info!(id, bytes, pid, "memory is being lent");
+                info!(id, bytes, store = store.word(), pid, "it is being lent");
                 (State::Starting, Some(process), port)
             }
             Err(why) => {
-                warn!(id, why, "memory is not lent");
+                let store = store.word();
+                warn!(id, store, why, "it is not lent");
                 let size = Bytes(bytes).words();
-                self.warnings.push(format!("lent memory of {size}: {why}"));
+                self.warnings.push(format!("lent {store} of {size}: {why}"));
                 (State::Failed { why }, None, None)
             }
         };
         let node = Node {
             bytes,
+            store,
             port,
             since: Instant::now(),
             state,
@@ -264,7 +277,7 @@ impl Lender {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
-        info!(id, "memory is not lent any more");
+        info!(id, store = node.store.word(), "it is not lent any more");
         node.end();
         if node.process.is_none() {
             self.nodes.remove(&id);
@@ -305,12 +318,24 @@ impl Lender {
         }
     }
 
-    fn spawn(&self, id: u64, bytes: u64) -> Result<(Process, Option<u16>), String> {
+    fn spawn(
+        &self,
+        id: u64,
+        bytes: u64,
+        store: NodeStore,
+    ) -> Result<(Process, Option<u16>), String> {
         let (listen, socket, port) = self.place(id)?;
         let mut command = Command::new(&self.settings.program);
+        command.arg("cache-node");
+        let size = Bytes(bytes).to_string();
+        match (store, &self.settings.flash) {
+            (NodeStore::Memory, _) => command.args(["--memory", &size]),
+            (NodeStore::Flash, Some((_, dir))) => {
+                command.arg("--flash").arg(dir).args(["--size", &size])
+            }
+            (NodeStore::Flash, None) => return Err("no flash is lent".into()),
+        };
         command
-            .arg("cache-node")
-            .args(["--memory", &Bytes(bytes).to_string()])
             .args(["--listen", &listen])
             // Whoever connects somewhere else, or to another one at the same place, finds no such export.
             .args(["--name", &format!("lent-{id}")])
@@ -542,6 +567,7 @@ mod tests {
         assert!(shell.status().unwrap().success());
         let mut lender = Lender::new(LendSettings {
             memory: Bytes::mib(64),
+            flash: Some((Bytes::mib(256), "/mnt/flash".into())),
             listen: LendListen::Unix(dir.path().join("sockets").to_str().unwrap().into()),
             tls_certificates: None,
             client_certificates: Some("/etc/terrace/tls".into()),
@@ -556,9 +582,13 @@ mod tests {
 
     impl Bench {
         fn start(&mut self, id: u64) {
+            self.start_of(id, NodeStore::Memory);
+        }
+
+        fn start_of(&mut self, id: u64, store: NodeStore) {
             let bytes = Bytes::mib(1).0;
-            self.lender
-                .carry_out(LendAction::Start(NodeOrder { id, bytes }));
+            let order = NodeOrder { id, bytes, store };
+            self.lender.carry_out(LendAction::Start(order));
         }
 
         fn state(&mut self, id: u64) -> Option<NodeState> {
@@ -609,6 +639,33 @@ mod tests {
         assert_eq!(bench.until(5, |s| s.is_none()), None);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
         assert!(bench.lender.warnings().is_empty());
+    }
+
+    /// What the process is asked for, it says as the reason for which it ends.
+    #[test]
+    fn each_store_is_asked_for_by_its_options() {
+        let mut bench = bench(r#"echo "$*" >&2; exit 1"#);
+        for (store, asked) in [
+            (NodeStore::Memory, "cache-node --memory 1 MiB --listen"),
+            (
+                NodeStore::Flash,
+                "cache-node --flash /mnt/flash --size 1 MiB --listen",
+            ),
+        ] {
+            bench.start_of(5, store);
+            let why = bench.until_failed(5);
+            assert!(why.contains(asked), "{why}");
+            let there = bench.lender.look();
+            assert_eq!(
+                (there.memory_bytes, there.flash_bytes),
+                (64 << 20, 256 << 20)
+            );
+            assert_eq!(there.nodes[0].store, store);
+            bench.lender.carry_out(LendAction::End { id: 5 });
+        }
+        bench.lender.settings.flash = None;
+        bench.start_of(5, NodeStore::Flash);
+        assert_eq!(bench.until_failed(5), "no flash is lent");
     }
 
     #[test]

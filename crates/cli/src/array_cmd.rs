@@ -155,7 +155,7 @@ fn second(status: &Option<SecondStatus>) -> String {
             ", for {}, as an answer to a broken objective{}",
             volumes.join(", "),
             match &status.of.server {
-                Some(server) => format!(": memory of {}", report::printable(server)),
+                Some(server) => format!(": of {}", report::printable(server)),
                 None => String::new(),
             }
         ),

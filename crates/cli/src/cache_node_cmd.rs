@@ -1,5 +1,6 @@
-//! `terrace cache-node`: memory of this host, for the second level of another host's cache.
+//! `terrace cache-node`: memory or flash of this host, for the second level of another host's cache.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -17,14 +18,21 @@ use crate::logging::LogArg;
 pub const EXAMPLES: &str = "\
 Examples:
   terrace cache-node --memory 8GiB --listen tcp:192.0.2.7:10810 --tls-certificates /etc/terrace/tls
+  terrace cache-node --flash /mnt/nvme --size 100GiB --listen tcp:127.0.0.1:10811
   terrace array cache --second 'nbds://192.0.2.7:10810?tls-certificates=/etc/terrace/tls'    # on the host whose cache it is for";
 
 /// `terrace cache-node`
 #[derive(Debug, Args)]
 pub struct CacheNodeArgs {
     /// How much of this host's memory; the system gives it when it is used first
-    #[arg(long, value_name = "SIZE")]
-    memory: Bytes,
+    #[arg(long, value_name = "SIZE", required_unless_present = "flash")]
+    memory: Option<Bytes>,
+    /// A directory on this host's flash instead; the file there has no name, so nothing is left of it
+    #[arg(long, value_name = "DIR", conflicts_with = "memory", requires = "size")]
+    flash: Option<PathBuf>,
+    /// With --flash: how much, which is taken at once
+    #[arg(long, value_name = "SIZE", requires = "flash")]
+    size: Option<Bytes>,
     /// Where the other host connects: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; may be given several times
     #[arg(long, value_name = "ADDRESS", required = true)]
     listen: Vec<Listen>,
@@ -33,7 +41,7 @@ pub struct CacheNodeArgs {
     /// Name of the export
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
-    /// End with standard input, too: so does one that an agent has started, which lends this memory
+    /// End with standard input, too: so does one that an agent has started, which lends
     #[arg(long)]
     until_input_ends: bool,
     #[command(flatten)]
@@ -49,8 +57,10 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
         Err(wrong) => return Ok(wrong),
     };
     // Less is no second level, however small its pages are.
-    if args.memory < LEND_MIN {
-        return Ok(wrong_usage(&format!("--memory: at least {LEND_MIN}")));
+    for (option, size) in [("--memory", args.memory), ("--size", args.size)] {
+        if size.is_some_and(|size| size < LEND_MIN) {
+            return Ok(wrong_usage(&format!("{option}: at least {LEND_MIN}")));
+        }
     }
     let stop = match args.until_input_ends {
         true => {
@@ -70,7 +80,12 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
         delays: [Nanos::ZERO; 2],
         record: None,
     };
-    let mut node = Filter::start_on_memory(args.memory, options).map_err(explained)?;
+    let size = args.memory.or(args.size).unwrap_or_default();
+    let node = match &args.flash {
+        None => Filter::start_on_memory(size, options),
+        Some(dir) => Filter::start_on_flash(dir, size, options),
+    };
+    let mut node = node.map_err(explained)?;
     if let Some(credentials) = tls {
         node.server.require_tls(credentials).map_err(explained)?;
     }

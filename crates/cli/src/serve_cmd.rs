@@ -62,8 +62,8 @@ pub struct Agent {
     /// Look after the virtual machines of plain QEMU instead, by the QMP sockets NAME.qmp or NAME.sock in this directory, which nobody else uses
     #[arg(long, value_name = "DIR", conflicts_with_all = ["array", "libvirt"], requires = "tiers")]
     qemu: Option<PathBuf>,
-    /// Look after nothing: the host only lends memory
-    #[arg(long, conflicts_with_all = ["array", "libvirt", "qemu"], requires = "lend")]
+    /// Look after nothing: the host only lends memory or flash
+    #[arg(long, conflicts_with_all = ["array", "libvirt", "qemu"], requires = "lends")]
     lend_only: bool,
     /// With --libvirt or --qemu: a tier and the pools, directories or exports that it is made of, high end first
     #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
@@ -95,45 +95,58 @@ pub struct Agent {
     log: LogArg,
 }
 
-/// Memory that a host lends: `[lend]` of a configuration.
+/// What a host lends: `[lend]` of a configuration.
 #[derive(Debug, Args)]
 struct LendArgs {
     /// Lend so much memory of this host to the caches of other hosts' arrays, where their controller wants that
     #[arg(
         long = "lend",
-        id = "lend",
         value_name = "SIZE",
-        requires = "lend_listen"
+        requires = "lend_listen",
+        group = "lends"
     )]
     memory: Option<Bytes>,
-    /// With --lend: where those hosts connect, tcp:ADDRESS at ports that the system chooses, tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
+    /// Lend so much flash, too, or alone
+    #[arg(
+        long = "lend-flash",
+        value_name = "SIZE",
+        requires_all = ["lend_listen", "flash_dir"],
+        group = "lends"
+    )]
+    flash: Option<Bytes>,
+    /// With --lend-flash: the directory on it; files there have no names, so nothing is left of them
+    #[arg(long = "lend-flash-dir", value_name = "DIR", requires = "flash")]
+    flash_dir: Option<String>,
+    /// With --lend or --lend-flash: where those hosts connect, tcp:ADDRESS at ports that the system chooses, tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
     #[arg(
         long = "lend-listen",
         id = "lend_listen",
         value_name = "ADDRESS",
-        requires = "lend"
+        requires = "lends"
     )]
     listen: Option<String>,
-    /// With --lend: have them speak TLS, with certificates, which is needed beyond loopback: a directory with ca-cert.pem, server-cert.pem, server-key.pem and,
+    /// With --lend-listen: have them speak TLS, with certificates, which is needed beyond loopback: a directory with ca-cert.pem, server-cert.pem, server-key.pem and,
     /// if there is one, ca-crl.pem
-    #[arg(long = "lend-tls-certificates", value_name = "DIR", requires = "lend")]
+    #[arg(long = "lend-tls-certificates", value_name = "DIR", requires = "lends")]
     tls_certificates: Option<String>,
-    /// With --lend: the directory in which those hosts have their own certificates; the same one if left out
+    /// With --lend-tls-certificates: the directory in which those hosts have their own certificates; the same one if left out
     #[arg(
         long = "lend-client-certificates",
         value_name = "DIR",
-        requires = "lend"
+        requires = "lends"
     )]
     client_certificates: Option<String>,
 }
 
 impl LendArgs {
     fn settings(self) -> anyhow::Result<Option<LendSettings>> {
-        let (Some(memory), Some(listen)) = (self.memory, self.listen) else {
+        let Some(listen) = self.listen else {
             return Ok(None);
         };
         let words = LendConfig {
-            memory,
+            memory: self.memory,
+            flash: self.flash,
+            flash_dir: self.flash_dir,
             listen,
             tls_certificates: self.tls_certificates,
             client_certificates: self.client_certificates,

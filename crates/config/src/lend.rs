@@ -1,4 +1,4 @@
-//! Memory that a host lends to the caches of other hosts' arrays: `[lend]` of a live configuration.
+//! Memory and flash that a host lends to the caches of other hosts' arrays: `[lend]` of a live configuration.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,12 +10,19 @@ use units::Bytes;
 /// Less than this is no appliance.
 pub const LEND_MIN: Bytes = Bytes::mib(1);
 
-/// Memory that a host lends to the caches of other hosts' arrays: its agent starts a process for each that a controller orders, and ends it.
+/// Memory and flash that a host lends to the caches of other hosts' arrays: its agent starts a process for each that a controller orders, and ends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LendConfig {
-    /// How much in all, 1 MiB at least. What nobody uses is the system's.
-    pub memory: Bytes,
+    /// How much memory in all, 1 MiB at least; none if left out. What nobody uses is the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// How much flash in all, 1 MiB at least; none if left out. What nobody uses is the file system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<Bytes>,
+    /// With `flash`: the directory on it, from the file's. Files there have no names, so nothing is left of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash_dir: Option<String>,
     /// Where the hosts that use it connect: "tcp:ADDRESS" at ports that the system chooses, "tcp:ADDRESS:FIRST-LAST" at ports of that range, or "unix:DIR" at
     /// sockets in a directory, from the file's, for arrays of this host.
     pub listen: String,
@@ -28,7 +35,7 @@ pub struct LendConfig {
     pub client_certificates: Option<String>,
 }
 
-/// Where processes that lend memory listen.
+/// Where processes that lend listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LendListen {
     /// At sockets in this directory.
@@ -50,7 +57,7 @@ impl FromStr for LendListen {
         }
         let unknown = || {
             format!(
-                "{text:?} is no place to lend memory at: write \"tcp:ADDRESS\", \"tcp:ADDRESS:FIRST-LAST\" or \"unix:DIR\""
+                "{text:?} is no place to lend at: write \"tcp:ADDRESS\", \"tcp:ADDRESS:FIRST-LAST\" or \"unix:DIR\""
             )
         };
         let place = text.strip_prefix("tcp:").ok_or_else(unknown)?;
@@ -86,8 +93,16 @@ impl LendConfig {
     /// # Errors
     /// The key in the table, and why it cannot be.
     pub fn check(&self) -> Result<LendListen, (&'static str, String)> {
-        if self.memory < LEND_MIN {
-            return Err(("memory", format!("is at least {LEND_MIN}")));
+        for (key, size) in [("memory", self.memory), ("flash", self.flash)] {
+            if size.is_some_and(|size| size < LEND_MIN) {
+                return Err((key, format!("is at least {LEND_MIN}")));
+            }
+        }
+        match (self.memory, self.flash, &self.flash_dir) {
+            (None, None, _) => return Err(("memory", "or flash: one of both is lent".into())),
+            (_, Some(_), None) => return Err(("flash", "needs flash_dir".into())),
+            (_, None, Some(_)) => return Err(("flash_dir", "needs flash".into())),
+            _ => {}
         }
         let listen: LendListen = self.listen.parse().map_err(|why| ("listen", why))?;
         let is_tcp = match &listen {
@@ -178,6 +193,8 @@ mod tests {
             local.to_owned(),
             format!("{remote}{tls}"),
             format!("{local}{tls}client_certificates = \"/etc/tls\""),
+            format!("{local}flash = \"1 GiB\"\nflash_dir = \"f\""),
+            "flash = \"1 GiB\"\nflash_dir = \"f\"\nlisten = \"unix:n\"".into(),
         ] {
             assert!(checked(&text).is_ok(), "{text}");
         }
@@ -202,7 +219,14 @@ mod tests {
                 "client_certificates",
             ),
             ("memory = \"1 GiB\"".into(), "not read"),
-            (format!("{local}flash = \"1 GiB\""), "not read"),
+            (format!("{local}flash = \"1 GiB\""), "flash"),
+            (format!("{local}flash_dir = \"f\""), "flash_dir"),
+            (
+                format!("{local}flash = \"1 KiB\"\nflash_dir = \"f\""),
+                "flash",
+            ),
+            ("listen = \"unix:n\"".into(), "memory"),
+            (format!("{local}disk = \"1 GiB\""), "not read"),
         ] {
             let (said, why) = checked(&text).unwrap_err();
             assert_eq!(said, key, "{text}: {why}");

@@ -226,15 +226,21 @@ fn hosts(out: &mut Exposition, hosts: &[HostView]) {
     out.metric(
         name,
         Kind::Gauge,
-        "Memory that the host lends to the arrays of others, in all.",
+        "What the host lends to the arrays of others, in all.",
     );
     for (host, lends) in lending.clone() {
-        out.whole(name, &[("host", &host.name)], lends.memory_bytes);
+        for (store, all, _) in lends.stores() {
+            let labels = [("host", &*host.name), ("store", store.word())];
+            out.whole(name, &labels, all);
+        }
     }
     let name = "terrace_host_lent_bytes";
     out.metric(name, Kind::Gauge, "What of that others have.");
     for (host, lends) in lending {
-        out.whole(name, &[("host", &host.name)], lends.lent_bytes);
+        for (store, _, lent) in lends.stores() {
+            let labels = [("host", &*host.name), ("store", store.word())];
+            out.whole(name, &labels, lent);
+        }
     }
 }
 

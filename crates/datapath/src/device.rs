@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use array::{ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Stamp, Superblock};
 use model::{DirectIo, Op};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::{Errno, ReadWriteFlags};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
@@ -103,6 +104,21 @@ impl Backing {
     }
 }
 
+/// A file without a name in a directory, with all of its space: it goes with the process, however that ends.
+///
+/// # Errors
+/// In words: the directory is not there, its file system knows no such files, or has no room.
+pub(crate) fn nameless_file(dir: &Path, size: Bytes) -> Result<File, String> {
+    let shown = dir.display();
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);
+    let file = File::from(file.map_err(|e| format!("cannot make a file in {shown}: {e}"))?);
+    // So there is no lack of space later.
+    fallocate(&file, FallocateFlags::empty(), 0, size.0)
+        .map_err(|e| format!("cannot have {size} for a file in {shown}: {e}"))?;
+    Ok(file)
+}
+
 /// What the source of an import is called, in messages.
 pub(crate) const SOURCE: &str = "source of an import";
 
@@ -117,7 +133,7 @@ pub struct Device {
     pub(crate) start: u64,
     /// Of an export that is the source of an import: the size that it has to have whenever it is connected to.
     source_size: Option<Bytes>,
-    /// Of memory that is lent to another host: how much it is.
+    /// Of memory or flash that is lent to another host: how much it is.
     lent: Option<Bytes>,
     /// The file with this process's lock on it.
     locked: Option<Arc<File>>,
@@ -397,7 +413,7 @@ impl Device {
     }
 
     /// Memory that is a file, and is lent to another host.
-    pub(crate) fn memory(file: File, size: Bytes) -> Self {
+    pub(crate) fn lent_memory(file: File, size: Bytes) -> Self {
         Self {
             start: 0,
             lent: Some(size),
@@ -409,6 +425,14 @@ impl Device {
         }
     }
 
+    /// A file on flash that is lent to another host, past the page cache where that can be.
+    pub(crate) fn lent_flash(name: String, file: File, size: Bytes) -> Self {
+        Self {
+            lent: Some(size),
+            ..Self::second(DeviceId(0), name, file)
+        }
+    }
+
     /// The source of an import that is an export.
     pub(crate) fn source_at(id: DeviceId, uri: nbd::Uri, size: Bytes) -> Self {
         Self {
@@ -417,7 +441,7 @@ impl Device {
         }
     }
 
-    /// Of memory that is lent to another host: how much it is.
+    /// Of memory or flash that is lent to another host: how much it is.
     pub(crate) fn lent(&self) -> Option<Bytes> {
         self.lent
     }

@@ -8,10 +8,10 @@
 //! There is no array: the volume's map is one extent, which is never moved and never given up. What the remote does not
 //! offer (trims, zeroes, forced unit access, writes) is not offered here either.
 //!
-//! In the place of the remote there can be memory of this host: a cache node, where another host's cache has its second level.
+//! In the place of the remote there can be memory of this host, or a file on its flash: a cache node, where another host's cache has its second level.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos, VolumeId};
 use volume::{Limits, VolumeMap};
 
 use crate::client::{self, ClientError};
-use crate::device::Device;
+use crate::device::{Device, nameless_file};
 use crate::registry::{Home, REQUEST_BYTES_MAX};
 use crate::server::{Server, ServerConfig, ServerError, fits};
 use crate::stages::record::{Recorded, Recorder};
@@ -34,8 +34,14 @@ use crate::worker::{Answer, Message, Question, VolumeSetup, VolumeStatus};
 /// The worker's connection to the remote must be there within this time, since another one just was.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// What memory that is lent says of itself.
-pub(crate) const MEMORY_DESCRIPTION: &str = "memory";
+/// What is lent says of itself that it is memory, or flash.
+const MEMORY_DESCRIPTION: &str = "memory";
+const FLASH_DESCRIPTION: &str = "flash";
+
+/// Whether an export says that it is a cache node's.
+pub(crate) fn is_lent(export: &Export) -> bool {
+    [MEMORY_DESCRIPTION, FLASH_DESCRIPTION].contains(&export.description.as_str())
+}
 
 /// The only volume.
 const VOLUME: VolumeId = VolumeId(0);
@@ -72,6 +78,9 @@ pub enum FilterError {
     /// The system gives no memory that is a file.
     #[error("cannot have memory")]
     NoMemory(#[source] std::io::Error),
+    /// There is no such directory, or no space in it.
+    #[error("{0}")]
+    NoFlash(String),
     /// It was there, and is not any more.
     #[error("{uri}: no second connection within {} s", CONNECT_TIME.as_secs())]
     Away {
@@ -128,11 +137,35 @@ impl Filter {
         let no_memory = |errno: rustix::io::Errno| FilterError::NoMemory(errno.into());
         let file = memfd_create("terrace-cache-node", MemfdFlags::CLOEXEC).map_err(no_memory)?;
         ftruncate(&file, size.0).map_err(no_memory)?;
-        let device = Device::memory(File::from(file), size);
+        let device = Device::lent_memory(File::from(file), size);
+        Self::serve_lent(device, size, MEMORY_DESCRIPTION, options)
+    }
+
+    /// Serves a file of that size without a name, which is gone with this process.
+    ///
+    /// # Errors
+    /// [`FilterError`].
+    pub fn start_on_flash(
+        dir: &Path,
+        size: Bytes,
+        options: FilterOptions,
+    ) -> Result<Self, FilterError> {
+        fits(size)?;
+        let file = nameless_file(dir, size).map_err(FilterError::NoFlash)?;
+        let device = Device::lent_flash(dir.display().to_string(), file, size);
+        Self::serve_lent(device, size, FLASH_DESCRIPTION, options)
+    }
+
+    fn serve_lent(
+        device: Device,
+        size: Bytes,
+        description: &str,
+        options: FilterOptions,
+    ) -> Result<Self, FilterError> {
         let own = ExportFlags::HAS_FLAGS.with(ExportFlags::CAN_MULTI_CONN);
         let export = Export {
             name: options.name.clone().unwrap_or_default(),
-            description: MEMORY_DESCRIPTION.into(),
+            description: description.into(),
             size: size.0,
             flags: own.with(ExportFlags::SEND_FLUSH),
             block: BlockSizes {

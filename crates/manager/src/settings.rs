@@ -29,7 +29,7 @@ pub struct ManagerConfig {
     /// Virtual machines of plain QEMU, instead of an array; tiers say by `pools` what they are made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<QemuConfig>,
-    /// Memory that this host lends to the caches of other hosts' arrays; none if left out.
+    /// What this host lends to the caches of other hosts' arrays; nothing if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lend: Option<LendConfig>,
     /// The strategy, or the name of a table in `strategies`.

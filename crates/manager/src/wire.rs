@@ -1,4 +1,4 @@
-//! What agents and the controller say to each other, version 9: plain data, JSON on the wire.
+//! What agents and the controller say to each other, version 10: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
@@ -16,8 +16,8 @@
 //! is old and not fresh.
 //!
 //! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes; version 5 no [`CacheWindow`], and knew no [`Answers`];
-//! version 6 no [`MirrorWindow`], and made no second copies; version 7 no [`ApplianceWindow`] of a live host; version 8 no [`LendWindow`], and lent no memory. A controller takes agents of those
-//! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
+//! version 6 no [`MirrorWindow`], and made no second copies; version 7 no [`ApplianceWindow`] of a live host; version 8 no [`LendWindow`], and lent no memory; version 9 lent no flash. A controller takes agents of
+//! those versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
 mod response;
 
@@ -30,11 +30,11 @@ use serde::{Deserialize, Serialize};
 pub use response::{
     Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
     CopiesWindow, CurvePoint, ExtentAccess, LendWindow, MirrorOrder, MirrorWindow, NodeOrder,
-    NodeState, NodeWindow, VolumeSample, Warm,
+    NodeState, NodeStore, NodeWindow, VolumeSample, Warm,
 };
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 
 /// The oldest version of an agent that a controller takes in.
 pub const PROTOCOL_OLDEST: u32 = 1;
@@ -208,7 +208,7 @@ pub struct WindowReport {
     /// Appliances that were ordered, until the orders say that they were taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub appliances: Vec<ApplianceWindow>,
-    /// Memory that the host lends to the arrays of others; none where it lends none.
+    /// What the host lends to the arrays of others; none where it lends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lends: Option<LendWindow>,
 }

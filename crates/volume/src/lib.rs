@@ -109,7 +109,7 @@ pub use map::{
 };
 pub use mover::{Flushed, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Purpose, Reserved};
 pub use offload::{EndReads, OFFLOAD_LOOK, Offload, OffloadLimits};
-pub use pace::{CONSERVATIVE, FLOOR, GuestLatency, NEAR, Pace, YIELD_ABOVE};
+pub use pace::{CONSERVATIVE, FLOOR, GuestLatency, NEAR, Pace, YIELD_ABOVE, copy_chunk};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
 pub use selection::Selection;
 pub use slack::{Others, Slack, SlackBoard};

@@ -1,4 +1,4 @@
-//! How fast a move may copy: a bandwidth that the operator caps, and that yields to guests.
+//! How fast a move may copy, and in which pieces: a bandwidth that the operator caps, and that yields to guests.
 //!
 //! Additive increase, multiplicative decrease on the latency of the volume's own guest: while the mean of the recent requests is above
 //! [`YIELD_ABOVE`] times what it was before the move, the rate is cut by a quarter at each look; below that it grows by a
@@ -15,7 +15,7 @@
 //! The limit is the objective. Where one is missed already when the move begins, the move is not the cause and may well be the cure, which
 //! going slowly would put off: the limit is [`YIELD_ABOVE`] times what it is then, and falls with it down to the objective.
 
-use units::BytesPerSec;
+use units::{Bytes, BytesPerSec};
 
 use crate::slack::{Others, Slack};
 
@@ -43,6 +43,24 @@ const RECENT: f64 = 1.0 / 64.0;
 
 /// Weight of one request in the mean of the time before a move.
 const BEFORE: f64 = 1.0 / 1024.0;
+
+/// A chunk is so much for each of these that a guest waits anyway ([`copy_chunk`]), in nanoseconds.
+const CHUNK_NS: u64 = 1_000_000;
+
+/// A chunk takes so long at the most of its cap, as a share of a second: smaller ones keep a low cap better.
+const CHUNK_OF_CAP: u64 = 8;
+
+/// Size of the chunks of a move that begins, between `least` and `most`. A guest's request may have to wait behind one, so chunks are small where
+/// requests are answered in less than a millisecond. Where they take longer, a device is waited for before a chunk as long as before a request, a disk for
+/// its arm, or what is queued: there the chunks of one move, which come one after the other, would be copied at so many KiB a second. So they are larger by as much as that
+/// takes longer.
+pub fn copy_chunk(least: Bytes, most: Bytes, cap: BytesPerSec, guest: &GuestLatency) -> Bytes {
+    let times = (guest.recent_ns as u64 / CHUNK_NS + 1).next_power_of_two();
+    let by_wait = least.0.saturating_mul(times).min(cap.0 / CHUNK_OF_CAP);
+    // Still so many of the least ones.
+    let times = (by_wait.min(most.0) / least.0.max(1)).max(1);
+    Bytes(least.0 << times.ilog2())
+}
 
 /// Latency of the guest, before a move and now.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -183,6 +201,59 @@ mod tests {
             now = now.max(pace.next_ns());
         }
         bytes / MIB
+    }
+
+    #[test]
+    fn chunks_grow_with_what_guests_wait_and_stay_below_the_cap() {
+        let (least, most) = (Bytes(64 << 10), Bytes::mib(1));
+        let beside = |latency_ns: u64, cap| {
+            let mut guest = GuestLatency::default();
+            guest.observe(latency_ns, false);
+            copy_chunk(least, most, BytesPerSec(cap), &guest)
+        };
+        let cap = 200 * MIB;
+        assert_eq!(
+            copy_chunk(least, most, BytesPerSec(cap), &GuestLatency::NONE),
+            least
+        );
+        for (latency_us, kib) in [
+            (100, 64),
+            (999, 64),
+            (1_000, 128),
+            (5_600, 512),
+            (34_000, 1024),
+            (1 << 30, 1024),
+        ] {
+            assert_eq!(
+                beside(latency_us * 1000, cap),
+                Bytes(kib << 10),
+                "{latency_us} us"
+            );
+        }
+        assert_eq!(beside(34_000_000, MIB), Bytes(128 << 10));
+        assert_eq!(beside(34_000_000, 1), least);
+        let odd = copy_chunk(
+            Bytes(24 << 10),
+            Bytes(64 << 10),
+            BytesPerSec(cap),
+            &GuestLatency {
+                recent_ns: 1e9,
+                before_ns: 1e9,
+            },
+        );
+        assert_eq!(odd, Bytes(48 << 10));
+        assert_eq!(
+            copy_chunk(
+                Bytes(64 << 10),
+                Bytes(16 << 10),
+                BytesPerSec(cap),
+                &GuestLatency {
+                    recent_ns: 1e9,
+                    before_ns: 1e9
+                }
+            ),
+            Bytes(64 << 10)
+        );
     }
 
     fn copied_beside(began: Slack, others: Slack) -> u64 {

@@ -1,4 +1,4 @@
-//! Memory of another host that comes and goes by itself: a served array with an emulated disk, an agent that lends memory, a controller, and guests that read what they
+//! Memory and flash of another host that come and go by themselves: a served array with an emulated disk, an agent that lends, a controller, and guests that read what they
 //! have written while processes are killed.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const PAGES: u64 = 512;
 const DEPTH: u64 = 12;
 
 /// Processes that are killed, or hang.
-const ROUNDS: u64 = 5;
+const ROUNDS: u64 = 6;
 
 const CONFIG: &str = r#"
 window = "500ms"
@@ -154,32 +154,30 @@ fn until_said(bench: &Bench, what: &str, times: usize) {
     }
 }
 
-/// The array has memory of the other host as its second level, and is connected.
-fn until_serving(bench: &Bench) {
-    wait(PATIENCE, "a second level of lent memory", || {
+/// The array has what the other host lends as its second level, and is connected.
+fn until_serving(bench: &Bench, of: &str) {
+    wait(PATIENCE, "a second level that is lent", || {
         let shown = bench.ok(&["array", "cache"]);
         let lost = ["not connected", "any more"];
-        let there = shown.contains("memory of host other");
+        let there = shown.contains(of);
         (there && !lost.iter().any(|l| shown.contains(l))).then_some(())
     });
 }
 
-fn lender(bench: &Bench) -> Running {
-    let lend = [
-        "--lend-only",
-        "--lend",
-        "32 MiB",
-        "--lend-listen",
-        "unix:lent",
-    ];
+const MEMORY: &[&str] = &["--lend", "32 MiB"];
+
+const FLASH: &[&str] = &["--lend-flash", "32 MiB", "--lend-flash-dir", "flash"];
+
+fn lender(bench: &Bench, what: &[&str]) -> Running {
     let who = ["agent", "--host", "other", "--controller"];
     let controller = ["unix:terrace-state/controller.sock"];
-    bench.start(&[&who[..], &controller, &lend].concat(), 0)
+    let lend = ["--lend-only", "--lend-listen", "unix:lent"];
+    bench.start(&[&who[..], &controller, &lend, what].concat(), 0)
 }
 
 /// The process that lends, once there is one.
 fn node(lender: &Running) -> u32 {
-    wait(PATIENCE, "a process that lends memory", || {
+    wait(PATIENCE, "a process that lends", || {
         children(lender.child.id()).first().copied()
     })
 }
@@ -191,8 +189,9 @@ fn gone(pid: u32) {
 }
 
 #[test]
-fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_wrote() {
+fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote() {
     let bench = Bench::empty();
+    std::fs::create_dir(bench.path().join("flash")).unwrap();
     let tier = ["tier", "add", "disks", "--dir", "s", "--size", "64 MiB"];
     bench.ok(&[&tier[..], &["--emulate", "disk-15k"]].concat());
     let size = ["--size", "4 MiB", "--tier", "disks", "--class", "gold"];
@@ -208,7 +207,7 @@ fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_w
         .split(' ')
         .nth(2)
         .expect("volume, name, URI");
-    let mut other = lender(&bench);
+    let mut other = lender(&bench, MEMORY);
     let guests = Guests::on(uri);
     let mut rng = algo::Rng::new(1, 24);
     for round in 0..ROUNDS {
@@ -223,7 +222,7 @@ fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_w
             }
             // It serves, and is killed.
             1 => {
-                until_serving(&bench);
+                until_serving(&bench, "of host other");
                 until_said(&bench, "orders goes through its appliance", 1);
                 let status = bench.ok(&["status"]);
                 assert!(status.contains("other lends 32 MiB of memory"), "{status}");
@@ -237,17 +236,24 @@ fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_w
             }
             // It serves, and hangs: it is given up, and killed by its agent.
             2 => {
-                until_serving(&bench);
+                until_serving(&bench, "of host other");
                 signal(pid, "-STOP");
                 until_said(&bench, "appliance of orders failed", 3);
                 gone(pid);
             }
-            // The agent is killed: none of its processes outlives it.
+            // The agent is killed: none of its processes outlives it. The next one lends flash.
             3 => {
-                until_serving(&bench);
+                until_serving(&bench, "of host other");
                 other.kill_9();
                 gone(pid);
-                other = lender(&bench);
+                other = lender(&bench, FLASH);
+            }
+            4 => {
+                until_serving(&bench, "of flash of host other");
+                let status = bench.ok(&["status"]);
+                assert!(status.contains("other lends 32 MiB of flash"), "{status}");
+                signal(pid, "-KILL");
+                gone(pid);
             }
             // At any moment.
             _ => {
@@ -272,6 +278,8 @@ fn memory_of_another_host_is_lent_and_whatever_is_killed_guests_read_what_they_w
     guests.end();
     let left = std::fs::read_dir(bench.path().join("lent")).unwrap();
     assert_eq!(left.count(), 0, "no socket is left");
+    let left = std::fs::read_dir(bench.path().join("flash")).unwrap();
+    assert_eq!(left.count(), 0, "nor a file");
     other.stop();
     server.stop();
 }
@@ -285,6 +293,32 @@ fn a_node_ends_with_its_input() {
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{said}");
     assert!(!bench.path().join("n.sock").exists());
+}
+
+#[test]
+fn a_node_has_memory_or_flash() {
+    let bench = Bench::empty();
+    for (words, part) in [
+        (&[][..], "--memory"),
+        (&["--memory", "1 KiB"], "--memory: at least 1 MiB"),
+        (
+            &["--flash", "f", "--size", "1 KiB"],
+            "--size: at least 1 MiB",
+        ),
+        (&["--flash", "f"], "--size"),
+        (
+            &["--memory", "1 MiB", "--flash", "f", "--size", "1 MiB"],
+            "cannot be used with",
+        ),
+        (
+            &["--flash", "nowhere", "--size", "1 MiB"],
+            "cannot make a file in nowhere",
+        ),
+    ] {
+        let node = ["cache-node", "--listen", "unix:n.sock"];
+        let said = bench.refused(&[&node[..], words].concat());
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]
@@ -311,6 +345,21 @@ fn what_cannot_be_lent_is_refused_with_its_option_or_key() {
             &["--lend", "1 GiB", "--lend-listen", "n"],
             "--lend-listen: \"n\" is no place",
         ),
+        (
+            &[
+                &FLASH[..2],
+                &[
+                    "--lend-flash-dir",
+                    "n",
+                    "--lend",
+                    "1 KiB",
+                    "--lend-listen",
+                    "unix:n",
+                ],
+            ]
+            .concat(),
+            "--lend: is at least 1 MiB",
+        ),
     ] {
         let said = bench.refused(&[&agent[..], words].concat());
         assert!(said.contains(part), "{said}");
@@ -328,8 +377,8 @@ fn what_cannot_be_lent_is_refused_with_its_option_or_key() {
             "lend.listen",
         ),
         (
-            "[lend]\nmemory = \"1 GiB\"\nlisten = \"unix:n\"\nflash = \"n\"\n",
-            "flash",
+            "[lend]\nmemory = \"1 GiB\"\nlisten = \"unix:n\"\nflash_dir = \"n\"\n",
+            "lend.flash_dir",
         ),
     ] {
         std::fs::write(bench.path().join("live.toml"), format!("{text}{lend}")).unwrap();

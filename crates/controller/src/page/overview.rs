@@ -106,7 +106,11 @@ fn hosts(hosts: &[HostView]) -> Markup {
                         @if host.generation > 0 { ", plan " (host.generation) }
                         @if let Some(next) = host.next_decision_ns { ", next decision in " (duration(next)) }
                         @if let Some(lends) = &host.lends {
-                            ", lends " (bytes(lends.lent_bytes)) " of " (bytes(lends.memory_bytes)) " of memory"
+                            ", lends "
+                            @for (n, (store, all, lent)) in lends.stores().enumerate() {
+                                @if n > 0 { " and " }
+                                (bytes(lent)) " of " (bytes(all)) " of " (store.word())
+                            }
                             @for (n, of) in lends.to.iter().enumerate() {
                                 @if n == 0 { " to " } @else { ", " }
                                 (of.to) @if let Some(volume) = &of.volume { " for " (volume) }

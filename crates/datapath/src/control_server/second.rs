@@ -1,7 +1,6 @@
 //! Orders about the second level of the cache. Nothing of it outlives the server.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::iter::repeat_with;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -9,15 +8,14 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use nbd::ExportFlags;
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use units::Bytes;
 
 use super::{ControlAnswer, ControlServer, Result, home_of, text};
 use crate::cached::{CacheSettings, SecondLevel};
 use crate::client;
 use crate::clock;
-use crate::device::Device;
-use crate::filter::MEMORY_DESCRIPTION;
+use crate::device::{Device, nameless_file};
+use crate::filter::is_lent;
 use crate::keeper::random;
 use crate::server::available_memory;
 use crate::worker::{Inbox, Message, SECOND_DEVICE, SecondOf, SecondSetup, SecondStatus, WarmUp};
@@ -47,7 +45,7 @@ impl ControlServer {
         Ok(ControlAnswer::done(done))
     }
 
-    /// The cache has memory of a node as its second level, for one volume, of which it reads some before its guests ask.
+    /// The cache has memory or flash of a node as its second level, for one volume, of which it reads some before its guests ask.
     ///
     /// # Errors
     /// As [`ControlServer::use_second`]; the node does not answer soon, or a person has ordered a second level.
@@ -68,10 +66,10 @@ impl ControlServer {
         let uri = at.to_owned();
         let find = move || {
             // Nobody has looked at it: it is written over.
-            let (device, size, is_memory) = export(&uri, Some(size))?;
-            match is_memory {
+            let (device, size, is_lent) = export(&uri, Some(size))?;
+            match is_lent {
                 true => Ok((device, size)),
-                false => Err(format!("{uri} is no memory of `terrace cache-node`")),
+                false => Err(format!("{uri} is not of `terrace cache-node`")),
             }
         };
         let size = self.begin_second(|| soon(find), of, warm)?;
@@ -194,7 +192,7 @@ fn soon<T: Send + 'static>(what: impl FnOnce() -> Result<T> + Send + 'static) ->
     answer.recv_timeout(NODE_TIME).map_err(late)?
 }
 
-/// An export: all of it, or as much as is wanted, and whether it says that it is a node's memory.
+/// An export: all of it, or as much as is wanted, and whether it says that it is a node's.
 fn export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes, bool)> {
     let uri: nbd::Uri = at.parse().map_err(|e| format!("{at}: {e}"))?;
     let export = client::connect(&uri).map_err(text)?.session.export;
@@ -208,19 +206,13 @@ fn export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes, bool)> {
     }
     let mut device = Device::remote(uri.to_string(), uri);
     device.id = SECOND_DEVICE;
-    let is_memory = export.description == MEMORY_DESCRIPTION;
-    Ok((device, size, is_memory))
+    Ok((device, size, is_lent(&export)))
 }
 
-/// A file without a name in a directory: it goes with the process, however that ends.
+/// A file in a directory.
 fn in_dir(dir: &Path, size: Option<Bytes>) -> Result<(Device, Bytes)> {
-    let shown = dir.display();
     let size = size.ok_or("a size is needed: that of the file")?;
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);
-    let file = File::from(file.map_err(|e| format!("cannot make a file in {shown}: {e}"))?);
-    // So there is no lack of space later.
-    fallocate(&file, FallocateFlags::empty(), 0, size.0)
-        .map_err(|e| format!("cannot have {size} for a file in {shown}: {e}"))?;
-    Ok((Device::second(SECOND_DEVICE, shown.to_string(), file), size))
+    let file = nameless_file(dir, size)?;
+    let name = dir.display().to_string();
+    Ok((Device::second(SECOND_DEVICE, name, file), size))
 }

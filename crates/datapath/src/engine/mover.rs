@@ -10,7 +10,8 @@ use volume::{
 
 use super::retry::Retry;
 use super::{
-    DataRef, Effect, Engine, Fault, IoKind, MirrorEnd, Owner, StopReason, StoreRequest, Zeroes,
+    DataRef, Effect, Engine, EngineLimits, Fault, IoKind, MirrorEnd, Owner, StopReason,
+    StoreRequest, Zeroes,
 };
 
 /// How a move ended.
@@ -66,9 +67,14 @@ impl<G> Engine<G> {
     }
 
     pub(super) fn new_mover(&self, order: MoveOrder) -> Mover<StopReason> {
+        let EngineLimits {
+            copy_chunk: least,
+            copy_chunk_max: most,
+            ..
+        } = self.limits;
         let limits = MoveLimits {
             batch: self.limits.batch,
-            chunk: self.limits.copy_chunk,
+            chunk: volume::copy_chunk(least, most, order.bandwidth, &self.latency),
         };
         Mover::new(self.now_ns, order, limits, &self.map)
     }

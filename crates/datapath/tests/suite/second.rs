@@ -517,6 +517,72 @@ fn memory_goes_back_to_the_system_when_whoever_used_it_has_gone() {
     warmed(&site, &mut guest);
 }
 
+/// Files of this process of that size in a directory, under the names that it has for them.
+fn nameless(dir: &str, size: Bytes) -> Vec<std::path::PathBuf> {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let of_dir = files.map(|fd| fd.path()).filter(|fd| {
+        let to = std::fs::read_link(fd).unwrap_or_default();
+        to.to_string_lossy().starts_with(dir)
+    });
+    of_dir
+        .filter(|fd| std::fs::metadata(fd).is_ok_and(|m| m.len() == size.0))
+        .collect()
+}
+
+#[test]
+fn flash_of_a_node_serves_pages_and_nobody_reads_what_others_left_there() {
+    let site = served(8);
+    let dir = site.path("lent");
+    std::fs::create_dir(&dir).unwrap();
+    let size = Bytes::mib(32);
+    let options = FilterOptions {
+        name: Some(String::new()),
+        server: ServerConfig::default(),
+        iops: None,
+        bandwidth: None,
+        delays: [Nanos::ZERO; 2],
+        record: None,
+    };
+    let mut node = Filter::start_on_flash(&dir, size, options).unwrap();
+    let listen = Listen::Unix(site.path("node.sock"));
+    node.server.listen(&listen).unwrap();
+    assert_eq!(
+        std::fs::read_dir(&dir).unwrap().count(),
+        0,
+        "it has no name"
+    );
+    let mut guest = filled(&site);
+    attach(&site, &listen);
+    warmed(&site, &mut guest);
+    let file = nameless(dir.to_str().unwrap(), size).remove(0);
+    let has_data = || {
+        let bytes = std::fs::read(&file).unwrap();
+        bytes.iter().any(|b| *b != 0)
+    };
+    wait_for("it has pages", has_data);
+    let off = ControlRequest::UseSecond {
+        at: None,
+        size: None,
+    };
+    site.ask(off).unwrap();
+    wait_for("they are gone", || !has_data());
+    let taken = std::fs::metadata(&file).unwrap();
+    assert!(taken.blocks() * 512 >= size.0, "its space is its own still");
+    // As an answer, too, which wants what is lent and nothing else.
+    let order = ControlRequest::UseNode {
+        answer: 5,
+        volume: "data".into(),
+        server: None,
+        at: listen.uri(""),
+        size: Bytes::mib(16),
+        warm: None,
+    };
+    site.ask(order).unwrap();
+    warmed(&site, &mut guest);
+    read_all(&mut guest);
+    assert_eq!(ended(&site), None);
+}
+
 #[test]
 fn a_warm_up_without_a_rate_is_as_fast_as_it_goes() {
     let site = served(8);

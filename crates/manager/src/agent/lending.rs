@@ -1,4 +1,4 @@
-//! Memory of this host that is lent to the arrays of others: a process for each order (`terrace cache-node`), started and ended by whoever has this agent.
+//! Memory and flash of this host that are lent to the arrays of others: a process for each order (`terrace cache-node`), started and ended by whoever has this agent.
 //!
 //! ```text
 //!  ordered ─▶ start ─▶ starting ─▶ ready at URI ─▶ ordered no more, or the lease is over: end ─▶ ending ─▶ gone
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! What is there is what is told of the processes, which live no longer than whoever started them: so an agent that begins anew has none. What all have together
-//! is never more than the host lends, whatever is ordered: what there is no room for waits until another one is gone.
+//! of either is never more than the host lends, whatever is ordered: what there is no room for waits until another one is gone.
 
 use super::Agent;
-use crate::wire::{Answers, LendWindow, NodeOrder, NodeState};
+use crate::wire::{Answers, LendWindow, NodeOrder, NodeState, NodeStore};
 
-/// What is to be done about a process that lends memory.
+/// What is to be done about a process that lends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LendAction {
     /// Start one.
@@ -64,19 +64,22 @@ impl Agent {
         }
         let mut actions = vec![];
         for node in &there.nodes {
-            let of = |o: &NodeOrder| (o.id, o.bytes) == (node.id, node.bytes);
+            let of = |o: &NodeOrder| (o.id, o.bytes, o.store) == (node.id, node.bytes, node.store);
             if !lending.wanted.iter().any(of) && node.state != NodeState::Ending {
                 actions.push(LendAction::End { id: node.id });
             }
         }
-        let having = there.nodes.iter().filter(|n| n.state.has_memory());
-        let mut taken = having.map(|n| n.bytes).fold(0, u64::saturating_add);
-        for order in &lending.wanted {
-            let known = there.nodes.iter().any(|n| n.id == order.id);
-            let sum = taken.saturating_add(order.bytes);
-            if !known && sum <= there.memory_bytes {
-                taken = sum;
-                actions.push(LendAction::Start(*order));
+        for store in NodeStore::ALL {
+            let having = there.nodes.iter();
+            let having = having.filter(|n| n.store == store && n.state.has_store());
+            let mut taken = having.map(|n| n.bytes).fold(0, u64::saturating_add);
+            for order in lending.wanted.iter().filter(|o| o.store == store) {
+                let known = there.nodes.iter().any(|n| n.id == order.id);
+                let sum = taken.saturating_add(order.bytes);
+                if !known && sum <= there.lends(store) {
+                    taken = sum;
+                    actions.push(LendAction::Start(*order));
+                }
             }
         }
         lending.there = Some(there);

@@ -230,14 +230,15 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
 const NODES_MAX: usize = 4_096;
 const NODE_WORDS_MAX: usize = 4_096;
 
-/// What of the memory that a host lends cannot be.
+/// What of that which a host lends cannot be.
 fn lends_fault(lends: &LendWindow) -> Option<String> {
     if lends.nodes.len() > NODES_MAX {
         let count = lends.nodes.len();
         return Some(format!("{count} nodes are more than {NODES_MAX}"));
     }
     let sizes = lends.nodes.iter().map(|n| n.bytes);
-    if sizes.chain([lends.memory_bytes]).any(|b| b > COUNT_MAX) {
+    let all = [lends.memory_bytes, lends.flash_bytes];
+    if sizes.chain(all).any(|b| b > COUNT_MAX) {
         return Some("sizes that cannot be".into());
     }
     let mut known = BTreeSet::new();

@@ -475,7 +475,7 @@ impl Responding {
                     };
                     self.next_appliance += 1;
                     let lent = self.lender(host).map(|lender| Lent {
-                        lender: lender.into(),
+                        lender: lender.clone(),
                         node: 0,
                         bytes: cache.0,
                         since: now,

@@ -1,7 +1,9 @@
-//! Hosts, and the memory that they lend to one another.
+//! Hosts, and what they lend to one another.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::wire::NodeStore;
 
 /// How much is known of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,23 +38,40 @@ pub struct HostView {
     /// Sizes of its volumes added up: what their guests were promised.
     #[serde(default)]
     pub provisioned_bytes: u64,
-    /// Memory that it lends to the arrays of other hosts; none where it lends none.
+    /// What it lends to the arrays of other hosts; none where it lends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lends: Option<LendsView>,
 }
 
-/// Memory that a host lends.
+/// What a host lends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LendsView {
-    /// How much in all.
+    /// How much memory in all.
     pub memory_bytes: u64,
     /// What somebody has of it, or what is not known to be free again.
     pub lent_bytes: u64,
+    /// How much flash in all.
+    #[serde(default)]
+    pub flash_bytes: u64,
+    /// What somebody has of that, likewise.
+    #[serde(default)]
+    pub lent_flash_bytes: u64,
     /// Who has it.
     pub to: Vec<LentView>,
 }
 
-/// Memory that another host's array has.
+impl LendsView {
+    /// Stores of which it lends anything, with how much that is in all and what somebody has of it.
+    pub fn stores(&self) -> impl Iterator<Item = (NodeStore, u64, u64)> {
+        let all = [
+            (NodeStore::Memory, self.memory_bytes, self.lent_bytes),
+            (NodeStore::Flash, self.flash_bytes, self.lent_flash_bytes),
+        ];
+        all.into_iter().filter(|(_, all, _)| *all > 0)
+    }
+}
+
+/// What another host's array has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LentView {
     /// That host.
@@ -61,6 +80,9 @@ pub struct LentView {
     pub volume: Option<String>,
     /// How much.
     pub bytes: u64,
+    /// Of what.
+    #[serde(default)]
+    pub store: NodeStore,
     /// Whether the process that serves it listens.
     pub ready: bool,
 }

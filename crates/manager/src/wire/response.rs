@@ -223,17 +223,61 @@ pub struct ApplianceWindow {
     pub event: Option<ApplianceEvent>,
 }
 
-/// Memory that a host lends to the arrays of others: processes that serve it (`terrace cache-node`).
+/// What a process that lends keeps pages in.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeStore {
+    /// Memory of its host.
+    #[default]
+    Memory,
+    /// A file on flash of its host.
+    Flash,
+}
+
+impl NodeStore {
+    /// All that there are, the sooner one first.
+    pub const ALL: [NodeStore; 2] = [NodeStore::Memory, NodeStore::Flash];
+
+    /// In words.
+    pub fn word(self) -> &'static str {
+        match self {
+            NodeStore::Memory => "memory",
+            NodeStore::Flash => "flash",
+        }
+    }
+
+    /// Whether it is what agents lent at first: then it is not said.
+    pub(crate) fn is_memory(&self) -> bool {
+        *self == NodeStore::Memory
+    }
+}
+
+/// Memory and flash that a host lends to the arrays of others: processes that serve it (`terrace cache-node`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LendWindow {
-    /// How much it lends in all.
+    /// How much memory it lends in all.
     pub memory_bytes: u64,
+    /// How much flash.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub flash_bytes: u64,
     /// Those that were ordered and are not gone. One that has failed is told of for as long as it is ordered.
     pub nodes: Vec<NodeWindow>,
 }
 
-/// A process that serves memory.
+impl LendWindow {
+    /// How much of a store it lends in all.
+    pub fn lends(&self, store: NodeStore) -> u64 {
+        match store {
+            NodeStore::Memory => self.memory_bytes,
+            NodeStore::Flash => self.flash_bytes,
+        }
+    }
+}
+
+/// A process that serves what is lent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeWindow {
@@ -241,11 +285,14 @@ pub struct NodeWindow {
     pub id: u64,
     /// How much.
     pub bytes: u64,
+    /// Of what.
+    #[serde(default, skip_serializing_if = "NodeStore::is_memory")]
+    pub store: NodeStore,
     /// How it is.
     pub state: NodeState,
 }
 
-/// How a process that serves memory is.
+/// How a process that serves what is lent is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
@@ -256,7 +303,7 @@ pub enum NodeState {
         /// An NBD URI, as other hosts reach it.
         at: String,
     },
-    /// It was told to end, and has its memory still.
+    /// It was told to end, and has its store still.
     Ending,
     /// It is gone, or never was there.
     Failed {
@@ -266,13 +313,13 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// Whether it has memory, or may have.
-    pub fn has_memory(&self) -> bool {
+    /// Whether it has its store, or may have.
+    pub fn has_store(&self) -> bool {
         !matches!(self, NodeState::Failed { .. })
     }
 }
 
-/// Memory that is to be lent: a process that serves so much of it.
+/// What is to be lent: a process that serves so much of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeOrder {
@@ -280,6 +327,9 @@ pub struct NodeOrder {
     pub id: u64,
     /// How much.
     pub bytes: u64,
+    /// Of what.
+    #[serde(default, skip_serializing_if = "NodeStore::is_memory")]
+    pub store: NodeStore,
 }
 
 /// Answers that are to be in force. What is and is not named is taken back.

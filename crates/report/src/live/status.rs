@@ -118,12 +118,17 @@ fn hosts(hosts: &[HostView]) -> String {
 /// What a host lends, and who has it.
 fn lent(host: &str, lends: &LendsView) -> String {
     let size = |bytes: u64| Bytes(bytes).words();
-    let mut out = format!(
-        "{} lends {} of memory, {} are lent\n",
-        printable(host),
-        size(lends.memory_bytes),
-        size(lends.lent_bytes)
-    );
+    let mut out = String::new();
+    for (store, all, lent) in lends.stores() {
+        let _ = writeln!(
+            out,
+            "{} lends {} of {}, {} are lent",
+            printable(host),
+            size(all),
+            store.word(),
+            size(lent)
+        );
+    }
     for of in &lends.to {
         let whose = match &of.volume {
             Some(volume) => format!(" for {}", printable(volume)),
@@ -135,8 +140,9 @@ fn lent(host: &str, lends: &LendsView) -> String {
         };
         let _ = writeln!(
             out,
-            "  {} to {}{whose}{ready}",
+            "  {} of {} to {}{whose}{ready}",
             size(of.bytes),
+            of.store.word(),
             printable(&of.to)
         );
     }

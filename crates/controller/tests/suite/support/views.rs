@@ -68,10 +68,13 @@ pub fn status(volumes: u32) -> StatusView {
             lends: Some(LendsView {
                 memory_bytes: 64 * GIB,
                 lent_bytes: 3 * GIB,
+                flash_bytes: 512 * GIB,
+                lent_flash_bytes: 0,
                 to: vec![LentView {
                     to: "beta".into(),
                     volume: Some("mail".into()),
                     bytes: 3 * GIB,
+                    store: NodeStore::Memory,
                     ready: true,
                 }],
             }),
@@ -591,7 +594,11 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
         }],
         calibrations_taken: vec![6],
         answers: Answers {
-            nodes: vec![NodeOrder { id: 9, bytes: GIB }],
+            nodes: vec![NodeOrder {
+                id: 9,
+                bytes: GIB,
+                store: NodeStore::Memory,
+            }],
             ..Answers::default()
         },
         throttles: vec![ThrottleOrder {
@@ -689,9 +696,11 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         appliances: vec![],
         lends: Some(LendWindow {
             memory_bytes: 8 * GIB,
+            flash_bytes: 64 * GIB,
             nodes: vec![NodeWindow {
                 id: 9,
                 bytes: GIB,
+                store: NodeStore::Memory,
                 state: NodeState::Ready {
                     at: "nbds://192.0.2.7:10810/".into(),
                 },

@@ -1,14 +1,20 @@
-//! Memory that is ordered to be lent: started within what there is, ended when nobody orders it.
+//! Memory and flash that are ordered to be lent: started within what there is, ended when nobody orders it.
 
 use super::*;
-use crate::wire::{LendWindow, NodeOrder, NodeState, NodeWindow};
+use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow};
 
 fn order(id: u64, bytes: u64) -> NodeOrder {
-    NodeOrder { id, bytes }
+    let store = NodeStore::Memory;
+    NodeOrder { id, bytes, store }
 }
 
 fn node(id: u64, bytes: u64, state: NodeState) -> NodeWindow {
-    NodeWindow { id, bytes, state }
+    NodeWindow {
+        id,
+        bytes,
+        store: NodeStore::Memory,
+        state,
+    }
 }
 
 fn ready() -> NodeState {
@@ -21,7 +27,7 @@ fn failed() -> NodeState {
     NodeState::Failed { why: "gone".into() }
 }
 
-/// These are ordered; what is to be done where these are there, of a hundred bytes.
+/// These are ordered; what is to be done where these are there, of a hundred bytes of memory and of flash.
 fn look(
     agent: &mut Agent,
     at: u64,
@@ -40,6 +46,7 @@ fn look(
 fn lend(agent: &mut Agent, at_ns: u64, nodes: Vec<NodeWindow>) -> Vec<LendAction> {
     let there = LendWindow {
         memory_bytes: 100,
+        flash_bytes: 100,
         nodes,
     };
     agent.lend(at_ns, there)
@@ -90,6 +97,22 @@ fn what_there_is_no_room_for_waits_whatever_is_ordered() {
     let there = vec![node(5, 50, ready())];
     let actions = look(&mut agent, 5, &wanted[..1], there);
     assert_eq!(actions, [LendAction::End { id: 5 }]);
+}
+
+#[test]
+fn there_is_as_much_of_each_store_as_is_lent_of_it() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    let on_flash = |order: NodeOrder| NodeOrder {
+        store: NodeStore::Flash,
+        ..order
+    };
+    let wanted = [order(5, 60), on_flash(order(6, 60)), on_flash(order(7, 60))];
+    let start = |n: usize| LendAction::Start(wanted[n]);
+    assert_eq!(look(&mut agent, 1, &wanted, vec![]), [start(0), start(1)]);
+    // What was memory under the same number is another one.
+    let there = vec![node(6, 60, ready())];
+    let actions = look(&mut agent, 2, &wanted[1..2], there);
+    assert_eq!(actions, [LendAction::End { id: 6 }]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Memory that hosts lend to the arrays of others: who may have how much, who has it, and what the lending hosts are ordered.
+//! Memory and flash that hosts lend to the arrays of others: who may have how much, who has it, and what the lending hosts are ordered.
 //!
 //! ```text
 //!  an appliance is decided on ─▶ the lender is ordered a node ─▶ it says where that is ─▶ the host that uses it is told ─▶ serving
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Nothing is kept of it but what responders know of their appliances: what a lender is ordered is made of that, and what it has beside that is what its reports
-//! say. So whatever is forgotten ends, and its memory counts as lent until the lender says that it is gone.
+//! say. So whatever is forgotten ends, and what it has counts as lent until the lender says that it is gone.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::super::Controller;
 use super::super::host::Host;
 use super::{Responding, Said};
 use crate::view::{HostState, LendsView, LentView};
-use crate::wire::{LendWindow, NodeOrder, NodeState, NodeWindow};
+use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow};
 
 /// A lender that has not said by then where a node is has none: two leases, and this for the process to begin.
 const BEGINS_WITHIN: Nanos = Nanos::from_secs(20);
@@ -26,11 +26,27 @@ const BEGINS_WITHIN: Nanos = Nanos::from_secs(20);
 /// Lenders that a responder tells apart, beside nodes that were named.
 const LENDERS_MAX: usize = 10_000;
 
-/// Memory of a lending host that an appliance has.
+/// Who lends what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LenderKey {
+    pub(super) host: String,
+    pub(super) store: NodeStore,
+}
+
+impl LenderKey {
+    /// What it is called among nodes.
+    pub(super) fn in_words(&self) -> String {
+        match self.store {
+            NodeStore::Memory => format!("host {}", self.host),
+            NodeStore::Flash => format!("flash of host {}", self.host),
+        }
+    }
+}
+
+/// What an appliance has of a lending host.
 #[derive(Debug, Clone)]
 pub(super) struct Lent {
-    /// The lending host.
-    pub(super) lender: String,
+    pub(super) lender: LenderKey,
     /// The number of the order; 0 until it has one.
     pub(super) node: u64,
     pub(super) bytes: u64,
@@ -38,19 +54,19 @@ pub(super) struct Lent {
     pub(super) since: Nanos,
 }
 
-/// A host that lends, with what it has left.
+/// Who lends, with what is left of that.
 pub(super) struct Lender {
-    pub(super) name: String,
+    pub(super) key: LenderKey,
     pub(super) free: Bytes,
 }
 
 impl Responding {
     /// The number that a lender has here; it keeps it for as long as this responder lives. None where there are too many.
-    pub(super) fn lender_id(&mut self, name: &str) -> Option<HostId> {
+    pub(super) fn lender_id(&mut self, key: &LenderKey) -> Option<HostId> {
         let live = self.live.as_mut()?;
-        let known = live.lenders.iter().position(|l| l == name);
+        let known = live.lenders.iter().position(|l| l == key);
         let at = known.unwrap_or_else(|| {
-            live.lenders.push(name.into());
+            live.lenders.push(key.clone());
             live.lenders.len() - 1
         });
         let number = 1 + live.config.nodes.len() + at;
@@ -58,20 +74,20 @@ impl Responding {
     }
 
     /// The lender of that number.
-    pub(super) fn lender(&self, host: HostId) -> Option<&str> {
+    pub(super) fn lender(&self, host: HostId) -> Option<&LenderKey> {
         let live = self.live.as_ref()?;
         let at = usize::from(host.0).checked_sub(1 + live.config.nodes.len())?;
-        live.lenders.get(at).map(String::as_str)
+        live.lenders.get(at)
     }
 
-    /// Whether the memory of an appliance is being started: whoever is to use it is not told yet.
-    pub(super) fn waits_for_memory(&self, appliance: u64) -> bool {
+    /// Whether the node of an appliance is being started: whoever is to use it is not told yet.
+    pub(super) fn waits_for_node(&self, appliance: u64) -> bool {
         let ordered = self.appliances.iter().find(|a| a.id == appliance);
         let of = self.nodes.get(&appliance);
         ordered.is_some_and(|a| a.at.is_none()) && of.is_some_and(|n| n.lent.is_some())
     }
 
-    /// An appliance whose memory has not come about, and of which nobody else was told. Its workload.
+    /// An appliance whose node has not come about, and of which nobody else was told. Its workload.
     fn not_lent(
         &mut self,
         now: Nanos,
@@ -90,7 +106,7 @@ impl Responding {
     }
 }
 
-/// What a host said of the memory that it lends.
+/// What a host said of that which it lends.
 fn lends(host: &Host) -> Option<&LendWindow> {
     host.report()?.lends.as_ref()
 }
@@ -100,24 +116,24 @@ fn node(of: &LendWindow, id: u64) -> Option<&NodeWindow> {
 }
 
 /// Bytes of a lender that somebody has, or may have: what is ordered of it, and what it says that it has beside.
-fn lent_out<'a>(given: impl Iterator<Item = &'a Lent>, of: &LendWindow) -> u64 {
-    let given: Vec<&Lent> = given.collect();
+fn lent_out<'a>(store: NodeStore, given: impl Iterator<Item = &'a Lent>, of: &LendWindow) -> u64 {
+    let given: Vec<&Lent> = given.filter(|l| l.lender.store == store).collect();
     let is_given = |n: &NodeWindow| given.iter().any(|l| l.node == n.id);
     let beside = of.nodes.iter();
-    let beside = beside.filter(|n| n.state.has_memory() && !is_given(n));
+    let beside = beside.filter(|n| n.store == store && n.state.has_store() && !is_given(n));
     let beside = beside.map(|n| n.bytes);
     let given = given.iter().map(|l| l.bytes);
     given.chain(beside).fold(0, u64::saturating_add)
 }
 
 impl Controller {
-    /// Appliances with memory of a lender, and whose they are: host, appliance, and what it has of the lender.
+    /// Appliances with something of a lending host, and whose they are: host, appliance, and what it has.
     fn lent_by<'a>(
         &'a self,
         lender: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a Responding, u64, &'a Lent)> {
         let all = self.all_lent();
-        all.filter(move |(_, _, _, lent)| lent.lender == lender)
+        all.filter(move |(_, _, _, lent)| lent.lender.host == lender)
     }
 
     /// The same of all lenders.
@@ -130,25 +146,26 @@ impl Controller {
         all.filter(|(_, _, _, lent)| lent.node > 0)
     }
 
-    /// Hosts that lend memory to others than themselves and have some left.
+    /// Hosts that lend to others than themselves and have some left, memory before flash.
     pub(super) fn lenders_for(&self, user: &str) -> Vec<Lender> {
         // All at once: there may be many hosts, and as many lenders.
         let mut given: BTreeMap<&str, Vec<&Lent>> = BTreeMap::new();
         for lent in self.all_lent().map(|(_, _, _, lent)| lent) {
-            given.entry(&lent.lender).or_default().push(lent);
+            given.entry(&lent.lender.host).or_default().push(lent);
         }
         let others = self.hosts.values().filter(|h| h.name != user);
         let live = others.filter(|h| self.state_of(h) == HostState::Live);
-        let lender = |h: &Host| {
+        let live: Vec<&Host> = live.collect();
+        let lender = |h: &Host, store| {
             let of = lends(h)?;
             let own = given.get(h.name.as_str()).into_iter().flatten().copied();
-            let free = Bytes(of.memory_bytes.saturating_sub(lent_out(own, of)));
-            (free >= config::LEND_MIN).then(|| Lender {
-                name: h.name.clone(),
-                free,
-            })
+            let free = Bytes(of.lends(store).saturating_sub(lent_out(store, own, of)));
+            let host = h.name.clone();
+            let key = LenderKey { host, store };
+            (free >= config::LEND_MIN).then_some(Lender { key, free })
         };
-        live.filter_map(lender).collect()
+        let of = |store| live.iter().filter_map(move |h| lender(h, store));
+        NodeStore::ALL.into_iter().flat_map(of).collect()
     }
 
     /// Gives numbers to what was just ordered of lenders: higher ones than any that they know of.
@@ -158,7 +175,7 @@ impl Controller {
             if lent.node > 0 {
                 continue;
             }
-            let known = self.hosts.get(&lent.lender).and_then(lends);
+            let known = self.hosts.get(&lent.lender.host).and_then(lends);
             let known = known.iter().flat_map(|l| &l.nodes).map(|n| n.id).max();
             let last = self.answered.last_node.max(known.unwrap_or(0));
             lent.node = last.saturating_add(1).max(self.now.unix_ms);
@@ -166,7 +183,7 @@ impl Controller {
         }
     }
 
-    /// Takes in where the memory is that was ordered for a host's appliances, and gives up those whose memory has not come about. Workloads whose appliance has
+    /// Takes in where the nodes are that were ordered for a host's appliances, and gives up those whose node has not come about. Workloads whose appliance has
     /// failed by that.
     pub(super) fn follow_lent(
         &self,
@@ -183,7 +200,7 @@ impl Controller {
             if order.at.is_some() {
                 continue;
             }
-            let lender = self.hosts.get(&lent.lender);
+            let lender = self.hosts.get(&lent.lender.host);
             let lender = lender.filter(|h| self.state_of(h) == HostState::Live);
             let of = lender.and_then(lends);
             let why = match of.and_then(|of| Some(&node(of, lent.node)?.state)) {
@@ -193,11 +210,11 @@ impl Controller {
                 }
                 Some(NodeState::Failed { why }) => why.clone(),
                 _ if self.now.at.saturating_sub(lent.since) > self.begins_within() => {
-                    "it has not said where its memory is".into()
+                    format!("it has not said where its {} is", lent.lender.store.word())
                 }
                 _ => continue,
             };
-            failed.push((order.id, format!("host {}: {why}", lent.lender)));
+            failed.push((order.id, format!("host {}: {why}", lent.lender.host)));
         }
         let failed = failed.into_iter();
         failed
@@ -209,7 +226,7 @@ impl Controller {
         self.two_leases() + BEGINS_WITHIN
     }
 
-    /// Memory that a host is to lend: of appliances whose memory is not there yet, and of those that have it until the agent of the host that uses it says that they
+    /// What a host is to lend: for appliances whose node is not there yet, and for those that have it until the agent of the host that uses it says that they
     /// are gone.
     pub(super) fn node_orders(&self, lender: &str) -> Vec<NodeOrder> {
         let Some(of) = self.hosts.get(lender).and_then(lends) else {
@@ -218,19 +235,20 @@ impl Controller {
         let mut orders: Vec<NodeOrder> = self
             .lent_by(lender)
             .filter(|(_, r, id, lent)| {
-                let there = node(of, lent.node).is_some_and(|n| n.state.has_memory());
-                there || r.waits_for_memory(*id)
+                let there = node(of, lent.node).is_some_and(|n| n.state.has_store());
+                there || r.waits_for_node(*id)
             })
             .map(|(_, _, _, lent)| NodeOrder {
                 id: lent.node,
                 bytes: lent.bytes,
+                store: lent.lender.store,
             })
             .collect();
         orders.sort_unstable_by_key(|o| o.id);
         orders
     }
 
-    /// Memory that a host lends, and who has it.
+    /// What a host lends, and who has it.
     pub(in crate::controller) fn lends_view(&self, host: &Host) -> Option<LendsView> {
         let of = lends(host)?;
         let all: Vec<_> = self.lent_by(&host.name).collect();
@@ -241,12 +259,16 @@ impl Controller {
                 to: user.to_string(),
                 volume: volume.map(|a| a.volume.clone()),
                 bytes: lent.bytes,
+                store: lent.lender.store,
                 ready: matches!(state, Some(NodeState::Ready { .. })),
             }
         });
+        let lent = |store| lent_out(store, all.iter().map(|(_, _, _, lent)| *lent), of);
         Some(LendsView {
             memory_bytes: of.memory_bytes,
-            lent_bytes: lent_out(all.iter().map(|(_, _, _, lent)| *lent), of),
+            lent_bytes: lent(NodeStore::Memory),
+            flash_bytes: of.flash_bytes,
+            lent_flash_bytes: lent(NodeStore::Flash),
             to: users.collect(),
         })
     }

@@ -22,7 +22,7 @@ use units::{Bytes, Nanos};
 
 use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
 use super::accessed;
-use super::lending::{Lender, Lent};
+use super::lending::{Lender, LenderKey, Lent};
 use super::memory::{self, Reported};
 use super::{NodeUsed, Responding, Said, peaks, words};
 use crate::view::{EventKind, PeakOutcome};
@@ -50,8 +50,8 @@ pub(super) struct Live {
     pub(super) broken: BTreeMap<usize, Broken>,
     /// Peaks that are waited for.
     pub(super) peaks: Vec<AwaitedPeak>,
-    /// Hosts that have lent memory or could have, by their numbers after those of nodes.
-    pub(super) lenders: Vec<String>,
+    /// Who has lent or could have, by their numbers after those of nodes.
+    pub(super) lenders: Vec<LenderKey>,
     /// The controller's time when a window was last looked at.
     looked: Nanos,
     /// What the report says of volumes beside their windows.
@@ -229,11 +229,6 @@ fn number(place: usize) -> HostId {
     HostId(place as u16 + 1)
 }
 
-/// What a host that lends memory is called among nodes.
-fn lender_name(host: &str) -> String {
-    format!("host {host}")
-}
-
 impl Responding {
     /// What its appliance has of a lending host.
     fn lent_bytes(&self) -> u64 {
@@ -256,7 +251,7 @@ impl Responding {
         let lent = lent.into_iter().filter_map(|n| n.lent.clone());
         for Lent { lender, bytes, .. } in lent.collect::<Vec<_>>() {
             if let Some(id) = self.lender_id(&lender) {
-                all.push(host(id, lender_name(&lender), Bytes(bytes)));
+                all.push(host(id, lender.in_words(), Bytes(bytes)));
             }
         }
         all
@@ -524,8 +519,8 @@ impl Controller {
         let named = |(i, n): (usize, &NodeConfig)| host(number(i), n.name.clone(), n.memory);
         let mut all: Vec<Host> = free.map(named).collect();
         for lender in lenders {
-            if let Some(id) = of.lender_id(&lender.name) {
-                all.push(host(id, lender_name(&lender.name), lender.free));
+            if let Some(id) = of.lender_id(&lender.key) {
+                all.push(host(id, lender.key.in_words(), lender.free));
             }
         }
         all

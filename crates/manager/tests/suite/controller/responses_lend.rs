@@ -1,4 +1,4 @@
-//! Memory that hosts lend to the arrays of others: what a controller orders of whom, and what becomes of it when any of them fails.
+//! Memory and flash that hosts lend to the arrays of others: what a controller orders of whom, and what becomes of it when any of them fails.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use manager::question::Question;
 use manager::service::{MessageRefusal, Service};
 use manager::view::{HostView, LendsView};
 use manager::wire::{
-    ApplianceOrder, ApplianceWindow, LendWindow, NodeOrder, NodeState, NodeWindow, Orders,
-    PROTOCOL, PROTOCOL_APPLIANCES, PROTOCOL_LENDS, Register, WireRefusal,
+    ApplianceOrder, ApplianceWindow, LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow,
+    Orders, PROTOCOL, PROTOCOL_APPLIANCES, PROTOCOL_LENDS, Register, WireRefusal,
 };
 use slo::ApplianceEvent;
 
@@ -44,7 +44,10 @@ struct Lender {
     name: String,
     agent: Agent,
     memory: u64,
+    flash: u64,
     nodes: BTreeMap<u64, (u64, NodeState)>,
+    /// Of what each is.
+    stores: BTreeMap<u64, NodeStore>,
     /// Looks for which one that was told to end, or to begin, takes.
     slow: u64,
     since: BTreeMap<u64, u64>,
@@ -64,7 +67,9 @@ impl Lender {
             name: name.into(),
             agent: Agent::new(1, "test"),
             memory,
+            flash: 0,
             nodes: BTreeMap::new(),
+            stores: BTreeMap::new(),
             slow: 1,
             since: BTreeMap::new(),
         }
@@ -78,9 +83,13 @@ impl Lender {
     }
 
     fn lent(&self) -> u64 {
-        let nodes = self.nodes.values();
-        let having = nodes.filter(|(_, state)| state.has_memory());
-        having.map(|(bytes, _)| bytes).sum()
+        self.lent_of(NodeStore::Memory)
+    }
+
+    fn lent_of(&self, store: NodeStore) -> u64 {
+        let nodes = self.nodes.iter();
+        let having = nodes.filter(|(id, (_, state))| self.stores[id] == store && state.has_store());
+        having.map(|(_, (bytes, _))| bytes).sum()
     }
 
     /// Processes go on, and what the agent wants is done to them.
@@ -100,17 +109,20 @@ impl Lender {
         let nodes = self.nodes.iter();
         let there = LendWindow {
             memory_bytes: self.memory,
+            flash_bytes: self.flash,
             nodes: nodes
                 .map(|(id, (bytes, state))| NodeWindow {
                     id: *id,
                     bytes: *bytes,
+                    store: self.stores[id],
                     state: state.clone(),
                 })
                 .collect(),
         };
         for action in self.agent.lend(now_ns, there) {
             match action {
-                LendAction::Start(NodeOrder { id, bytes }) => {
+                LendAction::Start(NodeOrder { id, bytes, store }) => {
+                    self.stores.insert(id, store);
                     self.nodes.insert(id, (bytes, NodeState::Starting));
                     self.since.insert(id, 0);
                 }
@@ -125,13 +137,10 @@ impl Lender {
                 }
             }
         }
-        assert!(
-            self.lent() <= self.memory,
-            "{} lends {} of {}",
-            self.name,
-            self.lent(),
-            self.memory
-        );
+        for (store, all) in NodeStore::ALL.into_iter().zip([self.memory, self.flash]) {
+            let (name, lent) = (&self.name, self.lent_of(store));
+            assert!(lent <= all, "{name} lends {lent} of {all}, {store:?}");
+        }
     }
 
     fn all_fail(&mut self) {
@@ -468,11 +477,49 @@ fn no_more_is_given_out_than_a_host_lends() {
 }
 
 #[test]
+fn flash_is_lent_where_no_memory_is_left() {
+    let mut site = Site::new(3, &[256 * MIB]);
+    site.lenders[0].flash = 512 * MIB;
+    site.until_serving();
+    assert_eq!(site.lenders[0].lent(), 256 * MIB);
+    assert_eq!(site.lenders[0].lent_of(NodeStore::Flash), 512 * MIB);
+    let servers = site
+        .users
+        .iter()
+        .map(|u| u.ordered().unwrap().server.clone());
+    let mut servers: Vec<String> = servers.collect();
+    servers.sort_unstable();
+    let flash = "flash of host lender-0";
+    assert_eq!(servers, [flash, flash, "host lender-0"]);
+    site.pass(2);
+    let lends = site.lends("lender-0");
+    assert_eq!(
+        lends.stores().collect::<Vec<_>>(),
+        [
+            (NodeStore::Memory, 256 * MIB, 256 * MIB),
+            (NodeStore::Flash, 512 * MIB, 512 * MIB)
+        ]
+    );
+    let of_flash = lends.to.iter().filter(|l| l.store == NodeStore::Flash);
+    assert_eq!(of_flash.count(), 2);
+    // Flash that does not come about is not asked for again, and memory of the same host is.
+    let mut site = Site::new(1, &[0]);
+    site.lenders[0].flash = 512 * MIB;
+    site.until("a node", |s| !s.lenders[0].nodes.is_empty());
+    site.lenders[0].all_fail();
+    site.lenders[0].memory = 512 * MIB;
+    site.until_serving();
+    let ordered = site.users[0].ordered().unwrap();
+    assert_eq!(ordered.server, "host lender-0");
+}
+
+#[test]
 fn a_host_does_not_lend_to_itself() {
     let mut site = Site::new(1, &[]);
     site.lenders.push(Lender::new("user-0", 512 * MIB));
     let lent = LendWindow {
         memory_bytes: 512 * MIB,
+        flash_bytes: 512 * MIB,
         nodes: vec![],
     };
     for _ in 0..20 {
@@ -649,6 +696,7 @@ fn what_cannot_be_said_of_lent_memory_is_refused() {
     let node = |id, bytes, at: &str| NodeWindow {
         id,
         bytes,
+        store: NodeStore::Memory,
         state: NodeState::Ready { at: at.into() },
     };
     let good = "nbds://192.0.2.7:10810/?tls-certificates=/etc/terrace/tls";
@@ -685,6 +733,7 @@ fn what_cannot_be_said_of_lent_memory_is_refused() {
         (report.session, report.seq) = (user.session, user.seq);
         report.lends = Some(LendWindow {
             memory_bytes,
+            flash_bytes: 0,
             nodes,
         });
         let refused = site.host.managed.report(now, "user-0", report).unwrap_err();
@@ -701,6 +750,9 @@ fn anything_happens(seed: u64) {
         .map(|_| (256 + rng.below(512)) * MIB)
         .collect();
     let mut site = Site::avoiding(1 + rng.below(3) as usize, &lenders, "30s");
+    for lender in &mut site.lenders {
+        lender.flash = rng.below(512) * MIB;
+    }
     let mut sessions = 1000;
     let mut away = BTreeMap::new();
     for _ in 0..300 {
@@ -734,13 +786,17 @@ fn anything_happens(seed: u64) {
     site.lenders.iter_mut().for_each(|l| l.slow = 1);
     site.pass(60);
     site.until("what is lent is what is used, by somebody", |site| {
-        let used = |lender: &Lender| {
+        let used = |server: String| {
             let orders = site.users.iter().filter_map(User::ordered);
-            let here = orders.filter(|o| o.server == format!("host {}", lender.name));
+            let here = orders.filter(|o| o.server == server);
             here.map(|o| o.cache_bytes).sum::<u64>()
         };
         let mut lenders = site.lenders.iter();
-        lenders.all(|l| l.lent() == used(l)) && site.users.iter().any(User::is_serving)
+        lenders.all(|l| {
+            let name = format!("host {}", l.name);
+            l.lent_of(NodeStore::Flash) == used(format!("flash of {name}"))
+                && l.lent() == used(name)
+        }) && site.users.iter().any(User::is_serving)
     });
 }
 

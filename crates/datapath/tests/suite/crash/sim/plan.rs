@@ -195,6 +195,7 @@ impl Plan {
             limits: EngineLimits {
                 timeout_ns: TIMEOUT_NS,
                 copy_chunk: Bytes([8 << 10, 16 << 10, 64 << 10][rng.below(3) as usize]),
+                copy_chunk_max: Bytes(16 << 10),
                 batch: Bytes(EXTENT * (1 + rng.below(4))),
                 import_piece,
                 mirror: MirrorLimits {
