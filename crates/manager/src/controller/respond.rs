@@ -632,7 +632,7 @@ impl Controller {
                 ..Answers::default()
             };
         };
-        let told = |a: &&ApplianceOrder| !r.waits_for_memory(a.id);
+        let told = |a: &&ApplianceOrder| !r.waits_for_node(a.id);
         Answers {
             nodes,
             curves: r.wanted_curves(),
