@@ -10,7 +10,7 @@ use agent::{
     check_tiers,
 };
 use anyhow::{Context, anyhow};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use client::Address;
 use config::LendConfig;
 use daemon::{Daemon, ServedArray, Start};
@@ -97,6 +97,7 @@ pub struct Agent {
 
 /// What a host lends: `[lend]` of a configuration.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("lends").multiple(true))]
 struct LendArgs {
     /// Lend so much memory of this host to the caches of other hosts' arrays, where their controller wants that
     #[arg(

@@ -316,7 +316,9 @@ fn a_node_has_memory_or_flash() {
         ),
     ] {
         let node = ["cache-node", "--listen", "unix:n.sock"];
-        let said = bench.refused(&[&node[..], words].concat());
+        let out = bench.run(&[&node[..], words].concat());
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success(), "{words:?}");
         assert!(said.contains(part), "{part}: {said}");
     }
 }
