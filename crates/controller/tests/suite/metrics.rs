@@ -196,12 +196,17 @@ fn the_text_parses_and_says_what_is() {
         value("terrace_device_utilization_ratio", &[("device", "nvme0")]),
         0.63
     );
+    let lent = |name, store| value(name, &[("host", "alpha"), ("store", store)]);
+    let gib = f64::from(1 << 30);
+    assert_eq!(lent("terrace_host_lends_bytes", "memory"), 64.0 * gib);
+    assert_eq!(lent("terrace_host_lends_bytes", "flash"), 512.0 * gib);
+    assert_eq!(lent("terrace_host_lent_bytes", "memory"), 3.0 * gib);
     // What is not known has no sample.
     assert!(!text.contains("terrace_device_utilization_ratio{host=\"alpha\",tier=\"slow\""));
     check_histograms(&samples);
     let allowed = [
         "host", "volume", "class", "tier", "device", "goal", "end", "le", "version", "strategy",
-        "kind", "subject", "op", "errno", "rung", "what",
+        "kind", "subject", "op", "errno", "rung", "what", "store",
     ];
     for sample in &samples {
         assert!(
