@@ -417,7 +417,7 @@ impl Node {
             State::Ending { killed, .. } if !*killed && waited > times.ends => {
                 *killed = true;
                 let pid = process.child.id();
-                warn!(pid, "a process that lent memory does not end: it is killed");
+                warn!(pid, "a process that lent does not end: it is killed");
                 let _ = process.child.kill();
             }
             State::Ready { .. } | State::Ending { .. } | State::Failed { .. } => {}

@@ -74,7 +74,7 @@ pub struct AgentSettings {
     /// What it looks after.
     pub of: HostOf,
     pub controller: Client,
-    /// Memory that the host lends to the arrays of others; none where it lends none.
+    /// What the host lends to the arrays of others; none where it lends nothing.
     pub lend: Option<LendSettings>,
 }
 
@@ -86,7 +86,7 @@ pub enum HostOf {
     Libvirt(Option<String>, MachinesSettings),
     /// Virtual machines of plain QEMU, by the sockets `NAME.qmp` or `NAME.sock` in a directory.
     Qemu(PathBuf, MachinesSettings),
-    /// Nothing: the host only lends memory.
+    /// Nothing: the host only lends.
     Nothing,
 }
 
@@ -209,7 +209,7 @@ struct LookedAfter {
 }
 
 impl LookedAfter {
-    /// Has memory lent that is ordered, and no other.
+    /// Lends what is ordered, and nothing else.
     fn lend(&mut self, now_ns: u64, agent: &mut Agent) {
         let Some(lender) = &mut self.lender else {
             return;

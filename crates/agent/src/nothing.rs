@@ -1,4 +1,4 @@
-//! A host that looks after nothing: it lends memory to others, and that is all.
+//! A host that looks after nothing: it lends to others, and that is all.
 
 use manager::agent::{AgentAction, Snapshot, WantedExtents};
 use manager::wire::ArrayPolicy;
@@ -32,6 +32,6 @@ impl Host for Nothing {
     }
 
     fn carry_out(&mut self, _: &AgentAction) -> Result<(), String> {
-        Err("this host has no volumes: it only lends memory".into())
+        Err("this host has no volumes: it only lends".into())
     }
 }

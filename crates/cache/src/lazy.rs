@@ -20,6 +20,7 @@ mod squeeze;
 
 use std::collections::VecDeque;
 
+use crate::huge::zeroes;
 use crate::policy::{BATCH, Outcome, Policy, check_capacity};
 use crate::position::{Position, SEGMENTS};
 use crate::switches::{Ageing, OnHit};
@@ -88,8 +89,8 @@ impl LazySegmentedLru {
             slice: 0,
         };
         Self {
-            slot: vec![0; universe as usize],
-            entries: vec![0; blocks << shift],
+            slot: zeroes(universe as usize),
+            entries: zeroes(blocks << shift),
             blocks: vec![block; blocks],
             queues: std::array::from_fn(|_| VecDeque::new()),
             free: (0..blocks as u32).rev().collect(),

@@ -21,6 +21,7 @@
 
 mod dense;
 mod evaluate;
+mod huge;
 mod layout;
 mod lazy;
 mod lists;

@@ -19,6 +19,7 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
+use crate::huge::zeroes;
 use crate::policy::{BATCH, Outcome, Policy, check_capacity};
 use crate::position::{Position, SEGMENTS};
 use crate::switches::{Ageing, OnHit};
@@ -61,7 +62,7 @@ impl SegmentedLru {
         pages.push(u32::MAX);
         segment.push(DEAD);
         Self {
-            ticket: vec![0; universe as usize],
+            ticket: zeroes(universe as usize),
             pages,
             segment,
             queues: std::array::from_fn(|_| VecDeque::new()),

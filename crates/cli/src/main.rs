@@ -171,7 +171,7 @@ enum Command {
     Device(device_cmd::DeviceCommand),
     /// Measure, limit, delay or record an export of any NBD server
     Filter(Box<filter_cmd::FilterArgs>),
-    /// Lend memory of this host to the cache of another one
+    /// Lend memory or flash of this host to the cache of another one
     #[command(after_help = cache_node_cmd::EXAMPLES)]
     CacheNode(cache_node_cmd::CacheNodeArgs),
     /// Check scenarios and live configurations, show what they come to, print their schemas

@@ -35,7 +35,7 @@ impl std::fmt::Display for AnswerMode {
 }
 
 /// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out, second copies where it is a served array, moves where it
-/// has several devices, appliances where it has a cache and there is memory of other hosts.
+/// has several devices, appliances where it has a cache and there is memory or flash of other hosts.
 pub const LIVE_RUNGS: [RungKind; 5] = [
     RungKind::Throttle,
     RungKind::MemoryShare,
@@ -49,9 +49,9 @@ pub const LIVE_RUNGS: [RungKind; 5] = [
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
     /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
-    /// (`throttle`, `memory-share`, `mirror`, `move`, and `appliance` where there are nodes). `appliance` has to be named where hosts lend memory and no nodes are.
+    /// (`throttle`, `memory-share`, `mirror`, `move`, and `appliance` where there are nodes). `appliance` has to be named where hosts lend and no nodes are.
     pub modes: BTreeMap<RungKind, AnswerMode>,
-    /// Memory of other hosts that appliances can have, beside that of hosts which lend some (`lend`): nodes that people have started there (`terrace cache-node`).
+    /// Memory or flash of other hosts that appliances can have, beside that of hosts which lend some (`lend`): nodes that people have started there (`terrace cache-node`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeConfig>,
     /// Peaks that come again with a season are acted on before they begin, as far as modes allow; none are if left out. Slots are of local time (`hours.utc_offset`).
@@ -64,7 +64,7 @@ pub struct LiveResponseConfig {
 /// Slots of a season: of each volume that many are kept at most.
 const SLOTS_MAX: u64 = 1024;
 
-/// Memory that a host lends to the caches of others.
+/// A node: memory or flash of a host, for the caches of others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
@@ -289,7 +289,7 @@ mod tests {
         let config = checked(node).unwrap();
         assert_eq!(config.rungs(AnswerMode::Recommend), LIVE_RUNGS);
         assert_eq!(config.rungs(AnswerMode::Auto), []);
-        // Where hosts lend memory there need not be a node.
+        // Where hosts lend there need not be a node.
         let config = checked("modes.appliance = \"auto\"").unwrap();
         assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Appliance]);
         for word in ["auto", "automatic"] {

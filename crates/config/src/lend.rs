@@ -7,6 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
+/// Pages that one has at most.
+pub const SECOND_LEVEL_PAGES_MAX: u64 = (cache::CAPACITY_PAGES_MAX - cache::FRAMES_BESIDE) as u64;
+
 /// Less than this is no appliance.
 pub const LEND_MIN: Bytes = Bytes::mib(1);
 
@@ -99,7 +102,12 @@ impl LendConfig {
             }
         }
         match (self.memory, self.flash, &self.flash_dir) {
-            (None, None, _) => return Err(("memory", "or flash: one of both is lent".into())),
+            (None, None, _) => {
+                return Err((
+                    "memory",
+                    "is not there, nor is flash: one of both is lent".into(),
+                ));
+            }
             (_, Some(_), None) => return Err(("flash", "needs flash_dir".into())),
             (_, None, Some(_)) => return Err(("flash_dir", "needs flash".into())),
             _ => {}

@@ -27,7 +27,7 @@ pub use autonomy::{HoursConfig, ModesConfig, WatchConfig};
 pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};
 pub use hours::{Hours, unix_ms_of};
-pub use lend::{LEND_MIN, LendConfig, LendListen};
+pub use lend::{LEND_MIN, LendConfig, LendListen, SECOND_LEVEL_PAGES_MAX};
 pub use origin::write_with_origin;
 pub use policy::{
     AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, class_of,

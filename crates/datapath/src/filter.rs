@@ -150,7 +150,6 @@ impl Filter {
         size: Bytes,
         options: FilterOptions,
     ) -> Result<Self, FilterError> {
-        fits(size)?;
         let file = nameless_file(dir, size).map_err(FilterError::NoFlash)?;
         let device = Device::lent_flash(dir.display().to_string(), file, size);
         Self::serve_lent(device, size, FLASH_DESCRIPTION, options)

@@ -60,6 +60,9 @@ pub const PROTOCOL_APPLIANCES: u32 = 8;
 /// The first version whose agents lend memory.
 pub const PROTOCOL_LENDS: u32 = 9;
 
+/// The first version whose agents lend flash, and whose arrays use what others lend.
+pub const PROTOCOL_LENDS_FLASH: u32 = 10;
+
 /// An agent says that it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -92,7 +92,7 @@ fn refusal(host: &Host, needs: Needs, avoid: &[HostId]) -> Option<String> {
         Some(format!("{free} virtual CPUs free, needs {cpus}"))
     } else if host.memory_free < needs.memory {
         let (free, memory) = (host.memory_free, needs.memory);
-        Some(format!("{free} of memory free, needs {memory}"))
+        Some(format!("{free} of room, needs {memory}"))
     } else {
         None
     }
@@ -137,8 +137,8 @@ mod tests {
             why,
             [
                 "3 virtual CPUs free, needs 4",
-                "3 GiB of memory free, needs 4 GiB",
-                "0 B of memory free, needs 4 GiB"
+                "3 GiB of room, needs 4 GiB",
+                "0 B of room, needs 4 GiB"
             ]
         );
     }

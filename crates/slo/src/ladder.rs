@@ -345,7 +345,22 @@ fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
         let twentieths = uses.map(|used| (20.0 * used).round() as u64);
         twentieths.max().unwrap_or(0)
     };
-    let Some(solution) = best(at.solutions, does, leaves) else {
+    let needs = |s: &Solution| Needs {
+        cpus: APPLIANCE_CPUS,
+        memory: s.size + at.sizing.own_memory,
+    };
+    let placed = |s: &Solution| {
+        choose(
+            at.hosts,
+            at.own_hosts[s.workload.index()],
+            needs(s),
+            at.avoid,
+        )
+    };
+    let has_room = |s: &Solution| does(s) && placed(s).0.is_some();
+    // Where there is room for none that would do, the one is named that there should be.
+    let found = best(at.solutions, has_room, leaves).or_else(|| best(at.solutions, does, leaves));
+    let Some(solution) = found else {
         let why = match at.solutions.last() {
             None if !at.resting.is_empty() => {
                 let w = at.resting[0].0;
@@ -362,12 +377,7 @@ fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
         return (none(kind, &why), Vec::new());
     };
     let workload = solution.workload;
-    let needs = Needs {
-        cpus: APPLIANCE_CPUS,
-        memory: solution.size + at.sizing.own_memory,
-    };
-    let own = at.own_hosts[workload.index()];
-    let (host, findings) = choose(at.hosts, own, needs, at.avoid);
+    let (needs, (host, findings)) = (needs(solution), placed(solution));
     let Some(host) = host else {
         return (none(kind, "no host has room for it"), findings);
     };

@@ -44,18 +44,19 @@ const RECENT: f64 = 1.0 / 64.0;
 /// Weight of one request in the mean of the time before a move.
 const BEFORE: f64 = 1.0 / 1024.0;
 
-/// A chunk is so much for each of these that a guest waits anyway ([`copy_chunk`]), in nanoseconds.
+/// A chunk has one of the least for each of these that a guest waits anyway ([`copy_chunk`]), in nanoseconds.
 const CHUNK_NS: u64 = 1_000_000;
 
-/// A chunk takes so long at the most of its cap, as a share of a second: smaller ones keep a low cap better.
+/// At the cap a chunk takes at most this part of a second: smaller ones keep a low cap better.
 const CHUNK_OF_CAP: u64 = 8;
 
 /// Size of the chunks of a move that begins, between `least` and `most`. A guest's request may have to wait behind one, so chunks are small where
 /// requests are answered in less than a millisecond. Where they take longer, a device is waited for before a chunk as long as before a request, a disk for
-/// its arm, or what is queued: there the chunks of one move, which come one after the other, would be copied at so many KiB a second. So they are larger by as much as that
-/// takes longer.
+/// its arm, or what is queued, and a move has one chunk under way. So chunks grow with that time, to the next power of two. It is the lower of what the guest waits now and what it
+/// has waited on average: one late answer says nothing.
 pub fn copy_chunk(least: Bytes, most: Bytes, cap: BytesPerSec, guest: &GuestLatency) -> Bytes {
-    let times = (guest.recent_ns as u64 / CHUNK_NS + 1).next_power_of_two();
+    let waits_ns = guest.recent_ns.min(guest.before_ns) as u64;
+    let times = (waits_ns / CHUNK_NS + 1).next_power_of_two();
     let by_wait = least.0.saturating_mul(times).min(cap.0 / CHUNK_OF_CAP);
     // Still so many of the least ones.
     let times = (by_wait.min(most.0) / least.0.max(1)).max(1);
@@ -232,6 +233,14 @@ mod tests {
         }
         assert_eq!(beside(34_000_000, MIB), Bytes(128 << 10));
         assert_eq!(beside(34_000_000, 1), least);
+        // One late answer says nothing, nor does a time that is over.
+        let of = |recent_ns, before_ns| GuestLatency {
+            recent_ns,
+            before_ns,
+        };
+        for once in [of(16e6, 1e5), of(1e5, 16e6)] {
+            assert_eq!(copy_chunk(least, most, BytesPerSec(cap), &once), least);
+        }
         let odd = copy_chunk(
             Bytes(24 << 10),
             Bytes(64 << 10),

@@ -1,5 +1,6 @@
 //! LRU: what was not used for the longest time goes.
 
+use crate::huge::{on_large_pages, zeroes};
 use crate::policy::{Outcome, Policy, check_capacity};
 
 /// Memory of the log over the capacity: how many accesses fit between two squeezes.
@@ -31,10 +32,10 @@ impl Lru {
     pub fn new(capacity: u32, universe: u32) -> Self {
         check_capacity(capacity);
         let room = room_for(capacity, universe);
-        let mut log = Vec::with_capacity(room);
+        let mut log = on_large_pages(Vec::with_capacity(room));
         log.push(u32::MAX);
         Self {
-            last: vec![0; universe as usize],
+            last: zeroes(universe as usize),
             log,
             tail: 1,
             room,

@@ -23,7 +23,7 @@ impl Index {
         assert!(frames < FRAME, "frames are counted in {FRAME_BITS} bits");
         let places = u64::from(frames) * PLACES_QUARTERS / 4 + 8;
         Self {
-            places: vec![0; places as usize],
+            places: crate::huge::zeroes(places as usize),
         }
     }
 

@@ -49,7 +49,8 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
     ("units", &["schemars", "serde", "thiserror"]),
     ("model", &["schemars", "serde", "thiserror"]),
     ("algo", &["libm", "serde"]),
-    ("cache", &["schemars", "serde", "thiserror"]),
+    // Of rustix one call, which asks for large pages below tables.
+    ("cache", &["rustix", "schemars", "serde", "thiserror"]),
     ("flash", &["libm", "schemars", "serde", "thiserror"]),
     ("volume", &["serde", "thiserror"]),
     (

@@ -1,6 +1,6 @@
 //! A second level of the cache: pages on a device, which may forget them, lose them or lie.
 //!
-//! The device is a file on flash, or memory of another host (`terrace cache-node`). It only has bytes: which page is where, and whether its bytes are
+//! The device is a file on flash, or memory or flash of another host (`terrace cache-node`). It only has bytes: which page is where, and whether its bytes are
 //! right, is known here alone, in tables that end with the process. So what is on the device is never believed after it: not after a restart, not after a
 //! connection that ended. Each page has a sum, which is compared when it is read.
 //!

@@ -153,8 +153,9 @@ struct IoState {
 pub struct EngineLimits {
     /// A request that took longer is answered with an error. Protects the guest from a device that hangs.
     pub timeout_ns: u64,
-    /// Bytes of one chunk of a copy, what a guest's request may have to wait behind: where they wait less than a millisecond, and where they wait long.
+    /// Bytes of one chunk of a copy, what a guest's request may have to wait behind, where guests wait less than a millisecond.
     pub copy_chunk: Bytes,
+    /// And where they wait long ([`volume::copy_chunk`]).
     pub copy_chunk_max: Bytes,
     /// Bytes of the extents that are moved, and switched, together; likewise of those that are imported.
     pub batch: Bytes,
@@ -169,7 +170,7 @@ impl Default for EngineLimits {
         Self {
             timeout_ns: 30_000_000_000,
             copy_chunk: Bytes(64 << 10),
-            copy_chunk_max: Bytes(1 << 20),
+            copy_chunk_max: Bytes(256 << 10),
             batch: Bytes::mib(64),
             import_piece: Bytes::mib(1),
             mirror: MirrorLimits::default(),

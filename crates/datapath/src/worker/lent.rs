@@ -1,5 +1,5 @@
-//! Memory or flash that is lent to another host (`terrace cache-node`): memory is the system's again when whoever used it has gone, since what is there is of no use to
-//! the next one, who is not to read it either. So what is on flash goes, too; the space stays, since it is promised.
+//! Memory that is lent to another host (`terrace cache-node`): the system has it again when whoever used it has gone, since what is there is of no use to the next one. Flash
+//! that is lent stays as it is until the process ends: its space is promised, and to empty it takes longer than a worker may wait.
 
 use rustix::fs::{FallocateFlags, fallocate};
 use tracing::warn;
@@ -25,8 +25,8 @@ impl Lent {
 }
 
 impl Worker {
-    /// Once in a while, as long as nobody is connected: gives some of what was lent back.
-    pub(super) fn give_lent_back(&mut self) {
+    /// Once in a while, as long as nobody is connected: gives some of the memory back that was lent.
+    pub(super) fn give_memory_back(&mut self) {
         let Some(from) = self.lent.from else {
             return;
         };
@@ -35,18 +35,14 @@ impl Worker {
         }
         let mut devices = self.devices.iter().flatten();
         let lent = devices.find_map(|d| Some((&d.medium, d.lent()?)));
-        let Some((Medium::File(file, backing), bytes)) = lent else {
+        let Some((Medium::File(file, Backing::Memory), bytes)) = lent else {
             self.lent.from = None;
             return;
         };
         let length = STEP.min(bytes.0 - from);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let given = fallocate(&**file, flags, from, length).and_then(|()| match backing {
-            Backing::Memory => Ok(()),
-            Backing::Storage => fallocate(&**file, FallocateFlags::empty(), from, length),
-        });
-        if let Err(why) = given {
-            warn!(%why, "what was lent cannot be given back");
+        if let Err(why) = fallocate(&**file, flags, from, length) {
+            warn!(%why, "memory that was lent cannot be given back");
             self.lent.from = None;
             return;
         }

@@ -599,6 +599,7 @@ impl Worker {
     }
 
     pub(super) fn move_ended(&mut self, volume: u32, end: MoveEnd) {
+        self.drop_copy(volume);
         let end = match end {
             MoveEnd::Done { copied } => LastMove::Done { copied },
             MoveEnd::Stopped { why, copied } => {

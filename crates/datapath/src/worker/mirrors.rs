@@ -145,7 +145,15 @@ impl Worker {
         Ok(())
     }
 
+    /// What chunks were copied by is not needed any more; an I/O that is still under way has its own hold of it.
+    pub(super) fn drop_copy(&mut self, volume: u32) {
+        if let Some(live) = &mut self.volumes[volume as usize] {
+            live.copy = None;
+        }
+    }
+
     pub(super) fn mirror_ended(&mut self, volume: u32, end: MirrorEnd) {
+        self.drop_copy(volume);
         let failed = end.why.and_then(StopReason::failure);
         let failed = failed.map(|failure| self.failed_io(failure));
         let why = match (&end.why, &failed) {

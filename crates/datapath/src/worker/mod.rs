@@ -396,7 +396,7 @@ impl Worker {
         self.end_old_mirrors();
         self.tick_cache();
         self.tick_second();
-        self.give_lent_back();
+        self.give_memory_back();
         self.close_idle_handshakes();
         self.resume_paused();
         self.reconnect_remotes();

@@ -1,4 +1,4 @@
-//! Appliances of a served array: memory of another host as a second level of its cache, for one volume.
+//! Appliances of a served array: memory or flash of another host as a second level of its cache, for one volume.
 //!
 //! ```text
 //!  ordered ─▶ the array is told ─▶ its node answers: serving ─▶ ordered no more: the array is told ─▶ removed

@@ -243,7 +243,7 @@ impl Host {
         self.last.as_ref().map(|l| &l.1)
     }
 
-    /// Whether it has nothing to place, and is there for the memory that it lends.
+    /// Whether it has nothing to place, and is there for what it lends.
     pub(super) fn lends_only(&self) -> bool {
         let only = |r: &WindowReport| {
             r.lends.is_some() && r.tiers.is_empty() && r.devices.is_empty() && r.volumes.is_empty()

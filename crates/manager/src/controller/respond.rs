@@ -86,7 +86,7 @@ struct NodeUsed {
     server: String,
     /// For how many windows in a row the appliance was neither ordered nor told of.
     silent: u64,
-    /// Where it is memory that a host lends.
+    /// Where it is of a host that lends.
     lent: Option<Lent>,
 }
 

@@ -61,13 +61,14 @@ pub struct LendsView {
 }
 
 impl LendsView {
-    /// Stores of which it lends anything, with how much that is in all and what somebody has of it.
+    /// Stores of which it lends anything, or somebody has, with how much that is in all and what somebody has of it.
     pub fn stores(&self) -> impl Iterator<Item = (NodeStore, u64, u64)> {
         let all = [
             (NodeStore::Memory, self.memory_bytes, self.lent_bytes),
             (NodeStore::Flash, self.flash_bytes, self.lent_flash_bytes),
         ];
-        all.into_iter().filter(|(_, all, _)| *all > 0)
+        all.into_iter()
+            .filter(|(_, all, lent)| *all > 0 || *lent > 0)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use slo::ApplianceEvent;
 pub use slo::warm::Warm;
 
-use super::{PROTOCOL_APPLIANCES, PROTOCOL_LENDS, PROTOCOL_MIRRORS};
+use super::{PROTOCOL_APPLIANCES, PROTOCOL_LENDS, PROTOCOL_LENDS_FLASH, PROTOCOL_MIRRORS};
 
 /// What answers are judged by: a volume's window beside its load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -207,7 +207,7 @@ pub struct ApplianceOrder {
     /// What it reads first.
     #[schemars(with = "serde_json::Value")]
     pub warm: Warm,
-    /// Where its memory is: an NBD URI. None where the host has servers of its own; of memory that is lent the host is told when it is known.
+    /// Where its node is: an NBD URI. None where the host has servers of its own; of what is lent the host is told when it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
@@ -357,7 +357,7 @@ pub struct Answers {
     /// Appliances that have ended, as the agent has told: it may forget them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub appliances_taken: Vec<u64>,
-    /// Memory that this host is to lend to the arrays of others.
+    /// What this host is to lend to the arrays of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeOrder>,
 }
@@ -365,6 +365,9 @@ pub struct Answers {
 impl Answers {
     /// What agents of that version understand of it.
     pub fn as_of(mut self, protocol: u32) -> Self {
+        if protocol < PROTOCOL_LENDS_FLASH {
+            self.nodes.retain(|n| n.store.is_memory());
+        }
         if protocol < PROTOCOL_LENDS {
             self.nodes.clear();
         }

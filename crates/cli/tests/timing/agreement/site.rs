@@ -55,8 +55,11 @@ impl Site {
             let extent = (i == 0).then_some(model.extent);
             add_device(&array, extent, new).unwrap();
         }
-        let limits = EngineLimits::default();
-        assert_eq!(limits.copy_chunk, model.copy_chunk, "one size of a piece");
+        let limits = EngineLimits {
+            copy_chunk: model.copy_chunk,
+            copy_chunk_max: model.copy_chunk,
+            ..EngineLimits::default()
+        };
         let config = ServerConfig {
             limits,
             ..ServerConfig::default()

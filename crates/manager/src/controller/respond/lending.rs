@@ -18,7 +18,7 @@ use super::super::Controller;
 use super::super::host::Host;
 use super::{Responding, Said};
 use crate::view::{HostState, LendsView, LentView};
-use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow};
+use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow, PROTOCOL_LENDS_FLASH};
 
 /// A lender that has not said by then where a node is has none: two leases, and this for the process to begin.
 const BEGINS_WITHIN: Nanos = Nanos::from_secs(20);
@@ -165,7 +165,12 @@ impl Controller {
             (free >= config::LEND_MIN).then_some(Lender { key, free })
         };
         let of = |store| live.iter().filter_map(move |h| lender(h, store));
-        NodeStore::ALL.into_iter().flat_map(of).collect()
+        // Arrays beside agents of older versions believe memory alone.
+        let link = self.hosts.get(user).and_then(|h| h.link);
+        let knows_flash = link.is_some_and(|l| l.protocol >= PROTOCOL_LENDS_FLASH);
+        let stores = NodeStore::ALL.into_iter();
+        let stores = stores.filter(|s| knows_flash || *s == NodeStore::Memory);
+        stores.flat_map(of).collect()
     }
 
     /// Gives numbers to what was just ordered of lenders: higher ones than any that they know of.
@@ -214,7 +219,7 @@ impl Controller {
                 }
                 _ => continue,
             };
-            failed.push((order.id, format!("host {}: {why}", lent.lender.host)));
+            failed.push((order.id, format!("{}: {why}", lent.lender.in_words())));
         }
         let failed = failed.into_iter();
         failed

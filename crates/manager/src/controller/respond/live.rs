@@ -26,7 +26,7 @@ use super::lending::{Lender, LenderKey, Lent};
 use super::memory::{self, Reported};
 use super::{NodeUsed, Responding, Said, peaks, words};
 use crate::view::{EventKind, PeakOutcome};
-use crate::wire::{ApplianceOrder, VolumeWindow, WindowReport};
+use crate::wire::{ApplianceOrder, NodeStore, VolumeWindow, WindowReport};
 
 /// Volumes of a host for which answers are looked for, at most: of each an hour of samples is kept, some 150 KiB.
 const VOLUMES_MAX: usize = 256;
@@ -137,7 +137,7 @@ const NODE_PAGES_MIN: u64 = 128;
 /// Until an appliance of a live host serves: its node is there, and only has to be connected to.
 const NODE_BOOT: Nanos = Nanos::from_secs(1);
 
-/// Until one with memory of a lending host does, in windows: that host reports and is ordered the node, reports where it is, and the host that uses it is told.
+/// Until one of a lending host does, in windows: that host reports and is ordered the node, reports where it is, and the host that uses it is told.
 const LENT_BOOT_WINDOWS: u64 = 3;
 
 /// Processors of a node, as many as one appliance takes: a node is for one at a time.
@@ -148,11 +148,14 @@ fn largest_node(config: &LiveResponseConfig) -> u64 {
     config.nodes.iter().map(|n| n.memory.0).max().unwrap_or(0)
 }
 
-/// Sizes that are looked at where so much can be had.
-fn sizes(largest: u64, page: u64) -> Vec<Bytes> {
-    let sizes = NODE_EIGHTHS.map(|n| Bytes(largest / 8 * n)).into_iter();
+/// Sizes that are looked at where so much can be had of each kind.
+fn sizes(largest: &[u64], page: u64) -> Vec<Bytes> {
+    let most = config::SECOND_LEVEL_PAGES_MAX.saturating_mul(page.max(1));
+    let largest = largest.iter().map(|n| (*n).min(most));
+    let sizes = largest.flat_map(|n| NODE_EIGHTHS.map(|eighths| Bytes(n / 8 * eighths)));
     let least = (NODE_PAGES_MIN * page).max(config::LEND_MIN.0);
-    sizes.filter(|s| s.0 >= least).collect()
+    let sizes: BTreeSet<Bytes> = sizes.filter(|s| s.0 >= least).collect();
+    sizes.into_iter().collect()
 }
 
 /// Size of the pages of a host's caches.
@@ -161,7 +164,7 @@ fn page(report: &WindowReport) -> u64 {
     caches.map(|c| c.page_bytes).max().unwrap_or(0)
 }
 
-/// How answers are found on a live host. Appliances are memory of nodes, which needs none for itself; no working set is measured, so what is cacheable is told by
+/// How answers are found on a live host. Appliances are nodes, which need no memory for themselves; no working set is measured, so what is cacheable is told by
 /// the curve alone.
 fn workflow(config: &LiveResponseConfig, page: u64) -> ResponderConfig {
     let mut workflow = ResponderConfig {
@@ -170,7 +173,7 @@ fn workflow(config: &LiveResponseConfig, page: u64) -> ResponderConfig {
         boot: NODE_BOOT,
         ..config.workflow.clone()
     };
-    workflow.sizing.sizes = sizes(largest_node(config), page);
+    workflow.sizing.sizes = sizes(&[largest_node(config)], page);
     workflow.sizing.page = Bytes(page);
     workflow.sizing.own_memory = Bytes::ZERO;
     workflow.sizing.relief = true;
@@ -230,10 +233,11 @@ fn number(place: usize) -> HostId {
 }
 
 impl Responding {
-    /// What its appliance has of a lending host.
-    fn lent_bytes(&self) -> u64 {
+    /// What its appliance has of a lending host's store.
+    fn lent_bytes(&self, store: NodeStore) -> u64 {
         let lent = self.nodes.values().filter_map(|n| n.lent.as_ref());
-        lent.map(|l| l.bytes).max().unwrap_or(0)
+        let of_it = lent.filter(|l| l.lender.store == store);
+        of_it.map(|l| l.bytes).max().unwrap_or(0)
     }
 
     /// Nodes that its own appliances have, with what they have for them in all.
@@ -430,11 +434,16 @@ impl Controller {
             AnswerMode::Off => vec![],
             _ => self.lenders_for(name),
         };
-        let lent = lenders.iter().map(|l| l.free.0).max();
-        let lent = lent.unwrap_or(0).max(responding.lent_bytes());
+        // Of the nodes that were named nobody says what they are.
+        let [memory, flash] = NodeStore::ALL.map(|store| {
+            let free = lenders.iter().filter(|l| l.key.store == store);
+            let free = free.map(|l| l.free.0).max().unwrap_or(0);
+            free.max(responding.lent_bytes(store))
+        });
+        let named = largest_node(&config);
         responding.responder.cache_sizes(
-            sizes(largest_node(&config).max(lent), page(report)),
-            match lent {
+            sizes(&[named.max(memory), flash], page(report)),
+            match memory.max(flash) {
                 0 => NODE_BOOT,
                 _ => Nanos(LENT_BOOT_WINDOWS * self.settings.words.window.0),
             },

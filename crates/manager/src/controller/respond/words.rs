@@ -56,7 +56,7 @@ pub(in crate::controller) struct ShownResponses {
     counts: BTreeMap<(String, &'static str), u64>,
     /// From when on nodes are given to hosts: who had one may use it until then.
     pub(super) nodes_from: Option<Nanos>,
-    /// The highest number that memory of a lending host was ordered by.
+    /// The highest number that a node of a lending host was ordered by.
     pub(super) last_node: u64,
     /// Hosts of which it was said that they have too many volumes.
     pub(super) too_many: BTreeSet<String>,

@@ -502,6 +502,19 @@ fn flash_is_lent_where_no_memory_is_left() {
     );
     let of_flash = lends.to.iter().filter(|l| l.store == NodeStore::Flash);
     assert_eq!(of_flash.count(), 2);
+    // However much more flash there is, what would do is looked for in memory first.
+    let mut site = Site::new(1, &[256 * MIB]);
+    site.lenders[0].flash = 25 * 256 * MIB;
+    site.until_serving();
+    let ordered = site.users[0].ordered().unwrap();
+    assert_eq!(ordered.server, "host lender-0");
+    // Arrays of older versions would not believe it.
+    let mut site = Site::new(1, &[0]);
+    site.lenders[0].flash = 512 * MIB;
+    site.users[0].protocol = PROTOCOL_LENDS;
+    site.register(0);
+    site.pass(30);
+    assert!(site.lenders[0].nodes.is_empty());
     // Flash that does not come about is not asked for again, and memory of the same host is.
     let mut site = Site::new(1, &[0]);
     site.lenders[0].flash = 512 * MIB;
@@ -669,6 +682,19 @@ fn agents_of_older_versions_are_told_what_they_understand() {
     site.users[0].protocol = PROTOCOL_APPLIANCES;
     site.register(0);
     site.until_serving();
+    // Orders of flash are not for lenders that do not know it.
+    let order = |store| NodeOrder {
+        id: 1,
+        bytes: 1,
+        store,
+    };
+    let mut orders = site.users[0].orders.clone().unwrap().answers;
+    orders.nodes = NodeStore::ALL.map(order).into();
+    let understood = |protocol| orders.clone().as_of(protocol).nodes.len();
+    assert_eq!(
+        [PROTOCOL_APPLIANCES, PROTOCOL_LENDS, PROTOCOL].map(understood),
+        [0, 1, 2]
+    );
     // Of a lender that is older now than it was nothing is ordered.
     let now = site.host.now();
     let message = Register {
