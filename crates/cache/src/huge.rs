@@ -1,0 +1,51 @@
+//! Tables that are looked into at random, on large pages where the system has them on request: the only `unsafe` of this crate.
+//!
+//! What is looked up in tables of a hundred megabytes waits for memory, and before that for where the memory is: with pages of 4 KiB the processor knows
+//! few of them. The bytes of cached pages are not asked for here, of which 2 MiB would be cleared while a guest waits.
+
+use rustix::mm::{Advice, madvise};
+
+/// Smaller tables are as they come: the processor knows where they are.
+const LEAST: usize = 4 << 20;
+
+/// The system takes whole pages.
+const PAGE: usize = 4096;
+
+/// A table of so many zeroes.
+pub(crate) fn zeroes(len: usize) -> Vec<u32> {
+    on_large_pages(vec![0; len])
+}
+
+/// The same table; to be called before anything is in it, since pages stay as they are.
+#[allow(unsafe_code)]
+pub(crate) fn on_large_pages(mut table: Vec<u32>) -> Vec<u32> {
+    let bytes = table.capacity() * size_of::<u32>();
+    if bytes < LEAST {
+        return table;
+    }
+    let from = table.as_mut_ptr().cast::<u8>();
+    let skipped = from.align_offset(PAGE);
+    let whole = (bytes - skipped) / PAGE * PAGE;
+    // SAFETY: the range is within what the vector has allocated. The advice is about how it is mapped, and changes nothing that is in it.
+    let advised = unsafe { madvise(from.add(skipped).cast(), whole, Advice::LinuxHugepage) };
+    // Where the system has none it goes without.
+    let _ = advised;
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_what_they_are_without() {
+        for len in [0, 1, 1000, LEAST / 4 - 1, LEAST / 4, 3 * LEAST / 4 + 5] {
+            let mut table = zeroes(len);
+            assert!(table.len() == len && table.iter().all(|n| *n == 0), "{len}");
+            (0..len).for_each(|n| table[n] = n as u32);
+            assert!((0..len).all(|n| table[n] == n as u32), "{len}");
+            let empty = on_large_pages(Vec::with_capacity(len));
+            assert!(empty.is_empty() && empty.capacity() >= len);
+        }
+    }
+}
