@@ -81,7 +81,11 @@ impl LendSettings {
         let own = words.tls_certificates.as_deref();
         let own = own.map(|d| absolute(d, "tls_certificates")).transpose()?;
         let flash = match (words.flash, &words.flash_dir) {
-            (Some(size), Some(dir)) => Some((size, absolute(dir, "flash_dir")?)),
+            (Some(size), Some(dir)) => {
+                let dir = absolute(dir, "flash_dir")?;
+                check_flash(&dir, size).map_err(|why| ("flash_dir", why))?;
+                Some((size, dir))
+            }
             _ => None,
         };
         let theirs = words.client_certificates.as_ref().map(PathBuf::from);
@@ -93,6 +97,20 @@ impl LendSettings {
             tls_certificates: own,
             program,
         })
+    }
+}
+
+/// Files without a name can be made there, and the file system is so large: else it would be known when it is needed.
+fn check_flash(dir: &Path, size: Bytes) -> Result<(), String> {
+    drop(datapath::device::nameless_file(dir, config::LEND_MIN)?);
+    let shown = dir.display();
+    let of = rustix::fs::statvfs(dir).map_err(|e| format!("{shown}: {e}"))?;
+    let all = Bytes(of.f_blocks.saturating_mul(of.f_frsize));
+    match all >= size {
+        true => Ok(()),
+        false => Err(format!(
+            "{shown} is on a file system of {all}, not of {size}"
+        )),
     }
 }
 
@@ -642,6 +660,32 @@ mod tests {
     }
 
     /// What the process is asked for, it says as the reason for which it ends.
+    #[test]
+    fn flash_that_cannot_be_lent_is_refused_when_the_agent_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = |flash_dir: &str, flash| {
+            let words = config::LendConfig {
+                memory: None,
+                flash: Some(flash),
+                flash_dir: Some(flash_dir.into()),
+                listen: "unix:n".into(),
+                tls_certificates: None,
+                client_certificates: None,
+            };
+            LendSettings::new(&words, dir.path(), "terrace".into())
+        };
+        let lent = settings(".", Bytes::mib(2)).unwrap();
+        assert_eq!(lent.flash, Some((Bytes::mib(2), dir.path().join("."))));
+        for (flash_dir, flash, part) in [
+            ("nowhere", Bytes::mib(2), "cannot make a file in"),
+            (".", Bytes(1 << 60), "is on a file system of"),
+        ] {
+            let (key, why) = settings(flash_dir, flash).unwrap_err();
+            assert!(key == "flash_dir" && why.contains(part), "{key}: {why}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
     #[test]
     fn each_store_is_asked_for_by_its_options() {
         let mut bench = bench(r#"echo "$*" >&2; exit 1"#);

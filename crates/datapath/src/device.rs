@@ -108,7 +108,7 @@ impl Backing {
 ///
 /// # Errors
 /// In words: the directory is not there, its file system knows no such files, or has no room.
-pub(crate) fn nameless_file(dir: &Path, size: Bytes) -> Result<File, String> {
+pub fn nameless_file(dir: &Path, size: Bytes) -> Result<File, String> {
     let shown = dir.display();
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);

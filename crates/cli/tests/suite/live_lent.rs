@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use datapath::Client;
+use testkit::certificates::{Authority, Holds};
 
 use crate::live::{Bench, Running, signal, wait};
 
@@ -164,15 +165,24 @@ fn until_serving(bench: &Bench, of: &str) {
     });
 }
 
-const MEMORY: &[&str] = &["--lend", "32 MiB"];
+const MEMORY: &[&str] = &["--lend", "32 MiB", "--lend-listen", "unix:lent"];
 
-const FLASH: &[&str] = &["--lend-flash", "32 MiB", "--lend-flash-dir", "flash"];
+/// With certificates, as between hosts.
+const FLASH: &[&str] = &[
+    "--lend-flash",
+    "32 MiB",
+    "--lend-flash-dir",
+    "flash",
+    "--lend-listen",
+    "tcp:127.0.0.1",
+    "--lend-tls-certificates",
+    "tls",
+];
 
 fn lender(bench: &Bench, what: &[&str]) -> Running {
     let who = ["agent", "--host", "other", "--controller"];
     let controller = ["unix:terrace-state/controller.sock"];
-    let lend = ["--lend-only", "--lend-listen", "unix:lent"];
-    bench.start(&[&who[..], &controller, &lend, what].concat(), 0)
+    bench.start(&[&who[..], &controller, &["--lend-only"], what].concat(), 0)
 }
 
 /// The process that lends, once there is one.
@@ -192,6 +202,9 @@ fn gone(pid: u32) {
 fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote() {
     let bench = Bench::empty();
     std::fs::create_dir(bench.path().join("flash")).unwrap();
+    let (authority, tls) = (Authority::new("ours"), bench.path().join("tls"));
+    authority.server(&tls, &["127.0.0.1"], Holds::Long);
+    authority.client(&tls, Holds::Long, 10);
     let tier = ["tier", "add", "disks", "--dir", "s", "--size", "64 MiB"];
     bench.ok(&[&tier[..], &["--emulate", "disk-15k"]].concat());
     let size = ["--size", "4 MiB", "--tier", "disks", "--class", "gold"];
@@ -241,7 +254,7 @@ fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote(
                 until_said(&bench, "appliance of orders failed", 3);
                 gone(pid);
             }
-            // The agent is killed: none of its processes outlives it. The next one lends flash.
+            // The agent is killed: none of its processes outlives it. The next one lends flash, to those with a certificate.
             3 => {
                 until_serving(&bench, ": of host other");
                 other.kill_9();
@@ -361,6 +374,14 @@ fn what_cannot_be_lent_is_refused_with_its_option_or_key() {
             ]
             .concat(),
             "--lend: is at least 1 MiB",
+        ),
+        (
+            &[
+                &FLASH[..2],
+                &["--lend-flash-dir", "n", "--lend-listen", "unix:n"],
+            ]
+            .concat(),
+            "--lend-flash-dir: cannot make a file in",
         ),
     ] {
         let said = bench.refused(&[&agent[..], words].concat());
