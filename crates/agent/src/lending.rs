@@ -33,6 +33,9 @@ const KILLED_WITHIN: Duration = Duration::from_secs(2);
 /// What one that has ended said last is waited for so long, if it is not there yet.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
 
+/// Flash that cannot be lent is looked at again after this time.
+const FLASH_LOOK: Duration = Duration::from_secs(60);
+
 /// Bytes of what one says of itself that are kept.
 const WORDS_MAX: usize = 400;
 
@@ -81,11 +84,7 @@ impl LendSettings {
         let own = words.tls_certificates.as_deref();
         let own = own.map(|d| absolute(d, "tls_certificates")).transpose()?;
         let flash = match (words.flash, &words.flash_dir) {
-            (Some(size), Some(dir)) => {
-                let dir = absolute(dir, "flash_dir")?;
-                check_flash(&dir, size).map_err(|why| ("flash_dir", why))?;
-                Some((size, dir))
-            }
+            (Some(size), Some(dir)) => Some((size, absolute(dir, "flash_dir")?)),
             _ => None,
         };
         let theirs = words.client_certificates.as_ref().map(PathBuf::from);
@@ -100,12 +99,14 @@ impl LendSettings {
     }
 }
 
-/// Files without a name can be made there, and the file system is so large: else it would be known when it is needed.
+/// Whether files without a name can be made there, and the file system is so large: else it would be known when it is needed.
 fn check_flash(dir: &Path, size: Bytes) -> Result<(), String> {
     drop(datapath::device::nameless_file(dir, config::LEND_MIN)?);
     let shown = dir.display();
     let of = rustix::fs::statvfs(dir).map_err(|e| format!("{shown}: {e}"))?;
-    let all = Bytes(of.f_blocks.saturating_mul(of.f_frsize));
+    let kept_for_root = of.f_bfree.saturating_sub(of.f_bavail);
+    let blocks = of.f_blocks.saturating_sub(kept_for_root);
+    let all = Bytes(blocks.saturating_mul(of.f_frsize));
     match all >= size {
         true => Ok(()),
         false => Err(format!(
@@ -135,6 +136,9 @@ pub(crate) struct Lender {
     settings: LendSettings,
     times: Times,
     nodes: BTreeMap<u64, Node>,
+    /// What of its flash can be lent: all, or nothing for now.
+    flash: Bytes,
+    flash_looked: Option<Instant>,
     /// What an operator should know that was not told yet.
     warnings: Vec<String>,
 }
@@ -214,12 +218,36 @@ impl Lender {
             settings,
             times: Times::default(),
             nodes: BTreeMap::new(),
+            flash: Bytes::ZERO,
+            flash_looked: None,
             warnings: vec![],
+        }
+    }
+
+    /// Looks once in a while whether flash can be lent, as long as it cannot: nothing else waits for that.
+    fn look_at_flash(&mut self) {
+        let Some((size, dir)) = &self.settings.flash else {
+            return;
+        };
+        let looked = self.flash_looked;
+        if self.flash > Bytes::ZERO || looked.is_some_and(|at| at.elapsed() < FLASH_LOOK) {
+            return;
+        }
+        self.flash_looked = Some(Instant::now());
+        match check_flash(dir, *size) {
+            Ok(()) => self.flash = *size,
+            // Said once.
+            Err(why) if looked.is_none() => {
+                warn!(why, "flash is not lent");
+                self.warnings.push(format!("flash is not lent: {why}"));
+            }
+            Err(_) => {}
         }
     }
 
     /// What there is now.
     pub(crate) fn look(&mut self) -> LendWindow {
+        self.look_at_flash();
         let (times, settings) = (self.times, &self.settings);
         for (id, node) in &mut self.nodes {
             if let Some(why) = node.look(times, settings) {
@@ -245,7 +273,7 @@ impl Lender {
         });
         LendWindow {
             memory_bytes: self.settings.memory.0,
-            flash_bytes: self.settings.flash.as_ref().map_or(0, |(size, _)| size.0),
+            flash_bytes: self.flash.0,
             nodes: nodes.collect(),
         }
     }
@@ -585,7 +613,7 @@ mod tests {
         assert!(shell.status().unwrap().success());
         let mut lender = Lender::new(LendSettings {
             memory: Bytes::mib(64),
-            flash: Some((Bytes::mib(256), "/mnt/flash".into())),
+            flash: None,
             listen: LendListen::Unix(dir.path().join("sockets").to_str().unwrap().into()),
             tls_certificates: None,
             client_certificates: Some("/etc/terrace/tls".into()),
@@ -659,36 +687,33 @@ mod tests {
         assert!(bench.lender.warnings().is_empty());
     }
 
-    /// What the process is asked for, it says as the reason for which it ends.
     #[test]
-    fn flash_that_cannot_be_lent_is_refused_when_the_agent_begins() {
-        let dir = tempfile::tempdir().unwrap();
-        let settings = |flash_dir: &str, flash| {
-            let words = config::LendConfig {
-                memory: None,
-                flash: Some(flash),
-                flash_dir: Some(flash_dir.into()),
-                listen: "unix:n".into(),
-                tls_certificates: None,
-                client_certificates: None,
-            };
-            LendSettings::new(&words, dir.path(), "terrace".into())
-        };
-        let lent = settings(".", Bytes::mib(2)).unwrap();
-        assert_eq!(lent.flash, Some((Bytes::mib(2), dir.path().join("."))));
-        for (flash_dir, flash, part) in [
-            ("nowhere", Bytes::mib(2), "cannot make a file in"),
-            (".", Bytes(1 << 60), "is on a file system of"),
-        ] {
-            let (key, why) = settings(flash_dir, flash).unwrap_err();
-            assert!(key == "flash_dir" && why.contains(part), "{key}: {why}");
+    fn flash_that_cannot_be_lent_now_is_said_once_and_looked_at_again() {
+        let mut bench = bench(GOOD);
+        let dir = bench._dir.path().join("flash");
+        bench.lender.settings.flash = Some((Bytes::mib(2), dir.clone()));
+        for _ in 0..3 {
+            assert_eq!(bench.lender.look().flash_bytes, 0);
         }
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let said = bench.lender.warnings();
+        assert!(
+            said.len() == 1 && said[0].contains("cannot make a file in"),
+            "{said:?}"
+        );
+        std::fs::create_dir(&dir).unwrap();
+        assert_eq!(bench.lender.look().flash_bytes, 0, "not yet");
+        bench.lender.flash_looked = Some(Instant::now() - FLASH_LOOK);
+        assert_eq!(bench.lender.look().flash_bytes, Bytes::mib(2).0);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        let why = check_flash(&dir, Bytes(1 << 60)).unwrap_err();
+        assert!(why.contains("is on a file system of"), "{why}");
     }
 
+    /// What the process is asked for, it says as the reason for which it ends.
     #[test]
     fn each_store_is_asked_for_by_its_options() {
         let mut bench = bench(r#"echo "$*" >&2; exit 1"#);
+        bench.lender.settings.flash = Some((Bytes::mib(256), "/mnt/flash".into()));
         for (store, asked) in [
             (NodeStore::Memory, "cache-node --memory 1 MiB --listen"),
             (
@@ -700,10 +725,7 @@ mod tests {
             let why = bench.until_failed(5);
             assert!(why.contains(asked), "{why}");
             let there = bench.lender.look();
-            assert_eq!(
-                (there.memory_bytes, there.flash_bytes),
-                (64 << 20, 256 << 20)
-            );
+            assert_eq!(there.memory_bytes, 64 << 20);
             assert_eq!(there.nodes[0].store, store);
             bench.lender.carry_out(LendAction::End { id: 5 });
         }

@@ -1,15 +1,15 @@
 //! Tables that are looked into at random, on large pages where the system has them on request: the only `unsafe` of this crate.
 //!
 //! What is looked up in tables of a hundred megabytes waits for memory, and before that for where the memory is: with pages of 4 KiB the processor knows
-//! few of them. The bytes of cached pages are not asked for here, of which 2 MiB would be cleared while a guest waits.
+//! few of them. Whoever touches one first waits until its 2 MiB are cleared: of tables there are some dozens, once. For the bytes of cached pages it is not asked.
 
 use rustix::mm::{Advice, madvise};
 
 /// Smaller tables are as they come: the processor knows where they are.
 const LEAST: usize = 4 << 20;
 
-/// The system takes whole pages.
-const PAGE: usize = 4096;
+/// The system takes whole pages, which are of no more than this.
+const PAGE: usize = 64 << 10;
 
 /// A table of so many zeroes.
 pub(crate) fn zeroes(len: usize) -> Vec<u32> {
@@ -24,7 +24,7 @@ pub(crate) fn on_large_pages(mut table: Vec<u32>) -> Vec<u32> {
         return table;
     }
     let from = table.as_mut_ptr().cast::<u8>();
-    let skipped = from.align_offset(PAGE);
+    let skipped = from.addr().wrapping_neg() % PAGE;
     let whole = (bytes - skipped) / PAGE * PAGE;
     // SAFETY: the range is within what the vector has allocated. The advice is about how it is mapped, and changes nothing that is in it.
     let advised = unsafe { madvise(from.add(skipped).cast(), whole, Advice::LinuxHugepage) };

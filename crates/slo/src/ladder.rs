@@ -349,15 +349,10 @@ fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
         cpus: APPLIANCE_CPUS,
         memory: s.size + at.sizing.own_memory,
     };
-    let placed = |s: &Solution| {
-        choose(
-            at.hosts,
-            at.own_hosts[s.workload.index()],
-            needs(s),
-            at.avoid,
-        )
-    };
-    let has_room = |s: &Solution| does(s) && placed(s).0.is_some();
+    let others = at.hosts.iter().filter(|h| !at.avoid.contains(&h.id));
+    let others = others.filter(|h| h.cpus_free >= APPLIANCE_CPUS);
+    let room = others.map(|h| h.memory_free).max();
+    let has_room = |s: &Solution| does(s) && room.is_some_and(|room| needs(s).memory <= room);
     // Where there is room for none that would do, the one is named that there should be.
     let found = best(at.solutions, has_room, leaves).or_else(|| best(at.solutions, does, leaves));
     let Some(solution) = found else {
@@ -377,7 +372,9 @@ fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
         return (none(kind, &why), Vec::new());
     };
     let workload = solution.workload;
-    let (needs, (host, findings)) = (needs(solution), placed(solution));
+    let needs = needs(solution);
+    let own = at.own_hosts[workload.index()];
+    let (host, findings) = choose(at.hosts, own, needs, at.avoid);
     let Some(host) = host else {
         return (none(kind, "no host has room for it"), findings);
     };

@@ -289,10 +289,14 @@ fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote(
     std::thread::sleep(Duration::from_secs(2));
     assert!(children(other.child.id()).is_empty());
     guests.end();
-    let left = std::fs::read_dir(bench.path().join("lent")).unwrap();
-    assert_eq!(left.count(), 0, "no socket is left");
-    let left = std::fs::read_dir(bench.path().join("flash")).unwrap();
-    assert_eq!(left.count(), 0, "nor a file");
+    let left = |dir: &str| std::fs::read_dir(bench.path().join(dir)).unwrap().count();
+    assert_eq!(left("flash"), 0, "no file is left");
+    other.stop();
+    // What the agent that was killed has left behind goes with the next one there.
+    let other = lender(&bench, MEMORY);
+    wait(PATIENCE, "an end of old sockets", || {
+        (left("lent") == 0).then_some(())
+    });
     other.stop();
     server.stop();
 }
@@ -374,14 +378,6 @@ fn what_cannot_be_lent_is_refused_with_its_option_or_key() {
             ]
             .concat(),
             "--lend: is at least 1 MiB",
-        ),
-        (
-            &[
-                &FLASH[..2],
-                &["--lend-flash-dir", "n", "--lend-listen", "unix:n"],
-            ]
-            .concat(),
-            "--lend-flash-dir: cannot make a file in",
         ),
     ] {
         let said = bench.refused(&[&agent[..], words].concat());

@@ -434,7 +434,6 @@ impl Controller {
             AnswerMode::Off => vec![],
             _ => self.lenders_for(name),
         };
-        // Of the nodes that were named nobody says what they are.
         let [memory, flash] = NodeStore::ALL.map(|store| {
             let free = lenders.iter().filter(|l| l.key.store == store);
             let free = free.map(|l| l.free.0).max().unwrap_or(0);
@@ -442,7 +441,7 @@ impl Controller {
         });
         let named = largest_node(&config);
         responding.responder.cache_sizes(
-            sizes(&[named.max(memory), flash], page(report)),
+            sizes(&[named, memory, flash], page(report)),
             match memory.max(flash) {
                 0 => NODE_BOOT,
                 _ => Nanos(LENT_BOOT_WINDOWS * self.settings.words.window.0),
