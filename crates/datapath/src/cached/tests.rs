@@ -531,3 +531,31 @@ fn pages_are_kept_by_reads_and_by_writes_that_are_not_around() {
         assert_eq!(there(&mut memory, &mut cache), [false; 6]);
     }
 }
+
+/// Two writes to one place may end in any order: what the second one wrote would be lost, and the second level with it.
+#[test]
+fn a_place_is_given_no_other_page_while_it_is_written_to() {
+    let places = *SecondLevel::places().start();
+    let level = SecondLevel::new(PolicyKind::Lru, places, 1, &PolicyOptions::default(), 7);
+    let mut level = level.unwrap().expect("there is room for a page");
+    let volume = level.pages_mut().add_volume(100).unwrap();
+    let first = level.fill(volume, 0, b"first").unwrap();
+    let mut refused = 0;
+    for page in 1..50 {
+        match level.fill(volume, page, b"another") {
+            Some(other) => {
+                assert_ne!(other.at(1), first.at(1), "page {page}");
+                level.filled(other);
+            }
+            None => refused += 1,
+        }
+    }
+    assert!(refused > 0, "it was nobody's turn");
+    level.filled(first);
+    let again = (50..100).filter_map(|page| {
+        let place = level.fill(volume, page, b"another")?;
+        level.filled(place);
+        Some(place.at(1))
+    });
+    assert!(again.collect::<Vec<_>>().contains(&first.at(1)));
+}
