@@ -13,24 +13,31 @@ const PAGE: usize = 64 << 10;
 
 /// A table of so many zeroes.
 pub(crate) fn zeroes(len: usize) -> Vec<u32> {
-    on_large_pages(vec![0; len])
+    let mut table = vec![0; len];
+    on_large_pages(&mut table);
+    table
 }
 
-/// The same table; to be called before anything is in it, since pages stay as they are.
+/// An empty table with room for so many.
+pub(crate) fn with_capacity(len: usize) -> Vec<u32> {
+    let mut table = Vec::with_capacity(len);
+    on_large_pages(&mut table);
+    table
+}
+
+/// Before anything is in it: pages stay as they are.
 #[allow(unsafe_code)]
-pub(crate) fn on_large_pages(mut table: Vec<u32>) -> Vec<u32> {
+fn on_large_pages(table: &mut Vec<u32>) {
     let bytes = table.capacity() * size_of::<u32>();
     if bytes < LEAST {
-        return table;
+        return;
     }
     let from = table.as_mut_ptr().cast::<u8>();
     let skipped = from.addr().wrapping_neg() % PAGE;
     let whole = (bytes - skipped) / PAGE * PAGE;
-    // SAFETY: the range is within what the vector has allocated. The advice is about how it is mapped, and changes nothing that is in it.
-    let advised = unsafe { madvise(from.add(skipped).cast(), whole, Advice::LinuxHugepage) };
     // Where the system has none it goes without.
-    let _ = advised;
-    table
+    // SAFETY: the range is within what the vector has allocated. The advice is about how it is mapped, and changes nothing that is in it.
+    let _ = unsafe { madvise(from.add(skipped).cast(), whole, Advice::LinuxHugepage) };
 }
 
 #[cfg(test)]
@@ -44,7 +51,7 @@ mod tests {
             assert!(table.len() == len && table.iter().all(|n| *n == 0), "{len}");
             (0..len).for_each(|n| table[n] = n as u32);
             assert!((0..len).all(|n| table[n] == n as u32), "{len}");
-            let empty = on_large_pages(Vec::with_capacity(len));
+            let empty = with_capacity(len);
             assert!(empty.is_empty() && empty.capacity() >= len);
         }
     }

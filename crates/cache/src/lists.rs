@@ -14,7 +14,7 @@
 //!
 //! Not for queues into which something is put anywhere but at the head: see `SegmentedLru`.
 
-use crate::huge::on_large_pages;
+use crate::huge;
 
 /// Memory of a queue over its largest number of pages. More makes squeezing rarer.
 const SLACK: usize = 2;
@@ -51,7 +51,7 @@ impl<const N: usize> Lists<N> {
     /// Empty queues for pages `0..universe`.
     pub fn new(universe: u32) -> Self {
         assert!(N < 7);
-        let mut place = on_large_pages(Vec::with_capacity(universe as usize));
+        let mut place = huge::with_capacity(universe as usize);
         place.resize(universe as usize, NOWHERE);
         Self {
             place,

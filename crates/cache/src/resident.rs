@@ -18,7 +18,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::huge::on_large_pages;
+use crate::huge;
 use crate::layout::PageLayout;
 use crate::page_cache::PageCounts;
 use crate::policy::{Outcome, Policy};
@@ -142,7 +142,7 @@ impl ResidentPages {
         };
         // A policy says what has to go after the new page is in: each part needs a frame more than it has pages.
         let frames = new.frames();
-        new.page_of = on_large_pages(Vec::with_capacity(frames as usize));
+        new.page_of = huge::with_capacity(frames as usize);
         let next = |next| if next == frames { NONE } else { next };
         new.page_of.extend((1..=frames).map(next));
         new.first_free = 0;

@@ -84,6 +84,16 @@ pub fn choose(
     (chosen.map(|f| f.host), findings)
 }
 
+/// The most memory that some host has for what takes so many virtual CPUs; `avoid` as for [`choose`].
+pub fn most_room(hosts: &[Host], cpus: u32, avoid: &[HostId]) -> Option<Bytes> {
+    let needs = Needs {
+        cpus,
+        memory: Bytes::ZERO,
+    };
+    let others = hosts.iter().filter(|h| refusal(h, needs, avoid).is_none());
+    others.map(|h| h.memory_free).max()
+}
+
 fn refusal(host: &Host, needs: Needs, avoid: &[HostId]) -> Option<String> {
     if avoid.contains(&host.id) {
         Some("an appliance failed there lately".into())

@@ -12,7 +12,7 @@
 
 use units::{Bytes, Nanos};
 
-use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose};
+use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose, most_room};
 use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
 pub use crate::price::{Choice, PriceWeights, Total};
@@ -349,9 +349,7 @@ fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
         cpus: APPLIANCE_CPUS,
         memory: s.size + at.sizing.own_memory,
     };
-    let others = at.hosts.iter().filter(|h| !at.avoid.contains(&h.id));
-    let others = others.filter(|h| h.cpus_free >= APPLIANCE_CPUS);
-    let room = others.map(|h| h.memory_free).max();
+    let room = most_room(at.hosts, APPLIANCE_CPUS, at.avoid);
     let has_room = |s: &Solution| does(s) && room.is_some_and(|room| needs(s).memory <= room);
     // Where there is room for none that would do, the one is named that there should be.
     let found = best(at.solutions, has_room, leaves).or_else(|| best(at.solutions, does, leaves));

@@ -241,28 +241,12 @@ mod tests {
         for once in [of(16e6, 1e5), of(1e5, 16e6)] {
             assert_eq!(copy_chunk(least, most, BytesPerSec(cap), &once), least);
         }
-        let odd = copy_chunk(
-            Bytes(24 << 10),
-            Bytes(64 << 10),
-            BytesPerSec(cap),
-            &GuestLatency {
-                recent_ns: 1e9,
-                before_ns: 1e9,
-            },
-        );
-        assert_eq!(odd, Bytes(48 << 10));
-        assert_eq!(
-            copy_chunk(
-                Bytes(64 << 10),
-                Bytes(16 << 10),
-                BytesPerSec(cap),
-                &GuestLatency {
-                    recent_ns: 1e9,
-                    before_ns: 1e9
-                }
-            ),
-            Bytes(64 << 10)
-        );
+        let slow = of(1e9, 1e9);
+        for (least, most, chunk) in [(24, 64, 48), (64, 16, 64)] {
+            let [least, most] = [least, most].map(|kib| Bytes(kib << 10));
+            let odd = copy_chunk(least, most, BytesPerSec(cap), &slow);
+            assert_eq!(odd, Bytes(chunk << 10));
+        }
     }
 
     fn copied_beside(began: Slack, others: Slack) -> u64 {

@@ -1,6 +1,6 @@
 //! LRU: what was not used for the longest time goes.
 
-use crate::huge::{on_large_pages, zeroes};
+use crate::huge;
 use crate::policy::{Outcome, Policy, check_capacity};
 
 /// Memory of the log over the capacity: how many accesses fit between two squeezes.
@@ -32,10 +32,10 @@ impl Lru {
     pub fn new(capacity: u32, universe: u32) -> Self {
         check_capacity(capacity);
         let room = room_for(capacity, universe);
-        let mut log = on_large_pages(Vec::with_capacity(room));
+        let mut log = huge::with_capacity(room);
         log.push(u32::MAX);
         Self {
-            last: zeroes(universe as usize),
+            last: huge::zeroes(universe as usize),
             log,
             tail: 1,
             room,

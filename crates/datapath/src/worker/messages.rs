@@ -599,7 +599,6 @@ impl Worker {
     }
 
     pub(super) fn move_ended(&mut self, volume: u32, end: MoveEnd) {
-        self.drop_copy(volume);
         let end = match end {
             MoveEnd::Done { copied } => LastMove::Done { copied },
             MoveEnd::Stopped { why, copied } => {
@@ -629,7 +628,7 @@ impl Worker {
                 warn!(volume, device, errno, %copied, why, "a move was given up");
             }
         }
-        live.last_move = Some(end);
+        (live.last_move, live.copy) = (Some(end), None);
     }
 
     /// A failure as people are told of it.

@@ -145,15 +145,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What chunks were copied by is not needed any more; an I/O that is still under way has its own hold of it.
-    pub(super) fn drop_copy(&mut self, volume: u32) {
-        if let Some(live) = &mut self.volumes[volume as usize] {
-            live.copy = None;
-        }
-    }
-
     pub(super) fn mirror_ended(&mut self, volume: u32, end: MirrorEnd) {
-        self.drop_copy(volume);
         let failed = end.why.and_then(StopReason::failure);
         let failed = failed.map(|failure| self.failed_io(failure));
         let why = match (&end.why, &failed) {
@@ -171,7 +163,7 @@ impl Worker {
                 warn!(volume, device, errno, %copied, why, "a mirror was given up");
             }
         }
-        live.mirror_until_ns = None;
+        (live.mirror_until_ns, live.copy) = (None, None);
         live.last_mirror = Some(LastMirror {
             why,
             copied,

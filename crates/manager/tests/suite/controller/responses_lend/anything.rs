@@ -1,0 +1,75 @@
+//! What holds of lent memory and flash whatever happens.
+
+use std::collections::BTreeMap;
+
+use algo::Rng;
+use manager::wire::NodeStore;
+
+use super::MIB;
+use super::site::{Site, User};
+
+/// Messages are lost, agents, processes and the controller are killed: no lender lends more than it has, no memory is two users', nobody is told to use what nobody has
+/// said the place of, and in the end everybody has what there is room for.
+fn anything_happens(seed: u64) {
+    let mut rng = Rng::new(seed, 1);
+    let lenders: Vec<u64> = (0..1 + rng.below(2))
+        .map(|_| (256 + rng.below(512)) * MIB)
+        .collect();
+    let mut site = Site::avoiding(1 + rng.below(3) as usize, &lenders, "30s");
+    for lender in &mut site.lenders {
+        lender.flash = rng.below(512) * MIB;
+    }
+    let mut sessions = 1000;
+    let mut away = BTreeMap::new();
+    for _ in 0..300 {
+        site.begin();
+        sessions += 1;
+        let (users, hosts) = (site.users.len() as u64, site.lenders.len() as u64);
+        match rng.below(40) {
+            0 => site.lenders[rng.below(hosts) as usize].begins_anew(sessions),
+            1 => site.lenders[rng.below(hosts) as usize].all_fail(),
+            2 => site.lenders[rng.below(hosts) as usize].slow = rng.below(12),
+            3 => site.host.restart_controller(),
+            4 => site.register(rng.below(users) as usize),
+            5 => {
+                let who = rng.below(users + hosts);
+                away.insert(who, site.window + rng.below(20));
+            }
+            _ => {}
+        }
+        let window = site.window;
+        away.retain(|_, until| *until > window);
+        for who in 0..users + hosts {
+            let heard = !away.contains_key(&who) && rng.below(20) > 0;
+            match usize::try_from(who).unwrap() {
+                n if who < users => site.user(n, heard),
+                n => site.lender(n - users as usize, heard),
+            }
+        }
+        site.check();
+    }
+    // Without troubles for a while whatever was avoided is not any more.
+    site.lenders.iter_mut().for_each(|l| l.slow = 1);
+    site.pass(60);
+    site.until("what is lent is what is used, by somebody", |site| {
+        let used = |server: String| {
+            let orders = site.users.iter().filter_map(User::ordered);
+            let here = orders.filter(|o| o.server == server);
+            here.map(|o| o.cache_bytes).sum::<u64>()
+        };
+        let mut lenders = site.lenders.iter();
+        lenders.all(|l| {
+            let name = format!("host {}", l.name);
+            l.lent_of(NodeStore::Flash) == used(format!("flash of {name}"))
+                && l.lent() == used(name)
+        }) && site.users.iter().any(User::is_serving)
+    });
+}
+
+#[test]
+fn whatever_happens_no_lender_lends_more_than_it_has_and_no_memory_is_two_users() {
+    testkit::seeds::run(0..12, |seed| {
+        anything_happens(seed);
+        Ok(())
+    });
+}
