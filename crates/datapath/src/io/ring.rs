@@ -23,8 +23,12 @@ use super::{Buf, Op, Outcome, Source, Target, Urgency, Waker, close_elsewhere};
 /// What a cancellation is known by: nobody waits for it.
 const CANCELLATION: u64 = u64::MAX;
 
-/// Entries that may be handed to the kernel at once; more wait here.
+/// Size of the submission queue. More operations may be in flight: entries that do not fit are kept in a backlog until the kernel has taken the
+/// queue.
 const ENTRIES: u32 = 1024;
+
+/// Longest sleep while the kernel takes no entries, for want of memory for instance, so that they are submitted soon after it does again.
+const RETRY: Duration = Duration::from_millis(1);
 
 /// The descriptor of an entry in flight.
 #[derive(Debug)]
@@ -58,11 +62,11 @@ struct InFlight {
 pub struct Ring {
     ring: IoUring,
     slots: Slab<InFlight>,
-    /// Entries that did not fit into the submission queue.
+    /// Entries that did not fit into the submission queue, oldest first. While there are any, new ones queue behind them: a cancellation must not
+    /// overtake its operation.
     backlog: VecDeque<Entry>,
     event: Arc<OwnedFd>,
     event_count: Arc<Buf>,
-    unsubmitted: bool,
 }
 
 impl std::fmt::Debug for Ring {
@@ -73,20 +77,25 @@ impl std::fmt::Debug for Ring {
 
 impl Ring {
     pub(super) fn new() -> std::io::Result<Self> {
+        Self::with_entries(ENTRIES)
+    }
+
+    /// Creates a ring with a submission queue of this size, and a completion queue eight times as large.
+    fn with_entries(entries: u32) -> std::io::Result<Self> {
         // Completions are only ever taken by this thread, when it asks: the cheapest mode there is.
         let modern = IoUring::builder()
             .setup_single_issuer()
             .setup_coop_taskrun()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
-            .setup_cqsize(ENTRIES * 8)
-            .build(ENTRIES);
+            .setup_cqsize(entries * 8)
+            .build(entries);
         let ring = match modern {
             Ok(ring) => ring,
             // Kernels before 6.1 do not know it.
             Err(_) => IoUring::builder()
-                .setup_cqsize(ENTRIES * 8)
-                .build(ENTRIES)?,
+                .setup_cqsize(entries * 8)
+                .build(entries)?,
         };
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         Ok(Self {
@@ -95,7 +104,6 @@ impl Ring {
             backlog: VecDeque::new(),
             event: Arc::new(event),
             event_count: Buf::new(8),
-            unsubmitted: false,
         })
     }
 
@@ -173,10 +181,9 @@ impl Ring {
     fn push(&mut self, entry: Entry) {
         // SAFETY: pointers and descriptors of the entry are kept alive by its slot until its last completion was taken; a cancellation has
         // none.
-        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+        if !self.backlog.is_empty() || unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.backlog.push_back(entry);
         }
-        self.unsubmitted = true;
     }
 
     pub(super) fn cancel(&mut self, token: u64) {
@@ -190,6 +197,8 @@ impl Ring {
         }
     }
 
+    /// Moves entries from the backlog to the submission queue until that is full.
+    #[inline]
     fn push_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
             // SAFETY: as in `push`.
@@ -200,19 +209,31 @@ impl Ring {
         }
     }
 
-    pub(super) fn poll(&mut self, done: &mut Vec<(u64, Outcome)>) -> std::io::Result<()> {
+    /// Submits all entries, the backlog included, or as many as the kernel takes now. Decided by the queues themselves: the kernel may take some
+    /// entries and not others. Ends, because a round that submits nothing is the last one.
+    #[inline]
+    fn submit(&mut self) -> std::io::Result<()> {
         loop {
-            // Without anything to hand over, the kernel is only called when it has deferred something.
-            if self.unsubmitted || self.ring.submission().taskrun() {
-                self.push_backlog();
-                tolerate(self.ring.submitter().submit().map(drop))?;
-                self.unsubmitted = false;
+            self.push_backlog();
+            let queue = self.ring.submission();
+            let before = queue.len();
+            let deferred = queue.taskrun() || queue.cq_overflow();
+            drop(queue);
+            if before == 0 && !deferred {
+                return Ok(());
             }
-            self.reap(done);
-            if self.backlog.is_empty() {
+            tolerate(self.ring.submitter().submit().map(drop))?;
+            let left = self.ring.submission().len();
+            if left == before || (left == 0 && self.backlog.is_empty()) {
                 return Ok(());
             }
         }
+    }
+
+    pub(super) fn poll(&mut self, done: &mut Vec<(u64, Outcome)>) -> std::io::Result<()> {
+        self.submit()?;
+        self.reap(done);
+        Ok(())
     }
 
     pub(super) fn wait(
@@ -221,6 +242,15 @@ impl Ring {
         done: &mut Vec<(u64, Outcome)>,
     ) -> std::io::Result<()> {
         self.push_backlog();
+        let mut timeout = timeout;
+        if !self.backlog.is_empty() {
+            // More than one queue: what does not fit must not wait for what does.
+            self.submit()?;
+            self.push_backlog();
+            if !self.backlog.is_empty() {
+                timeout = Some(timeout.map_or(RETRY, |t| t.min(RETRY)));
+            }
+        }
         let submitter = self.ring.submitter();
         let entered = match timeout {
             None => submitter.submit_and_wait(1),
@@ -230,7 +260,6 @@ impl Ring {
             }
         };
         tolerate(entered.map(drop))?;
-        self.unsubmitted = !self.backlog.is_empty();
         self.reap(done);
         Ok(())
     }
@@ -309,3 +338,6 @@ fn tolerate(entered: std::io::Result<()>) -> std::io::Result<()> {
         Ok(()) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;
