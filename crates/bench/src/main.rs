@@ -24,6 +24,7 @@ mod mrc_native;
 mod mrc_speed;
 mod native_read;
 mod nbd_client;
+mod nbd_crowd;
 mod passive_sensitivity;
 mod plan_speed;
 mod replay_speed;
@@ -96,6 +97,11 @@ const BENCHES: &[Bench] = &[
         "nbd-client",
         "SOCKET EXPORT read|write DEPTH SECONDS sleep|spin",
         nbd_client::main,
+    ),
+    Bench(
+        "nbd-crowd",
+        "SOCKET EXPORT CONNECTIONS DEPTH SECONDS",
+        nbd_crowd::main,
     ),
     Bench("passive-sensitivity", "[--json]", passive_sensitivity::main),
     Bench("plan-speed", "[VOLUMES [TIERS [RUNS]]]", plan_speed::main),

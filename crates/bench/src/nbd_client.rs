@@ -14,10 +14,10 @@ use nbd::{
 use crate::vhost_client::tell;
 use crate::{Done, WRONG};
 
-const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// A simple reply's header.
-const REPLY: usize = 16;
+pub(crate) const REPLY: usize = 16;
 
 /// `SOCKET EXPORT read|write DEPTH SECONDS sleep|spin`
 pub fn main(words: &[String]) -> Done {
@@ -50,7 +50,10 @@ pub fn main(words: &[String]) -> Done {
 }
 
 /// The size of the export.
-fn shake_hands(socket: &mut UnixStream, export: &str) -> Result<u64, Box<dyn std::error::Error>> {
+pub(crate) fn shake_hands(
+    socket: &mut UnixStream,
+    export: &str,
+) -> Result<u64, Box<dyn std::error::Error>> {
     let wishes = ClientWishes {
         structured: false,
         allocation: false,
