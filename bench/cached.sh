@@ -41,10 +41,10 @@ trap cleanup EXIT
 
 serve() { # POLICY VOLUME
   "$terrace" volume export --workers 1 --cache "$cache" --cache-page "$page" --cache-policy "$1" --listen "unix:$dir/nbd.sock" >"$dir/server.log" 2>&1 & server=$!
-  for _ in $(seq 500); do [ -S "$dir/nbd.sock" ] && break; sleep 0.02; done
+  for _ in $(seq 3000); do [ -S "$dir/nbd.sock" ] && break; sleep 0.02; done
   rm -f "$dir/seen.trc"
   "$terrace" trace record "$2" --out "$dir/seen.trc" >"$dir/record.log" 2>&1 & recorder=$!
-  for _ in $(seq 500); do "$terrace" volume show "$2" -o json | grep -q '"recording": *{' && break; sleep 0.02; done
+  for _ in $(seq 3000); do "$terrace" volume show "$2" -o json | grep -q '"recording": *{' && break; sleep 0.02; done
 }
 
 # What the cache found, live, and what the simulator's finds in the recording.
@@ -112,7 +112,7 @@ for program in nbdfuse losetup mkfs.ext4 fusermount3; do command -v $program >/d
 mkdir -p "$dir"/{fuse,mnt}
 disk() { # VOLUME: with a file system, mounted
   nbdfuse "$dir/fuse" "nbd+unix:///$1?socket=$dir/nbd.sock" & fuse=$!
-  for _ in $(seq 500); do [ -f "$dir/fuse/nbd" ] && break; sleep 0.02; done
+  for _ in $(seq 3000); do [ -f "$dir/fuse/nbd" ] && break; sleep 0.02; done
   loop=$(losetup -f --show --direct-io=on "$dir/fuse/nbd") || { loop=; skip loop "devices over FUSE"; }
   mkfs.ext4 -q "$loop"
   mount "$loop" "$dir/mnt"; mounted=yes

@@ -31,7 +31,7 @@ serve() { # [OPTION ...]
   "$terrace" volume export --listen "unix:$dir/array/nbd.sock" "$@" >>"$dir/server.log" 2>&1 & server=$!
 }
 served() { # VOLUME
-  for _ in $(seq 600); do
+  for _ in $(seq 6000); do
     "$terrace" volume show "$1" 2>/dev/null | grep -q connections && return
     kill -0 $server 2>/dev/null || fail "the server does not start"
     sleep 0.02

@@ -33,13 +33,13 @@ mkdir "$dir"/{fast,slow,flash}
 lend() {
   rm -f "$dir/node.sock"
   "$terrace" cache-node --memory 64M --listen "unix:$dir/node.sock" >"$dir/node.log" 2>&1 & node=$!
-  for _ in $(seq 200); do [ -S "$dir/node.sock" ] && return; sleep 0.02; done
+  for _ in $(seq 3000); do [ -S "$dir/node.sock" ] && return; sleep 0.02; done
   fail "the node does not start"
 }
 serve() { # ROUND: memory for a sixteenth of the volume, and in turns a second level on flash, at a node, or none
   rm -f "$dir/nbd.sock"
   "$terrace" volume export --cache 2M --cache-page 16K --workers 2 --listen "unix:$dir/nbd.sock" >>"$dir/server.log" 2>&1 & server=$!
-  for _ in $(seq 400); do
+  for _ in $(seq 3000); do
     [ -S "$dir/nbd.sock" ] && break
     kill -0 "$server" 2>/dev/null || fail "the server does not start"
     sleep 0.02

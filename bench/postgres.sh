@@ -36,9 +36,9 @@ mkdir "$dir"/{fast,middle,slow,fuse,mnt}
 for tier in fast middle slow; do "$terrace" tier add $tier --dir "$dir/$tier" --size "1 GiB"; done
 "$terrace" volume create pg --size "768 MiB" --tier fast
 "$terrace" volume export --listen "unix:$dir/nbd.sock" >"$dir/server.log" 2>&1 & server=$!
-for _ in $(seq 500); do [ -S "$dir/nbd.sock" ] && break; sleep 0.02; done
+for _ in $(seq 3000); do [ -S "$dir/nbd.sock" ] && break; sleep 0.02; done
 nbdfuse "$dir/fuse" "nbd+unix:///pg?socket=$dir/nbd.sock" & fuse=$!
-for _ in $(seq 500); do [ -f "$dir/fuse/nbd" ] && break; sleep 0.02; done
+for _ in $(seq 3000); do [ -f "$dir/fuse/nbd" ] && break; sleep 0.02; done
 loop=$(losetup -f --show --direct-io=on "$dir/fuse/nbd") || { loop=; skip loop "devices over FUSE"; }
 mkfs.ext4 -q "$loop"
 mount "$loop" "$dir/mnt"; mounted=yes

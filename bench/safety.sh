@@ -34,7 +34,7 @@ mkdir "$dir"/{nvme,small,new}
 mount -t tmpfs -o size=80m none "$dir/small"; mounted=yes
 remote() { # NAME
   nbdkit -f -U "$dir/$1.sock" memory 256M >"$dir/$1.log" 2>&1 & far=$!
-  for _ in $(seq 200); do [ -S "$dir/$1.sock" ] && return; sleep 0.02; done
+  for _ in $(seq 3000); do [ -S "$dir/$1.sock" ] && return; sleep 0.02; done
   fail "nbdkit does not start"
 }
 remote far
@@ -71,7 +71,7 @@ TOML
 
 serve() { # [OPTION ...]
   "$terrace" serve --config "$dir/terrace.toml" "$@" >"$dir/server.log" 2>&1 & server=$!
-  for _ in $(seq 600); do
+  for _ in $(seq 6000); do
     [ -S "$dir/array/nbd.sock" ] && "$terrace" status >/dev/null 2>&1 && return
     kill -0 $server 2>/dev/null || fail "the server does not start"
     sleep 0.05
@@ -80,7 +80,7 @@ serve() { # [OPTION ...]
 }
 killed() { kill -9 $server; wait $server 2>/dev/null || true; rm -f "$dir/array/nbd.sock"; }
 trouble() { # KIND SUBJECT: waits until status -o json has it
-  for _ in $(seq 200); do
+  for _ in $(seq 3000); do
     "$terrace" status -o json 2>/dev/null |
       jq -e --arg k "$1" --arg s "$2" '[.. | objects | select(.kind? == $k) | tostring | select(contains($s))] | length > 0' >/dev/null &&
       { echo "status -o json: $1 ($2)"; return; }
@@ -175,7 +175,7 @@ check logs
 say "the configuration is reloaded"
 printf '[[classes]]\nname = "silver"\nlatency = "20s"\n' >>"$dir/terrace.toml"
 "$terrace" reload
-for _ in $(seq 50); do "$terrace" volume class logs silver 2>/dev/null && break; sleep 0.2; done
+for _ in $(seq 300); do "$terrace" volume class logs silver 2>/dev/null && break; sleep 0.2; done
 "$terrace" volume list | grep -q silver || fail "the new class is not known"
 "$terrace" volume class logs sliver 2>&1 && fail "a class that nobody knows"
 

@@ -26,7 +26,7 @@ mkdir "$dir/tier"
 "$terrace" tier add fast --dir "$dir/tier" --size 256M 2>/dev/null
 "$terrace" volume create crowd --size 128M --tier fast 2>/dev/null
 "$terrace" volume export --workers 1 --max-connections 3000 --listen "unix:$dir/nbd.sock" >"$dir/server.log" 2>&1 & server=$!
-for _ in $(seq 400); do [ -S "$dir/nbd.sock" ] && break; sleep 0.02; done
+for _ in $(seq 3000); do [ -S "$dir/nbd.sock" ] && break; sleep 0.02; done
 
 "$bench" nbd-crowd "$dir/nbd.sock" crowd 64 64 "$seconds"
 "$bench" nbd-crowd "$dir/nbd.sock" crowd 2500 1 "$seconds"
