@@ -163,3 +163,18 @@ fn paths_that_are_named_exist() {
     }
     assert!(seen > 50, "pages name files: {seen}");
 }
+
+/// Scripts that other scripts read, or that a step of another name calls.
+const NO_STEPS: [&str; 2] = ["program.sh", "skip.sh"];
+
+#[test]
+fn every_script_in_bench_is_a_step_of_ci() {
+    let ci = |name| fs::read_to_string(root().join(".ci").join(name)).unwrap();
+    let steps = ci("full") + &ci("background");
+    for entry in fs::read_dir(root().join("bench")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".sh") && !NO_STEPS.contains(&name.as_str()) {
+            assert!(steps.contains(&format!("bench/{name}")), "{name}");
+        }
+    }
+}

@@ -19,7 +19,13 @@ fn run(program: &Path, environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(script);
     command.arg(program).env_remove("NEXTEST");
     command.envs(environment.iter().copied());
-    command.output().unwrap()
+    loop {
+        let out = command.output().unwrap();
+        // Another test's child, forked while the program was written, may have it open.
+        if !text(&out.stderr).contains("Text file busy") {
+            return out;
+        }
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
