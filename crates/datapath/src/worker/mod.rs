@@ -29,6 +29,8 @@ mod rings;
 mod samples;
 mod second;
 mod slack;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod turns;
 mod volumes;
@@ -85,6 +87,10 @@ const SPIN_NS: u64 = 60_000;
 
 /// Requests at a time that count as lone ones.
 const LONE_MAX: u32 = 4;
+
+/// Messages that are taken in one turn; others are taken in the next ones. Protects answers, timers and the regular look from
+/// threads that send messages without a pause.
+const MESSAGES_MAX: usize = 256;
 
 /// Time between two looks for what is overdue: the server wakes all workers that often, so that waiting needs no timer.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -178,6 +184,8 @@ pub struct Worker {
     pool: Pool,
     now_ns: u64,
     inbox: Receiver<Message>,
+    /// The inbox may have messages.
+    unread: bool,
     shared: Shared,
     peers: Vec<Inbox>,
     connections: Slab<Connection>,
@@ -240,6 +248,7 @@ impl Worker {
             pool: Pool::default(),
             now_ns: clock::now_ns(),
             inbox,
+            unread: false,
             shared,
             peers: vec![],
             connections: Slab::new(),
@@ -308,6 +317,7 @@ impl Worker {
                 self.completed(Token::unpack(token), outcome);
             }
             self.done = done;
+            self.take_messages();
             self.tick();
         }
         Ok(())
@@ -349,7 +359,7 @@ impl Worker {
     #[expect(clippy::option_option, reason = "not at all, for ever, for a while")]
     fn sleep_for(&self) -> Option<Option<Duration>> {
         let more = !self.at_once.is_empty() || !self.large.is_empty() || !self.lost.is_empty();
-        if more || self.second.failed.is_some() {
+        if more || self.unread || self.second.failed.is_some() {
             return None;
         }
         if self.timers.is_empty() {
@@ -371,9 +381,20 @@ impl Worker {
             Token::Kick(ring) => self.kicked(ring, outcome),
             Token::Inbox => {
                 self.io.start(Token::Inbox.pack(), Op::Wake);
-                while let Ok(message) = self.inbox.try_recv() {
-                    self.message(message);
-                }
+                self.unread = true;
+            }
+        }
+    }
+
+    /// Takes messages from the inbox: [`MESSAGES_MAX`] at most, and none after the one that stops the worker.
+    fn take_messages(&mut self) {
+        for _ in 0..MESSAGES_MAX {
+            if !self.unread || self.stopping {
+                return;
+            }
+            match self.inbox.try_recv() {
+                Ok(message) => self.message(message),
+                Err(_) => self.unread = false,
             }
         }
     }
