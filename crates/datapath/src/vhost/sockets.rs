@@ -16,10 +16,8 @@ use tracing::warn;
 use super::session::{Served, converse};
 use crate::registry::Home;
 use crate::server::{ListenError, clear_stale, seldom};
+use crate::takeover::{pause_after_accept, pause_after_poll};
 use crate::worker::Inbox;
-
-/// A connection that cannot be taken is tried again after this time: the system is out of descriptors, most likely.
-const AGAIN: Duration = Duration::from_millis(10);
 
 /// Sockets of a server.
 #[derive(Debug)]
@@ -209,8 +207,9 @@ impl Waiter {
                 tv_nsec: 0,
             };
             let time = (!self.new.is_empty()).then_some(&soon);
-            if poll(&mut fds, time).is_err() {
-                continue; // a signal
+            if let Err(why) = poll(&mut fds, time) {
+                pause_after_poll(why);
+                continue;
             }
             let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
             self.end_silent();
@@ -232,7 +231,7 @@ impl Waiter {
                         if seldom(&mut not_accepted) {
                             warn!(%why, "cannot accept a connection");
                         }
-                        std::thread::sleep(AGAIN);
+                        pause_after_accept(&why);
                     }
                 }
             }
