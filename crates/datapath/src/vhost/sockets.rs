@@ -315,11 +315,11 @@ impl Waiter {
     fn end_silent(&mut self) {
         let now = Instant::now();
         self.new.retain(|new| {
-            let speaks = new.speaks.load(Ordering::Acquire);
-            if !speaks && now >= new.until {
+            let silent = !new.is_over();
+            if silent && now >= new.until {
                 let _ = new.socket.shutdown(Shutdown::Both);
             }
-            !speaks && now < new.until
+            silent && now < new.until
         });
     }
 }
@@ -328,7 +328,15 @@ impl Waiter {
 struct New {
     socket: UnixStream,
     until: Instant,
+    /// The thread of the connection has it as well.
     speaks: Arc<AtomicBool>,
+}
+
+impl New {
+    /// Returns true if the connection speaks the protocol or has ended. One that has ended would keep a descriptor that nobody counts.
+    fn is_over(&self) -> bool {
+        self.speaks.load(Ordering::Acquire) || Arc::strong_count(&self.speaks) == 1
+    }
 }
 
 /// Connections of a kind are as many as there may be.
@@ -344,5 +352,31 @@ pub struct Counted(Arc<AtomicUsize>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_connection_is_over_when_it_speaks_or_its_thread_has_ended() {
+        let new = || {
+            let speaks: Arc<AtomicBool> = Arc::default();
+            let new = New {
+                socket: UnixStream::pair().unwrap().0,
+                until: Instant::now(),
+                speaks: speaks.clone(),
+            };
+            (new, speaks)
+        };
+        let (speaking, thread) = new();
+        assert!(!speaking.is_over());
+        thread.store(true, Ordering::Release);
+        assert!(speaking.is_over());
+        let (ended, thread) = new();
+        assert!(!ended.is_over());
+        drop(thread);
+        assert!(ended.is_over());
     }
 }
