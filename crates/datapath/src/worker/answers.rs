@@ -344,6 +344,7 @@ impl Worker {
         let c = &mut self.connections[connection as usize];
         c.waiting_writable = true;
         let socket = c.socket.clone();
+        c.unsent_since_ns = self.now_ns;
         let token = Token::Writable(connection).pack();
         self.io.start(token, Op::Writable { socket });
     }

@@ -12,6 +12,7 @@
 //! together is decoded together, submitted together and answered with one send.
 
 mod answers;
+mod budget;
 mod cache_parts;
 mod cached;
 mod devices;
@@ -55,6 +56,7 @@ use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
+use budget::Paused;
 pub use cache_parts::{LentPart, ShareOf};
 use cached::WorkerCache;
 pub use cached::{CacheOfWorker, CacheSample};
@@ -189,6 +191,8 @@ pub struct Worker {
     shared: Shared,
     peers: Vec<Inbox>,
     connections: Slab<Connection>,
+    /// Requests that wait for the budget of bytes, oldest first, with their bytes.
+    paused: VecDeque<(Paused, u64)>,
     /// Connections with something to send.
     unsent: Vec<u32>,
     /// Short answers that are encrypted together.
@@ -252,6 +256,7 @@ impl Worker {
             shared,
             peers: vec![],
             connections: Slab::new(),
+            paused: VecDeque::new(),
             unsent: vec![],
             gathered: vec![],
             rings: Rings::default(),
@@ -306,6 +311,7 @@ impl Worker {
             self.finish_at_once();
             self.end_failed_second();
             self.copy_a_slice();
+            self.resume_paused();
             self.send_answers();
             let mut done = std::mem::take(&mut self.done);
             match self.sleep_for() {
@@ -359,7 +365,7 @@ impl Worker {
     #[expect(clippy::option_option, reason = "not at all, for ever, for a while")]
     fn sleep_for(&self) -> Option<Option<Duration>> {
         let more = !self.at_once.is_empty() || !self.large.is_empty() || !self.lost.is_empty();
-        if more || self.unread || self.second.failed.is_some() {
+        if more || self.unread || self.may_resume() || self.second.failed.is_some() {
             return None;
         }
         if self.timers.is_empty() {
@@ -419,7 +425,7 @@ impl Worker {
         self.tick_second();
         self.give_memory_back();
         self.close_idle_handshakes();
-        self.resume_paused();
+        self.cut_stalled();
         self.reconnect_remotes();
     }
 }

@@ -170,6 +170,12 @@ impl Rings {
         self.guests.iter().map(|(_, g)| g.bytes).sum()
     }
 
+    /// Whether a request of this ring waits for memory.
+    pub(super) fn holds_back(&self, ring: u32) -> bool {
+        let live = self.rings.get(ring as usize);
+        live.is_some_and(|live| live.held.is_some())
+    }
+
     /// Whether a ring that is looked at has something to take.
     pub(super) fn any_waiting(&self) -> bool {
         let waits = |live: &LiveRing| {

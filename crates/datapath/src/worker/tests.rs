@@ -1,13 +1,28 @@
 //! One worker without its thread: a test does what its loop does, step by step.
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 
+use nbd::{Command, Exports, RequestFlags, RequestHeader, Session};
+use units::{Bytes, VolumeId};
+use volume::VolumeMap;
+
+use super::budget::{ALL_BYTES_MAX, STALLED_NS};
+use super::guests::Stage;
 use super::*;
+use crate::engine::EngineLimits;
 use crate::io::IoChoice;
+use crate::registry::{Access, Home};
+use crate::stages::StagesSetup;
+use crate::stages::throttle::Share;
 
 /// A worker without volumes, and how to reach it.
 fn idle_worker() -> (Worker, Inbox) {
-    let (io, _) = Io::new(IoChoice::Threads).unwrap();
+    worker_of(Io::new(IoChoice::Threads).unwrap().0)
+}
+
+fn worker_of(io: Io) -> (Worker, Inbox) {
     let (sender, messages) = channel();
     let inbox = Worker::inbox_of(&io, sender);
     let shared = Shared {
@@ -54,4 +69,160 @@ fn messages_behind_the_one_that_stops_a_worker_are_not_taken() {
     worker.take_messages();
     assert!(worker.stopping);
     assert_eq!(answers.try_iter().count(), 1);
+}
+
+/// Bytes of a request that has to wait for an exhausted budget.
+const LARGE: u32 = 1 << 20;
+
+/// A volume of 64 extents that have no places, so that reads need no device.
+fn attach_volume(worker: &mut Worker, share: Arc<Share>) {
+    let home = Home {
+        worker: 0,
+        volume: VolumeId(0),
+    };
+    let (size, extent) = (Bytes::mib(64), Bytes::mib(1));
+    let registry = &worker.shared.registry;
+    registry.add("data", size.0, Access::ReadWrite, home);
+    let setup = VolumeSetup {
+        id: home.volume,
+        name: "data".into(),
+        class: String::new(),
+        map: VolumeMap::at(size, extent, vec![None; 64]),
+        limits: EngineLimits::default(),
+        resume: None,
+        import: None,
+        stages: StagesSetup {
+            throttle: share,
+            ..StagesSetup::default()
+        },
+        objective: Arc::default(),
+        cached: None,
+        lost: vec![],
+    };
+    worker.message(Message::Attach(Box::new(setup)));
+}
+
+fn worker_with_volume() -> (Worker, Arc<Share>) {
+    let (mut worker, _) = idle_worker();
+    let share: Arc<Share> = Arc::default();
+    attach_volume(&mut worker, share.clone());
+    (worker, share)
+}
+
+/// A guest that has sent so many large requests: its number, and its end of the socket.
+fn connect(worker: &mut Worker, command: Command, requests: u64) -> (u32, UnixStream) {
+    let (guest, socket) = UnixStream::pair().unwrap();
+    guest.set_nonblocking(true).unwrap();
+    let session = Session {
+        export: worker.shared.registry.find("data").unwrap(),
+        structured: false,
+        allocation_context: None,
+        dirty: vec![],
+    };
+    let requests = (0..requests).map(|cookie| {
+        nbd::encode_request(&RequestHeader {
+            flags: RequestFlags(0),
+            command,
+            cookie,
+            offset: 0,
+            length: LARGE,
+        })
+    });
+    let sent: Vec<u8> = requests.flatten().collect();
+    let connection = worker.connections.vacant_key() as u32;
+    worker.shared.connections.fetch_add(1, Ordering::Relaxed);
+    worker.take_over(socket.into(), None, Box::new(session), 0, &sent, vec![]);
+    (connection, guest)
+}
+
+/// Waits until operations are done, and does what follows.
+fn complete_some(worker: &mut Worker) {
+    let mut done = vec![];
+    while done.is_empty() {
+        worker.io.wait(None, &mut done).unwrap();
+    }
+    for (token, outcome) in done {
+        worker.completed(Token::unpack(token), outcome);
+    }
+}
+
+/// Requests of a connection that have been begun.
+fn begun(worker: &Worker, connection: u32) -> u32 {
+    worker.connections[connection as usize].requests
+}
+
+fn is_serving(worker: &Worker, connection: u32) -> bool {
+    let found = worker.connections.get(connection as usize);
+    found.is_some_and(|c| matches!(c.stage, Stage::Serving { .. }))
+}
+
+#[test]
+fn requests_that_wait_for_the_budget_go_on_in_their_order_before_new_ones() {
+    let (mut worker, _) = worker_with_volume();
+    let (large, all) = (u64::from(LARGE), worker.shared.bytes.clone());
+    all.store(ALL_BYTES_MAX, Ordering::Relaxed);
+    let [a, b] = [2, 1].map(|requests| connect(&mut worker, Command::Read, requests));
+    worker.resume_paused();
+    assert_eq!([&a, &b].map(|c| begun(&worker, c.0)), [0, 0]);
+    assert!(!worker.may_resume());
+
+    // Room for one: it is the first one's, and its second one comes behind the others.
+    all.fetch_sub(large, Ordering::Relaxed);
+    assert_eq!(worker.sleep_for(), None, "it goes on without sleeping");
+    let c = connect(&mut worker, Command::Read, 1);
+    assert_eq!(begun(&worker, c.0), 0, "others wait already");
+    worker.resume_paused();
+    assert_eq!([&a, &b, &c].map(|c| begun(&worker, c.0)), [1, 0, 0]);
+    assert_eq!(all.load(Ordering::Relaxed), ALL_BYTES_MAX);
+    let order: Vec<Paused> = worker.paused.iter().map(|(who, _)| *who).collect();
+    assert_eq!(order, [b.0, c.0, a.0].map(Paused::Connection));
+
+    all.fetch_sub(3 * large, Ordering::Relaxed);
+    worker.resume_paused();
+    assert_eq!([&a, &b, &c].map(|c| begun(&worker, c.0)), [2, 1, 1]);
+    assert!(worker.paused.is_empty());
+}
+
+#[test]
+fn guest_that_takes_no_answers_is_cut_off_when_the_budget_is_exhausted() {
+    let (mut worker, _) = worker_with_volume();
+    let all = worker.shared.bytes.clone();
+    let (stalled, _guest) = connect(&mut worker, Command::Read, 8);
+    worker.send_answers();
+    assert!(worker.connections[stalled as usize].waiting_writable);
+    worker.now_ns += STALLED_NS;
+    worker.cut_stalled();
+    assert!(is_serving(&worker, stalled), "there is room for others");
+
+    let held = all.swap(ALL_BYTES_MAX, Ordering::Relaxed);
+    worker.now_ns -= 1;
+    worker.cut_stalled();
+    assert!(is_serving(&worker, stalled), "it has some time left");
+    worker.now_ns += 1;
+    worker.cut_stalled();
+    assert!(!is_serving(&worker, stalled));
+    assert_eq!(all.load(Ordering::Relaxed), ALL_BYTES_MAX - held);
+}
+
+#[test]
+fn guest_that_announces_a_write_and_sends_no_data_is_cut_off_when_the_budget_is_exhausted() {
+    let (mut worker, _) = worker_with_volume();
+    let all = worker.shared.bytes.clone();
+    let (stalled, mut guest) = connect(&mut worker, Command::Write, 1);
+    assert_eq!(all.load(Ordering::Relaxed), u64::from(LARGE));
+    all.store(ALL_BYTES_MAX, Ordering::Relaxed);
+    worker.now_ns += STALLED_NS - 1;
+    worker.cut_stalled();
+    assert!(is_serving(&worker, stalled), "it has some time left");
+    guest.write_all(&[0]).unwrap();
+    complete_some(&mut worker);
+    worker.now_ns += STALLED_NS - 1;
+    worker.cut_stalled();
+    assert!(is_serving(&worker, stalled), "it has sent a byte");
+    worker.now_ns += 1;
+    worker.cut_stalled();
+    assert!(!is_serving(&worker, stalled));
+    complete_some(&mut worker);
+    let left = ALL_BYTES_MAX - u64::from(LARGE);
+    assert_eq!(all.load(Ordering::Relaxed), left);
 }

@@ -361,7 +361,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn name_of(&self, volume: u32) -> Option<&str> {
+    pub(in crate::worker) fn name_of(&self, volume: u32) -> Option<&str> {
         let live = self.volumes.get(volume as usize)?.as_ref();
         live.map(|v| v.name.as_str())
     }
