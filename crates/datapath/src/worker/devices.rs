@@ -32,10 +32,34 @@ impl Worker {
     /// A guest's request has arrived: when the volume's stages let it, it goes to the engine.
     pub(super) fn arrive(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
         self.arrived += 1;
+        self.readmit_throttled(volume);
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has connections");
         let go_ns = live.stages.arrived(self.now_ns, &request);
+        self.submit_at(go_ns, volume, guest, request);
+    }
+
+    /// Requests that limits of a volume hold back are admitted anew, in their order, if the limits have changed.
+    #[inline]
+    pub(super) fn readmit_throttled(&mut self, volume: u32) {
+        let live = self.volumes[volume as usize].as_mut();
+        if !live.is_some_and(|live| live.stages.throttle.limits_changed()) {
+            return;
+        }
+        for due in self.timers.take_held_back(Some(volume)) {
+            let Due::Submit { guest, request, .. } = due else {
+                unreachable!("requests only");
+            };
+            let live = self.volumes[volume as usize].as_mut();
+            let throttle = &mut live.expect("it has requests").stages.throttle;
+            let go_ns = throttle.readmitted(self.now_ns, &request);
+            self.submit_at(go_ns, volume, guest, request);
+        }
+    }
+
+    /// A request goes to the engine at a time that stages have said, or at once if that is over.
+    fn submit_at(&mut self, go_ns: u64, volume: u32, guest: Guest, request: GuestRequest) {
         if go_ns > self.now_ns {
             let due = Due::Submit {
                 volume,

@@ -416,6 +416,7 @@ impl Worker {
                 live.engine.tick(self.now_ns);
                 live.stages.tick(self.now_ns);
                 self.carry_out(volume);
+                self.readmit_throttled(volume);
                 self.detach_if_over(volume);
             }
         }

@@ -5,11 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 
 use nbd::{Command, Exports, RequestFlags, RequestHeader, Session};
-use units::{Bytes, VolumeId};
-use volume::VolumeMap;
+use units::{Bytes, Iops, VolumeId};
+use volume::{Limits, VolumeMap};
 
 use super::budget::{ALL_BYTES_MAX, STALLED_NS};
 use super::guests::Stage;
+use super::timers::Due;
 use super::*;
 use crate::engine::EngineLimits;
 use crate::io::IoChoice;
@@ -225,4 +226,57 @@ fn guest_that_announces_a_write_and_sends_no_data_is_cut_off_when_the_budget_is_
     complete_some(&mut worker);
     let left = ALL_BYTES_MAX - u64::from(LARGE);
     assert_eq!(all.load(Ordering::Relaxed), left);
+}
+
+fn limit(share: &Share, iops: Option<f64>) {
+    share.limit(Limits {
+        iops: iops.map(Iops),
+        bandwidth: None,
+    });
+}
+
+#[test]
+fn requests_held_back_by_a_limit_that_is_raised_or_lifted_go_by_the_new_one() {
+    let (mut worker, share) = worker_with_volume();
+    limit(&share, Some(0.001));
+    let (guest, _socket) = connect(&mut worker, Command::Read, 6);
+    let answered = |worker: &Worker| worker.connections[guest as usize].out.len();
+    assert_eq!(
+        (worker.timers.held_back(1), answered(&worker)),
+        (vec![5], 1)
+    );
+    worker.readmit_throttled(0);
+    assert_eq!(worker.timers.held_back(1), [5], "the limit is what it was");
+
+    limit(&share, Some(10.0));
+    worker.readmit_throttled(0);
+    assert_eq!(
+        (worker.timers.held_back(1), answered(&worker)),
+        (vec![4], 2)
+    );
+    let last_ns = worker.now_ns + 400_000_000;
+    let mut due = vec![];
+    while let Some(Due::Submit { request, .. }) = worker.timers.pop_due(last_ns) {
+        due.push(request);
+    }
+    assert_eq!(due.len(), 4, "a tenth of a second for each");
+
+    let (_guest, _socket) = connect(&mut worker, Command::Read, 3);
+    let held = worker.timers.held_back(1)[0];
+    assert_eq!(held, 3);
+    limit(&share, None);
+    worker.next_tick_ns = 0;
+    worker.tick();
+    assert_eq!(worker.timers.held_back(1), [0]);
+}
+
+#[test]
+fn volume_with_requests_held_back_by_a_limit_is_detached_at_once() {
+    let (mut worker, share) = worker_with_volume();
+    limit(&share, Some(0.001));
+    let (_guest, _socket) = connect(&mut worker, Command::Read, 6);
+    assert_eq!(worker.timers.held_back(1), [5]);
+    let (answer, answered) = channel();
+    worker.message(Message::Detach(VolumeId(0), OfGuests::All, answer));
+    assert_eq!(answered.try_recv(), Ok(Ok(1)));
 }
