@@ -18,7 +18,7 @@ use crate::keeper::ToKeeper;
 use super::guests::{AnswerTo, Guest, HEAD};
 use super::second::NO_VOLUME;
 use super::timers::Due;
-use super::volumes::LiveIo;
+use super::volumes::{LiveIo, may_retry};
 use super::zeroes::Zeroing;
 use super::{Token, Worker};
 
@@ -242,6 +242,7 @@ impl Worker {
             buf,
             from,
             done: 0,
+            retries: 0,
             background,
             copies,
             not_before_ns: handle.stages.over_at(self.now_ns, op, length),
@@ -404,7 +405,9 @@ impl Worker {
                 Ok(())
             }
             (Ok(_), _) => Ok(()),
-            (Err(Errno::INTR | Errno::AGAIN), _) => return self.start_file(id),
+            (Err(Errno::INTR | Errno::AGAIN), _) if may_retry(&mut live.retries) => {
+                return self.start_file(id);
+            }
             (Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL), IoKind::Discard) => Ok(()),
             (Err(Errno::OPNOTSUPP | Errno::INVAL), IoKind::Zero | IoKind::ZeroAllocated)
                 if !written =>

@@ -11,6 +11,7 @@ use volume::{Limits, VolumeMap};
 use super::budget::{ALL_BYTES_MAX, STALLED_NS};
 use super::guests::Stage;
 use super::timers::Due;
+use super::volumes::may_retry;
 use super::*;
 use crate::engine::EngineLimits;
 use crate::io::IoChoice;
@@ -279,4 +280,11 @@ fn volume_with_requests_held_back_by_a_limit_is_detached_at_once() {
     let (answer, answered) = channel();
     worker.message(Message::Detach(VolumeId(0), OfGuests::All, answer));
     assert_eq!(answered.try_recv(), Ok(Ok(1)));
+}
+
+#[test]
+fn io_that_is_interrupted_again_and_again_is_retried_a_limited_number_of_times() {
+    let mut retries = 0;
+    let tried = (0..10_000).take_while(|_| may_retry(&mut retries)).count();
+    assert_eq!(tried, 1000);
 }
