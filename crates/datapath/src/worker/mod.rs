@@ -433,6 +433,12 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        // Operations in flight keep sockets open: guests would only hear of the end when the process is gone.
+        for (connection, c) in &self.connections {
+            if !self.is_anothers(connection as u32) {
+                let _ = rustix::net::shutdown(&*c.socket, rustix::net::Shutdown::Both);
+            }
+        }
         let bytes = self.connections.iter().map(|(_, c)| c.bytes).sum::<u64>();
         let bytes = bytes + self.rings.let_go();
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! One worker without its thread: a test does what its loop does, step by step.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 
@@ -280,6 +280,19 @@ fn volume_with_requests_held_back_by_a_limit_is_detached_at_once() {
     let (answer, answered) = channel();
     worker.message(Message::Detach(VolumeId(0), OfGuests::All, answer));
     assert_eq!(answered.try_recv(), Ok(Ok(1)));
+}
+
+/// Operations in flight of a ring outlive it.
+#[test]
+fn guests_of_a_worker_that_ends_are_shut_down() {
+    let (io, _) = Io::new(IoChoice::Auto).unwrap();
+    let (mut worker, _) = worker_of(io);
+    attach_volume(&mut worker, Arc::default());
+    let (guest, mut socket) = connect(&mut worker, Command::Read, 0);
+    assert!(worker.connections[guest as usize].receiving);
+    worker.io.poll(&mut vec![]).unwrap();
+    drop(worker);
+    assert_eq!(socket.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
