@@ -16,6 +16,7 @@ mod index;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::huge;
@@ -109,6 +110,8 @@ pub struct ResidentPages {
     volumes: Vec<Option<Volume>>,
     /// By extent: its volume.
     volume_of: Vec<u32>,
+    /// By extent: pages of it that are cached.
+    cached_in: Vec<u32>,
 }
 
 /// Parts there may be: each takes tables as large as the whole cache's.
@@ -139,6 +142,7 @@ impl ResidentPages {
             parts: Vec::new(),
             volumes: Vec::new(),
             volume_of: Vec::new(),
+            cached_in: Vec::new(),
         };
         // A policy says what has to go after the new page is in: each part needs a frame more than it has pages.
         let frames = new.frames();
@@ -177,7 +181,8 @@ impl ResidentPages {
     /// Bytes of all tables.
     pub fn memory_bytes(&self) -> usize {
         let parts = self.parts.iter().map(|p| p.policy.memory_bytes());
-        let tables = self.page_of.capacity() + self.volume_of.capacity();
+        let extents = self.volume_of.capacity() + self.cached_in.capacity();
+        let tables = self.page_of.capacity() + extents;
         parts.sum::<usize>() + self.index.memory_bytes() + tables * size_of::<u32>()
     }
 
@@ -199,6 +204,7 @@ impl ResidentPages {
         let (first, extents) = (first as usize, extents as usize);
         if self.volume_of.len() < first + extents {
             self.volume_of.resize(first + extents, NONE);
+            self.cached_in.resize(first + extents, 0);
         }
         self.volume_of[first..first + extents].fill(no as u32);
         self.volumes[no] = Some(Volume {
@@ -275,6 +281,7 @@ impl ResidentPages {
         self.first_free = self.page_of[frame as usize];
         self.page_of[frame as usize] = number;
         self.index.insert(number, frame, &self.page_of);
+        self.cached_in[(number / self.extent_pages) as usize] += 1;
         let v = self.of_mut(volume);
         v.cached += 1;
         let part = v.part;
@@ -292,6 +299,33 @@ impl ResidentPages {
         debug_assert!(was, "it has a frame");
         self.free(frame);
         true
+    }
+
+    /// Drops all pages of a range. Pages are looked up one by one only in extents that have cached ones, so that a range of any length costs
+    /// as much as what is cached of it.
+    pub fn remove_range(&mut self, volume: VolumeNo, mut pages: Range<u64>) {
+        while let Some(cached) = self.next_cached(volume, &pages) {
+            pages.start = cached.end;
+            for page in cached {
+                self.remove(volume, page);
+            }
+        }
+    }
+
+    /// The pages of a range that are in its first extent with cached pages; none if nothing of the range can be cached.
+    fn next_cached(&self, volume: VolumeNo, pages: &Range<u64>) -> Option<Range<u64>> {
+        let v = self.of(volume);
+        if v.cached == 0 || pages.is_empty() {
+            return None;
+        }
+        let (length, first) = (
+            u64::from(self.extent_pages),
+            v.first_page / self.extent_pages,
+        );
+        let mut extents = pages.start / length..pages.end.div_ceil(length);
+        let extent = extents.find(|e| self.cached_in[first as usize + *e as usize] > 0)?;
+        let whole = extent * length..(extent + 1) * length;
+        Some(pages.start.max(whole.start)..pages.end.min(whole.end))
     }
 
     /// Drops all pages of a volume. It takes as long as a look at every frame.
@@ -541,7 +575,9 @@ impl ResidentPages {
     /// A frame that no policy knows any more is free.
     fn free(&mut self, frame: u32) {
         let page = self.page_of[frame as usize];
-        let volume = self.volume_of[(page / self.extent_pages) as usize];
+        let extent = (page / self.extent_pages) as usize;
+        self.cached_in[extent] -= 1;
+        let volume = self.volume_of[extent];
         self.of_mut(VolumeNo(volume)).cached -= 1;
         self.index.remove(page, &self.page_of);
         self.page_of[frame as usize] = self.first_free;

@@ -562,9 +562,7 @@ impl VolumeCache {
         if request.op != GuestOp::Read
             && let (Some(volume), Some(second)) = (self.second, &mut memory.second)
         {
-            for page in pages.clone() {
-                second.pages_mut().remove(volume, page);
-            }
+            second.pages_mut().remove_range(volume, pages.clone());
         }
         match request.op {
             GuestOp::Read => {
@@ -596,15 +594,13 @@ impl VolumeCache {
                     }
                 }
             }
-            _ => {
-                let counts = request.op == GuestOp::Write;
+            GuestOp::Write => {
                 for page in pages {
                     let was = memory.pages.remove(self.volume, page);
-                    if counts {
-                        memory.pages.count(self.volume, true, was);
-                    }
+                    memory.pages.count(self.volume, true, was);
                 }
             }
+            _ => memory.pages.remove_range(self.volume, pages),
         }
         request.op == GuestOp::Read && kept && data.is_some()
     }

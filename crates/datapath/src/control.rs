@@ -30,7 +30,7 @@ use tracing::warn;
 use crate::control_server::{ControlAnswer, ControlRequest, ControlServer, Hold, boundable};
 use crate::server::{ListenError, clear_stale};
 use crate::takeover::wire::{Tag, say};
-use crate::takeover::{Listener, Listening};
+use crate::takeover::{Listener, Listening, pause_after_accept};
 
 /// The socket in an array's directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
@@ -162,9 +162,12 @@ fn accept(listener: &Listener, control_server: &Weak<ControlServer>, over: &Atom
         if over.load(Ordering::Acquire) {
             return;
         }
-        let Ok(socket) = accepted else {
-            std::thread::sleep(Duration::from_millis(10)); // out of descriptors, most likely
-            continue;
+        let socket = match accepted {
+            Ok(socket) => socket,
+            Err(why) => {
+                pause_after_accept(&why.into());
+                continue;
+            }
         };
         let mut socket = UnixStream::from(socket);
         let _ = socket.set_write_timeout(Some(LINE_TIME));

@@ -37,7 +37,7 @@ pub struct SnapshotExport {
     /// Bytes of an extent.
     pub extent: u64,
     /// Extents that may have changed since the snapshot before it.
-    pub changed: Vec<u32>,
+    pub changed: Arc<[u32]>,
 }
 
 /// All exports.

@@ -29,7 +29,7 @@ use crate::pulse::{Beats, Pulse};
 use crate::registry::{Access, Home, Registry};
 use crate::reuse::PAGE;
 use crate::stages::measure;
-use crate::takeover::{Listener, Listeners, Listening};
+use crate::takeover::{Listener, Listeners, Listening, pause_after_accept};
 use crate::tls::handshakes::{self, AfterHandshake, Handshakes};
 use crate::tls::{Credentials, ServerTls, TlsError};
 use crate::vhost::{Allowed, DESCRIPTORS_EACH, Sockets};
@@ -682,8 +682,7 @@ fn accept_each<S>(
                     if seldom(&mut said) {
                         warn!(%why, "cannot accept a connection");
                     }
-                    // Out of descriptors, most likely: do not spin.
-                    std::thread::sleep(Duration::from_millis(10));
+                    pause_after_accept(&why);
                 }
             }
         }

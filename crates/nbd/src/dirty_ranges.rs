@@ -21,7 +21,7 @@ impl DirtyRanges {
     /// When parts have no bytes.
     pub fn new(unit: u64, mut parts: Vec<u32>) -> Self {
         assert!(unit > 0, "a part has bytes");
-        parts.sort_unstable();
+        parts.sort(); // of lists in order, one behind the other, this only merges
         parts.dedup();
         Self { unit, parts }
     }

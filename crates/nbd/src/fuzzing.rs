@@ -47,6 +47,7 @@ const LIMITS: HandshakeLimits = HandshakeLimits {
     max_skipped_bytes: 512,
     max_options: 16,
     max_list_reply_bytes: 512,
+    max_dirty_contexts: 2,
 };
 
 /// Most that a server under [`LIMITS`] answers: every option has at most five replies of a header and a short text.

@@ -11,6 +11,9 @@ pub struct HandshakeLimits {
     pub max_options: u32,
     /// Replies to `LIST` in the whole handshake. Protects memory from a client that asks and does not read.
     pub max_list_reply_bytes: u32,
+    /// Contexts of changes that are made in the whole handshake: more are not selected. Protects the thread that makes them, which looks at
+    /// all extents that have changed, from a client that selects again and again.
+    pub max_dirty_contexts: u32,
 }
 
 impl Default for HandshakeLimits {
@@ -20,6 +23,7 @@ impl Default for HandshakeLimits {
             max_skipped_bytes: 256 << 10,
             max_options: 64,
             max_list_reply_bytes: 1 << 20,
+            max_dirty_contexts: 16,
         }
     }
 }

@@ -83,6 +83,8 @@ pub struct ServerHandshake {
     options: u32,
     /// What is left of `max_list_reply_bytes`.
     list_bytes_left: usize,
+    /// What is left of `max_dirty_contexts`.
+    dirty_contexts_left: usize,
     fixed: bool,
     zeroes: bool,
     structured: bool,
@@ -102,6 +104,7 @@ impl ServerHandshake {
             gathered: Gathered::default(),
             options: 0,
             list_bytes_left: limits.max_list_reply_bytes as usize,
+            dirty_contexts_left: limits.max_dirty_contexts as usize,
             fixed: false,
             zeroes: true,
             structured: false,
@@ -472,16 +475,24 @@ impl ServerHandshake {
             let data = [&id.to_be_bytes(), DIRTY.as_bytes(), since.as_bytes()].concat();
             reply(out, number, rep::META_CONTEXT, &data);
         };
+        let mut known = exports.known_since(&export.name);
         if number != option::SET_META_CONTEXT {
-            let mut known = exports.known_since(&export.name);
             let listed = query.empty || query.qemu;
             known.retain(|since| listed || query.dirty.contains(&since.as_str()));
             return known.iter().for_each(|since| tell(out, 0, since));
         }
         let mut selected = vec![];
         for since in &query.dirty {
-            let found = exports.changed_since(&export.name, since);
-            if let Some(dirty) = found.filter(|_| selected.len() < DIRTY_MAX) {
+            if selected.len() == DIRTY_MAX || self.dirty_contexts_left == 0 {
+                break;
+            }
+            // A name that is asked for twice is found once.
+            let Some(at) = known.iter().position(|name| name == since) else {
+                continue;
+            };
+            known.swap_remove(at);
+            self.dirty_contexts_left -= 1;
+            if let Some(dirty) = exports.changed_since(&export.name, since) {
                 let id = ALLOCATION_CONTEXT + 1 + selected.len() as u32;
                 tell(out, id, since);
                 selected.push((id, dirty));

@@ -42,6 +42,10 @@ impl ResidentPages {
                 assert_eq!(of.policy.contains(*frame), p == part);
             }
         }
+        for (extent, count) in self.cached_in.iter().enumerate() {
+            let of_it = |f: &&u32| self.page_of[**f as usize] / EXTENT == extent as u32;
+            assert_eq!(cached.iter().filter(of_it).count() as u32, *count);
+        }
         for (v, volume) in self.volumes.iter().enumerate() {
             let Some(volume) = volume else { continue };
             let own = |f: &&u32| {
@@ -159,6 +163,36 @@ fn volumes_come_and_go_and_numbers_are_used_again() {
     cache.check();
     let too_many = cache.add_volume(u64::from(u32::MAX));
     assert_eq!(too_many, Err(CannotKeep::TooManyPages));
+}
+
+#[test]
+fn range_that_is_dropped_is_looked_up_only_in_extents_with_cached_pages() {
+    let mut cache = lru(20);
+    let a = cache.add_volume(1000).unwrap();
+    let b = cache.add_volume(1 << 31).unwrap();
+    let lookups = |cache: &ResidentPages, volume, mut pages: Range<u64>| {
+        let mut looked_up = 0;
+        while let Some(next) = cache.next_cached(volume, &pages) {
+            looked_up += next.end - next.start;
+            pages.start = next.end;
+        }
+        looked_up
+    };
+    for page in [3, 4, 7, 999] {
+        read(&mut cache, a, page);
+    }
+    assert_eq!(lookups(&cache, b, 0..1 << 31), 0, "nothing of it is cached");
+    read(&mut cache, b, 9);
+    assert_eq!(lookups(&cache, a, 0..1000), 3 * u64::from(EXTENT));
+    assert_eq!(lookups(&cache, a, 3..6), 3);
+    assert_eq!(lookups(&cache, a, 3..3), 0);
+    cache.remove_range(a, 4..7);
+    cache.check();
+    let left = [3, 4, 7, 999].map(|page| cache.find(a, page).is_some());
+    assert_eq!(left, [true, false, true, true]);
+    cache.remove_range(a, 0..1000);
+    cache.check();
+    assert_eq!((cache.cached(a), cache.cached(b)), (0, 1));
 }
 
 #[test]

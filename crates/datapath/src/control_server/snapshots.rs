@@ -185,7 +185,7 @@ pub(super) fn past_of(keeper: &Keeper, record: &VolumeRecord) -> Result<Option<S
         after: before.map(|(s, _)| s.sequence),
         name: name.to_owned(),
         extent: keeper.map.extent().0,
-        changed,
+        changed: changed.into(),
     }))
 }
 

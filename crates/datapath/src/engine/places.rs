@@ -7,6 +7,10 @@ use super::grace::Epoch;
 use super::retry::Retry;
 use super::{Effect, Engine, Fault, GuestOp, GuestRequest, StoreRequest};
 
+/// Extents of one volume that places are asked for at the same time. Protects writes of other volumes: the keeper may need almost a second for
+/// each place and serves nobody else meanwhile, and writes fail that wait for half a minute.
+const PLACES_MAX: usize = 32;
+
 /// Slots of extents that were trimmed: free once that is durable and nobody in flight knows them.
 #[derive(Debug)]
 pub(super) struct Quarantined {
@@ -21,9 +25,11 @@ pub(super) struct Quarantined {
 impl<G> Engine<G> {
     pub(super) fn ask_for_places(&mut self, extents: std::ops::Range<u32>) {
         let wanted = extents.filter(|e| self.map.location(*e as usize).is_none());
-        let wanted: Vec<u32> = wanted.filter(|e| !self.placing.contains(e)).collect();
+        let wanted = wanted.filter(|e| !self.placing.contains(e));
+        let room = PLACES_MAX.saturating_sub(self.placing.len());
+        let wanted: Vec<u32> = wanted.take(room).collect();
         if wanted.is_empty() {
-            return; // asked for already
+            return; // asked for already, or to be asked for when others have theirs
         }
         self.placing.extend(&wanted);
         // What moves is placed where it is going; the others are at home.
@@ -219,4 +225,60 @@ pub enum Presence {
     Data,
     /// It reads as zeroes.
     Hole,
+}
+
+#[cfg(test)]
+mod tests {
+    use units::{Bytes, DeviceId};
+    use volume::VolumeMap;
+
+    use super::*;
+    use crate::engine::{EngineLimits, StoreReply};
+
+    const EXTENTS: usize = 3 * PLACES_MAX + 5;
+
+    fn asked(engine: &mut Engine<u32>) -> Vec<Vec<u32>> {
+        let mut effects = vec![];
+        engine.take_effects(&mut effects);
+        let asked = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Store(StoreRequest::Place { extents, .. }) => Some(extents),
+            _ => None,
+        });
+        asked.collect()
+    }
+
+    fn zero(extents: std::ops::Range<usize>) -> GuestRequest {
+        GuestRequest {
+            op: GuestOp::ZeroAllocated,
+            offset: (extents.start as u64) << 20,
+            length: (extents.len() as u64) << 20,
+            fua: false,
+        }
+    }
+
+    #[test]
+    fn places_for_a_long_request_are_asked_for_in_parts_one_at_a_time() {
+        let size = Bytes::mib(EXTENTS as u64);
+        let map = VolumeMap::at(size, Bytes::mib(1), vec![None; EXTENTS]);
+        let mut engine = Engine::new(map, EngineLimits::default());
+        engine.submit(0, 1, zero(0..EXTENTS));
+        let mut outstanding = asked(&mut engine);
+        engine.submit(0, 2, zero(EXTENTS - 1..EXTENTS));
+        assert!(asked(&mut engine).is_empty(), "others are asked for");
+        let mut placed = vec![];
+        while let Some(extents) = outstanding.pop() {
+            assert!(outstanding.is_empty() && extents.len() <= PLACES_MAX);
+            placed.extend(extents.iter().copied());
+            let at = |slot: &u32| Location {
+                device: DeviceId(0),
+                slot: *slot,
+            };
+            let places = Ok(extents.iter().map(at).collect());
+            engine.store_done(0, StoreReply::Placed { extents, places });
+            outstanding = asked(&mut engine);
+        }
+        let all: Vec<u32> = (0..EXTENTS as u32).collect();
+        assert_eq!(placed, all);
+        assert!(engine.waiting.is_empty());
+    }
 }

@@ -22,6 +22,36 @@ const NONE: u64 = u64::MAX;
 pub struct Throttle {
     clocks: volume::Throttle,
     share: Arc<Share>,
+    /// The limits have changed since requests that are held back were admitted.
+    changed: bool,
+}
+
+impl Throttle {
+    /// Takes over the limits that hold now.
+    #[inline]
+    fn follow_limits(&mut self) {
+        let limits = self.share.limits();
+        if limits != self.clocks.limits() {
+            self.clocks.set(limits);
+            self.changed = true;
+        }
+    }
+
+    /// Returns true if the limits have changed since the last call: requests that are held back are to be admitted anew
+    /// ([`Throttle::readmitted`]), before any that arrives.
+    #[inline]
+    pub fn limits_changed(&mut self) -> bool {
+        self.follow_limits();
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The time at which a request may go to the engine that was held back under other limits. It is not counted again.
+    pub fn readmitted(&mut self, now_ns: u64, request: &GuestRequest) -> u64 {
+        match self.clocks.limits_anything() {
+            true => self.clocks.admit(now_ns, request.length),
+            false => 0,
+        }
+    }
 }
 
 /// What a volume's worker and the control server tell one another: counts up, limits down.
@@ -128,6 +158,7 @@ impl Stage for Throttle {
         Self {
             clocks: volume::Throttle::new(),
             share,
+            changed: false,
         }
     }
 
@@ -137,11 +168,8 @@ impl Stage for Throttle {
             return 0;
         }
         self.share.arrived(request.length);
-        self.clocks.set(self.share.limits());
-        if !self.clocks.limits_anything() {
-            return 0;
-        }
-        self.clocks.admit(now_ns, request.length)
+        self.follow_limits();
+        self.readmitted(now_ns, request)
     }
 
     fn check(command: &Command) -> Result<(), String> {
@@ -214,5 +242,24 @@ mod tests {
         // Limits that are lifted are forgotten, with what was owed.
         share.limit(Limits::default());
         assert!(go_ns(&mut throttle, GuestOp::Read) <= SECOND_NS);
+    }
+
+    #[test]
+    fn limits_that_change_are_told_once_and_readmitted_requests_are_not_counted() {
+        let share = Arc::new(Share::default());
+        let mut throttle = Throttle::new(share.clone(), &map(), 0);
+        assert!(!throttle.limits_changed());
+        share.limit(Limits {
+            iops: Some(Iops(10.0)),
+            bandwidth: None,
+        });
+        // A request that comes first does not hide it.
+        go_ns(&mut throttle, GuestOp::Read);
+        assert!(throttle.limits_changed());
+        assert!(!throttle.limits_changed());
+        let held = request(GuestOp::Read, 0, 4096);
+        let times = [0, 1].map(|_| throttle.readmitted(SECOND_NS, &held));
+        assert_eq!(times[1] - times[0], SECOND_NS / 10);
+        assert_eq!(share.totals().0, 1);
     }
 }

@@ -13,9 +13,34 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 
 /// Who is accepting a connection is done with that within this time.
 const ACCEPTING_TIME: Duration = Duration::from_millis(100);
+
+/// Time after which something is tried again for which the system had no descriptors or no memory. Protects the processor from a thread that
+/// tries without a pause.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Waits a moment after an accept that failed for want of descriptors or memory. Any other error is that of one connection: the next one can
+/// be accepted at once.
+pub fn pause_after_accept(why: &io::Error) {
+    if is_exhaustion(why) {
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn is_exhaustion(why: &io::Error) -> bool {
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(why).is_some_and(|errno| exhausted.contains(&errno))
+}
+
+/// Waits a moment after a poll that failed, unless a signal ended it.
+pub fn pause_after_poll(why: Errno) {
+    if why != Errno::INTR {
+        std::thread::sleep(AGAIN);
+    }
+}
 
 /// A socket that is listened on.
 #[derive(Debug, Clone)]
@@ -143,8 +168,10 @@ impl Listener {
                 PollFd::new(&*self.socket, PollFlags::IN),
                 PollFd::new(bell, PollFlags::IN),
             ];
-            if poll(&mut both, None).is_ok_and(|_| both[1].revents().is_empty()) {
-                return;
+            match poll(&mut both, None) {
+                Ok(_) if both[1].revents().is_empty() => return,
+                Ok(_) => {}
+                Err(why) => pause_after_poll(why),
             }
         }
     }
@@ -164,5 +191,34 @@ impl Drop for Listener {
             .listening
             .retain(|l| !Arc::ptr_eq(&l.socket, &self.socket));
         self.listeners.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn accept_pauses_for_want_of_descriptors_and_memory_only() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            assert!(is_exhaustion(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::CONNABORTED, Errno::NOTCONN, Errno::INTR, Errno::PERM] {
+            assert!(!is_exhaustion(&errno.into()), "{errno}");
+        }
+    }
+
+    #[test]
+    fn connection_that_was_reset_before_it_was_accepted_causes_no_pause() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let linger = rustix::net::sockopt::set_socket_linger;
+        linger(&client, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        let (socket, _) = listener.accept().unwrap();
+        let why = socket.peer_addr().unwrap_err();
+        assert!(!is_exhaustion(&why), "{why}");
     }
 }

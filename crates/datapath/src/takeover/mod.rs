@@ -32,5 +32,5 @@ mod take;
 pub(crate) mod wire;
 
 pub use gate::{Alone, Gate, Handover};
-pub use listeners::{Listener, Listeners, Listening};
+pub use listeners::{Listener, Listeners, Listening, pause_after_accept, pause_after_poll};
 pub use take::{TakeOverError, Taken, Wanted, take_over};

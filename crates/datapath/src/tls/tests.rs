@@ -5,6 +5,7 @@ use testkit::damage::Damage;
 use testkit::seeds;
 
 use super::fuzzing::{self, Parties};
+use super::*;
 
 /// Orders for the fuzzer's guest: see there.
 fn conversations() -> Vec<Vec<u8>> {
@@ -103,4 +104,41 @@ fn no_damaged_conversation_panics_or_costs_more_than_it_may() {
         }
         Ok(())
     });
+}
+
+/// What one side has to send arrives at the other one.
+fn deliver(from: &mut Channel, to: &mut Channel) {
+    let n = to.receive(|room| {
+        let n = from.unsent().len();
+        room[..n].copy_from_slice(from.unsent());
+        Ok::<_, ()>(n)
+    });
+    from.sent(n.unwrap());
+}
+
+#[test]
+fn session_that_both_sides_have_closed_encrypts_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, client) = (dir.path().join("server"), dir.path().join("client"));
+    let authority = Authority::new("ours");
+    authority.server(&server, &["localhost"], Holds::Long);
+    authority.client(&client, Holds::Long, 1);
+    let server = ServerTls::load(Credentials::Certificates(server)).unwrap();
+    let mut server = server.begin().unwrap();
+    let words = TlsWords {
+        certificates: Some(client),
+        ..TlsWords::default()
+    };
+    let mut client = connect(&words, "localhost").unwrap();
+    while !(client.shake().unwrap() & server.shake().unwrap()) {
+        deliver(&mut client, &mut server);
+        deliver(&mut server, &mut client);
+    }
+    client.close();
+    deliver(&mut client, &mut server);
+    assert_eq!(server.read(&mut [0; 9]).unwrap(), 0);
+    assert!(server.is_closed());
+    server.seal(b"the other way is open").unwrap();
+    server.close();
+    assert!(server.seal(b"nothing").is_err());
 }

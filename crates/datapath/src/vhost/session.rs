@@ -375,7 +375,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let ring = self.ring(index.into())?;
         ring.call.clone_from(&call);
         if ring.served {
-            self.order(RingOrder::Call(guest, index.into(), call));
+            self.ordered(|answer| RingOrder::Call(guest, index.into(), call, answer))?;
         }
         Ok(())
     }
@@ -481,4 +481,55 @@ impl VhostUserBackendReqHandlerMut for Session {
 /// A message of a feature that was not offered.
 fn not_agreed_on<T>() -> Result<T> {
     Err(Error::InvalidOperation("it was not agreed on"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{Io, IoChoice};
+    use crate::registry::Home;
+    use crate::worker::Worker;
+
+    /// A guest can repeat the message as often as it likes: an order that is not waited for fills the worker's inbox.
+    #[test]
+    fn vring_call_of_served_ring_waits_for_the_worker() {
+        let (io, _) = Io::new(IoChoice::Threads).unwrap();
+        let (sender, worker) = channel();
+        let mut session = Session {
+            served: Served {
+                name: "data".into(),
+                bytes: 1 << 20,
+                home: Home {
+                    worker: 0,
+                    volume: units::VolumeId(0),
+                },
+                worker: Worker::inbox_of(&io, sender),
+                counted: vec![],
+                speaks: Arc::default(),
+            },
+            guest: 0,
+            features: 0,
+            memory: None,
+            kept: None,
+            rings: vec![RingState::default()],
+            cached: None,
+            durability: None,
+        };
+        session.set_vring_call(0, None).unwrap();
+        assert!(worker.try_recv().is_err(), "the ring is not served yet");
+        session.rings[0].served = true;
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| session.set_vring_call(0, None));
+            let Ok(Message::Ring(RingOrder::Call(0, 0, None, answer))) = worker.recv() else {
+                panic!("no order to send interrupts somewhere else");
+            };
+            answer.send(()).unwrap();
+            asked.join().unwrap().unwrap();
+        });
+        drop(worker);
+        assert!(matches!(
+            session.set_vring_call(0, None),
+            Err(Error::Disconnected)
+        ));
+    }
 }

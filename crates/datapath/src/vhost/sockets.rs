@@ -16,10 +16,8 @@ use tracing::warn;
 use super::session::{Served, converse};
 use crate::registry::Home;
 use crate::server::{ListenError, clear_stale, seldom};
+use crate::takeover::{pause_after_accept, pause_after_poll};
 use crate::worker::Inbox;
-
-/// A connection that cannot be taken is tried again after this time: the system is out of descriptors, most likely.
-const AGAIN: Duration = Duration::from_millis(10);
 
 /// Sockets of a server.
 #[derive(Debug)]
@@ -209,8 +207,9 @@ impl Waiter {
                 tv_nsec: 0,
             };
             let time = (!self.new.is_empty()).then_some(&soon);
-            if poll(&mut fds, time).is_err() {
-                continue; // a signal
+            if let Err(why) = poll(&mut fds, time) {
+                pause_after_poll(why);
+                continue;
             }
             let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
             self.end_silent();
@@ -232,7 +231,7 @@ impl Waiter {
                         if seldom(&mut not_accepted) {
                             warn!(%why, "cannot accept a connection");
                         }
-                        std::thread::sleep(AGAIN);
+                        pause_after_accept(&why);
                     }
                 }
             }
@@ -316,11 +315,11 @@ impl Waiter {
     fn end_silent(&mut self) {
         let now = Instant::now();
         self.new.retain(|new| {
-            let speaks = new.speaks.load(Ordering::Acquire);
-            if !speaks && now >= new.until {
+            let silent = !new.is_over();
+            if silent && now >= new.until {
                 let _ = new.socket.shutdown(Shutdown::Both);
             }
-            !speaks && now < new.until
+            silent && now < new.until
         });
     }
 }
@@ -329,7 +328,15 @@ impl Waiter {
 struct New {
     socket: UnixStream,
     until: Instant,
+    /// The thread of the connection has it as well.
     speaks: Arc<AtomicBool>,
+}
+
+impl New {
+    /// Returns true if the connection speaks the protocol or has ended. One that has ended would keep a descriptor that nobody counts.
+    fn is_over(&self) -> bool {
+        self.speaks.load(Ordering::Acquire) || Arc::strong_count(&self.speaks) == 1
+    }
 }
 
 /// Connections of a kind are as many as there may be.
@@ -345,5 +352,31 @@ pub struct Counted(Arc<AtomicUsize>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_connection_is_over_when_it_speaks_or_its_thread_has_ended() {
+        let new = || {
+            let speaks: Arc<AtomicBool> = Arc::default();
+            let new = New {
+                socket: UnixStream::pair().unwrap().0,
+                until: Instant::now(),
+                speaks: speaks.clone(),
+            };
+            (new, speaks)
+        };
+        let (speaking, thread) = new();
+        assert!(!speaking.is_over());
+        thread.store(true, Ordering::Release);
+        assert!(speaking.is_over());
+        let (ended, thread) = new();
+        assert!(!ended.is_over());
+        drop(thread);
+        assert!(ended.is_over());
     }
 }

@@ -332,6 +332,7 @@ impl Worker {
             drop(slices);
             drop(guards);
             match sent {
+                Ok(0) => return self.cut(connection), // it would be tried again for ever
                 Ok(n) => self.account_sent(connection, n),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return self.wait_writable(connection),
@@ -343,6 +344,7 @@ impl Worker {
     fn wait_writable(&mut self, connection: u32) {
         let c = &mut self.connections[connection as usize];
         c.waiting_writable = true;
+        c.unsent_since_ns = self.now_ns;
         let socket = c.socket.clone();
         let token = Token::Writable(connection).pack();
         self.io.start(token, Op::Writable { socket });
@@ -366,6 +368,7 @@ impl Worker {
             if !tls.unsent().is_empty() {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 match send(&*c.socket, tls.unsent(), flags) {
+                    Ok(0) => return self.cut(connection),
                     Ok(n) => tls.sent(n),
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => return self.wait_writable(connection),
@@ -373,14 +376,14 @@ impl Worker {
                 }
             } else if c.out.is_empty() {
                 return;
-            } else if self.seal(connection).is_err() {
+            } else if !self.seal(connection).is_ok_and(|sealed| sealed > 0) {
                 return self.cut(connection);
             }
         }
     }
 
-    /// Encrypts what is next, [`OUT_BYTES`] at most.
-    fn seal(&mut self, connection: u32) -> Result<(), TlsError> {
+    /// Encrypts what is next, [`OUT_BYTES`] at most; how many bytes that were.
+    fn seal(&mut self, connection: u32) -> Result<usize, TlsError> {
         let mut left = OUT_BYTES;
         while left > 0 {
             let c = &mut self.connections[connection as usize];
@@ -392,7 +395,7 @@ impl Worker {
             left -= sealed;
             self.account_sent(connection, sealed);
         }
-        Ok(())
+        Ok(OUT_BYTES - left)
     }
 
     /// The last that a session says, if the socket takes it.

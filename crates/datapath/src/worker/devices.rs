@@ -18,7 +18,7 @@ use crate::keeper::ToKeeper;
 use super::guests::{AnswerTo, Guest, HEAD};
 use super::second::NO_VOLUME;
 use super::timers::Due;
-use super::volumes::LiveIo;
+use super::volumes::{LiveIo, may_retry};
 use super::zeroes::Zeroing;
 use super::{Token, Worker};
 
@@ -32,10 +32,34 @@ impl Worker {
     /// A guest's request has arrived: when the volume's stages let it, it goes to the engine.
     pub(super) fn arrive(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
         self.arrived += 1;
+        self.readmit_throttled(volume);
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has connections");
         let go_ns = live.stages.arrived(self.now_ns, &request);
+        self.submit_at(go_ns, volume, guest, request);
+    }
+
+    /// Requests that limits of a volume hold back are admitted anew, in their order, if the limits have changed.
+    #[inline]
+    pub(super) fn readmit_throttled(&mut self, volume: u32) {
+        let live = self.volumes[volume as usize].as_mut();
+        if !live.is_some_and(|live| live.stages.throttle.limits_changed()) {
+            return;
+        }
+        for due in self.timers.take_held_back(Some(volume)) {
+            let Due::Submit { guest, request, .. } = due else {
+                unreachable!("requests only");
+            };
+            let live = self.volumes[volume as usize].as_mut();
+            let throttle = &mut live.expect("it has requests").stages.throttle;
+            let go_ns = throttle.readmitted(self.now_ns, &request);
+            self.submit_at(go_ns, volume, guest, request);
+        }
+    }
+
+    /// A request goes to the engine at a time that stages have said, or at once if that is over.
+    fn submit_at(&mut self, go_ns: u64, volume: u32, guest: Guest, request: GuestRequest) {
         if go_ns > self.now_ns {
             let due = Due::Submit {
                 volume,
@@ -218,6 +242,7 @@ impl Worker {
             buf,
             from,
             done: 0,
+            retries: 0,
             background,
             copies,
             not_before_ns: handle.stages.over_at(self.now_ns, op, length),
@@ -380,7 +405,9 @@ impl Worker {
                 Ok(())
             }
             (Ok(_), _) => Ok(()),
-            (Err(Errno::INTR | Errno::AGAIN), _) => return self.start_file(id),
+            (Err(Errno::INTR | Errno::AGAIN), _) if may_retry(&mut live.retries) => {
+                return self.start_file(id);
+            }
             (Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL), IoKind::Discard) => Ok(()),
             (Err(Errno::OPNOTSUPP | Errno::INVAL), IoKind::Zero | IoKind::ZeroAllocated)
                 if !written =>

@@ -10,6 +10,7 @@ use crate::engine::IoKind;
 use crate::io::{Buf, Op, Outcome};
 
 use super::turns::Turn;
+use super::volumes::may_retry;
 use super::zeroes::takes_turns;
 use super::{Token, Worker};
 
@@ -131,7 +132,7 @@ impl Worker {
                 part.moved += u64::from(n);
                 None
             }
-            Err(Errno::INTR | Errno::AGAIN) => None,
+            Err(Errno::INTR | Errno::AGAIN) if may_retry(&mut live.retries) => None,
             Err(errno) => Some(errno),
         };
         let all = part.moved >= part.step.length;

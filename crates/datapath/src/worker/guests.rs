@@ -14,10 +14,11 @@ use rustix::io::Errno;
 
 use crate::cached::Pass;
 use crate::engine::{GuestOp, GuestRequest};
-use crate::io::{Buf, Op, Outcome};
+use crate::io::{Buf, Op, Outcome, Target};
 use crate::tls::Channel;
 
 use super::answers::Segment;
+use super::budget::Paused;
 use super::cached::Asked;
 use super::messages::Message;
 use super::{Token, Worker};
@@ -34,13 +35,6 @@ pub(super) const REQUESTS_MAX: u32 = 512;
 
 /// Bytes of one connection's unanswered requests; more are not read from its socket. One request may exceed it.
 pub(super) const BYTES_MAX: u64 = 64 << 20;
-
-/// Bytes of unanswered requests of all connections together. When there are more, requests wait in their sockets, but for
-/// small ones of connections that have nothing in flight: so memory is bounded, and nobody is shut out.
-const ALL_BYTES_MAX: u64 = 512 << 20;
-
-/// What counts as small.
-const SMALL_BYTES: u64 = 256 << 10;
 
 /// A handshake must end within this time. Protects the connection limit from clients that only connect.
 const HANDSHAKE_NS: u64 = 10_000_000_000;
@@ -114,6 +108,8 @@ pub(super) struct Payload {
     pub(super) header: RequestHeader,
     pub(super) buf: Arc<Buf>,
     pub(super) filled: usize,
+    /// When bytes of it were last waited for anew.
+    pub(super) since_ns: u64,
 }
 
 pub(super) struct Connection {
@@ -127,7 +123,7 @@ pub(super) struct Connection {
     pub(super) end: usize,
     pub(super) payload: Option<Payload>,
     /// Its next request waits until others are answered.
-    paused: bool,
+    pub(super) paused: bool,
     /// Bytes of a refused write that are still to come and to be dropped.
     pub(super) skip: u64,
     /// The write whose bytes those are, and why it is refused: to be answered when they have come, as clients that are still sending look for no answer.
@@ -135,6 +131,8 @@ pub(super) struct Connection {
     pub(super) receiving: bool,
     pub(super) out: VecDeque<Segment>,
     pub(super) waiting_writable: bool,
+    /// When its socket last took no more.
+    pub(super) unsent_since_ns: u64,
     pub(super) listed_unsent: bool,
     /// Requests whose answers have not been sent.
     pub(super) requests: u32,
@@ -228,6 +226,7 @@ impl Worker {
             receiving: false,
             out: VecDeque::new(),
             waiting_writable: false,
+            unsent_since_ns: 0,
             listed_unsent: false,
             requests: 0,
             bytes: 0,
@@ -256,7 +255,15 @@ impl Worker {
                 input.target(range)
             }
         };
+        self.start_receive(connection, to);
+    }
+
+    fn start_receive(&mut self, connection: u32, to: Target) {
+        let c = &mut self.connections[connection as usize];
         c.receiving = true;
+        if let Some(payload) = &mut c.payload {
+            payload.since_ns = self.now_ns;
+        }
         let socket = c.socket.clone();
         let token = Token::Receive(connection).pack();
         self.io.start(token, Op::Receive { socket, to });
@@ -334,10 +341,7 @@ impl Worker {
             c.listed_unsent = true;
             self.unsent.push(connection);
         }
-        c.receiving = true;
-        let socket = c.socket.clone();
-        let token = Token::Receive(connection).pack();
-        self.io.start(token, Op::Receive { socket, to });
+        self.start_receive(connection, to);
     }
 
     /// Decodes what has been received.
@@ -496,8 +500,10 @@ impl Worker {
             return true;
         }
         let in_flight = self.connections[connection as usize].bytes;
-        if self.over_budget(in_flight, data_bytes(&header)) {
-            self.connections[connection as usize].paused = true;
+        let who = Paused::Connection(connection);
+        let waits = self.waits_for_budget(who, in_flight, data_bytes(&header));
+        self.connections[connection as usize].paused = waits;
+        if waits {
             return false;
         }
         let c = &mut self.connections[connection as usize];
@@ -529,6 +535,7 @@ impl Worker {
             header,
             buf,
             filled: here,
+            since_ns: self.now_ns,
         });
         false
     }
@@ -683,40 +690,6 @@ impl Worker {
 }
 
 impl Worker {
-    /// Whether a request of so many bytes, of a guest that has so many in flight, has to wait because all together hold too much.
-    pub(super) fn over_budget(&self, in_flight: u64, bytes: u64) -> bool {
-        let first_and_small = in_flight == 0 && bytes <= SMALL_BYTES;
-        let all = self.shared.bytes.load(Ordering::Relaxed);
-        !first_and_small && all > 0 && all + bytes > ALL_BYTES_MAX
-    }
-
-    /// Bytes of a request that now take memory.
-    fn account(&mut self, connection: u32, bytes: u64) {
-        self.connections[connection as usize].bytes += bytes;
-        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Such bytes are free again.
-    pub(super) fn settle_account(&mut self, connection: u32, bytes: u64) {
-        self.connections[connection as usize].bytes -= bytes;
-        self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Connections whose next request waited for others look again.
-    pub(super) fn resume_paused(&mut self) {
-        let paused = self.connections.iter_mut().filter(|(_, c)| c.paused);
-        let paused: Vec<u32> = paused
-            .map(|(i, c)| {
-                c.paused = false;
-                i as u32
-            })
-            .collect();
-        for connection in paused {
-            self.decode_again(connection);
-            self.receive(connection);
-        }
-    }
-
     /// Goes on with input that waited because too much was in flight.
     pub(super) fn decode_again(&mut self, connection: u32) {
         let waits = |c: &Connection| !c.receiving && c.payload.is_none() && c.end > c.start;

@@ -196,7 +196,7 @@ impl Worker {
             true => {
                 // The next process begins with an empty cache.
                 self.end_second(Some("a take-over, which it does not go along with".into()));
-                self.submit_throttled();
+                self.submit_throttled(None);
             }
             // Another process may have had the volumes for a moment.
             false => self.forget_cached(None),
@@ -219,9 +219,10 @@ impl Worker {
         }
     }
 
-    /// Requests that limits hold back go to the engine: they would not end in time, and the next process begins with full buckets anyway.
-    fn submit_throttled(&mut self) {
-        for due in self.timers.take_held_back() {
+    /// Requests that limits hold back, of one volume or of all, go to the engine: they would not end in time. A process that takes over begins with
+    /// full buckets anyway.
+    pub(super) fn submit_throttled(&mut self, of: Option<u32>) {
+        for due in self.timers.take_held_back(of) {
             if let Due::Submit {
                 volume,
                 guest,
@@ -235,7 +236,7 @@ impl Worker {
 
     pub(super) fn how_still(&mut self) -> Stillness {
         if self.still {
-            self.submit_throttled(); // what was being received when it became still
+            self.submit_throttled(None); // what was being received when it became still
         }
         let volumes = || self.volumes.iter().flatten();
         let busy = volumes().find(|live| !live.engine.is_still());

@@ -475,6 +475,7 @@ impl Worker {
         for guest in rings {
             self.end_ring_guest(guest);
         }
+        self.submit_throttled(Some(volume.0));
         self.detach_if_over(volume.0);
     }
 

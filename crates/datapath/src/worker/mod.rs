@@ -12,6 +12,7 @@
 //! together is decoded together, submitted together and answered with one send.
 
 mod answers;
+mod budget;
 mod cache_parts;
 mod cached;
 mod devices;
@@ -29,6 +30,8 @@ mod rings;
 mod samples;
 mod second;
 mod slack;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod turns;
 mod volumes;
@@ -53,6 +56,7 @@ use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
+use budget::Paused;
 pub use cache_parts::{LentPart, ShareOf};
 use cached::WorkerCache;
 pub use cached::{CacheOfWorker, CacheSample};
@@ -85,6 +89,10 @@ const SPIN_NS: u64 = 60_000;
 
 /// Requests at a time that count as lone ones.
 const LONE_MAX: u32 = 4;
+
+/// Messages that are taken in one turn; others are taken in the next ones. Protects answers, timers and the regular look from
+/// threads that send messages without a pause.
+const MESSAGES_MAX: usize = 256;
 
 /// Time between two looks for what is overdue: the server wakes all workers that often, so that waiting needs no timer.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -178,9 +186,13 @@ pub struct Worker {
     pool: Pool,
     now_ns: u64,
     inbox: Receiver<Message>,
+    /// The inbox may have messages.
+    unread: bool,
     shared: Shared,
     peers: Vec<Inbox>,
     connections: Slab<Connection>,
+    /// Requests that wait for the budget of bytes, oldest first, with their bytes.
+    paused: VecDeque<(Paused, u64)>,
     /// Connections with something to send.
     unsent: Vec<u32>,
     /// Short answers that are encrypted together.
@@ -240,9 +252,11 @@ impl Worker {
             pool: Pool::default(),
             now_ns: clock::now_ns(),
             inbox,
+            unread: false,
             shared,
             peers: vec![],
             connections: Slab::new(),
+            paused: VecDeque::new(),
             unsent: vec![],
             gathered: vec![],
             rings: Rings::default(),
@@ -297,6 +311,7 @@ impl Worker {
             self.finish_at_once();
             self.end_failed_second();
             self.copy_a_slice();
+            self.resume_paused();
             self.send_answers();
             let mut done = std::mem::take(&mut self.done);
             match self.sleep_for() {
@@ -308,6 +323,7 @@ impl Worker {
                 self.completed(Token::unpack(token), outcome);
             }
             self.done = done;
+            self.take_messages();
             self.tick();
         }
         Ok(())
@@ -349,7 +365,7 @@ impl Worker {
     #[expect(clippy::option_option, reason = "not at all, for ever, for a while")]
     fn sleep_for(&self) -> Option<Option<Duration>> {
         let more = !self.at_once.is_empty() || !self.large.is_empty() || !self.lost.is_empty();
-        if more || self.second.failed.is_some() {
+        if more || self.unread || self.may_resume() || self.second.failed.is_some() {
             return None;
         }
         if self.timers.is_empty() {
@@ -371,9 +387,20 @@ impl Worker {
             Token::Kick(ring) => self.kicked(ring, outcome),
             Token::Inbox => {
                 self.io.start(Token::Inbox.pack(), Op::Wake);
-                while let Ok(message) = self.inbox.try_recv() {
-                    self.message(message);
-                }
+                self.unread = true;
+            }
+        }
+    }
+
+    /// Takes messages from the inbox: [`MESSAGES_MAX`] at most, and none after the one that stops the worker.
+    fn take_messages(&mut self) {
+        for _ in 0..MESSAGES_MAX {
+            if !self.unread || self.stopping {
+                return;
+            }
+            match self.inbox.try_recv() {
+                Ok(message) => self.message(message),
+                Err(_) => self.unread = false,
             }
         }
     }
@@ -389,6 +416,7 @@ impl Worker {
                 live.engine.tick(self.now_ns);
                 live.stages.tick(self.now_ns);
                 self.carry_out(volume);
+                self.readmit_throttled(volume);
                 self.detach_if_over(volume);
             }
         }
@@ -398,13 +426,19 @@ impl Worker {
         self.tick_second();
         self.give_memory_back();
         self.close_idle_handshakes();
-        self.resume_paused();
+        self.cut_stalled();
         self.reconnect_remotes();
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        // Operations in flight keep sockets open: guests would only hear of the end when the process is gone.
+        for (connection, c) in &self.connections {
+            if !self.is_anothers(connection as u32) {
+                let _ = rustix::net::shutdown(&*c.socket, rustix::net::Shutdown::Both);
+            }
+        }
         let bytes = self.connections.iter().map(|(_, c)| c.bytes).sum::<u64>();
         let bytes = bytes + self.rings.let_go();
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);

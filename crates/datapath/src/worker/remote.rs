@@ -103,8 +103,8 @@ impl Link {
         }
     }
 
-    /// Encrypts what is next, [`OUT_BYTES`] at most.
-    fn seal(&mut self, gathered: &mut Vec<u8>) -> Result<(), TlsError> {
+    /// Encrypts what is next, [`OUT_BYTES`] at most; how many bytes that were.
+    fn seal(&mut self, gathered: &mut Vec<u8>) -> Result<usize, TlsError> {
         let mut left = OUT_BYTES;
         while left > 0 {
             let tls = self.tls.as_mut().expect("it is asked before");
@@ -115,7 +115,7 @@ impl Link {
             left -= sealed;
             self.account_sent(sealed);
         }
-        Ok(())
+        Ok(OUT_BYTES - left)
     }
 }
 
@@ -378,6 +378,7 @@ impl Worker {
             drop(slices);
             drop(guards);
             match sent {
+                Ok(0) => return self.remote_broken(index), // it would be tried again for ever
                 Ok(n) => link.account_sent(n),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return self.remote_wait_writable(index),
@@ -406,6 +407,7 @@ impl Worker {
             if !tls.unsent().is_empty() {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 match send(&*link.socket, tls.unsent(), flags) {
+                    Ok(0) => return self.remote_broken(index),
                     Ok(n) => tls.sent(n),
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => return self.remote_wait_writable(index),
@@ -413,7 +415,7 @@ impl Worker {
                 }
             } else if link.out.is_empty() {
                 return;
-            } else if link.seal(&mut self.gathered).is_err() {
+            } else if !link.seal(&mut self.gathered).is_ok_and(|sealed| sealed > 0) {
                 return self.remote_broken(index);
             }
         }

@@ -78,8 +78,8 @@ pub enum RingOrder {
     Connect(RingGuestSetup),
     /// Serve a ring.
     Start(u32, Box<RingSetup>),
-    /// Send a ring's interrupts there.
-    Call(u32, u16, Option<Arc<OwnedFd>>),
+    /// Send a ring's interrupts there. The answer says that this is so.
+    Call(u32, u16, Option<Arc<OwnedFd>>, Sender<()>),
     /// Finish what is in flight of a ring, and say where the next request of it is; nothing if the connection is over.
     Stop(u32, u16, Sender<Option<u16>>),
     /// The guest's memory has changed. ControlAnswer when it is used.
@@ -168,6 +168,12 @@ impl Rings {
             let _ = guest.socket.shutdown(Shutdown::Both);
         }
         self.guests.iter().map(|(_, g)| g.bytes).sum()
+    }
+
+    /// Whether a request of this ring waits for memory.
+    pub(super) fn holds_back(&self, ring: u32) -> bool {
+        let live = self.rings.get(ring as usize);
+        live.is_some_and(|live| live.held.is_some())
     }
 
     /// Whether a ring that is looked at has something to take.

@@ -31,7 +31,7 @@ use super::Worker;
 use super::cached::{WHOLE_MAX, WIDENED_MAX};
 use super::guests::{Guest, HEAD};
 use super::timers::Due;
-use super::volumes::LiveIo;
+use super::volumes::{LiveIo, may_retry};
 use super::warming::{WarmUp, Warming};
 use super::zeroes::Zeroing;
 
@@ -427,6 +427,7 @@ impl Worker {
             buf: Some(buf),
             from,
             done: 0,
+            retries: 0,
             background: kind != IoKind::Read,
             copies: false,
             zeroing: Zeroing::Asked,
@@ -480,7 +481,7 @@ impl Worker {
         match outcome {
             Ok(0) => return self.second_over(id, false),
             Ok(n) => live.done += u64::from(n),
-            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::INTR | Errno::AGAIN) if may_retry(&mut live.retries) => {}
             Err(errno) => {
                 if of_now {
                     let what = live.kind.name();

@@ -126,10 +126,13 @@ impl Timers {
         all.any(|e| !matches!(e.0.due, Due::Wake(_) | Due::Warm(_)))
     }
 
-    /// The requests that stages hold back, whenever their time is, in its order.
-    pub(super) fn take_held_back(&mut self) -> Vec<Due> {
+    /// The requests that stages hold back, of one volume or of all, whenever their time is, in its order.
+    pub(super) fn take_held_back(&mut self, of: Option<u32>) -> Vec<Due> {
         let all = std::mem::take(&mut self.rough).into_iter();
-        let held = |e: &Reverse<Entry>| matches!(e.0.due, Due::Submit { .. });
+        let held = |e: &Reverse<Entry>| match e.0.due {
+            Due::Submit { volume, .. } => of.is_none_or(|of| of == volume),
+            _ => false,
+        };
         let (mut taken, rest): (Vec<_>, Vec<_>) = all.partition(held);
         self.rough = rest.into();
         taken.sort_by(|a, b| b.cmp(a));

@@ -76,6 +76,15 @@ impl Took {
     }
 }
 
+/// Times that an I/O is tried again which the kernel interrupts or cannot take. Protects a worker from a file that never takes it.
+const RETRIES_MAX: u16 = 1000;
+
+/// Returns true if an I/O may be tried once more.
+pub(super) fn may_retry(retries: &mut u16) -> bool {
+    *retries += 1;
+    *retries <= RETRIES_MAX
+}
+
 /// An I/O on a device, in flight or held back by a stage of the device.
 #[derive(Debug)]
 pub(super) struct LiveIo {
@@ -92,6 +101,8 @@ pub(super) struct LiveIo {
     pub(super) from: usize,
     /// Bytes done; the kernel may do less than was asked for.
     pub(super) done: u64,
+    /// Times that it was tried again ([`may_retry`]).
+    pub(super) retries: u16,
     pub(super) background: bool,
     /// What it reads is written elsewhere.
     pub(super) copies: bool,

@@ -272,3 +272,79 @@ fn metadata_contexts_are_listed() {
     let list = option(LIST_META, &contexts("disk", &[]));
     assert_eq!(allocation(&[option(STRUCTURED, &[]), list], "disk"), None);
 }
+
+/// An export with snapshots; counts how often somebody asks what has changed since one of them.
+struct WithSnapshots {
+    shelf: Shelf,
+    asked: std::cell::Cell<usize>,
+}
+
+impl Exports for WithSnapshots {
+    fn find(&self, name: &str) -> Option<Export> {
+        self.shelf.find(name)
+    }
+
+    fn list(&self) -> Vec<Export> {
+        self.shelf.list()
+    }
+
+    fn known_since(&self, _: &str) -> Vec<String> {
+        (0..50).map(|n| format!("s{n}")).collect()
+    }
+
+    fn changed_since(&self, _: &str, since: &str) -> Option<std::sync::Arc<DirtyRanges>> {
+        self.asked.set(self.asked.get() + 1);
+        let known = self.known_since("disk").iter().any(|name| name == since);
+        known.then(|| DirtyRanges::new(4096, vec![1]).into())
+    }
+}
+
+/// Ids and names of the contexts that each of these selections selects, and how often it was asked what has changed.
+fn select_dirty(selections: &[Vec<String>]) -> (Vec<Vec<String>>, usize) {
+    let exports = WithSnapshots {
+        shelf: shelf(),
+        asked: 0.into(),
+    };
+    let mut server = greeted();
+    ask(&mut server, &[option(STRUCTURED, &[])]);
+    let mut selected = vec![];
+    for names in selections {
+        let queries: Vec<String> = names
+            .iter()
+            .map(|name| format!("qemu:dirty-bitmap:{name}"))
+            .collect();
+        let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
+        let set = option(SET_META, &contexts("disk", &queries));
+        let mut out = vec![];
+        server.step(&set, &exports, &mut out).unwrap();
+        let mut said = replies(&out);
+        assert_eq!(said.pop().unwrap().1, ACK);
+        let name =
+            |data: &[u8]| String::from_utf8_lossy(&data[4..]).replace("qemu:dirty-bitmap:", "");
+        selected.push(said.iter().map(|(_, _, data)| name(data)).collect());
+    }
+    (selected, exports.asked.get())
+}
+
+#[test]
+fn dirty_contexts_are_made_once_for_each_name_and_not_past_the_limit() {
+    let names = |range: std::ops::Range<usize>| range.map(|n| format!("s{n}")).collect::<Vec<_>>();
+    let (selected, asked) = select_dirty(&[vec!["s3".into(); 250]]);
+    assert_eq!((selected, asked), (vec![vec!["s3".to_owned()]], 1));
+    let (selected, asked) = select_dirty(&[names(10..40)]);
+    assert_eq!(
+        (selected, asked),
+        (vec![names(10..10 + DIRTY_MAX)], DIRTY_MAX)
+    );
+    let unknown = vec!["nothing".into(); 250];
+    assert_eq!(select_dirty(&[unknown]), (vec![vec![]], 0));
+}
+
+#[test]
+fn dirty_contexts_of_one_handshake_are_made_a_limited_number_of_times() {
+    let limit = HandshakeLimits::default().max_dirty_contexts as usize;
+    let again = vec![vec!["s1".to_owned()]; 50];
+    let (selected, asked) = select_dirty(&again);
+    assert_eq!(asked, limit);
+    assert_eq!(selected.iter().filter(|s| !s.is_empty()).count(), limit);
+}

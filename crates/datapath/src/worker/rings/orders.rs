@@ -21,12 +21,13 @@ impl Worker {
         match order {
             RingOrder::Connect(setup) => self.welcome_ring_guest(setup),
             RingOrder::Start(guest, setup) => self.start_ring(guest, *setup),
-            RingOrder::Call(guest, index, call) => {
+            RingOrder::Call(guest, index, call, answer) => {
                 if let Some(ring) = self.rings.ring_of(guest, index) {
                     self.rings.rings[ring as usize].setup.call = call;
                     // What was published before may not have been told to anybody.
                     self.interrupt(ring);
                 }
+                let _ = answer.send(()); // the thread that waits may have gone
             }
             RingOrder::Stop(guest, index, answer) => self.stop_ring(guest, index, answer),
             RingOrder::Memory(guest, memory, answer) => {
@@ -360,7 +361,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn name_of(&self, volume: u32) -> Option<&str> {
+    pub(in crate::worker) fn name_of(&self, volume: u32) -> Option<&str> {
         let live = self.volumes.get(volume as usize)?.as_ref();
         live.map(|v| v.name.as_str())
     }

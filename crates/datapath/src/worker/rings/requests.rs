@@ -12,6 +12,7 @@ use crate::engine::{Fault, GuestOp, GuestRequest};
 use crate::io::{Buf, Outcome};
 use crate::registry::REQUEST_BYTES_MAX;
 use crate::worker::Worker;
+use crate::worker::budget::Paused;
 use crate::worker::guests::{AnswerTo, BYTES_MAX, Guest, HEAD, REQUESTS_MAX};
 
 /// Requests that ask for nothing, and are answered in one look.
@@ -143,7 +144,7 @@ impl Worker {
                 Err(why) => return self.refuse_ring_guest(guest, &why),
             };
             let moved = moved_bytes(&request);
-            if self.over_budget(bytes, moved) {
+            if self.waits_for_budget(Paused::Ring(ring), bytes, moved) {
                 let live = &mut self.rings.rings[ring as usize];
                 live.held = Some((chain, request));
                 live.blocked = true;

@@ -1,0 +1,135 @@
+//! The budget of bytes that all connections' unanswered requests may hold in memory: who waits for it, who goes on first, and who is cut off
+//! because nothing comes of what it holds.
+//!
+//! ```text
+//!   request ── fits, and no other one waits ──▶ engine
+//!      └────── paused: behind others of the worker ── it is the first one, and fits ──▶ engine
+//! ```
+//!
+//! A small request of a guest that has nothing in flight needs no place in the queue, so that nobody is shut out.
+
+use std::sync::atomic::Ordering;
+
+use tracing::warn;
+
+use crate::registry::REQUEST_BYTES_MAX;
+
+use super::Worker;
+use super::guests::{Connection, Stage};
+
+/// Bytes of unanswered requests of all connections together; more requests wait in their sockets or rings. Protects memory.
+pub(super) const ALL_BYTES_MAX: u64 = 512 << 20;
+
+/// Largest request that does not wait for the budget if its guest has nothing in flight.
+const SMALL_BYTES: u64 = 256 << 10;
+
+/// Time after which a connection is cut off that holds a part of an exhausted budget, and takes no byte of its answers or sends none of an
+/// announced write. Protects the large requests of all other guests.
+pub(super) const STALLED_NS: u64 = 30_000_000_000;
+
+/// A guest whose next request waits for the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Paused {
+    Connection(u32),
+    Ring(u32),
+}
+
+impl Worker {
+    /// Returns true if a request of so many bytes, of a guest that has so many in flight, has to wait. Then it is in the queue, and asks again
+    /// when it is the first one there.
+    pub(super) fn waits_for_budget(&mut self, who: Paused, in_flight: u64, bytes: u64) -> bool {
+        let small = in_flight == 0 && bytes <= SMALL_BYTES;
+        let first = self.paused.front().is_none_or(|(first, _)| *first == who);
+        let waits = bytes > 0 && !small && !(first && self.fits(bytes));
+        if !waits {
+            self.paused.retain(|(other, _)| *other != who);
+        } else if self.paused.iter().all(|(other, _)| *other != who) {
+            self.paused.push_back((who, bytes));
+        }
+        waits
+    }
+
+    fn fits(&self, bytes: u64) -> bool {
+        let all = self.shared.bytes.load(Ordering::Relaxed);
+        all == 0 || all + bytes <= ALL_BYTES_MAX
+    }
+
+    /// Bytes of a request that now take memory.
+    pub(super) fn account(&mut self, connection: u32, bytes: u64) {
+        self.connections[connection as usize].bytes += bytes;
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Such bytes are free again.
+    pub(super) fn settle_account(&mut self, connection: u32, bytes: u64) {
+        self.connections[connection as usize].bytes -= bytes;
+        self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns true if the first request in the queue can go on. One of a ring goes on when its ring is looked at, which is in each turn.
+    pub(super) fn may_resume(&self) -> bool {
+        match self.paused.front() {
+            Some((Paused::Connection(_), bytes)) => !self.still && self.fits(*bytes),
+            Some((Paused::Ring(_), _)) | None => false,
+        }
+    }
+
+    /// Goes on with requests that wait for the budget, in the order in which they came, for as long as it has room.
+    pub(super) fn resume_paused(&mut self) {
+        while let Some((first, _)) = self.paused.front().copied() {
+            let waits = match first {
+                Paused::Connection(c) => self.connections.get(c as usize).is_some_and(|c| c.paused),
+                Paused::Ring(ring) => self.rings.holds_back(ring),
+            };
+            if !waits {
+                self.paused.pop_front(); // it has ended
+                continue;
+            }
+            let Paused::Connection(connection) = first else {
+                return;
+            };
+            if !self.may_resume() {
+                return;
+            }
+            self.connections[connection as usize].paused = false;
+            self.decode_again(connection);
+            self.receive(connection);
+        }
+    }
+
+    /// Cuts off connections that hold a part of an exhausted budget and do not move ([`STALLED_NS`]).
+    pub(super) fn cut_stalled(&mut self) {
+        // There is room for any request.
+        if self.still || self.fits(REQUEST_BYTES_MAX.into()) {
+            return;
+        }
+        let late_ns = self.now_ns.saturating_sub(STALLED_NS);
+        let stalled = self
+            .connections
+            .iter()
+            .filter(|(_, c)| is_stalled(c, late_ns));
+        let stalled: Vec<u32> = stalled.map(|(i, _)| i as u32).collect();
+        for connection in stalled {
+            let c = &self.connections[connection as usize];
+            let volume = match c.stage {
+                Stage::Serving { volume, .. } => self.name_of(volume),
+                _ => None,
+            };
+            let bytes = c.bytes;
+            warn!(
+                volume,
+                bytes,
+                "a connection was cut off: it takes no answers, or sends no data, and others wait for the memory that it holds"
+            );
+            self.close(connection);
+        }
+    }
+}
+
+/// Returns true if a connection holds memory and has not moved since then.
+fn is_stalled(c: &Connection, since_ns: u64) -> bool {
+    let payload = c.payload.as_ref();
+    let sends_none = payload.is_some_and(|p| c.receiving && p.since_ns <= since_ns);
+    let takes_none = c.waiting_writable && c.unsent_since_ns <= since_ns;
+    c.bytes > 0 && (sends_none || takes_none)
+}
