@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -15,7 +15,7 @@ use crate::io::Io;
 use crate::keeper::{AcceptLoss, KeeperError};
 use crate::pulse::Pulse;
 use crate::reach::{ReachError, open_to_serve};
-use crate::server::{Listen, ListenError, Server, ServerConfig, ServerError};
+use crate::server::{Listen, ListenError, STOP_LOOK, Server, ServerConfig, ServerError, StopError};
 use crate::takeover::{Handover, TakeOverError, Taken, Wanted, take_over};
 use crate::tls::{Credentials, ServerTls};
 use crate::worker::HandedConnection;
@@ -275,31 +275,44 @@ impl Serving {
     }
 
     /// Ends it in order, so that the next start does not have to look through the whole map; or does nothing, if it is another process's by now.
-    /// Which of the two, is told.
-    pub fn stop(self) -> Handover {
+    /// Returns which of the two.
+    ///
+    /// # Errors
+    /// [`StopError`]: then the next start treats the array as after a crash.
+    pub fn stop(self) -> Result<Handover, StopError> {
         let handover = self.ends();
         if handover != Handover::Ending {
             // What is here is another process's: its locks and sockets too.
             std::mem::forget(self);
-            return handover;
+            return Ok(handover);
         }
         drop(self.control);
         let until = Instant::now() + LAST_ANSWERS;
-        let mut control_server = self.control_server;
-        loop {
-            match Arc::try_unwrap(control_server) {
-                Ok(control_server) => {
-                    if let Some(server) = control_server.into_server() {
-                        server.stop();
-                    }
-                    break;
-                }
-                Err(busy) if Instant::now() < until => control_server = busy,
-                Err(_) => break,
+        while Arc::strong_count(&self.control_server) > 1 {
+            if Instant::now() >= until {
+                // It fails when its worker or the keeper has ended: either the map has all of its change by then, or nothing of it.
+                warn!("a request of an operator is cut short");
+                break;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(STOP_LOOK);
         }
-        handover
+        let server = self.control_server.server().expect("it is served");
+        let mut server =
+            locked_by(server, until + LAST_ANSWERS).ok_or(StopError::Busy(LAST_ANSWERS * 2))?;
+        server.stop()?;
+        Ok(handover)
+    }
+}
+
+/// Locks a mutex; none if another thread has it at `until` still.
+fn locked_by<T>(mutex: &Mutex<T>, until: Instant) -> Option<MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(STOP_LOOK),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use tracing::{info, warn};
@@ -28,7 +28,7 @@ use vring::{Memory, QUEUES_MAX, QueueSetup};
 use super::memory::{Kept, event, guest_memory, known_inflight, new_inflight};
 use super::sockets::Counted;
 use crate::text::explain;
-use crate::worker::{Durability, Inbox, Message, RingGuestSetup, RingOrder, RingSetup};
+use crate::worker::{Durability, Inbox, Message, NoAnswer, RingGuestSetup, RingOrder, RingSetup};
 
 pub struct Served {
     pub name: String,
@@ -104,16 +104,22 @@ fn over() -> Error {
 
 impl Session {
     fn begin(socket: &UnixStream, mut served: Served) -> Option<Self> {
-        let (answer, answered) = channel();
-        served
-            .worker
-            .send(Message::Ring(RingOrder::Connect(RingGuestSetup {
-                volume: served.home.volume,
-                socket: socket.try_clone().ok()?,
-                counted: std::mem::take(&mut served.counted),
+        let socket = socket.try_clone().ok()?;
+        let (volume, counted) = (served.home.volume, std::mem::take(&mut served.counted));
+        let connect = |answer| {
+            Message::Ring(RingOrder::Connect(RingGuestSetup {
+                volume,
+                socket,
+                counted,
                 answer,
-            })));
-        let guest = answered.recv().ok()??;
+            }))
+        };
+        let guest = served.worker.ask(connect);
+        let guest = guest.inspect_err(|why| {
+            let volume = &served.name;
+            warn!(volume, %why, "the connection of a guest is closed");
+        });
+        let guest = guest.ok()??;
         let mut rings = vec![];
         rings.resize_with(usize::from(QUEUES_MAX), RingState::default);
         Some(Self {
@@ -134,9 +140,11 @@ impl Session {
 
     /// Orders something and waits until it is so.
     fn ordered<R>(&self, order: impl FnOnce(Sender<R>) -> RingOrder) -> Result<R> {
-        let (answer, answered) = channel();
-        self.order(order(answer));
-        answered.recv().map_err(|_| over())
+        let worker = &self.served.worker;
+        match worker.ask(|answer| Message::Ring(order(answer))) {
+            Err(NoAnswer::Ended) => Err(over()),
+            answer => answer.or_else(refused),
+        }
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut RingState> {

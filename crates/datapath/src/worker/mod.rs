@@ -19,6 +19,7 @@ mod direct;
 mod guests;
 mod handed;
 mod holds;
+mod inbox;
 mod lent;
 mod messages;
 mod mirrors;
@@ -49,7 +50,7 @@ use crate::clock;
 use crate::device::Device;
 use crate::direct::ChangeQueue;
 use crate::engine::Effect;
-use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
+use crate::io::{Buf, Io, Op, Outcome, Pool};
 use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
@@ -59,6 +60,7 @@ pub use cached::{CacheOfWorker, CacheSample};
 use guests::{Connection, Guest};
 pub use handed::{HandedConnection, HandedSession, HandedWork, PLACE_BYTES, Stillness, place_of};
 pub use holds::{Held, HoldRefusal};
+pub use inbox::{Envelope, Inbox, NoAnswer, Pending};
 use lent::Lent;
 pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
@@ -131,27 +133,6 @@ impl Token {
     }
 }
 
-/// How other threads reach a worker.
-#[derive(Debug, Clone)]
-pub struct Inbox {
-    sender: Sender<Message>,
-    waker: Waker,
-}
-
-impl Inbox {
-    /// Wakes the worker for its regular look.
-    pub fn tick(&self) {
-        self.waker.wake();
-    }
-
-    /// Delivers a message; whether the worker still runs.
-    pub fn send(&self, message: Message) -> bool {
-        let delivered = self.sender.send(message).is_ok();
-        self.waker.wake();
-        delivered
-    }
-}
-
 /// What all workers share.
 #[derive(Debug, Clone)]
 pub struct Shared {
@@ -177,7 +158,7 @@ pub struct Worker {
     done: Vec<(u64, Outcome)>,
     pool: Pool,
     now_ns: u64,
-    inbox: Receiver<Message>,
+    inbox: Receiver<Envelope>,
     shared: Shared,
     peers: Vec<Inbox>,
     connections: Slab<Connection>,
@@ -228,7 +209,7 @@ impl Worker {
     pub fn new(
         index: usize,
         io: Io,
-        inbox: Receiver<Message>,
+        inbox: Receiver<Envelope>,
         shared: Shared,
         poll: Duration,
     ) -> Self {
@@ -277,14 +258,6 @@ impl Worker {
         let (slice, slices) = (settings.slice.0, settings.slices_per_hour);
         self.cache = Some(WorkerCache::new(memory, slice, slices, self.now_ns));
         self
-    }
-
-    /// How to reach it.
-    pub fn inbox_of(io: &Io, sender: Sender<Message>) -> Inbox {
-        Inbox {
-            sender,
-            waker: io.waker(),
-        }
     }
 
     /// Works until told to stop.
@@ -371,8 +344,10 @@ impl Worker {
             Token::Kick(ring) => self.kicked(ring, outcome),
             Token::Inbox => {
                 self.io.start(Token::Inbox.pack(), Op::Wake);
-                while let Ok(message) = self.inbox.try_recv() {
-                    self.message(message);
+                while let Ok(envelope) = self.inbox.try_recv() {
+                    if let Some(message) = envelope.open() {
+                        self.message(message);
+                    }
                 }
             }
         }
@@ -405,6 +380,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.shared.beats.end(self.index);
         let bytes = self.connections.iter().map(|(_, c)| c.bytes).sum::<u64>();
         let bytes = bytes + self.rings.let_go();
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -70,7 +70,7 @@ impl Site {
     }
 
     pub fn stop(&mut self) {
-        self.serving.take().unwrap().stop();
+        self.serving.take().unwrap().stop().unwrap();
     }
 
     pub fn listen(&self) -> Listen {
