@@ -407,3 +407,33 @@ fn wait(
         return;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use client::{Address, TlsTrust};
+
+    use super::*;
+
+    /// The controller takes the connection and says nothing: the call would last a minute.
+    #[test]
+    fn stop_does_not_wait_for_a_controller_that_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("controller.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let controller = Client::new(Address::Unix(socket), None, TlsTrust::Nothing).unwrap();
+        let agent = RunningAgent::start(AgentSettings {
+            host: "here".into(),
+            of: HostOf::Nothing,
+            controller,
+            lend: None,
+        });
+        let agent = agent.unwrap();
+        let (connection, _) = listener.accept().unwrap();
+        let began = Instant::now();
+        agent.stop();
+        assert!(began.elapsed() < client::connection::ANSWER_TIME);
+        drop(connection);
+    }
+}

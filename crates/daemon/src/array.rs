@@ -162,6 +162,11 @@ impl ServedArray {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(crate) fn serving(&self) -> &Serving {
+        &self.serving
+    }
+
     /// All of this process is there: the array can be handed over.
     pub(crate) fn started(&self) {
         self.serving.started();

@@ -13,6 +13,8 @@ mod array;
 mod clock;
 mod error;
 mod recording;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -316,3 +316,33 @@ fn offered(remote: &Export, name: String) -> Export {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_with_a_stalled_worker_is_reported() {
+        let options = FilterOptions {
+            name: Some("node".into()),
+            server: ServerConfig::default(),
+            iops: None,
+            bandwidth: None,
+            delays: [Nanos::ZERO; 2],
+            record: None,
+        };
+        let filter = Filter::start_on_memory(Bytes::mib(1), options).unwrap();
+        let (let_go, gate) = std::sync::mpsc::channel::<()>();
+        let hangs = filter.at_stages(move |_| {
+            let _ = gate.recv_timeout(Duration::from_secs(600));
+            Ok(())
+        });
+        let why = hangs.unwrap_err().to_string();
+        assert!(why.starts_with("worker 0 has not responded for "), "{why}");
+        assert!(filter.status().is_err());
+        let why = filter.stop().unwrap_err().to_string();
+        let named = "worker 0, which serves node, did not stop: ";
+        assert!(why.starts_with(named), "{why}");
+        drop(let_go);
+    }
+}

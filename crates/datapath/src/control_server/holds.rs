@@ -118,8 +118,9 @@ fn hold(name: &str, worker: &Inbox, home: &Home) -> Result<Held> {
         Ok(held) => held.map_err(|why| refused(name, why)),
         Err(NoAnswer::Ended) => Err(refused(name, HoldRefusal::NotServed)),
         Err(why) => {
-            // It may be held when its worker recovers, for nobody.
-            worker.send(Message::Release(home.volume, channel().0));
+            if why.may_take_effect() {
+                worker.send(Message::Release(home.volume, channel().0));
+            }
             Err(format!("volume {name:?}: {why}"))
         }
     }

@@ -85,8 +85,9 @@ impl ControlServer {
         let still = match still {
             Err(NoAnswer::Ended) => Err(Fault::Shutdown),
             Err(why) => {
-                // It may come to rest when its worker recovers, for nobody.
-                worker.send(Message::NoRest(volume));
+                if why.may_take_effect() {
+                    worker.send(Message::NoRest(volume));
+                }
                 return Err(format!("volume {name:?}: {why}"));
             }
             Ok(still) => still,

@@ -167,7 +167,7 @@ impl ControlServer {
                 registry.restore(name, entry);
                 Err(kept(name, refusal))
             }
-            Err(why @ NoAnswer::StalledMeanwhile { .. }) => Err(format!(
+            Err(why) if why.may_take_effect() => Err(format!(
                 "volume {name:?}: {why}; no new guests are let in: give the order again when it has"
             )),
             Err(why) => {

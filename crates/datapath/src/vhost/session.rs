@@ -6,6 +6,7 @@
 //! ```
 
 use std::fs::File;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +47,9 @@ pub fn converse(socket: UnixStream, served: Served) {
     let name = served.name.clone();
     let worker = served.worker.clone();
     let Some(session) = Session::begin(&socket, served) else {
-        return; // it is not served any more
+        // It is not served any more, or not now. The one who waits for first words has the socket too.
+        let _ = socket.shutdown(Shutdown::Both);
+        return;
     };
     let guest = session.guest;
     let session = Arc::new(Mutex::new(session));

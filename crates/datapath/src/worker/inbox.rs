@@ -52,6 +52,11 @@ impl NoAnswer {
     pub fn is_stall(self) -> bool {
         self != NoAnswer::Ended
     }
+
+    /// Returns true if a worker that recovers carries the request out, so that the caller has to undo it.
+    pub fn may_take_effect(self) -> bool {
+        matches!(self, NoAnswer::StalledMeanwhile { .. })
+    }
 }
 
 /// Settles whether a request takes effect: the worker that begins it, or the caller that gives up, whoever is first.
