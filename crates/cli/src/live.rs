@@ -471,6 +471,29 @@ mod tests {
         assert_eq!(more, Err(RecvTimeoutError::Disconnected), "it exits once");
     }
 
+    /// Set for the process that the test below starts: this very test.
+    const HANGS: &str = "TERRACE_TEST_HANGS";
+
+    #[test]
+    fn process_whose_main_thread_hangs_exits_with_an_error() {
+        if std::env::var_os(HANGS).is_some() {
+            let stop = Stop::listen_within(Duration::from_millis(50)).unwrap();
+            stop.doing("waiting in a test");
+            nix::sys::signal::raise(Signal::SIGTERM).unwrap();
+            std::thread::sleep(PATIENCE);
+            return;
+        }
+        let name = "live::tests::process_whose_main_thread_hangs_exits_with_an_error";
+        let hanging = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(HANGS, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&hanging.stderr);
+        assert_eq!(hanging.status.code(), Some(1), "{said}");
+        assert!(said.contains(", still waiting in a test: "), "{said}");
+    }
+
     #[test]
     fn limits_of_a_stop_are_below_those_of_the_systemd_units() {
         let seconds = |unit: &str| -> u64 {
