@@ -34,6 +34,8 @@ pub struct ServedArray {
     control: PathBuf,
     /// Of its real devices.
     times: BlockTimes,
+    /// The second level of its cache when all its workers last responded.
+    second: Option<SecondSnapshot>,
 }
 
 impl ServedArray {
@@ -42,6 +44,7 @@ impl ServedArray {
         Self {
             control,
             times: BlockTimes::default(),
+            second: None,
         }
     }
 
@@ -59,7 +62,13 @@ impl Host for ServedArray {
         match self.ask(&ControlRequest::Samples)? {
             ControlAnswer::Samples(samples) => {
                 let times = self.times.look(&samples.devices, &Kernel);
+                let all_respond = samples.stalled_workers.is_empty();
                 let mut snapshot = snapshot(samples);
+                // While a worker is stalled nothing new is known of it: it has neither gone nor come.
+                match all_respond {
+                    true => self.second.clone_from(&snapshot.second),
+                    false => snapshot.second.clone_from(&self.second),
+                }
                 // An emulated one says it itself.
                 let real = snapshot.devices.iter_mut();
                 for d in real.filter(|d| d.emulate.is_none()) {
@@ -387,17 +396,20 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
         }),
         counts: v.stages.measure.counts.map(|c| Counts {
             since_ns: c.since_ns,
-            sample: c.arrivals.map(|arrivals| wire::VolumeSample {
-                sequential: arrivals.sequential,
-                issued: arrivals.all,
-                working_set_bytes: None,
-                occupied_ns: arrivals.occupied_ns,
-                limited_ns: 0,
-                waiting: held_back,
-                array_reads: c.reads.ios.saturating_sub(by_appliance),
-                cache_hits: c.from_memory.ios.saturating_sub(by_appliance),
-                busy: busy.collect(),
-            }),
+            sample: c
+                .arrivals
+                .zip(held_back)
+                .map(|(arrivals, waiting)| wire::VolumeSample {
+                    sequential: arrivals.sequential,
+                    issued: arrivals.all,
+                    working_set_bytes: None,
+                    occupied_ns: arrivals.occupied_ns,
+                    limited_ns: 0,
+                    waiting,
+                    array_reads: c.reads.ios.saturating_sub(by_appliance),
+                    cache_hits: c.from_memory.ios.saturating_sub(by_appliance),
+                    busy: busy.collect(),
+                }),
             total: Load {
                 devices: v.cache.is_some().then(|| on_devices(&c)),
                 reads: direction(c.reads),
@@ -466,6 +478,7 @@ mod tests {
     fn every_trouble_of_an_array_is_known_to_the_controller() {
         use manager::trouble::TroubleKind as Known;
         for kind in [
+            TroubleKind::WorkerStalled,
             TroubleKind::MapFailing,
             TroubleKind::DeviceLost,
             TroubleKind::DeviceFileGone,

@@ -38,6 +38,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use client::Client;
+use datapath::ended_by;
 use manager::agent::{Agent, AgentAction};
 use thiserror::Error;
 use tracing::{debug, info, warn};
@@ -66,6 +67,10 @@ const BEAT_MIN: Duration = Duration::from_millis(20);
 
 /// How long an agent waits when the array does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// An agent that is stopped waits this long for its threads. A call to the array or to the controller may take minutes; less than `TimeoutStopSec=` of the agent's
+/// systemd unit (15 s), so that the end of the process is its own.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// What an agent looks after, and whom it tells.
 pub struct AgentSettings {
@@ -175,15 +180,24 @@ impl RunningAgent {
         trouble.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops it, and waits until it has.
+    /// Stops it, and waits until it has, for some seconds at most. What a thread that is left behind still asks for, others refuse or carry out as before.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
         self.stop.store(true, Ordering::Release);
+        let until = Instant::now() + STOP_WITHIN;
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
+            if !ended_by(&thread, until) {
+                let thread = thread.thread().name();
+                warn!(
+                    thread,
+                    "the agent is left behind: it waits for the array, or for the controller"
+                );
+                continue;
+            }
             let _ = thread.join();
         }
     }
@@ -391,5 +405,35 @@ fn wait(
             Reply::Lost(why) => say(trouble, Some(why)),
         }
         return;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use client::{Address, TlsTrust};
+
+    use super::*;
+
+    /// The controller takes the connection and says nothing: the call would last a minute.
+    #[test]
+    fn stop_does_not_wait_for_a_controller_that_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("controller.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let controller = Client::new(Address::Unix(socket), None, TlsTrust::Nothing).unwrap();
+        let agent = RunningAgent::start(AgentSettings {
+            host: "here".into(),
+            of: HostOf::Nothing,
+            controller,
+            lend: None,
+        });
+        let agent = agent.unwrap();
+        let (connection, _) = listener.accept().unwrap();
+        let began = Instant::now();
+        agent.stop();
+        assert!(began.elapsed() < client::connection::ANSWER_TIME);
+        drop(connection);
     }
 }

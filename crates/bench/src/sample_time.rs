@@ -49,7 +49,7 @@ pub(crate) fn main(args: &[String]) -> Done {
         use_a_little(&listen.uri(&format!("v{i}")));
     }
     measure("used", &array, serving.control_server());
-    serving.stop();
+    serving.stop().expect("an orderly stop");
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use config::LEND_MIN;
@@ -11,8 +12,11 @@ use units::{Bytes, Nanos};
 
 use crate::export_cmd::TlsArgs;
 use crate::filter_cmd::serve;
-use crate::live::{OutputArg, Stop, explained, wrong_usage};
+use crate::live::{AGENT_ENDS_WITHIN, OutputArg, Stop, explained, stopped_after, wrong_usage};
 use crate::logging::LogArg;
+
+/// The worker ends within this time at a stop: less than [`AGENT_ENDS_WITHIN`], so that a worker that hangs is reported.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -67,14 +71,17 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
             goes_first();
             // What is lent is for the user of the agent that has started it.
             rustix::process::umask(Mode::RWXG | Mode::RWXO);
-            Stop::listen_with_input()?
+            Stop::listen_with_input(AGENT_ENDS_WITHIN)?
         }
-        false => Stop::listen()?,
+        false => Stop::listen_within(AGENT_ENDS_WITHIN)?,
     };
     let _logging = args.log.begin();
     let options = FilterOptions {
         name: Some(args.name),
-        server: ServerConfig::default(),
+        server: ServerConfig {
+            stop_within: STOPS_WITHIN,
+            ..ServerConfig::default()
+        },
         iops: None,
         bandwidth: None,
         delays: [Nanos::ZERO; 2],
@@ -90,8 +97,8 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
         node.server.require_tls(credentials).map_err(explained)?;
     }
     let served = serve(&mut node, args.listen, &args.output, &stop);
-    node.stop().map_err(explained)?;
-    served.map(|()| ExitCode::SUCCESS)
+    stop.doing("stopping the node");
+    stopped_after(served.map(|()| ExitCode::SUCCESS), node.stop().map(drop))
 }
 
 /// When memory runs out this process ends before others: nothing is lost with it. By itself it is like whoever started it, which may be one that guests' disks

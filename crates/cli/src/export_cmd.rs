@@ -16,7 +16,8 @@ use serde::Serialize;
 use units::{Bytes, Nanos};
 
 use crate::live::{
-    AcceptLossArg, ArrayArg, Go, OutputArg, Signalled, Stop, explained, message, wrong_usage,
+    AcceptLossArg, ArrayArg, Go, OutputArg, SERVER_ENDS_WITHIN, Signalled, Stop, explained,
+    message, stopped_after, wrong_usage,
 };
 use crate::logging::LogArg;
 use crate::notify::Notifier;
@@ -171,6 +172,7 @@ impl ServingArgs {
             },
             measured: !self.no_measure,
             cache: self.cache_words().as_ref().map(cache_settings),
+            ..default
         }
     }
 
@@ -244,7 +246,7 @@ pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     // Before any thread begins, which would end the process with the signal.
     let [wanted] = Signalled::listen([SUCCESSOR])?;
     let mut successor = Successor::new(wanted);
-    let stop = Stop::listen()?;
+    let stop = Stop::listen_within(SERVER_ENDS_WITHIN)?;
     let _logging = export.serving.log.begin();
     let notifier = Notifier::from_env();
     notifier.status("opening the array");
@@ -278,8 +280,10 @@ pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     let ends = (&stop, &mut successor);
     let ended = serve(export, listens, &mut serving, ends, &notifier);
     notifier.stopping();
-    end_if_handed(&serving.stop(), &notifier);
-    ended.map(|()| ExitCode::SUCCESS)
+    stop.doing("stopping the array");
+    let stopped = serving.stop();
+    let stopped = stopped.map(|handover| end_if_handed(&handover, &notifier));
+    stopped_after(ended.map(|()| ExitCode::SUCCESS), stopped)
 }
 
 impl Export {
@@ -338,6 +342,7 @@ fn serve(
         volumes(names.len()),
         places.join(", ")
     ));
+    stop.doing("looking after the array");
     while stop.sleep(TICK) == Go::On {
         successor.look();
         if !serving.tick() {

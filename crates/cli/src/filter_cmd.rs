@@ -10,7 +10,7 @@ use datapath::{Filter, FilterOptions, Listen};
 use units::{BytesPerSec, Iops, Nanos};
 
 use crate::export_cmd::{ServingArgs, TlsArgs, announce, reachable};
-use crate::live::{Go, OutputArg, Stop, explained, parse_iops};
+use crate::live::{Go, OutputArg, SERVER_ENDS_WITHIN, Stop, explained, parse_iops};
 use crate::{live_table, trace_record};
 
 /// `terrace filter`
@@ -56,7 +56,7 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     };
     let record = args.record.as_deref().map(trace_record::target);
     let record = record.transpose()?;
-    let stop = Stop::listen()?;
+    let stop = Stop::listen_within(SERVER_ENDS_WITHIN)?;
     if let Err(wrong) = args.serving.check() {
         return Ok(wrong);
     }
@@ -74,7 +74,8 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
         filter.server.require_tls(credentials).map_err(explained)?;
     }
     let served = serve(&mut filter, args.listen, &args.output, &stop);
-    let status = filter.status().map_err(explained)?;
+    stop.doing("stopping the filter");
+    let status = filter.status();
     let recorded = filter.stop().map_err(explained)?;
     let text = |s: &datapath::VolumeStatus| {
         let measured = s.stages.measure.measured.as_ref().map(live_table::measured);
@@ -88,6 +89,7 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
             .join("\n")
     };
     served?;
+    let status = status.map_err(explained)?;
     args.output.print("terrace.filter/1", &status, text)?;
     if let Some(recorded) = recorded {
         trace_record::say(&recorded);
@@ -112,6 +114,7 @@ pub fn serve(
             .map_err(explained)?;
         announce(output, &bound, &filter.name)?;
     }
+    stop.doing("looking after the worker");
     while stop.sleep(Duration::from_millis(200)) == Go::On {
         if !filter.server.healthy() {
             return Err(anyhow!("the worker has ended unexpectedly: start again"));

@@ -12,7 +12,8 @@ use serde::Serialize;
 use units::{Bytes, BytesPerSec};
 
 use crate::live::{
-    ArrayArg, Form, Go, OutputArg, Stop, absolute, explained, message, one, said, show, wrong_usage,
+    ArrayArg, Form, Go, OutputArg, Stop, absolute, explained, message, one, responds, said, show,
+    stopped_after, wrong_usage,
 };
 use crate::progress::LeftBar;
 use crate::qemu_img;
@@ -185,8 +186,7 @@ fn alone(what: &Import, order: Option<ControlRequest>) -> anyhow::Result<ExitCod
         wait(&ask, what, &socket, false)
     };
     let over = work();
-    serving.stop();
-    over
+    stopped_after(over, serving.stop().map(drop))
 }
 
 /// Waits until all is copied, if that is wanted, and says what came of it.
@@ -206,6 +206,7 @@ fn wait(ask: Asks<'_>, what: &Import, socket: &Path, lasts: bool) -> anyhow::Res
         if what.detach {
             break now;
         }
+        responds(&now)?;
         if !now.exported {
             bail!(
                 "the server does not serve volume {:?}, so nobody goes on with its import: `terrace status` says why",

@@ -4,10 +4,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use datapath::control_server::{ControlAnswer, ControlRequest, VolumeInfo};
 use datapath::{AcceptLoss, Reach};
@@ -137,6 +138,34 @@ pub fn explained(error: impl std::error::Error) -> anyhow::Error {
     anyhow!(datapath::explain(&error))
 }
 
+/// Why what a volume does cannot be followed while its worker is stalled.
+///
+/// # Errors
+/// If it is.
+pub fn responds(info: &VolumeInfo) -> anyhow::Result<()> {
+    ensure!(
+        !info.stalled,
+        "the worker of volume {:?} does not respond: restart the server if it does not recover",
+        info.name
+    );
+    Ok(())
+}
+
+/// The result of a command whose server was stopped after it. Of two errors the one of the stop is printed here.
+pub fn stopped_after<T>(
+    done: anyhow::Result<T>,
+    stopped: Result<(), impl std::error::Error>,
+) -> anyhow::Result<T> {
+    match (done, stopped.map_err(explained)) {
+        (done, Ok(())) => done,
+        (Ok(_), Err(why)) => Err(why),
+        (Err(first), Err(why)) => {
+            message(&format!("error: {why}"));
+            Err(first)
+        }
+    }
+}
+
 /// Tells a person what was done.
 pub fn said(answer: &ControlAnswer) {
     if let ControlAnswer::Done { message: text } = answer {
@@ -248,8 +277,69 @@ pub fn is_to_end() -> bool {
     TO_END.load(Ordering::Relaxed)
 }
 
-/// ControlAnswer when the user, or the system, wants this process to end.
-pub struct Stop(Receiver<()>);
+/// A server that is told to end exits after this time, whatever hangs, and says what does. Less than `TimeoutStopSec=` of its systemd units (60 s), after which
+/// it is killed without a word.
+pub const SERVER_ENDS_WITHIN: Duration = Duration::from_secs(55);
+
+/// The same for agents and cache nodes, whose units have 15 s.
+pub const AGENT_ENDS_WITHIN: Duration = Duration::from_secs(13);
+
+/// The last words of a process are written within this time, or lost: standard error may be a pipe that nobody reads.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Exits the process when it does not end by itself in time. Does not need the main thread, which may hang.
+#[derive(Clone)]
+struct Backstop {
+    limit: Duration,
+    step: Arc<Mutex<&'static str>>,
+    begun: Arc<AtomicBool>,
+}
+
+impl Backstop {
+    fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            step: Arc::new(Mutex::new("starting")),
+            begun: Arc::default(),
+        }
+    }
+
+    /// Starts the time, at the first call.
+    fn begin(&self, exit: impl FnOnce(&str) + Send + 'static) {
+        if self.begun.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (limit, step) = (self.limit, self.step.clone());
+        let wait = move || {
+            std::thread::sleep(limit);
+            let step = *step.lock().unwrap_or_else(PoisonError::into_inner);
+            exit(&format!(
+                "not ended {} s after the order to end, still {step}: this process exits now. Acknowledged writes are safe, and the next start treats an array as after a crash",
+                limit.as_secs()
+            ));
+        };
+        let thread = std::thread::Builder::new().name("terrace-backstop".into());
+        // Without threads the service manager ends it, later.
+        let _ = thread.spawn(wait);
+    }
+}
+
+fn exit_saying(why: &str) {
+    let (said, over) = channel();
+    let why = format!("error: {why}");
+    std::thread::spawn(move || {
+        message(&why);
+        let _ = said.send(());
+    });
+    let _ = over.recv_timeout(LAST_WORDS);
+    std::process::exit(1);
+}
+
+/// The order of the user, or of the system, that this process ends.
+pub struct Stop {
+    ordered: Receiver<()>,
+    backstop: Option<Backstop>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Go {
@@ -262,39 +352,55 @@ pub enum Go {
 impl Stop {
     /// From now on, a signal does not end the process by itself.
     pub fn listen() -> anyhow::Result<Self> {
-        let (sender, receiver) = channel();
-        Self::listen_by(sender)?;
-        Ok(Self(receiver))
+        Self::listen_by(None).map(|(stop, _)| stop)
     }
 
-    /// Likewise, and the end of standard input is to end it too: whoever started this process wants that, or has gone.
-    pub fn listen_with_input() -> anyhow::Result<Self> {
-        let (sender, receiver) = channel();
-        Self::listen_by(sender.clone())?;
+    /// As [`Stop::listen`]; and when the signal comes, the process has this time to end, or exits with an error that names the step of [`Stop::doing`].
+    pub fn listen_within(limit: Duration) -> anyhow::Result<Self> {
+        Self::listen_by(Some(Backstop::new(limit))).map(|(stop, _)| stop)
+    }
+
+    /// As [`Stop::listen_within`]; the end of standard input is an order to end, too: whoever started this process wants that, or has gone.
+    pub fn listen_with_input(limit: Duration) -> anyhow::Result<Self> {
+        let (stop, order) = Self::listen_by(Some(Backstop::new(limit)))?;
         std::thread::Builder::new()
             .name("terrace-input".into())
             .spawn(move || {
                 // What it says means nothing; an error is an end, too.
                 let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-                TO_END.store(true, Ordering::Relaxed);
-                let _ = sender.send(());
+                order();
             })
             .context("cannot wait for the end of the input")?;
-        Ok(Self(receiver))
+        Ok(stop)
     }
 
-    fn listen_by(sender: Sender<()>) -> anyhow::Result<()> {
-        // Nobody listens any more when this ends anyway.
-        ctrlc::set_handler(move || {
+    /// Also returns what orders the end of the process.
+    fn listen_by(
+        backstop: Option<Backstop>,
+    ) -> anyhow::Result<(Self, impl Fn() + Clone + Send + 'static)> {
+        let (sender, ordered) = channel();
+        let armed = backstop.clone();
+        let order = move || {
             TO_END.store(true, Ordering::Relaxed);
-            let _ = sender.send(());
-        })
-        .context("cannot wait for signals to end")
+            if let Some(backstop) = &armed {
+                backstop.begin(exit_saying);
+            }
+            let _ = sender.send(()); // nobody listens any more when this ends anyway
+        };
+        ctrlc::set_handler(order.clone()).context("cannot wait for signals to end")?;
+        Ok((Self { ordered, backstop }, order))
+    }
+
+    /// Names what the process does from here on, for an error that says where it hangs.
+    pub fn doing(&self, step: &'static str) {
+        if let Some(backstop) = &self.backstop {
+            *backstop.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
+        }
     }
 
     /// Waits; whether to go on then.
     pub fn sleep(&self, time: Duration) -> Go {
-        match self.0.recv_timeout(time) {
+        match self.ordered.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => Go::On,
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Go::Stop,
         }
@@ -336,5 +442,79 @@ impl Signalled {
     /// Whether it came since this was last asked.
     pub fn came(&self) -> bool {
         self.0.try_iter().count() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn backstop_names_the_step_that_hangs_and_exits_once() {
+        let backstop = Backstop::new(Duration::from_millis(50));
+        let stop = Stop {
+            ordered: channel().1,
+            backstop: Some(backstop.clone()),
+        };
+        let (exited, exits) = channel();
+        for _ in 0..2 {
+            let exited = exited.clone();
+            backstop.begin(move |why| exited.send(why.to_owned()).unwrap());
+            stop.doing("stopping the array");
+        }
+        drop(exited);
+        let why = exits.recv_timeout(PATIENCE).unwrap();
+        assert!(why.contains(", still stopping the array: "), "{why}");
+        let more = exits.recv_timeout(PATIENCE);
+        assert_eq!(more, Err(RecvTimeoutError::Disconnected), "it exits once");
+    }
+
+    /// Set for the process that the test below starts: this very test.
+    const HANGS: &str = "TERRACE_TEST_HANGS";
+
+    #[test]
+    fn process_whose_main_thread_hangs_exits_with_an_error() {
+        if std::env::var_os(HANGS).is_some() {
+            let stop = Stop::listen_within(Duration::from_millis(50)).unwrap();
+            stop.doing("waiting in a test");
+            nix::sys::signal::raise(Signal::SIGTERM).unwrap();
+            std::thread::sleep(PATIENCE);
+            return;
+        }
+        let name = "live::tests::process_whose_main_thread_hangs_exits_with_an_error";
+        let hanging = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(HANGS, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&hanging.stderr);
+        assert_eq!(hanging.status.code(), Some(1), "{said}");
+        assert!(said.contains(", still waiting in a test: "), "{said}");
+    }
+
+    #[test]
+    fn limits_of_a_stop_are_below_those_of_the_systemd_units() {
+        let seconds = |unit: &str| -> u64 {
+            let line = unit.lines().find_map(|l| l.strip_prefix("TimeoutStopSec="));
+            line.unwrap().strip_suffix('s').unwrap().parse().unwrap()
+        };
+        let server = [
+            include_str!("../../../packaging/systemd/terrace.service"),
+            include_str!("../../../packaging/systemd/terrace-export.service"),
+        ];
+        let agent = [
+            include_str!("../../../packaging/systemd/terrace-agent.service"),
+            include_str!("../../../packaging/systemd/terrace-cache-node.service"),
+        ];
+        for unit in server {
+            assert!(SERVER_ENDS_WITHIN + LAST_WORDS < Duration::from_secs(seconds(unit)));
+        }
+        for unit in agent {
+            assert!(AGENT_ENDS_WITHIN + LAST_WORDS < Duration::from_secs(seconds(unit)));
+        }
+        // The server reports before it is exited.
+        assert!(datapath::STOP_WITHIN < SERVER_ENDS_WITHIN);
     }
 }

@@ -198,10 +198,10 @@ fn placement(volume: &VolumeInfo) -> String {
 
 fn state(listed: &ListedVolume) -> String {
     let volume = &listed.info;
-    let mut parts = vec![if volume.exported {
-        "served"
-    } else {
-        "not served"
+    let mut parts = vec![match (volume.exported, volume.stalled) {
+        (_, true) => "stalled",
+        (true, false) => "served",
+        (false, false) => "not served",
     }];
     if !volume.healthy {
         parts.push("damaged");
@@ -278,9 +278,9 @@ pub fn snapshots(snapshots: &[ListedVolume]) -> String {
 
 /// What polling costs, where it has cost anything that can be seen.
 pub fn polled(all: &ListedVolumes) -> String {
-    match all.polled_s {
-        s if s < 1.0 => String::new(),
-        s => format!(
+    match all.polled_s.filter(|s| *s >= 1.0) {
+        None => String::new(),
+        Some(s) => format!(
             "polling: {} s of processor time since the server was started\n",
             fixed(s, 0)
         ),
@@ -582,6 +582,7 @@ mod tests {
                 class: "gold".into(),
                 healthy: true,
                 exported,
+                stalled: false,
                 moving_to: None,
                 moving_extents: None,
                 snapshot: None,
@@ -647,6 +648,9 @@ mod tests {
         assert!(row("files").ends_with("   served, incomplete"), "{text}");
         assert!(row("old").ends_with("   not served, incomplete"), "{text}");
         assert!(text.contains(&format!("\n\n{what}\nold: ")), "{text}");
+        let mut stalled = listed("db", false, None);
+        stalled.info.stalled = true;
+        assert!(volume(&stalled).contains("state            stalled\n"));
         let one = volume(&all[1]);
         assert!(
             one.contains("state            served, incomplete\n"),

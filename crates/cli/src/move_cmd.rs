@@ -10,7 +10,7 @@ use datapath::{LastMove, Reach, ServerConfig, Serving};
 use model::ExtentRanges;
 use units::BytesPerSec;
 
-use crate::live::{Go, Stop, explained, message, one, said, show};
+use crate::live::{Go, Stop, explained, message, one, responds, said, show, stopped_after};
 use crate::live_table;
 use crate::progress::LeftBar;
 use crate::volume_cmd::Which;
@@ -104,14 +104,14 @@ pub fn cancel(which: &Which) -> anyhow::Result<ExitCode> {
                 .control_server()
                 .ask(show(&which.volume))
                 .map_err(|w| anyhow!(w))?)?;
+            responds(&now)?;
             if now.status.is_none_or(|s| s.moving.is_none()) {
                 return Ok(ExitCode::SUCCESS);
             }
             std::thread::sleep(LOOK);
         }
     });
-    serving.stop();
-    over
+    stopped_after(over, serving.stop().map(drop))
 }
 
 /// A server of our own, with one volume and no guests.
@@ -123,10 +123,7 @@ fn serve(which: &Which) -> anyhow::Result<Serving> {
     let serving = Serving::start(&which.array.array, config).map_err(explained)?;
     match serving.control_server().export(&which.volume) {
         Ok(()) => Ok(serving),
-        Err(why) => {
-            serving.stop();
-            Err(anyhow!(why))
-        }
+        Err(why) => stopped_after(Err(anyhow!(why)), serving.stop().map(drop)),
     }
 }
 
@@ -154,8 +151,7 @@ fn alone(which: &Which, order: Option<ControlRequest>) -> anyhow::Result<ExitCod
             later,
         )
     });
-    serving.stop();
-    ended
+    stopped_after(ended, serving.stop().map(drop))
 }
 
 /// Waits until a move is over.
@@ -168,6 +164,7 @@ fn follow(
     let mut bar = LeftBar::new(volume);
     loop {
         let now = one(ask(show(volume)).map_err(|why| anyhow!(why))?)?;
+        responds(&now)?;
         let Some(status) = now.status else {
             bail!("volume {volume:?} is not served any more; {later}");
         };

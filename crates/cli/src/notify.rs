@@ -150,8 +150,8 @@ impl Notifier {
                 }
                 if said != lives {
                     match lives {
-                        true => info!("all workers come round again"),
-                        false => error!("a worker does not come round: it hangs"),
+                        true => info!("all workers respond: the watchdog is notified again"),
+                        false => error!("a worker does not respond: the watchdog is not notified"),
                     }
                 }
                 said = lives;

@@ -21,7 +21,7 @@ use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
 use units::Bytes;
 
-use crate::live::{ArrayArg, OutputArg, Stop, explained, one, show, wrong_usage};
+use crate::live::{ArrayArg, OutputArg, Stop, explained, one, show, stopped_after, wrong_usage};
 use crate::live_table::size;
 use crate::qemu_img;
 use pieces::Export;
@@ -115,8 +115,7 @@ fn alone(what: &Save, stop: &Stop) -> anyhow::Result<Saved> {
         save(what, &dir.join(CONTROL_SOCKET), None, stop)
     };
     let saved = work();
-    serving.stop();
-    saved
+    stopped_after(saved, serving.stop().map(drop))
 }
 
 /// From now on a file that grows beyond what the shell allows (`ulimit -f`) is an error, and not the end of the process: what was begun is

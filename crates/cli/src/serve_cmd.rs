@@ -21,7 +21,10 @@ use units::Bytes;
 
 use crate::asking::Credentials;
 use crate::export_cmd::volumes;
-use crate::live::{AcceptLossArg, Go, HANGUP, OutputArg, Signalled, Stop, absolute, explained};
+use crate::live::{
+    AGENT_ENDS_WITHIN, AcceptLossArg, Go, HANGUP, OutputArg, SERVER_ENDS_WITHIN, Signalled, Stop,
+    absolute, explained, stopped_after,
+};
 use crate::logging::LogArg;
 use crate::notify::Notifier;
 use crate::take_over::{SUCCESSOR, Successor, TakeOverArg, end_if_handed, end_when_handed};
@@ -185,7 +188,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     // Before any thread begins, which would end the process with the signal.
     let [hangup, wanted] = Signalled::listen([HANGUP, SUCCESSOR])?;
     let mut successor = Successor::new(wanted);
-    let stop = Stop::listen()?;
+    let stop = Stop::listen_within(SERVER_ENDS_WITHIN)?;
     let _logging = what.log.begin();
     let notifier = Notifier::from_env();
     notifier.status("opening what is configured");
@@ -212,6 +215,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let said = what.take_over.said(announce(&daemon, &what.output));
     let done = said.and_then(|()| {
         notifier.ready(&status(&daemon));
+        stop.doing("looking after the array and the controller");
         while stop.sleep(TICK) == Go::On {
             successor.look();
             daemon.tick().map_err(explained)?;
@@ -223,8 +227,9 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
         Ok(())
     });
     notifier.stopping();
-    end_if_handed(&daemon.stop(), &notifier);
-    done.map(|()| ExitCode::SUCCESS)
+    let stopped = daemon.stop(&|step| stop.doing(step));
+    let stopped = stopped.map(|handover| end_if_handed(&handover, &notifier));
+    stopped_after(done.map(|()| ExitCode::SUCCESS), stopped)
 }
 
 /// What runs, in a few words.
@@ -297,7 +302,7 @@ fn reporting(trouble: Option<&str>) -> String {
 
 /// Runs `terrace agent`.
 pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
-    let stop = Stop::listen()?;
+    let stop = Stop::listen_within(AGENT_ENDS_WITHIN)?;
     let _logging = what.log.begin();
     let notifier = Notifier::from_env();
     let controller = what.credentials.client(what.controller)?;
@@ -335,6 +340,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     // It runs, and waits for whom it has to wait for; which they are is its status.
     let mut said = running.trouble();
     notifier.ready(&reporting(said.as_deref()));
+    stop.doing("looking after the agent");
     while stop.sleep(TICK) == Go::On {
         let now = running.trouble();
         if now != said {
@@ -343,6 +349,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         }
     }
     notifier.stopping();
+    stop.doing("stopping the agent");
     running.stop();
     Ok(ExitCode::SUCCESS)
 }

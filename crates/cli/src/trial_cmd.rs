@@ -110,7 +110,7 @@ pub fn run(what: &Trial) -> anyhow::Result<ExitCode> {
     let mut daemon = Daemon::start(settings, dir.path()).map_err(explained)?;
     let looked = look(what, &mut daemon, &stop);
     let found = looked.and_then(|seconds| found(what, &daemon, tiers, seconds));
-    daemon.stop();
+    let stopped = daemon.stop(&|_| ());
     let found = found?;
     // First what cannot go wrong: it took minutes.
     what.output.print("terrace.trial/1", &found, Found::text)?;
@@ -121,6 +121,7 @@ pub fn run(what: &Trial) -> anyhow::Result<ExitCode> {
         let mut replace = OpenOptions::new();
         write(path, &found.page(), replace.create(true).truncate(true))?;
     }
+    stopped.map_err(explained)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,8 +19,9 @@ pub struct ListedVolume {
 pub struct ListedVolumes {
     /// In order of creation.
     pub volumes: Vec<ListedVolume>,
-    /// Processor time in seconds that the server has spent with looking for requests instead of sleeping, since it was started.
-    pub polled_s: f64,
+    /// Processor time in seconds that the server has spent with looking for requests instead of sleeping, since it was started; none while one of its
+    /// workers is stalled.
+    pub polled_s: Option<f64>,
 }
 
 impl ListedVolumes {
@@ -29,7 +30,7 @@ impl ListedVolumes {
         let (volumes, samples) = asked(array, ControlRequest::Volumes)?;
         Ok(Self {
             volumes,
-            polled_s: samples.looked.as_secs_f64(),
+            polled_s: samples.looked.map(|looked| looked.as_secs_f64()),
         })
     }
 }

@@ -8,7 +8,7 @@ use datapath::cached::CacheSettings;
 use datapath::control_server::ControlRequest;
 use datapath::{
     AcceptLoss, Credentials, Handover, Health, Listen, Pulse, ServerConfig, Serving, ShareOf,
-    Wanted,
+    StopError, Wanted,
 };
 use manager::settings::ArrayConfig;
 use manager::wire::ArrayPolicy;
@@ -83,7 +83,9 @@ impl ServedArray {
         match ready {
             Ok(()) => Ok(array),
             Err(error) => {
-                array.stop();
+                if let Err(why) = array.stop() {
+                    warn!(%why, "the array does not stop in order");
+                }
                 Err(error)
             }
         }
@@ -160,6 +162,11 @@ impl ServedArray {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(crate) fn serving(&self) -> &Serving {
+        &self.serving
+    }
+
     /// All of this process is there: the array can be handed over.
     pub(crate) fn started(&self) {
         self.serving.started();
@@ -200,7 +207,7 @@ impl ServedArray {
         self.serving.ends()
     }
 
-    pub(crate) fn stop(self) -> Handover {
+    pub(crate) fn stop(self) -> Result<Handover, StopError> {
         self.serving.stop()
     }
 }

@@ -3,7 +3,7 @@
 use agent::AgentError;
 use client::ClientError;
 use controller::StartError;
-use datapath::{ListenError, ServeError};
+use datapath::{ListenError, ServeError, StopError};
 use manager::store::StoreError;
 use thiserror::Error;
 
@@ -40,6 +40,9 @@ pub enum DaemonError {
     /// The array cannot be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The array does not stop in order.
+    #[error(transparent)]
+    Stop(#[from] StopError),
     /// Guests cannot connect.
     #[error(transparent)]
     Listen(#[from] ListenError),

@@ -13,6 +13,8 @@ mod array;
 mod clock;
 mod error;
 mod recording;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -238,21 +240,31 @@ impl Daemon {
         &self.controller
     }
 
-    /// Ends everything in order. What was answered to guests is safe; a move that is under way goes on at the next start.
-    /// If the array is another process's by now, so is all the rest: nothing is touched then, and that is told.
-    pub fn stop(self) -> Handover {
+    /// Ends everything in order, and calls `step` before each step with what is done next. What was answered to guests is safe; a move that is under way goes on at the
+    /// next start. If the array is another process's by now, so is all the rest: nothing is touched then, and that is returned.
+    ///
+    /// # Errors
+    /// The array does not stop in order: its next start treats it as after a crash. All the rest has ended then.
+    pub fn stop(self, step: &dyn Fn(&'static str)) -> Result<Handover, DaemonError> {
         if let Some(array) = &self.array {
+            step("handing the array over");
             let handover = array.ends();
             if handover != Handover::Ending {
                 std::mem::forget(self);
-                return handover;
+                return Ok(handover);
             }
         }
         if let Some(agent) = self.agent {
+            step("stopping the agent");
             agent.stop();
         }
+        step("stopping the controller");
         self.controller.stop();
-        self.array.map_or(Handover::Ending, ServedArray::stop)
+        step("stopping the array");
+        let stopped = self.array.map_or(Ok(Handover::Ending), ServedArray::stop);
+        step("closing the store");
+        drop(self.managed);
+        Ok(stopped?)
     }
 }
 

@@ -13,7 +13,6 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use nbd::{BlockSizes, Export, ExportFlags, Uri};
@@ -25,7 +24,7 @@ use volume::{Limits, VolumeMap};
 use crate::client::{self, ClientError};
 use crate::device::{Device, nameless_file};
 use crate::registry::{Home, REQUEST_BYTES_MAX};
-use crate::server::{Server, ServerConfig, ServerError, fits};
+use crate::server::{Server, ServerConfig, ServerError, StopError, fits};
 use crate::stages::record::{Recorded, Recorder};
 use crate::stages::throttle::Share;
 use crate::stages::{Served, StagesSetup};
@@ -93,6 +92,8 @@ pub enum FilterError {
     /// The worker does not do what it is told.
     #[error("{0}")]
     Worker(String),
+    #[error(transparent)]
+    Stop(#[from] StopError),
     /// The recording cannot be written.
     #[error("cannot write the recording")]
     Record(#[source] trace::TraceError),
@@ -258,17 +259,19 @@ impl Filter {
         &self,
         what: impl FnOnce(Served<'_>) -> Result<R, String> + Send + 'static,
     ) -> Result<R, FilterError> {
-        answer(&self.server.workers[0].at_stages(VOLUME, what))
+        let done = self.server.workers[0].at_stages(VOLUME, what);
+        done.map_err(FilterError::Worker)
     }
 
     /// What was measured.
     ///
     /// # Errors
-    /// When the worker has ended.
+    /// When the worker has ended, or does not respond.
     pub fn status(&self) -> Result<VolumeStatus, FilterError> {
-        let (sender, answered) = channel();
-        self.server.workers[0].send(Message::Ask(VOLUME, Question::Status, sender));
-        match answer(&answered)? {
+        let worker = &self.server.workers[0];
+        let asked = worker.ask(|answer| Message::Ask(VOLUME, Question::Status, answer));
+        let asked = asked.map_err(|why| FilterError::Worker(why.to_string()))?;
+        match asked.map_err(FilterError::Worker)? {
             Answer::Status(status) => Ok(*status),
             _ => Err(FilterError::Worker(
                 "the worker answered something else".into(),
@@ -279,21 +282,14 @@ impl Filter {
     /// Ends it, and writes the recording if there is one.
     ///
     /// # Errors
-    /// When the recording cannot be written.
-    pub fn stop(self) -> Result<Option<Recorded>, FilterError> {
-        let recorder = match self.recording {
-            true => Some(self.at_stages(|v| v.stages.record.end())?),
-            false => None,
-        };
-        self.server.stop();
-        let recorded = recorder.map(Recorder::finish).transpose();
+    /// When the worker does not stop, or the recording cannot be written.
+    pub fn stop(mut self) -> Result<Option<Recorded>, FilterError> {
+        let end = || self.at_stages(|v| v.stages.record.end());
+        let recorder = self.recording.then(end);
+        self.server.stop()?;
+        let recorded = recorder.transpose()?.map(Recorder::finish).transpose();
         recorded.map_err(FilterError::Record)
     }
-}
-
-fn answer<R>(answered: &Receiver<Result<R, String>>) -> Result<R, FilterError> {
-    let gone = |_| FilterError::Worker("the worker has ended".into());
-    answered.recv().map_err(gone)?.map_err(FilterError::Worker)
 }
 
 /// What can be passed on of what the remote offers.
@@ -318,5 +314,35 @@ fn offered(remote: &Export, name: String) -> Export {
             maximum: remote.block.maximum.min(REQUEST_BYTES_MAX),
             ..remote.block
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_with_a_stalled_worker_is_reported() {
+        let options = FilterOptions {
+            name: Some("node".into()),
+            server: ServerConfig::default(),
+            iops: None,
+            bandwidth: None,
+            delays: [Nanos::ZERO; 2],
+            record: None,
+        };
+        let filter = Filter::start_on_memory(Bytes::mib(1), options).unwrap();
+        let (let_go, gate) = std::sync::mpsc::channel::<()>();
+        let hangs = filter.at_stages(move |_| {
+            let _ = gate.recv_timeout(Duration::from_secs(600));
+            Ok(())
+        });
+        let why = hangs.unwrap_err().to_string();
+        assert!(why.starts_with("worker 0 has not responded for "), "{why}");
+        assert!(filter.status().is_err());
+        let why = filter.stop().unwrap_err().to_string();
+        let named = "worker 0, which serves node, did not stop: ";
+        assert!(why.starts_with(named), "{why}");
+        drop(let_go);
     }
 }

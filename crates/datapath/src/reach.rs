@@ -332,7 +332,7 @@ mod tests {
     fn a_server_starts_beside_one_command_after_another() {
         let dir = tempfile::tempdir().unwrap();
         let (serving, _) = crate::serving::one_volume(dir.path());
-        let _ = serving.stop();
+        let _ = serving.stop().unwrap();
         let (array, accept) = (dir.path().join("array"), AcceptLoss::default());
         let (over, commands) = (AtomicBool::new(false), AtomicU32::new(0));
         thread::scope(|scope| {

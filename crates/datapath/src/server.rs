@@ -25,7 +25,7 @@ use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
-use crate::pulse::{Beats, Pulse};
+use crate::pulse::{Beats, Pulse, STALLED_AFTER, StalledWorker, WorkerState};
 use crate::registry::{Access, Home, Registry};
 use crate::reuse::PAGE;
 use crate::stages::measure;
@@ -39,6 +39,13 @@ use crate::worker::{
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
 const SOCKET_BYTES: usize = 2 << 20;
+
+/// Workers and the keeper, which flushes devices, end within this time at a stop. Less than `TimeoutStopSec=` of the systemd units (60 s), so that a stop that
+/// hangs is reported before the process is killed.
+pub const STOP_WITHIN: Duration = Duration::from_secs(50);
+
+/// Time between two looks whether a thread has ended.
+pub(crate) const STOP_LOOK: Duration = Duration::from_millis(5);
 
 /// How to serve.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +64,10 @@ pub struct ServerConfig {
     pub measured: bool,
     /// A cache of pages in memory, shared out to the workers; none is none.
     pub cache: Option<CacheSettings>,
+    /// A worker without a beat for this long is stalled.
+    pub stalled_after: Duration,
+    /// Limit of [`Server::stop`].
+    pub stop_within: Duration,
 }
 
 impl ServerConfig {
@@ -99,6 +110,8 @@ impl Default for ServerConfig {
             limits: EngineLimits::default(),
             measured: true,
             cache: None,
+            stalled_after: STALLED_AFTER,
+            stop_within: STOP_WITHIN,
         }
     }
 }
@@ -241,6 +254,42 @@ pub enum ServerError {
     Worker(#[source] std::io::Error),
 }
 
+/// Reason why a server did not stop in order.
+///
+/// Superblocks are left without the stamp of an orderly stop: the next start treats the array as after a crash.
+#[derive(Debug, Error)]
+pub enum StopError {
+    /// They may still have I/O in flight.
+    #[error(
+        "{} did not stop: acknowledged writes are safe, and the next start treats an array as after a crash", workers(.0)
+    )]
+    Workers(Vec<StalledWorker>),
+    #[error(
+        "the devices were not flushed within {} s: the next start treats the array as after a crash; check whether they answer before", .0.as_secs()
+    )]
+    Keeper(Duration),
+    #[error(
+        "a request of an operator did not end within {} s: acknowledged writes are safe, and the next start treats the array as after a crash", .0.as_secs()
+    )]
+    Busy(Duration),
+}
+
+fn workers(stalled: &[StalledWorker]) -> String {
+    let one = |s: &StalledWorker| format!("worker {}, which serves {},", s.worker, s.names());
+    stalled.iter().map(one).collect::<Vec<_>>().join(" and ")
+}
+
+/// Waits for the end of a thread. Returns true if it has ended by then.
+pub fn ended_by<T>(thread: &JoinHandle<T>, until: Instant) -> bool {
+    while !thread.is_finished() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(STOP_LOOK);
+    }
+    true
+}
+
 /// Workers and the keeper, running.
 pub struct Server {
     pub(crate) shared: Shared,
@@ -278,7 +327,7 @@ impl Server {
             keeper: keeper.is_some().then(|| to_keeper.clone()),
             slack: Arc::new(SlackBoard::new(config.workers.max(1), SLACK_OLD_NS)),
             pollers: Arc::new(Pollers::new(processors())),
-            beats: Arc::new(Beats::new(config.workers.max(1))),
+            beats: Arc::new(Beats::new(config.workers.max(1), config.stalled_after)),
         };
         let mut server = Self {
             shared,
@@ -301,12 +350,17 @@ impl Server {
             inbox.send(Message::Peers(server.workers.clone()));
         }
         let (inboxes, running) = (server.workers.clone(), Arc::downgrade(&server.next));
+        let beats = server.shared.beats.clone();
         std::thread::Builder::new()
             .name("terrace-ticker".into())
             .spawn(move || {
+                let mut looked = Instant::now();
                 while running.strong_count() > 0 {
                     std::thread::sleep(TICK);
                     inboxes.iter().for_each(Inbox::tick);
+                    // While the whole process is stopped, or the host sleeps, no worker is stalled.
+                    beats.look(looked.elapsed().min(TICK * 2));
+                    looked = Instant::now();
                 }
             })
             .map_err(ServerError::Worker)?;
@@ -361,7 +415,8 @@ impl Server {
                     }
                 };
                 let (sender, inbox) = channel();
-                let _ = ready.send(Ok((Worker::inbox_of(&io, sender), notice)));
+                let worker = Inbox::new(&io, sender, index, shared.beats.clone());
+                let _ = ready.send(Ok((worker, notice)));
                 let mut worker = Worker::new(index, io, inbox, shared, poll);
                 if let Some((memory, settings)) = memory.zip(cache) {
                     worker = worker.with_cache(memory, &settings);
@@ -613,21 +668,72 @@ impl Server {
         Pulse::of(self.shared.beats.clone())
     }
 
-    /// Stops serving. What was answered is safe without it; connections are cut.
-    pub fn stop(mut self) {
+    /// A worker that does not respond, with the volumes that guests find there.
+    pub(crate) fn stalled_worker(&self, worker: usize, still: Duration) -> StalledWorker {
+        let exports = self.shared.registry.all().into_iter();
+        let its_own = exports.filter(|(_, home)| home.worker == worker);
+        StalledWorker {
+            worker,
+            still,
+            volumes: its_own
+                .map(|(export, home)| (home.volume, export.name))
+                .collect(),
+        }
+    }
+
+    /// Stops serving: connections are cut, workers end, then the keeper flushes the devices and stamps their superblocks.
+    ///
+    /// While a worker has not ended, the keeper stamps nothing and holds the locks of the array: that worker may have I/O in flight.
+    ///
+    /// # Errors
+    /// [`StopError`], when a part does not end within [`ServerConfig::stop_within`], or a worker is stalled.
+    pub fn stop(&mut self) -> Result<(), StopError> {
+        let until = Instant::now() + self.config.stop_within;
         self.vhost = None;
+        for socket in self.sockets.drain(..) {
+            let _ = std::fs::remove_file(socket);
+        }
         for worker in &self.workers {
             worker.send(Message::Stop);
         }
-        for thread in self.threads {
-            let _ = thread.join();
+        let running = self.workers_running(until);
+        if !running.is_empty() {
+            return Err(StopError::Workers(running));
         }
-        if let Some((sender, thread)) = self.keeper {
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // why it ended early is in the log
+        }
+        if let Some((sender, thread)) = self.keeper.take() {
             let _ = sender.send(ToKeeper::Stop);
+            if !ended_by(&thread, until) {
+                return Err(StopError::Keeper(self.config.stop_within));
+            }
             let _ = thread.join();
         }
-        for socket in &self.sockets {
-            let _ = std::fs::remove_file(socket);
+        Ok(())
+    }
+
+    /// Waits until all workers have ended, and returns those that have not in time. Does not wait longer for stalled ones.
+    fn workers_running(&self, until: Instant) -> Vec<StalledWorker> {
+        let began = Instant::now();
+        loop {
+            let running = self.threads.iter().enumerate();
+            let running = running.filter(|(_, thread)| !thread.is_finished());
+            let states = running.map(|(worker, _)| (worker, self.shared.beats.state(worker)));
+            let states: Vec<_> = states.collect();
+            let stalled =
+                |(_, state): &(usize, WorkerState)| matches!(state, WorkerState::Stalled(_));
+            if states.iter().all(stalled) || Instant::now() >= until {
+                let still = |state| match state {
+                    WorkerState::Stalled(still) => still,
+                    WorkerState::Responds | WorkerState::Ended => began.elapsed(),
+                };
+                let states = states.into_iter();
+                return states
+                    .map(|(worker, state)| self.stalled_worker(worker, still(state)))
+                    .collect();
+            }
+            std::thread::sleep(STOP_LOOK);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -15,7 +15,7 @@ use crate::io::Io;
 use crate::keeper::{AcceptLoss, KeeperError};
 use crate::pulse::Pulse;
 use crate::reach::{ReachError, open_to_serve};
-use crate::server::{Listen, ListenError, Server, ServerConfig, ServerError};
+use crate::server::{Listen, ListenError, STOP_LOOK, Server, ServerConfig, ServerError, StopError};
 use crate::takeover::{Handover, TakeOverError, Taken, Wanted, take_over};
 use crate::tls::{Credentials, ServerTls};
 use crate::worker::HandedConnection;
@@ -275,31 +275,44 @@ impl Serving {
     }
 
     /// Ends it in order, so that the next start does not have to look through the whole map; or does nothing, if it is another process's by now.
-    /// Which of the two, is told.
-    pub fn stop(self) -> Handover {
+    /// Returns which of the two.
+    ///
+    /// # Errors
+    /// [`StopError`]: then the next start treats the array as after a crash.
+    pub fn stop(self) -> Result<Handover, StopError> {
         let handover = self.ends();
         if handover != Handover::Ending {
             // What is here is another process's: its locks and sockets too.
             std::mem::forget(self);
-            return handover;
+            return Ok(handover);
         }
         drop(self.control);
         let until = Instant::now() + LAST_ANSWERS;
-        let mut control_server = self.control_server;
-        loop {
-            match Arc::try_unwrap(control_server) {
-                Ok(control_server) => {
-                    if let Some(server) = control_server.into_server() {
-                        server.stop();
-                    }
-                    break;
-                }
-                Err(busy) if Instant::now() < until => control_server = busy,
-                Err(_) => break,
+        while Arc::strong_count(&self.control_server) > 1 {
+            if Instant::now() >= until {
+                // It fails when its worker or the keeper has ended: either the map has all of its change by then, or nothing of it.
+                warn!("a request of an operator is cut short");
+                break;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(STOP_LOOK);
         }
-        handover
+        let server = self.control_server.server().expect("it is served");
+        let mut server =
+            locked_by(server, until + LAST_ANSWERS).ok_or(StopError::Busy(LAST_ANSWERS * 2))?;
+        server.stop()?;
+        Ok(handover)
+    }
+}
+
+/// Locks a mutex; none if another thread has it at `until` still.
+fn locked_by<T>(mutex: &Mutex<T>, until: Instant) -> Option<MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(STOP_LOOK),
+        }
     }
 }
 
@@ -332,4 +345,133 @@ pub(crate) fn one_volume_with(dir: &Path, config: ServerConfig) -> (Serving, Lis
     };
     serving.control_server().ask(create).unwrap();
     (serving, listen)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use array::Superblock;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::keeper::ToKeeper;
+
+    /// Nothing here takes so long on any machine that can run it.
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    /// A thread that waits for the worker of the volume `data`, which hangs until the sender is dropped. It does as a thread of the control socket does.
+    fn hang(serving: &Serving) -> Sender<()> {
+        let control_server = serving.control_server.clone();
+        let (let_go, gate) = channel::<()>();
+        let (begun, has_begun) = channel();
+        std::thread::spawn(move || {
+            let _ = control_server.at_stages("data", move |_| {
+                begun.send(()).unwrap();
+                let _ = gate.recv_timeout(PATIENCE * 5);
+                Ok(())
+            });
+        });
+        has_begun.recv().unwrap();
+        let_go
+    }
+
+    /// Keeps the keeper busy, and does not wait for it.
+    fn at_keeper(serving: &Serving, what: impl FnOnce() + Send + 'static) {
+        let server = serving.control_server.server().unwrap().lock().unwrap();
+        let busy = ToKeeper::Do(Box::new(move |_| what()));
+        server.keeper().unwrap().send(busy).unwrap();
+    }
+
+    fn is_stamped(dir: &Path) -> bool {
+        let mut head = vec![];
+        let file = std::fs::File::open(dir.join("fast-0.extents")).unwrap();
+        file.take(1 << 20).read_to_end(&mut head).unwrap();
+        Superblock::decode_both(&head).unwrap().flushed
+    }
+
+    #[test]
+    fn stop_with_a_worker_that_is_not_known_to_hang_ends_at_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ServerConfig {
+            workers: 1,
+            stalled_after: PATIENCE * 10,
+            stop_within: Duration::from_secs(1),
+            ..ServerConfig::default()
+        };
+        let (serving, _) = one_volume_with(dir.path(), config);
+        let let_go = hang(&serving);
+        let began = Instant::now();
+        let stopped = serving.stop();
+        assert!(began.elapsed() < PATIENCE);
+        match stopped {
+            Err(StopError::Workers(workers)) => {
+                assert_eq!((workers.len(), workers[0].worker), (1, 0));
+                assert_eq!(workers[0].names(), "data");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(!is_stamped(dir.path()));
+        drop(let_go);
+    }
+
+    #[test]
+    fn stop_with_a_request_that_does_not_end_is_orderly() {
+        let dir = tempfile::tempdir().unwrap();
+        let (serving, _) = one_volume(dir.path());
+        let request = serving.control_server.clone();
+        assert_eq!(serving.stop().unwrap(), Handover::Ending);
+        assert!(is_stamped(dir.path()));
+        let why = request.ask(ControlRequest::Volumes).unwrap_err();
+        assert_eq!(why, "the array's keeper has ended");
+    }
+
+    #[test]
+    fn stop_with_a_server_that_is_locked_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let (serving, _) = one_volume(dir.path());
+        let request = serving.control_server.clone();
+        let locked = request.server().unwrap().lock().unwrap();
+        assert!(matches!(serving.stop(), Err(StopError::Busy(_))));
+        drop(locked);
+        assert!(!is_stamped(dir.path()));
+    }
+
+    #[test]
+    fn stop_waits_for_a_keeper_that_flushes_slowly() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ServerConfig {
+            stalled_after: Duration::from_secs(1),
+            ..ServerConfig::default()
+        };
+        let (serving, listen) = one_volume_with(dir.path(), config);
+        let mut guest = Client::connect(&listen.uri("data").parse().unwrap()).unwrap();
+        guest.write(0, &[7; 512]).unwrap();
+        at_keeper(&serving, || std::thread::sleep(Duration::from_secs(3)));
+        assert_eq!(serving.stop().unwrap(), Handover::Ending);
+        assert!(is_stamped(dir.path()));
+    }
+
+    #[test]
+    fn stop_with_a_keeper_that_hangs_ends_at_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ServerConfig {
+            stop_within: Duration::from_secs(2),
+            ..ServerConfig::default()
+        };
+        let (serving, _) = one_volume_with(dir.path(), config);
+        let (let_go, gate) = channel::<()>();
+        let (begun, has_begun) = channel();
+        at_keeper(&serving, move || {
+            begun.send(()).unwrap();
+            let _ = gate.recv_timeout(PATIENCE * 5);
+        });
+        has_begun.recv().unwrap();
+        let began = Instant::now();
+        let stopped = serving.stop();
+        assert!(began.elapsed() < PATIENCE);
+        assert!(matches!(stopped, Err(StopError::Keeper(_))));
+        assert!(!is_stamped(dir.path()));
+        drop(let_go);
+    }
 }

@@ -40,7 +40,7 @@ impl Controls {
         match open(&serving, dir) {
             Ok(uris) => Ok(Self { serving, uris }),
             Err(why) => {
-                serving.stop();
+                let _ = serving.stop(); // the reason to stop says more
                 Err(why)
             }
         }
@@ -52,8 +52,8 @@ impl Controls {
     }
 
     /// Ends them.
-    pub(crate) fn stop(self) {
-        self.serving.stop();
+    pub(crate) fn stop(self) -> Result<(), String> {
+        self.serving.stop().map(drop).map_err(|e| explain(&e))
     }
 }
 

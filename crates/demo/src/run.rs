@@ -282,11 +282,15 @@ inject_max = "2ms"
         let controls = Controls::start(&self.dir.path().join("control"));
         let result = controls.map_err(DemoError::Array).and_then(|controls| {
             let result = self.with(&mut daemon, &controls, &secret, on, go_on);
-            controls.stop();
-            result
+            let stopped = controls.stop();
+            let result = result?;
+            stopped.map_err(DemoError::Array)?;
+            Ok(result)
         });
-        daemon.stop();
-        result
+        let stopped = daemon.stop(&|_| ());
+        let result = result?;
+        stopped?;
+        Ok(result)
     }
 
     fn with(

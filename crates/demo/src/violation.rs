@@ -242,8 +242,10 @@ pub fn violation(
     let (words, text) = config::read::<ManagerConfig>("the demonstration", CONFIG)?;
     let mut daemon = Daemon::start(Settings::new(text, words)?, dir.path())?;
     let result = with(&mut daemon, (seconds, seed), &secret, on, go_on);
-    daemon.stop();
-    result
+    let stopped = daemon.stop(&|_| ());
+    let result = result?;
+    stopped?;
+    Ok(result)
 }
 
 fn with(

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum TroubleKind {
     /// A virtual machine might start from an image that lacks what its guest was told is written: it must not be started.
     StaleImage,
+    /// A worker of an array's server does not respond: I/O of its volumes hangs.
+    WorkerStalled,
     /// Nothing can be made durable in the map of an array: no new extents, no moves.
     MapFailing,
     /// A device cannot be used: what is on it answers with errors.
@@ -70,6 +72,7 @@ impl TroubleKind {
     pub fn name(self) -> &'static str {
         match self {
             TroubleKind::StaleImage => "stale-image",
+            TroubleKind::WorkerStalled => "worker-stalled",
             TroubleKind::MapFailing => "map-failing",
             TroubleKind::DeviceLost => "device-lost",
             TroubleKind::DeviceFileGone => "device-file-gone",
@@ -103,6 +106,7 @@ impl TroubleKind {
     pub fn of_array(name: &str) -> Self {
         let known = [
             TroubleKind::StaleImage,
+            TroubleKind::WorkerStalled,
             TroubleKind::MapFailing,
             TroubleKind::DeviceLost,
             TroubleKind::DeviceFileGone,
@@ -174,6 +178,7 @@ mod tests {
     #[test]
     fn names_are_those_of_the_interface() {
         for kind in [
+            TroubleKind::WorkerStalled,
             TroubleKind::MapFailing,
             TroubleKind::DeviceErrors,
             TroubleKind::NoDecision,

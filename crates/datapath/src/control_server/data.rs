@@ -420,6 +420,9 @@ pub struct VolumeInfo {
     pub healthy: bool,
     /// Whether it is served now.
     pub exported: bool,
+    /// Whether its worker does not respond: whether it is served is not known then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stalled: bool,
     /// The move that is under way, or waits to be resumed: the tier.
     pub moving_to: Option<String>,
     /// The extents that move, unless it is all of them.

@@ -18,7 +18,7 @@ use super::claims::VolumeClaim;
 use super::volumes::not_importing;
 use super::{ControlAnswer, ControlServer, NOT_SERVED, Result, home_of};
 use crate::registry::Home;
-use crate::worker::{Held, HoldRefusal, Inbox, Message};
+use crate::worker::{Held, HoldRefusal, Inbox, Message, NoAnswer};
 
 /// Requests of guests who are gone get this long to end: devices answer, or fail, sooner.
 const STILL: Duration = Duration::from_secs(60);
@@ -66,9 +66,9 @@ impl ControlServer {
         not_importing(&record)?;
         // First nobody new gets in, then those are counted who are in.
         let offered = registry.remove(name).ok_or_else(not_served)?;
-        if let Err(why) = hold(&worker, &offered.1) {
+        if let Err(why) = hold(name, &worker, &offered.1) {
             registry.restore(name, Some(offered));
-            return Err(refused(name, why));
+            return Err(why);
         }
         let (mut export, home) = offered.clone();
         let volume = HeldVolume {
@@ -80,7 +80,7 @@ impl ControlServer {
             _volume: Some(volume),
         };
         let until = Instant::now() + STILL;
-        while hold(&worker, &home) != Ok(Held::Still) {
+        while hold(name, &worker, &home)? != Held::Still {
             if Instant::now() > until {
                 return Err(format!(
                     "something that a guest of volume {name:?} had asked for is still under way: try again"
@@ -113,10 +113,17 @@ fn sound(name: &str, health: Health) -> Result<()> {
     }
 }
 
-fn hold(worker: &Inbox, home: &Home) -> std::result::Result<Held, HoldRefusal> {
-    let (answer, answered) = channel();
-    worker.send(Message::Hold(home.volume, answer));
-    answered.recv().unwrap_or(Err(HoldRefusal::NotServed))
+fn hold(name: &str, worker: &Inbox, home: &Home) -> Result<Held> {
+    match worker.ask(|answer| Message::Hold(home.volume, answer)) {
+        Ok(held) => held.map_err(|why| refused(name, why)),
+        Err(NoAnswer::Ended) => Err(refused(name, HoldRefusal::NotServed)),
+        Err(why) => {
+            if why.may_take_effect() {
+                worker.send(Message::Release(home.volume, channel().0));
+            }
+            Err(format!("volume {name:?}: {why}"))
+        }
+    }
 }
 
 fn refused(name: &str, why: HoldRefusal) -> String {
@@ -148,9 +155,8 @@ impl Drop for HeldVolume {
         let worker = server.workers[home.worker].clone();
         drop(server);
         registry.remove(&export_of(&export.name));
-        let (answer, answered) = channel();
-        worker.send(Message::Release(home.volume, answer));
-        let _ = answered.recv(); // its worker may have ended
+        // The worker may have ended; a stalled one lets everybody in when it recovers.
+        let _ = worker.insist(|answer| Message::Release(home.volume, answer));
         registry.insert(export, home);
     }
 }
@@ -215,7 +221,7 @@ mod tests {
             drop(began());
             connect("data").unwrap().disconnect().unwrap();
         }
-        serving.stop();
+        serving.stop().unwrap();
     }
 
     #[test]
@@ -237,6 +243,6 @@ mod tests {
         held.pop().unwrap().end().unwrap();
         held.push(begin().unwrap());
         drop(held);
-        serving.stop();
+        serving.stop().unwrap();
     }
 }

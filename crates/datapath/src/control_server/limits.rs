@@ -310,6 +310,6 @@ mod tests {
             let refused = order(&serving, iops, lasting).unwrap_err();
             assert_eq!(refused, "it limits nothing, or for no time");
         }
-        serving.stop();
+        serving.stop().unwrap();
     }
 }

@@ -24,7 +24,7 @@ mod underway;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use array::{Health, VolumeRecord};
@@ -141,12 +141,6 @@ impl ControlServer {
         self.server.as_ref()
     }
 
-    /// Ends it; the server, if there is one.
-    pub fn into_server(self) -> Option<Server> {
-        self.server
-            .map(|s| s.into_inner().unwrap_or_else(PoisonError::into_inner))
-    }
-
     fn with_keeper<R: Send + 'static>(
         &self,
         what: impl FnOnce(&mut Keeper) -> R + Send + 'static,
@@ -186,10 +180,16 @@ impl ControlServer {
     }
 
     fn ask_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
-        let (answer, answered) = channel();
-        let message = Message::Ask(volume, question, answer);
-        self.worker(volume)?.send(message);
-        wait(&answered)
+        let worker = self.worker(volume)?;
+        let answer = worker.ask(|answer| Message::Ask(volume, question, answer));
+        answer.map_err(text)?
+    }
+
+    /// Tells the worker of a volume what is durable already. It has taken effect then, but for a volume that is not served, and one whose worker is stalled.
+    fn tell_worker(&self, volume: VolumeId, question: Question) {
+        if let Ok(worker) = self.worker(volume) {
+            let _ = worker.insist(|answer| Message::Ask(volume, question, answer));
+        }
     }
 
     fn ask_stages<R: Send + 'static>(
@@ -197,12 +197,14 @@ impl ControlServer {
         volume: VolumeId,
         what: impl FnOnce(Served<'_>) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        wait(&self.worker(volume)?.at_stages(volume, what))
+        self.worker(volume)?.at_stages(volume, what)
     }
 
-    /// Does something at the stages of a volume, on its worker, and waits for what comes of it; an error says which volume it is
-    /// about.
-    pub(crate) fn at_stages<R: Send + 'static>(
+    /// Does something at the stages of a volume, on its worker, and waits for what comes of it.
+    ///
+    /// # Errors
+    /// Names the volume and what is wrong: it is not served, its worker does not respond, or `what` fails.
+    pub fn at_stages<R: Send + 'static>(
         &self,
         volume: &str,
         what: impl FnOnce(Served<'_>) -> Result<R> + Send + 'static,
@@ -496,11 +498,6 @@ impl ControlServer {
             }
         }
     }
-}
-
-fn wait<R>(answered: &Receiver<Result<R>>) -> Result<R> {
-    let gone = |_| "its worker has ended".to_string();
-    answered.recv().map_err(gone)?
 }
 
 fn done(message: String) -> Result<ControlAnswer> {

@@ -32,19 +32,23 @@ pub struct Samples {
     /// What is wrong, most urgent first.
     #[serde(default)]
     pub troubles: Vec<Trouble>,
-    /// Processor time that workers have spent with looking for requests instead of sleeping, since the server was started.
+    /// Processor time that workers have spent with looking for requests instead of sleeping, since the server was started; unknown while a worker is
+    /// stalled.
     #[serde(default)]
-    pub looked: Nanos,
-    /// The second level of the cache, if it has or had one.
+    pub looked: Option<Nanos>,
+    /// The second level of the cache, if it has or had one; unknown while a worker is stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second: Option<Box<SecondStatus>>,
+    /// Workers that do not respond. Of their volumes only what the map says is known: these count as not served, without counters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stalled_workers: Vec<usize>,
 }
 
 /// Something that is wrong with an array and that its operator should know of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     pub kind: TroubleKind,
-    /// The name of the device, volume, tier or map copy that it is about.
+    /// The name of the device, volume, tier, worker or map copy that it is about.
     pub about: String,
     /// A sentence for a person: what is wrong, what follows from it, what can be done.
     pub what: String,
@@ -54,6 +58,8 @@ pub struct Trouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TroubleKind {
+    /// A worker does not respond: I/O of its volumes hangs.
+    WorkerStalled,
     /// Nothing can be made durable in the map: no new extents, no moves.
     MapFailing,
     /// A device cannot be used: what is on it answers with errors.
@@ -136,10 +142,10 @@ pub struct VolumeSample {
     pub placed: Vec<(String, Bytes)>,
     /// Whether its map is whole.
     pub healthy: bool,
-    /// Whether it is served now.
+    /// Whether it is served now, as far as is known: not while its worker is stalled.
     pub exported: bool,
-    /// Guests' connections.
-    pub connections: usize,
+    /// Guests' connections; unknown while its worker is stalled.
+    pub connections: Option<usize>,
     /// The move that is under way, or waits for the volume to be served.
     pub moving: Option<MovingSample>,
     /// How the last move ended, since the server runs.
@@ -150,9 +156,9 @@ pub struct VolumeSample {
     /// What it is limited to for a time, with what is left of that.
     #[serde(default)]
     pub throttled: Option<Throttled>,
-    /// Requests that its stages hold back now.
+    /// Requests that its stages hold back now; unknown while its worker is stalled.
     #[serde(default)]
-    pub held_back: u64,
+    pub held_back: Option<u64>,
     /// Time that its guest's I/O took of devices since it is served, of those devices that say so and that any was taken of: emulated
     /// ones.
     #[serde(default)]

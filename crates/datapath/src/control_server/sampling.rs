@@ -1,70 +1,101 @@
 //! Taking samples: one message to each worker, then one look at the array.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
-use std::sync::mpsc::channel;
 
 use array::{DeviceKind, Extent, Health, MoveRecord, VolumeRecord};
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::VolumeMap;
 
 use super::{
-    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, Result, Samples,
-    TookSample, Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
+    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, NOT_SERVED, Result,
+    Samples, TookSample, Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};
 use crate::keeper::{Keeper, errno_name};
+use crate::pulse::StalledWorker;
 use crate::stages::StagesSample;
 use crate::stages::throttle::Throttled;
-use crate::worker::{LiveSample, Message, SecondStatus, WorkerSamples};
+use crate::worker::{Inbox, LiveSample, Message, NoAnswer, Pending, SecondStatus, WorkerSamples};
 
 /// What a move is that waits for its volume to be served.
 const WAITING: &str = "waiting";
 
+/// What workers know, as far as they respond.
+struct Sampled {
+    /// Whether there are workers at all.
+    served: bool,
+    workers: Vec<WorkerSamples>,
+    stalled: Vec<StalledWorker>,
+}
+
 impl ControlServer {
     pub(super) fn samples(&self) -> Result<ControlAnswer> {
         let at_ns = clock::now_ns();
-        let workers = self.sample_workers(at_ns)?;
+        let sampled = self.sampled(at_ns)?;
         let throttled = self.throttled();
         let samples =
-            self.with_keeper(move |keeper| samples(keeper, at_ns, workers, &throttled))??;
+            self.with_keeper(move |keeper| samples(keeper, at_ns, sampled, &throttled))??;
         Ok(ControlAnswer::Samples(samples))
     }
 
-    /// What the workers know; no workers, no samples.
-    pub(super) fn sample_workers(&self, at_ns: u64) -> Result<Vec<WorkerSamples>> {
+    fn sampled(&self, at_ns: u64) -> Result<Sampled> {
+        let mut sampled = Sampled {
+            served: self.server.is_some(),
+            workers: vec![],
+            stalled: vec![],
+        };
+        for asked in self.workers_samples(at_ns) {
+            match asked {
+                Ok(samples) => sampled.workers.push(samples),
+                Err(
+                    NoAnswer::Stalled { worker, still }
+                    | NoAnswer::StalledMeanwhile { worker, still },
+                ) => {
+                    let server = self.server.as_ref().ok_or(NOT_SERVED)?;
+                    let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+                    sampled.stalled.push(server.stalled_worker(worker, still));
+                }
+                Err(why @ NoAnswer::Ended) => return Err(text(why)),
+            }
+        }
+        Ok(sampled)
+    }
+
+    /// Asks all workers at the same time; their answers in order.
+    pub(super) fn workers_samples(
+        &self,
+        at_ns: u64,
+    ) -> Vec<std::result::Result<WorkerSamples, NoAnswer>> {
         let Some(server) = &self.server else {
-            return Ok(vec![]);
+            return vec![];
         };
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let workers = server.workers.clone();
         drop(server);
-        // All of them are asked before the first one is waited for.
-        let asked: Vec<_> = workers
-            .iter()
-            .map(|worker| {
-                let (sender, samples) = channel();
-                worker.send(Message::Samples(at_ns, sender));
-                samples
-            })
-            .collect();
-        let gone = |_| "a worker has ended".to_string();
-        let samples = asked.into_iter().map(|s| s.recv().map_err(gone));
-        samples.collect()
+        let ask = |worker: &Inbox| worker.begin(|answer| Message::Samples(at_ns, answer));
+        let asked: Vec<_> = workers.iter().map(ask).collect();
+        let answer = |asked: std::result::Result<Pending<_>, _>| asked.and_then(|a| a.wait());
+        asked.into_iter().map(answer).collect()
     }
 }
 
 fn samples(
     keeper: &mut Keeper,
     at_ns: u64,
-    workers: Vec<WorkerSamples>,
+    sampled: Sampled,
     throttled: &BTreeMap<VolumeId, Throttled>,
 ) -> Result<Samples> {
+    let Sampled {
+        served: is_served,
+        workers,
+        stalled,
+    } = sampled;
     let connected = |device: DeviceId| {
         let linked = |w: &WorkerSamples| w.linked.contains(&device);
-        !workers.is_empty() && workers.iter().all(linked)
+        is_served && workers.iter().all(linked)
     };
     let there = keeper
         .records
@@ -72,12 +103,15 @@ fn samples(
         .filter(|d| d.kind != DeviceKind::Gone);
     let ids = there.map(|d| d.id);
     let devices = ids.map(|id| device(keeper, id, connected(id))).collect();
+    let all_respond = stalled.is_empty();
     let looked = Nanos(workers.iter().map(|w| w.looked.0).sum());
     let second = workers.iter().filter_map(|w| w.second.clone());
     let second = second.reduce(SecondStatus::and).map(Box::new);
     let live = workers.into_iter().flat_map(|w| w.volumes);
     let mut live: BTreeMap<VolumeId, LiveSample> = live.map(|v| (v.id, v)).collect();
     let moves = keeper.map.moves().map_err(text)?;
+    let of_stalled = stalled.iter().flat_map(|s| &s.volumes);
+    let of_stalled: BTreeSet<VolumeId> = of_stalled.map(|(id, _)| *id).collect();
     let mut volumes = vec![];
     // Snapshots have no guests that were promised anything, and are not placed.
     for record in keeper.volumes.values().filter(|v| v.snapshot.is_none()) {
@@ -87,9 +121,12 @@ fn samples(
         });
         if let Some(sample) = volumes.last_mut() {
             sample.throttled = throttled.get(&record.id).copied();
+            if of_stalled.contains(&record.id) {
+                (sample.connections, sample.held_back) = (None, None);
+            }
         }
     }
-    let troubles = troubles(keeper, &volumes);
+    let troubles = troubles(keeper, &volumes, &stalled);
     // What was given up is nowhere any more.
     let given_up = |name: &str| {
         let mut gone = keeper
@@ -110,8 +147,9 @@ fn samples(
         devices,
         volumes,
         troubles,
-        looked,
-        second,
+        looked: all_respond.then_some(looked),
+        second: second.filter(|_| all_respond),
+        stalled_workers: stalled.iter().map(|s| s.worker).collect(),
     })
 }
 
@@ -158,8 +196,9 @@ fn errors(device: &Device) -> Vec<DeviceErrors> {
 }
 
 /// What is wrong with the array, and with which volumes therefore.
-fn troubles(keeper: &Keeper, volumes: &[VolumeSample]) -> Vec<Trouble> {
+fn troubles(keeper: &Keeper, volumes: &[VolumeSample], stalled: &[StalledWorker]) -> Vec<Trouble> {
     let mut troubles = keeper.troubles();
+    troubles.extend(stalled.iter().map(trouble_of_worker));
     let lost: Vec<&str> = keeper
         .lost
         .keys()
@@ -187,6 +226,20 @@ fn troubles(keeper: &Keeper, volumes: &[VolumeSample]) -> Vec<Trouble> {
     troubles
 }
 
+fn trouble_of_worker(stalled: &StalledWorker) -> Trouble {
+    let about = format!("worker {}", stalled.worker);
+    let what = format!(
+        "{about}: no response for {} s. It serves {}: their I/O hangs, orders about them fail, and their load is unknown. Restart the server if the worker does not recover; the watchdog of its systemd unit does so after a minute. Acknowledged writes are safe",
+        stalled.still.as_secs(),
+        stalled.names()
+    );
+    Trouble {
+        kind: TroubleKind::WorkerStalled,
+        about,
+        what,
+    }
+}
+
 fn device_name(keeper: &Keeper, device: DeviceId) -> String {
     keeper.records[&device].name.clone()
 }
@@ -210,12 +263,12 @@ fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSam
     });
     VolumeSample {
         exported: true,
-        connections: live.connections,
+        connections: Some(live.connections),
         moving,
         last_move: live.last_move,
         mirror: live.mirror,
         throttled: None,
-        held_back: live.held_back,
+        held_back: Some(live.held_back),
         took: took.collect(),
         stages: live.stages,
         cache: live.cache,
@@ -266,12 +319,12 @@ fn known(keeper: &Keeper, record: &VolumeRecord, placed: Vec<(DeviceId, Bytes)>)
         placed: placed.map(|(d, b)| (device_name(keeper, d), b)).collect(),
         healthy: record.health == Health::Whole,
         exported: false,
-        connections: 0,
+        connections: Some(0),
         moving: None,
         last_move: None,
         mirror: None,
         throttled: None,
-        held_back: 0,
+        held_back: Some(0),
         took: vec![],
         stages: StagesSample::default(),
         cache: None,

@@ -144,7 +144,10 @@ impl ControlServer {
     }
 
     fn second_status(&self) -> Result<Option<SecondStatus>> {
-        let workers = self.sample_workers(clock::now_ns())?;
+        let workers = self.workers_samples(clock::now_ns()).into_iter();
+        let workers: Vec<_> = workers
+            .collect::<std::result::Result<_, _>>()
+            .map_err(text)?;
         let all = workers.into_iter().filter_map(|w| w.second);
         Ok(all.reduce(SecondStatus::and))
     }
@@ -165,20 +168,22 @@ impl ControlServer {
     }
 }
 
-/// Tells each worker of its second level, or that there is none.
+/// Tells each worker of its second level, or that there is none. None is told while one of them is stalled.
 fn tell(workers: &[Inbox], setups: Vec<Option<SecondSetup>>) -> Result<()> {
+    let responds = workers.iter().try_for_each(Inbox::responds);
+    responds.map_err(text)?;
     let setups = setups.into_iter().chain(repeat_with(|| None));
     let asked: Vec<_> = workers
         .iter()
         .zip(setups)
         .map(|(worker, setup)| {
-            let (sender, answer) = channel();
-            worker.send(Message::UseSecond(setup.map(Box::new), sender));
-            answer
+            worker.begin(|answer| Message::UseSecond(setup.map(Box::new), answer))
         })
         .collect();
-    let gone = |_| "a worker has ended".to_string();
-    asked.into_iter().try_for_each(|a| a.recv().map_err(gone)?)
+    asked.into_iter().try_for_each(|asked| {
+        let used = asked.and_then(|asked| asked.wait());
+        used.map_err(text)?
+    })
 }
 
 /// What is not there soon is not waited for: an agent asks, which has other things to look after.

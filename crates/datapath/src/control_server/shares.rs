@@ -1,8 +1,6 @@
 //! Shares of the cache, by class and by volume. They end with the server.
 
-use std::sync::mpsc::channel;
-
-use super::{ControlAnswer, ControlServer, Result};
+use super::{ControlAnswer, ControlServer, Result, text};
 use crate::worker::{Inbox, Message, ShareOf};
 
 impl ControlServer {
@@ -48,9 +46,6 @@ impl ControlServer {
 
 /// What it was before.
 fn tell(worker: &Inbox, of: &ShareOf, share: Option<f64>) -> Result<Option<f64>> {
-    let (sender, answer) = channel();
-    worker.send(Message::Share(of.clone(), share, sender));
-    answer
-        .recv()
-        .map_err(|_| "a worker has ended".to_string())?
+    let was = worker.ask(|answer| Message::Share(of.clone(), share, answer));
+    was.map_err(text)?
 }

@@ -6,7 +6,6 @@
 //! ```
 
 use std::sync::PoisonError;
-use std::sync::mpsc::channel;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use array::{Health, SnapshotOf, VolumeRecord};
@@ -18,7 +17,7 @@ use super::{ControlAnswer, ControlServer, Result, done, home_of, refused};
 use crate::engine::Fault;
 use crate::keeper::Keeper;
 use crate::registry::SnapshotExport;
-use crate::worker::{Inbox, Message, OfGuests};
+use crate::worker::{Inbox, Message, NoAnswer, OfGuests};
 
 /// A volume that is at rest. Goes on, whatever becomes of the one who had it rest.
 struct AtRest {
@@ -82,9 +81,17 @@ impl ControlServer {
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = server.workers[home_of(volume, server.workers.len())].clone();
         drop(server);
-        let (answer, answered) = channel();
-        worker.send(Message::Rest(volume, answer));
-        let still = answered.recv().unwrap_or(Err(Fault::Shutdown));
+        let still = worker.ask(|answer| Message::Rest(volume, answer));
+        let still = match still {
+            Err(NoAnswer::Ended) => Err(Fault::Shutdown),
+            Err(why) => {
+                if why.may_take_effect() {
+                    worker.send(Message::NoRest(volume));
+                }
+                return Err(format!("volume {name:?}: {why}"));
+            }
+            Ok(still) => still,
+        };
         match still {
             Ok(number) => Ok(AtRest {
                 worker,

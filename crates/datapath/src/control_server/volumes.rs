@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
-use std::sync::mpsc::{RecvError, RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use array::{Change, Health, MoveRecord, VolumeRecord};
@@ -15,7 +15,7 @@ use super::{
     home_of, refused, text, tier_name, tier_named, unknown_volume,
 };
 use crate::keeper::Keeper;
-use crate::worker::{Answer, DetachRefusal, Message, OfGuests, Question};
+use crate::worker::{Answer, DetachRefusal, Message, NoAnswer, OfGuests, Question};
 
 /// What a volume that is let go of reads from the source of its import gets this long to come.
 const SOURCE_TIME: Duration = Duration::from_secs(5);
@@ -39,13 +39,20 @@ impl ControlServer {
         })??;
         let mut volumes = vec![];
         for (id, mut info) in found {
-            if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status) {
-                info.exported = true;
-                if let Some(import) = &mut info.import {
-                    let waits = status.import_waits.clone();
-                    import.trouble = import.trouble.take().or(waits);
+            let asked = self
+                .worker(id)
+                .map(|worker| worker.ask(|answer| Message::Ask(id, Question::Status, answer)));
+            match asked {
+                Ok(Ok(Ok(Answer::Status(status)))) => {
+                    info.exported = true;
+                    if let Some(import) = &mut info.import {
+                        let waits = status.import_waits.clone();
+                        import.trouble = import.trouble.take().or(waits);
+                    }
+                    info.status = Some(*status);
                 }
-                info.status = Some(*status);
+                Ok(Err(why)) => info.stalled = why.is_stall(),
+                _ => {}
             }
             volumes.push(info);
         }
@@ -140,25 +147,34 @@ impl ControlServer {
         drop(server);
         // First nobody new gets in, then those are counted who are in.
         let entry = registry.remove(name);
-        let (answer, answered) = channel();
-        worker.send(Message::Detach(id, guests, answer));
-        let answered = match answered.recv_timeout(SOURCE_TIME) {
-            // A server that is silent would be waited for until it ends.
-            Err(RecvTimeoutError::Timeout) => {
-                self.with_keeper(move |keeper| keeper.give_up_source(id))?;
-                answered.recv()
+        let answered = worker
+            .begin(|answer| Message::Detach(id, guests, answer))
+            .and_then(|pending| match pending.wait_for(SOURCE_TIME)? {
+                Some(detached) => Ok(detached),
+                None => {
+                    // A source that is silent would be waited for until it ends.
+                    let given_up = self.with_keeper(move |keeper| keeper.give_up_source(id));
+                    given_up.map_err(|_| NoAnswer::Ended)?;
+                    pending.wait()
+                }
+            });
+        match answered {
+            Ok(Ok(cut)) => {
+                self.no_new_guests(name);
+                Ok(cut)
             }
-            in_time => in_time.map_err(|_| RecvError),
-        };
-        let detached = match answered {
-            Ok(detached) => detached.map_err(|refusal| kept(name, refusal)),
-            Err(_) => Err("its worker has ended".into()),
-        };
-        match detached {
-            Ok(_) => self.no_new_guests(name),
-            Err(_) => registry.restore(name, entry),
+            Ok(Err(refusal)) => {
+                registry.restore(name, entry);
+                Err(kept(name, refusal))
+            }
+            Err(why) if why.may_take_effect() => Err(format!(
+                "volume {name:?}: {why}; no new guests are let in: give the order again when it has"
+            )),
+            Err(why) => {
+                registry.restore(name, entry);
+                Err(format!("volume {name:?}: {why}"))
+            }
         }
-        detached
     }
 
     /// The socket of a volume, where each has one, goes with it. Whoever connected there meanwhile was met by the worker.
@@ -181,8 +197,7 @@ impl ControlServer {
             let before = record_of(keeper, id)?;
             set(keeper, VolumeRecord { class, ..before })
         })??;
-        // Its worker knows it if it is served.
-        let _ = self.ask_worker(id, Question::OfClass(new));
+        self.tell_worker(id, Question::OfClass(new));
         done(done_line)
     }
 }
@@ -235,10 +250,9 @@ impl ControlServer {
             let (from, to) = (now, size);
             let grow = Question::Grow { from, to, zeroed };
             self.ask_worker(id, grow).map_err(of)?;
-            let result = answered
-                .recv()
-                .map_err(|_| of("its worker has ended".into()))?;
-            result.map_err(|why| {
+            let zeroed = self.worker(id)?.answer_on(answered).wait();
+            let zeroed = zeroed.map_err(|why| of(why.to_string()))?;
+            zeroed.map_err(|why| {
                 of(format!(
                     "what is new of its last extent cannot be zeroed: {why}"
                 ))
@@ -300,7 +314,7 @@ impl ControlServer {
             }
             drop(server);
             // For the log, and for what it has of the cache.
-            let _ = self.ask_worker(id, Question::Rename(to));
+            self.tell_worker(id, Question::Rename(to));
         }
         done(done_line)
     }
@@ -480,6 +494,7 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
             warning: keeper.source_warning(volume),
         }),
         exported: false,
+        stalled: false,
         moving_to: moving.map(|m| tier_name(keeper, keeper.records[&m.to].tier)),
         moving_extents: moving.and_then(|m| m.extents.clone()),
         status: None,
@@ -517,6 +532,6 @@ mod tests {
         guest.write(512, &[4; 512]).unwrap();
         assert_eq!(control_server.detach("data", id, OfGuests::All), Ok(2));
         assert!(connect().is_err() && guest.read(0, 512).is_err());
-        serving.stop();
+        serving.stop().unwrap();
     }
 }

@@ -1,7 +1,6 @@
 //! Calls at a volume's stages from other threads: done by its worker, between two requests.
 
 use std::fmt;
-use std::sync::mpsc::{Receiver, channel};
 
 use units::VolumeId;
 use volume::VolumeMap;
@@ -38,20 +37,24 @@ impl fmt::Debug for Call {
 }
 
 impl Inbox {
-    /// Has the worker do something at a volume's stages; what comes of it, once that is done. Nothing does if the worker has ended.
+    /// Has the worker do something at a volume's stages, and waits for what comes of it.
+    ///
+    /// # Errors
+    /// The volume is not served, `what` fails, or the worker does not respond.
     pub(crate) fn at_stages<R: Send + 'static>(
         &self,
         volume: VolumeId,
         what: impl FnOnce(Served<'_>) -> Result<R, String> + Send + 'static,
-    ) -> Receiver<Result<R, String>> {
-        let (answer, answered) = channel();
-        let call = Call(Box::new(move |volume| {
-            let done = volume
-                .ok_or_else(|| "it is not served".into())
-                .and_then(what);
-            let _ = answer.send(done); // whoever asked may have gone
-        }));
-        self.send(Message::AtStages(volume, call));
-        answered
+    ) -> Result<R, String> {
+        let done = self.ask(|answer| {
+            let call = Call(Box::new(move |volume| {
+                let done = volume
+                    .ok_or_else(|| "it is not served".into())
+                    .and_then(what);
+                let _ = answer.send(done); // the caller may have given up
+            }));
+            Message::AtStages(volume, call)
+        });
+        done.map_err(|why| why.to_string())?
     }
 }

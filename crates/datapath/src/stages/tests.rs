@@ -145,5 +145,5 @@ fn a_filter_is_a_file_and_a_line() {
         probe_latency_ns: 6_000_000,
     };
     assert_eq!(samples.volumes[0].stages.probe, sample);
-    serving.stop();
+    serving.stop().unwrap();
 }

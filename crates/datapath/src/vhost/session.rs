@@ -6,10 +6,11 @@
 //! ```
 
 use std::fs::File;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use tracing::{info, warn};
@@ -28,7 +29,7 @@ use vring::{Memory, QUEUES_MAX, QueueSetup};
 use super::memory::{Kept, event, guest_memory, known_inflight, new_inflight};
 use super::sockets::Counted;
 use crate::text::explain;
-use crate::worker::{Durability, Inbox, Message, RingGuestSetup, RingOrder, RingSetup};
+use crate::worker::{Durability, Inbox, Message, NoAnswer, RingGuestSetup, RingOrder, RingSetup};
 
 pub struct Served {
     pub name: String,
@@ -46,7 +47,9 @@ pub fn converse(socket: UnixStream, served: Served) {
     let name = served.name.clone();
     let worker = served.worker.clone();
     let Some(session) = Session::begin(&socket, served) else {
-        return; // it is not served any more
+        // It is not served any more, or not now. The one who waits for first words has the socket too.
+        let _ = socket.shutdown(Shutdown::Both);
+        return;
     };
     let guest = session.guest;
     let session = Arc::new(Mutex::new(session));
@@ -104,16 +107,22 @@ fn over() -> Error {
 
 impl Session {
     fn begin(socket: &UnixStream, mut served: Served) -> Option<Self> {
-        let (answer, answered) = channel();
-        served
-            .worker
-            .send(Message::Ring(RingOrder::Connect(RingGuestSetup {
-                volume: served.home.volume,
-                socket: socket.try_clone().ok()?,
-                counted: std::mem::take(&mut served.counted),
+        let socket = socket.try_clone().ok()?;
+        let (volume, counted) = (served.home.volume, std::mem::take(&mut served.counted));
+        let connect = |answer| {
+            Message::Ring(RingOrder::Connect(RingGuestSetup {
+                volume,
+                socket,
+                counted,
                 answer,
-            })));
-        let guest = answered.recv().ok()??;
+            }))
+        };
+        let guest = served.worker.ask(connect);
+        let guest = guest.inspect_err(|why| {
+            let volume = &served.name;
+            warn!(volume, %why, "the connection of a guest is closed");
+        });
+        let guest = guest.ok()??;
         let mut rings = vec![];
         rings.resize_with(usize::from(QUEUES_MAX), RingState::default);
         Some(Self {
@@ -134,9 +143,11 @@ impl Session {
 
     /// Orders something and waits until it is so.
     fn ordered<R>(&self, order: impl FnOnce(Sender<R>) -> RingOrder) -> Result<R> {
-        let (answer, answered) = channel();
-        self.order(order(answer));
-        answered.recv().map_err(|_| over())
+        let worker = &self.served.worker;
+        match worker.ask(|answer| Message::Ring(order(answer))) {
+            Err(NoAnswer::Ended) => Err(over()),
+            answer => answer.or_else(refused),
+        }
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut RingState> {
@@ -487,8 +498,10 @@ fn not_agreed_on<T>() -> Result<T> {
 mod tests {
     use super::*;
     use crate::io::{Io, IoChoice};
+    use crate::pulse::{Beats, STALLED_AFTER};
     use crate::registry::Home;
-    use crate::worker::Worker;
+    use crate::worker::Inbox;
+    use std::sync::mpsc::channel;
 
     /// A guest can repeat the message as often as it likes: an order that is not waited for fills the worker's inbox.
     #[test]
@@ -503,7 +516,7 @@ mod tests {
                     worker: 0,
                     volume: units::VolumeId(0),
                 },
-                worker: Worker::inbox_of(&io, sender),
+                worker: Inbox::new(&io, sender, 0, Arc::new(Beats::new(1, STALLED_AFTER))),
                 counted: vec![],
                 speaks: Arc::default(),
             },
@@ -520,7 +533,8 @@ mod tests {
         session.rings[0].served = true;
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| session.set_vring_call(0, None));
-            let Ok(Message::Ring(RingOrder::Call(0, 0, None, answer))) = worker.recv() else {
+            let message = worker.recv().unwrap().open();
+            let Some(Message::Ring(RingOrder::Call(0, 0, None, answer))) = message else {
                 panic!("no order to send interrupts somewhere else");
             };
             answer.send(()).unwrap();

@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(has(&serving), (Some(kib(32)), None, Some(kib(32))));
         give(&serving, None).unwrap();
         assert_eq!(has(&serving), (None, None, None));
-        serving.stop();
+        serving.stop().unwrap();
     }
 
     fn of(serving: &Serving, volume: &str) -> (Option<Bytes>, Option<Bytes>, bool) {
@@ -500,6 +500,6 @@ mod tests {
         assert_eq!(of(&serving, "data"), (None, None, false));
         set(class("gold"), None).unwrap();
         assert_eq!(of(&serving, "two"), (None, None, false));
-        serving.stop();
+        serving.stop().unwrap();
     }
 }

@@ -48,13 +48,13 @@ impl Worker {
     }
 
     pub(super) fn release(&mut self, volume: VolumeId, answer: &Sender<()>) {
-        // All of them only read: others were not let in.
-        for connection in self.connections_of(volume.0) {
-            self.close(connection);
-        }
         let live = self.volumes.get_mut(volume.index());
-        if let Some(live) = live.and_then(Option::as_mut) {
-            live.held = false;
+        let held = live.and_then(Option::as_mut);
+        if held.is_some_and(|live| std::mem::take(&mut live.held)) {
+            // All of them only read: others were not let in.
+            for connection in self.connections_of(volume.0) {
+                self.close(connection);
+            }
         }
         let _ = answer.send(());
     }

@@ -20,6 +20,7 @@ mod direct;
 mod guests;
 mod handed;
 mod holds;
+mod inbox;
 mod lent;
 mod messages;
 mod mirrors;
@@ -52,7 +53,7 @@ use crate::clock;
 use crate::device::Device;
 use crate::direct::ChangeQueue;
 use crate::engine::Effect;
-use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
+use crate::io::{Buf, Io, Op, Outcome, Pool};
 use crate::keeper::ToKeeper;
 use crate::pulse::Beats;
 use crate::registry::Registry;
@@ -63,6 +64,7 @@ pub use cached::{CacheOfWorker, CacheSample};
 use guests::{Connection, Guest};
 pub use handed::{HandedConnection, HandedSession, HandedWork, PLACE_BYTES, Stillness, place_of};
 pub use holds::{Held, HoldRefusal};
+pub use inbox::{Envelope, Inbox, NoAnswer, Pending};
 use lent::Lent;
 pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
@@ -139,27 +141,6 @@ impl Token {
     }
 }
 
-/// How other threads reach a worker.
-#[derive(Debug, Clone)]
-pub struct Inbox {
-    sender: Sender<Message>,
-    waker: Waker,
-}
-
-impl Inbox {
-    /// Wakes the worker for its regular look.
-    pub fn tick(&self) {
-        self.waker.wake();
-    }
-
-    /// Delivers a message; whether the worker still runs.
-    pub fn send(&self, message: Message) -> bool {
-        let delivered = self.sender.send(message).is_ok();
-        self.waker.wake();
-        delivered
-    }
-}
-
 /// What all workers share.
 #[derive(Debug, Clone)]
 pub struct Shared {
@@ -185,7 +166,7 @@ pub struct Worker {
     done: Vec<(u64, Outcome)>,
     pool: Pool,
     now_ns: u64,
-    inbox: Receiver<Message>,
+    inbox: Receiver<Envelope>,
     /// The inbox may have messages.
     unread: bool,
     shared: Shared,
@@ -240,7 +221,7 @@ impl Worker {
     pub fn new(
         index: usize,
         io: Io,
-        inbox: Receiver<Message>,
+        inbox: Receiver<Envelope>,
         shared: Shared,
         poll: Duration,
     ) -> Self {
@@ -291,14 +272,6 @@ impl Worker {
         let (slice, slices) = (settings.slice.0, settings.slices_per_hour);
         self.cache = Some(WorkerCache::new(memory, slice, slices, self.now_ns));
         self
-    }
-
-    /// How to reach it.
-    pub fn inbox_of(io: &Io, sender: Sender<Message>) -> Inbox {
-        Inbox {
-            sender,
-            waker: io.waker(),
-        }
     }
 
     /// Works until told to stop.
@@ -399,7 +372,11 @@ impl Worker {
                 return;
             }
             match self.inbox.try_recv() {
-                Ok(message) => self.message(message),
+                Ok(envelope) => {
+                    if let Some(message) = envelope.open() {
+                        self.message(message);
+                    }
+                }
                 Err(_) => self.unread = false,
             }
         }
@@ -439,6 +416,7 @@ impl Drop for Worker {
                 let _ = rustix::net::shutdown(&*c.socket, rustix::net::Shutdown::Both);
             }
         }
+        self.shared.beats.end(self.index);
         let bytes = self.connections.iter().map(|(_, c)| c.bytes).sum::<u64>();
         let bytes = bytes + self.rings.let_go();
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);

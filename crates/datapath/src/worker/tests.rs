@@ -15,6 +15,7 @@ use super::volumes::may_retry;
 use super::*;
 use crate::engine::EngineLimits;
 use crate::io::IoChoice;
+use crate::pulse::STALLED_AFTER;
 use crate::registry::{Access, Home};
 use crate::stages::StagesSetup;
 use crate::stages::throttle::Share;
@@ -26,7 +27,8 @@ fn idle_worker() -> (Worker, Inbox) {
 
 fn worker_of(io: Io) -> (Worker, Inbox) {
     let (sender, messages) = channel();
-    let inbox = Worker::inbox_of(&io, sender);
+    let beats = Arc::new(Beats::new(1, STALLED_AFTER));
+    let inbox = Inbox::new(&io, sender, 0, beats.clone());
     let shared = Shared {
         registry: Arc::default(),
         connections: Arc::default(),
@@ -34,7 +36,7 @@ fn worker_of(io: Io) -> (Worker, Inbox) {
         keeper: None,
         slack: Arc::new(SlackBoard::new(1, SLACK_OLD_NS)),
         pollers: Arc::new(Pollers::new(1)),
-        beats: Arc::new(Beats::new(1)),
+        beats,
     };
     let worker = Worker::new(0, io, messages, shared, Duration::ZERO);
     (worker, inbox)

@@ -11,6 +11,7 @@ mod objectives;
 mod samples;
 mod second;
 mod snapshots;
+mod stalled;
 mod support;
 mod tls;
 mod vhost_user;

@@ -128,12 +128,12 @@ fn what_guests_do_is_counted_of_the_volume_and_of_its_device() {
     let data = volume(&after, "data");
     assert_eq!(
         (data.exported, data.healthy, data.connections),
-        (true, true, 1)
+        (true, true, Some(1))
     );
     assert_eq!((data.home.as_str(), data.size), ("fast", Bytes::mib(16)));
     assert_eq!(placed(&after), [("fast-0", 2)]);
     let idle = volume(&after, "idle");
-    assert_eq!((idle.connections, idle.placed.len()), (0, 0));
+    assert_eq!((idle.connections, idle.placed.len()), (Some(0), 0));
     assert_eq!(idle.stages.measure.counts.as_ref().unwrap().reads.ios, 0);
     assert_eq!(after.tiers, ["fast", "slow"]);
     assert_eq!(after.extent, Bytes::mib(1));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use datapath::control_server::{ControlAnswer, ControlRequest, NewDevice, NewSource, Samples};
-use datapath::{Client, ClientError, Listen, Reach, ServerConfig, Serving, add_device};
+use datapath::{Client, ClientError, Listen, Reach, ServeError, ServerConfig, Serving, add_device};
 use model::{DeviceSpec, DirectIo};
 use tempfile::TempDir;
 use units::Bytes;
@@ -60,17 +60,31 @@ impl Site {
 
     /// Serves it in some way; volumes that are created from here on are exported.
     pub fn serve_as(&mut self, config: ServerConfig) {
-        let serving = Serving::start(&self.path("array"), config).unwrap();
-        serving.listen(&self.listen()).unwrap();
+        self.try_serve_as(config).unwrap();
+    }
+
+    pub fn try_serve_as(&mut self, config: ServerConfig) -> Result<(), ServeError> {
+        let serving = Serving::start(&self.path("array"), config)?;
+        serving.listen(&self.listen())?;
         self.serving = Some(serving);
+        Ok(())
     }
 
     pub fn serving(&self) -> &Serving {
         self.serving.as_ref().unwrap()
     }
 
+    pub fn serving_mut(&mut self) -> &mut Serving {
+        self.serving.as_mut().unwrap()
+    }
+
+    /// The server, for who ends it in another way than [`Site::stop`].
+    pub fn take_serving(&mut self) -> Serving {
+        self.serving.take().unwrap()
+    }
+
     pub fn stop(&mut self) {
-        self.serving.take().unwrap().stop();
+        self.serving.take().unwrap().stop().unwrap();
     }
 
     pub fn listen(&self) -> Listen {

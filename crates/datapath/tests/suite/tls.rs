@@ -581,7 +581,12 @@ fn hostile_clients_disturb_no_guest_and_cost_no_memory() {
     // Nobody who meant harm is left.
     wait_for("they are gone", || {
         let samples = secured.site.samples();
-        samples.volumes.iter().map(|v| v.connections).sum::<usize>() == 1
+        samples
+            .volumes
+            .iter()
+            .filter_map(|v| v.connections)
+            .sum::<usize>()
+            == 1
     });
 }
 

@@ -47,14 +47,14 @@ impl Site {
 
     fn connections(&self) -> usize {
         let volumes = self.samples().volumes;
-        volumes.iter().map(|v| v.connections).sum()
+        volumes.iter().filter_map(|v| v.connections).sum()
     }
 
     fn errors_of(&self, volume: &str) -> (usize, u64) {
         let volumes = self.samples().volumes;
         let found = volumes.iter().find(|v| v.name == volume).unwrap();
         (
-            found.connections,
+            found.connections.unwrap(),
             found.stages.measure.counts.as_ref().unwrap().errors,
         )
     }

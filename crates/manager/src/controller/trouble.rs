@@ -303,6 +303,9 @@ impl Controller {
                 continue;
             }
             let undecided = match kind {
+                TroubleKind::WorkerStalled => {
+                    Some("anything about its volumes: their load is unknown".to_string())
+                }
                 TroubleKind::MapFailing => {
                     Some("any move: no place of data can be changed".to_string())
                 }

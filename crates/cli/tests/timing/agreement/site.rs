@@ -118,7 +118,7 @@ impl Site {
     }
 
     pub fn stop(self) {
-        self.serving.stop();
+        self.serving.stop().unwrap();
     }
 }
 

@@ -1,0 +1,231 @@
+//! The way to a worker: messages, and requests whose answers other threads wait for.
+//!
+//! ```text
+//!  ask ──▶ sent ──▶ taken by the worker ──▶ answered
+//!           │                └──▶ the worker stalls: the caller gets an error, the request may still take effect
+//!           └──▶ the worker is stalled: the caller gets an error, the request is withdrawn
+//! ```
+//!
+//! A worker that is slow and beats is waited for without limit: its devices have limits of their own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::Message;
+use crate::io::{Io, Waker};
+use crate::pulse::{Beats, WorkerState};
+
+/// Time between two looks at the beats of a worker whose answer is waited for.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How other threads reach a worker.
+#[derive(Debug, Clone)]
+pub struct Inbox {
+    sender: Sender<Envelope>,
+    waker: Waker,
+    worker: usize,
+    beats: Arc<Beats>,
+}
+
+/// Reason why a worker gives no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NoAnswer {
+    #[error("its worker has ended")]
+    Ended,
+    /// The request is withdrawn: it takes no effect.
+    #[error(
+        "worker {worker} has not responded for {} s, so nothing was done: restart the server if it does not recover", still.as_secs()
+    )]
+    Stalled { worker: usize, still: Duration },
+    /// The worker has taken the request, or takes it when it recovers.
+    #[error(
+        "worker {worker} has not responded for {} s, and this may take effect when it recovers: restart the server if it does not", still.as_secs()
+    )]
+    StalledMeanwhile { worker: usize, still: Duration },
+}
+
+impl NoAnswer {
+    pub fn is_stall(self) -> bool {
+        self != NoAnswer::Ended
+    }
+
+    /// Returns true if a worker that recovers carries the request out, so that the caller has to undo it.
+    pub fn may_take_effect(self) -> bool {
+        matches!(self, NoAnswer::StalledMeanwhile { .. })
+    }
+}
+
+/// Settles whether a request takes effect: the worker that begins it, or the caller that gives up, whoever is first.
+#[derive(Debug, Clone, Default)]
+struct Claim(Arc<AtomicBool>);
+
+impl Claim {
+    /// Returns true for the first caller.
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// A message on its way to a worker.
+#[derive(Debug)]
+pub struct Envelope {
+    message: Message,
+    /// None for a message that cannot be withdrawn.
+    claim: Option<Claim>,
+}
+
+impl Envelope {
+    /// Returns the message, unless it was withdrawn.
+    pub fn open(self) -> Option<Message> {
+        let valid = self.claim.is_none_or(|claim| claim.take());
+        valid.then_some(self.message)
+    }
+}
+
+/// A request that was sent to a worker.
+#[derive(Debug)]
+pub struct Pending<R> {
+    worker: Inbox,
+    answer: Receiver<R>,
+    claim: Option<Claim>,
+}
+
+impl Inbox {
+    pub fn new(io: &Io, sender: Sender<Envelope>, worker: usize, beats: Arc<Beats>) -> Self {
+        Self {
+            sender,
+            waker: io.waker(),
+            worker,
+            beats,
+        }
+    }
+
+    /// Wakes the worker for its regular look.
+    pub fn tick(&self) {
+        self.waker.wake();
+    }
+
+    /// Delivers a message. Returns true if the worker still runs.
+    pub fn send(&self, message: Message) -> bool {
+        self.post(message, None)
+    }
+
+    fn post(&self, message: Message, claim: Option<Claim>) -> bool {
+        let delivered = self.sender.send(Envelope { message, claim }).is_ok();
+        self.waker.wake();
+        delivered
+    }
+
+    /// # Errors
+    /// [`NoAnswer::Stalled`].
+    pub fn responds(&self) -> Result<(), NoAnswer> {
+        match self.beats.state(self.worker) {
+            WorkerState::Stalled(still) => Err(NoAnswer::Stalled {
+                worker: self.worker,
+                still,
+            }),
+            WorkerState::Responds | WorkerState::Ended => Ok(()),
+        }
+    }
+
+    /// Sends a request whose answer is waited for later, so that several workers work on theirs at the same time.
+    ///
+    /// # Errors
+    /// [`NoAnswer::Stalled`]: nothing was sent.
+    pub fn begin<R>(
+        &self,
+        message: impl FnOnce(Sender<R>) -> Message,
+    ) -> Result<Pending<R>, NoAnswer> {
+        self.responds()?;
+        let (sender, answer) = channel();
+        let claim = Claim::default();
+        self.post(message(sender), Some(claim.clone()));
+        Ok(Pending {
+            worker: self.clone(),
+            answer,
+            claim: Some(claim),
+        })
+    }
+
+    /// Sends a request and waits for the answer.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoAnswer> {
+        self.begin(message)?.wait()
+    }
+
+    /// Sends a message that must take effect, however late, and waits for the answer.
+    ///
+    /// # Errors
+    /// [`NoAnswer`], but not [`NoAnswer::Stalled`].
+    pub fn insist<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoAnswer> {
+        let (sender, answer) = channel();
+        self.send(message(sender));
+        self.answer_on(answer).wait()
+    }
+
+    /// A second answer of the worker to a request that it has taken.
+    pub fn answer_on<R>(&self, answer: Receiver<R>) -> Pending<R> {
+        Pending {
+            worker: self.clone(),
+            answer,
+            claim: None,
+        }
+    }
+}
+
+impl<R> Pending<R> {
+    /// Waits for the answer while the worker responds.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn wait(&self) -> Result<R, NoAnswer> {
+        loop {
+            if let Some(answer) = self.wait_for(LOOK)? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Waits for the answer for `time` at most; none if it has not come by then.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn wait_for(&self, time: Duration) -> Result<Option<R>, NoAnswer> {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.answer.recv_timeout(left.min(LOOK)) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(RecvTimeoutError::Disconnected) => return Err(NoAnswer::Ended),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let state = self.worker.beats.state(self.worker.worker);
+            if state != WorkerState::Responds {
+                return self.give_up(state);
+            }
+            if left.is_zero() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn give_up(&self, state: WorkerState) -> Result<Option<R>, NoAnswer> {
+        let withdrawn = self.claim.as_ref().is_some_and(Claim::take);
+        // Its last act may have been this answer.
+        if let Ok(answer) = self.answer.try_recv() {
+            return Ok(Some(answer));
+        }
+        let worker = self.worker.worker;
+        Err(match state {
+            WorkerState::Stalled(still) if withdrawn => NoAnswer::Stalled { worker, still },
+            WorkerState::Stalled(still) => NoAnswer::StalledMeanwhile { worker, still },
+            WorkerState::Responds | WorkerState::Ended => NoAnswer::Ended,
+        })
+    }
+}
