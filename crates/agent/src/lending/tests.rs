@@ -29,7 +29,7 @@ fn bench(script: &str) -> Bench {
         program,
     });
     lender.times = Times {
-        begins: Duration::from_secs(5),
+        begins: Duration::from_secs(120),
         ends: Duration::from_millis(200),
     };
     Bench { lender, _dir: dir }
@@ -53,7 +53,7 @@ impl Bench {
 
     /// Looks until it is so.
     fn until(&mut self, id: u64, is: impl Fn(Option<&NodeState>) -> bool) -> Option<NodeState> {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(120);
         loop {
             let state = self.state(id);
             if is(state.as_ref()) {
@@ -84,6 +84,8 @@ fn is_ready(state: Option<&NodeState>) -> bool {
 #[test]
 fn one_is_started_says_where_it_is_and_ends_when_it_is_told() {
     let mut bench = bench(GOOD);
+    // It ends by itself, and is not killed.
+    bench.lender.times.ends = Duration::from_secs(120);
     bench.start(5);
     let ready = bench.until(5, is_ready);
     // With the certificates of whoever uses it.
@@ -202,8 +204,10 @@ fn one_that_does_not_end_is_killed_and_has_its_memory_until_then() {
     bench.start(5);
     bench.until(5, is_ready);
     let pid = bench.pid(5);
+    let ends = std::mem::replace(&mut bench.lender.times.ends, Duration::from_secs(120));
     bench.lender.carry_out(LendAction::End { id: 5 });
     assert_eq!(bench.state(5), Some(NodeState::Ending));
+    bench.lender.times.ends = ends;
     bench.until(5, |s| s.is_none());
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
@@ -238,7 +242,8 @@ fn sockets_that_were_left_behind_are_removed_and_no_others() {
 
 #[test]
 fn ports_are_of_the_range_and_free() {
-    let local: IpAddr = "127.0.0.1".parse().unwrap();
+    // An address of this machine that nobody else listens at.
+    let local: IpAddr = "127.93.7.41".parse().unwrap();
     let taken = TcpListener::bind((local, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let why = free_port(local, (port, port), &[]).unwrap_err();

@@ -3,10 +3,10 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "a disk that hangs, and how long that is put up with"
+    reason = "a disk that hangs, and the deadline that ends a test that hangs"
 )]
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use array::{
@@ -212,14 +212,34 @@ fn a_doubt_lasts_until_a_copy_can_be_read() {
     assert!(world(&place).volumes.contains_key(&VolumeId(1)));
 }
 
-/// A copy whose disk hangs: opened like any other, it sleeps in a sync.
-#[derive(Debug)]
-struct Sleepy {
-    disk: CrashDisk,
-    sleep: Arc<Mutex<Duration>>,
+/// A gate that a disk passes before it syncs. While it is closed, the disk hangs: a call that returns all the same has not waited for it.
+#[derive(Debug, Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn close(&self) {
+        *self.0.0.lock().unwrap() = true;
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = false;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let closed = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_while(closed, |closed| *closed).unwrap());
+    }
 }
 
-impl redb::StorageBackend for Sleepy {
+/// A copy on a disk that syncs only while its gate is open.
+#[derive(Debug)]
+struct Gated {
+    disk: CrashDisk,
+    gate: Gate,
+}
+
+impl redb::StorageBackend for Gated {
     fn len(&self) -> std::io::Result<u64> {
         self.disk.len()
     }
@@ -233,8 +253,7 @@ impl redb::StorageBackend for Sleepy {
     }
 
     fn sync_data(&self) -> std::io::Result<()> {
-        let sleep = *self.sleep.lock().unwrap();
-        std::thread::sleep(sleep);
+        self.gate.pass();
         self.disk.sync()
     }
 
@@ -244,29 +263,27 @@ impl redb::StorageBackend for Sleepy {
 }
 
 #[test]
-fn one_that_hangs_is_dropped_within_a_second() {
+fn commit_with_a_copy_that_hangs_returns_and_drops_the_copy() {
     let (first, second) = (Place::new(), Place::new());
     let array = Array::create_on(first.disk(), ID, EXTENT).unwrap();
-    let sleep = Arc::new(Mutex::new(Duration::ZERO));
-    let sleepy = Sleepy {
+    let gate = Gate::default();
+    let gated = Gated {
         disk: second.disk(),
-        sleep: sleep.clone(),
+        gate: gate.clone(),
     };
-    let other = Array::create_on(sleepy, ID, EXTENT).unwrap();
+    let other = Array::create_on(gated, ID, EXTENT).unwrap();
     let mut copies = Copies::new(CopyId::First, Box::new(first.clone()), array).unwrap();
     copies.add(CopyId::Second, Box::new(second), Some(other), "");
     copies.run_in_threads();
     renew(&mut copies, 1);
     copies.commit(&furnish(0)).unwrap();
-    *sleep.lock().unwrap() = Duration::from_secs(3);
-    let began = Instant::now();
+    gate.close();
     copies.commit(&furnish(1)).unwrap();
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(1500), "{took:?}");
     assert_eq!(copies.members(), Members::FIRST);
     assert!(!copies.confirmed());
     renew(&mut copies, 2);
     assert!(world(&first).volumes.contains_key(&VolumeId(1)));
+    gate.open();
 }
 
 #[test]
@@ -326,21 +343,27 @@ fn a_copy_that_is_made_anew_has_the_snapshots_and_what_has_changed() {
 
 #[test]
 fn one_that_takes_longer_for_a_snapshot_is_not_dropped() {
-    let (mut copies, first, second) = one_and_a_sleepy_place();
+    let (mut copies, first, second) = one_and_a_gated_place();
     copies.begin_rebuild(CopyId::Second).unwrap();
     until(|| copies.end_rebuild());
     renew(&mut copies, 1);
-    second.sleeps(HANG_MAX.as_millis() as u64 + 200);
     let snapshot = Change::TakeSnapshot(snapshot_of(&volume(0, 9), 5, 0));
     for change in [
         snapshot,
         Change::RestoreSnapshot(VolumeId(5)),
         Change::RemoveVolume(VolumeId(5)),
     ] {
+        second.gate.close();
+        let gate = second.gate.clone();
+        let opens = std::thread::spawn(move || {
+            // Longer than a copy has for any other commit, and far shorter than it has for these.
+            std::thread::sleep(HANG_MAX + Duration::from_millis(200));
+            gate.open();
+        });
         copies.commit(&[change]).unwrap();
         assert!(copies.confirmed());
+        opens.join().unwrap();
     }
-    second.sleeps(0);
     assert_eq!(world(&first), world(&second.place));
 }
 
@@ -366,49 +389,49 @@ fn a_copy_in_a_file_takes_the_place_of_what_was_there() {
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
-/// A place on a disk that may sleep.
+/// A place on a disk that syncs only while its gate is open.
 #[derive(Debug, Clone)]
-struct SleepyPlace {
+struct GatedPlace {
     place: Place,
-    sleep: Arc<Mutex<Duration>>,
+    gate: Gate,
+    /// Disks of the copies that were begun here.
+    begun: Arc<Mutex<Vec<CrashDisk>>>,
+    /// Number of copies that took their place. A copy that has begun and not ended holds a reference, too.
     replaced: Arc<Mutex<u32>>,
 }
 
-impl SleepyPlace {
+impl GatedPlace {
     fn new() -> Self {
         Self {
             place: Place::new(),
-            sleep: Arc::default(),
+            gate: Gate::default(),
+            begun: Arc::default(),
             replaced: Arc::default(),
         }
     }
 
-    fn sleeps(&self, millis: u64) {
-        *self.sleep.lock().unwrap() = Duration::from_millis(millis);
-    }
-
-    fn on(&self, disk: CrashDisk) -> Sleepy {
-        Sleepy {
+    fn on(&self, disk: CrashDisk) -> Gated {
+        Gated {
             disk,
-            sleep: self.sleep.clone(),
+            gate: self.gate.clone(),
         }
     }
 }
 
-impl CopyPlace for SleepyPlace {
+impl CopyPlace for GatedPlace {
     fn name(&self) -> String {
-        "sleepy".into()
+        "gated".into()
     }
 
     fn open(&self) -> Result<Array, ArrayError> {
-        let sleep = *self.sleep.lock().unwrap();
-        std::thread::sleep(sleep);
+        self.gate.pass();
         Array::open_on(self.on(self.place.disk()))
     }
 
     fn begin(&self, id: array::ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {
         let fresh = CrashDisk::new(0);
         let array = Array::create_on(self.on(fresh.clone()), id, extent)?;
+        self.begun.lock().unwrap().push(fresh.clone());
         let Fresh { array, put } = self.place.fresh(fresh, array);
         let replaced = self.replaced.clone();
         let put = Box::new(move || {
@@ -419,9 +442,9 @@ impl CopyPlace for SleepyPlace {
     }
 }
 
-/// One copy, served, and a place on a disk that may sleep for the second.
-fn one_and_a_sleepy_place() -> (Copies, Place, SleepyPlace) {
-    let (first, second) = (Place::new(), SleepyPlace::new());
+/// One copy, served, and a place for the second whose disk can hang.
+fn one_and_a_gated_place() -> (Copies, Place, GatedPlace) {
+    let (first, second) = (Place::new(), GatedPlace::new());
     let array = Array::create_on(first.disk(), ID, EXTENT).unwrap();
     let mut copies = Copies::new(CopyId::First, Box::new(first.clone()), array).unwrap();
     copies.run_in_threads();
@@ -430,38 +453,27 @@ fn one_and_a_sleepy_place() -> (Copies, Place, SleepyPlace) {
     (copies, first, second)
 }
 
-fn quickly<T>(what: impl FnOnce() -> T) -> T {
-    let began = Instant::now();
-    let done = what();
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(1500), "{took:?}");
-    done
-}
-
-fn until(what: impl FnMut() -> bool) {
-    let began = Instant::now();
-    let mut what = what;
+/// Waits until something holds. The deadline only ends a test that hangs.
+fn until(mut what: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !what() {
-        assert!(
-            began.elapsed() < Duration::from_secs(20),
-            "it does not come"
-        );
+        assert!(Instant::now() < deadline, "it does not come");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
 fn a_copy_that_is_made_on_a_disk_that_hangs_keeps_nobody() {
-    let (mut copies, first, second) = one_and_a_sleepy_place();
-    second.sleeps(700);
+    let (mut copies, first, second) = one_and_a_gated_place();
+    second.gate.close();
     copies.begin_rebuild(CopyId::Second).unwrap();
     for n in 1..100 {
-        quickly(|| copies.commit(&furnish(n)).unwrap());
-        assert!(!quickly(|| copies.end_rebuild()), "it cannot be there yet");
+        copies.commit(&furnish(n)).unwrap();
+        assert!(!copies.end_rebuild(), "it cannot be there yet");
     }
     // The disk is well again: what was missed is made up for.
-    second.sleeps(0);
-    until(|| quickly(|| copies.end_rebuild()));
+    second.gate.open();
+    until(|| copies.end_rebuild());
     renew(&mut copies, 1);
     copies.commit(&furnish(100)).unwrap();
     assert_eq!(world(&first), world(&second.place));
@@ -469,21 +481,28 @@ fn a_copy_that_is_made_on_a_disk_that_hangs_keeps_nobody() {
 
 #[test]
 fn a_copy_that_hangs_at_its_end_does_not_take_its_place_later() {
-    let (mut copies, _, second) = one_and_a_sleepy_place();
+    let (mut copies, _, second) = one_and_a_gated_place();
     copies.begin_rebuild(CopyId::Second).unwrap();
-    // It is filled: nothing tells that but time.
-    std::thread::sleep(Duration::from_millis(200));
-    second.sleeps(2000);
     copies.commit(&furnish(1)).unwrap();
-    assert!(!quickly(|| copies.end_rebuild()));
+    // The copy is filled once it has the commit that was made after its beginning.
+    until(|| {
+        let begun = second.begun.lock().unwrap().first().cloned();
+        let opened = begun.and_then(|disk| Array::open_on(disk.killed()).ok());
+        let world = opened.and_then(|array| World::read(&array).ok());
+        world.is_some_and(|w| w.volumes.contains_key(&VolumeId(1)))
+    });
+    second.gate.close();
+    copies.commit(&furnish(2)).unwrap();
+    assert!(!copies.end_rebuild());
     let dropped = CopyHealth::Dropped {
         why: "it did not answer within a second".into(),
     };
     assert_eq!(copies.health()[1].2, dropped);
-    std::thread::sleep(Duration::from_millis(5000));
+    second.gate.open();
+    // This test's reference and that of the place in `copies` are left when the copy has ended.
+    until(|| Arc::strong_count(&second.replaced) == 2);
     assert_eq!(*second.replaced.lock().unwrap(), 0);
     // The next one does.
-    second.sleeps(0);
     copies.begin_rebuild(CopyId::Second).unwrap();
     until(|| copies.end_rebuild());
     assert_eq!(*second.replaced.lock().unwrap(), 1);
@@ -491,25 +510,20 @@ fn a_copy_that_hangs_at_its_end_does_not_take_its_place_later() {
 
 #[test]
 fn a_doubt_about_disks_that_hang_keeps_nobody() {
-    let (mut copies, first, second) = one_and_a_sleepy_place();
+    let (mut copies, first, second) = one_and_a_gated_place();
     copies.begin_rebuild(CopyId::Second).unwrap();
     until(|| copies.end_rebuild());
     renew(&mut copies, 1);
     // The first one fails for good, the second one hangs, in the commit and as it is opened again.
     first.disk().fail_after(0);
-    second.sleeps(2500);
-    let error = {
-        let began = Instant::now();
-        let error = copies.commit(&furnish(1)).unwrap_err();
-        assert!(began.elapsed() < Duration::from_millis(2500));
-        error
-    };
+    second.gate.close();
+    let error = copies.commit(&furnish(1)).unwrap_err();
     assert!(matches!(error, CommitError::InDoubt(_)), "{error:?}");
-    assert_eq!(quickly(|| copies.resolve()), None);
-    second.sleeps(0);
+    assert_eq!(copies.resolve(), None);
+    second.gate.open();
     let mut said = None;
     until(|| {
-        said = quickly(|| copies.resolve());
+        said = copies.resolve();
         said.is_some()
     });
     let durable = said == Some(true);
@@ -520,15 +534,13 @@ fn a_doubt_about_disks_that_hang_keeps_nobody() {
 
 #[test]
 fn the_copy_that_is_read_is_free_while_the_other_disk_hangs() {
-    let (mut copies, first, second) = one_and_a_sleepy_place();
-    second.sleeps(3000);
+    let (mut copies, first, second) = one_and_a_gated_place();
+    second.gate.close();
     copies.begin_rebuild(CopyId::Second).unwrap();
-    std::thread::sleep(Duration::from_millis(200));
-    // Should it fail, it has to be opened again: nobody else may have it open then.
-    let reader = copies.reader().unwrap();
-    assert_eq!(Arc::strong_count(&reader), 2);
+    // Should it fail, it has to be opened again: nobody else may have it open then. Whoever fills the other copy lets it go before the disk hangs.
+    until(|| Arc::strong_count(&copies.reader().unwrap()) == 2);
     assert!(first.disk().len().unwrap() > 0);
-    second.sleeps(0);
+    second.gate.open();
 }
 
 #[test]
@@ -568,8 +580,8 @@ fn a_copy_whose_file_is_removed_is_made_anew() {
     copies.commit(&furnish(1)).unwrap();
     let commits = copies.state().commits;
     drop(copies);
-    std::thread::sleep(Duration::from_millis(200)); // until the threads have let go of it
     for place in &places {
+        until(|| place.open().is_ok()); // once the threads have let go of it
         assert_eq!(place.open().unwrap().state().unwrap().commits, commits);
     }
 }

@@ -1,6 +1,4 @@
-//! The page: complete without its script, quick with many volumes, and alive in a browser.
-
-use std::time::Instant;
+//! The page: complete without its script, bounded with many volumes, and alive in a browser.
 
 use manager::question::Question;
 use manager::view::MoveState;
@@ -167,20 +165,24 @@ fn readers_see_buttons_that_they_cannot_press() {
     assert!(reader.text().contains("orders need the role operate"));
 }
 
+/// Names of the volumes that a page shows, in its order.
+fn names_in(html: &str) -> Vec<String> {
+    let table =
+        &html[html.find("id=\"volumes\"").unwrap()..html.find("id=\"jobs-section\"").unwrap()];
+    let rows = table.split("<tr").skip(2);
+    let name = |row: &str| {
+        let cell = &row[row.find("scope=\"row\">").unwrap() + 12..];
+        cell[..cell.find('<').unwrap()].to_owned()
+    };
+    rows.map(name).collect()
+}
+
 #[test]
 fn volumes_are_filtered_and_sorted_by_the_server() {
     let world = World::start(Fake::new(24));
     let names = |query: &str| {
         let answer = page(&world, query);
-        let html = answer.text();
-        let table =
-            &html[html.find("id=\"volumes\"").unwrap()..html.find("id=\"jobs-section\"").unwrap()];
-        let rows = table.split("<tr").skip(2);
-        let name = |row: &str| {
-            let cell = &row[row.find("scope=\"row\">").unwrap() + 12..];
-            cell[..cell.find('<').unwrap()].to_owned()
-        };
-        rows.map(name).collect::<Vec<String>>()
+        names_in(answer.text())
     };
     assert_eq!(names("?filter=db-main"), ["db-main", "db-main-1"]);
     assert_eq!(
@@ -218,21 +220,20 @@ fn volumes_are_filtered_and_sorted_by_the_server() {
 }
 
 #[test]
-fn a_thousand_volumes_are_shown_in_part_and_quickly() {
+fn page_of_a_thousand_volumes_has_rows_for_two_hundred() {
     let world = World::start(Fake::new(1000));
-    let answer = page(&world, "");
-    assert!(well_formed(answer.text()).contains("The first 200 of 1000 volumes"));
-    let begun = Instant::now();
-    let rounds = 10;
-    for _ in 0..rounds {
-        page(&world, "?sort=p99");
+    for query in ["", "?sort=p99"] {
+        let answer = page(&world, query);
+        assert!(well_formed(answer.text()).contains("The first 200 of 1000 volumes"));
+        assert_eq!(names_in(answer.text()).len(), 200);
     }
-    let each = begun.elapsed() / rounds;
-    println!(
-        "1,000 volumes: {} bytes of HTML, {each:?} from request to last byte",
-        answer.body.len()
+    // The page does not grow with volumes that it does not show.
+    let more = World::start(Fake::new(2000));
+    let [bytes, of_more] = [&world, &more].map(|w| page(w, "?sort=p99").body.len());
+    assert!(
+        of_more < bytes + bytes / 50,
+        "{bytes} bytes, then {of_more}"
     );
-    assert!(each.as_millis() < 300, "{each:?}");
 }
 
 #[test]
@@ -336,8 +337,12 @@ fn it_is_alive_in_a_browser() {
         };
     }
     browser.wait("document.getElementById('apply-alpha-42-0') !== null");
-    world.fake.lock().unwrap().plan.generation = 43;
-    browser.eval("document.getElementById('apply-alpha-42-0').click()");
+    {
+        // No page has the newer plan before the click: it could only be asked for with this lock.
+        let mut fake = world.fake.lock().unwrap();
+        fake.plan.generation = 43;
+        browser.eval("document.getElementById('apply-alpha-42-0').click()");
+    }
     browser.wait("document.getElementById('said').className === 'off'");
     let said = browser.eval("document.getElementById('said').innerText");
     assert_eq!(said, "plan 42 is not the newest");
@@ -350,26 +355,26 @@ fn it_is_alive_in_a_browser() {
     );
 }
 
-/// First sight of a large one, by the browser's own clock.
+/// What a browser has to lay out is bounded, however many volumes there are. How long that takes is printed, and is no result.
 #[test]
-fn a_thousand_volumes_are_painted_soon() {
+fn page_of_a_thousand_volumes_is_painted_with_bounded_elements() {
     let world = World::start(Fake::new(1000));
     let url = format!("{}/?token={READ}", world.url());
     let Some(mut browser) = Browser::open(&url) else {
         return testkit::needs::skipped("chromium");
     };
     let first_paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1";
-    let mut best = f64::INFINITY;
-    // The first time includes the start of the browser's processes.
-    for _ in 0..5 {
-        browser.eval("globalThis.old = true; location.reload()");
-        browser.wait("globalThis.old === undefined && document.readyState === 'complete'");
-        browser.wait(&format!("({first_paint}) > 0"));
-        best = best.min(browser.eval(first_paint).as_f64().unwrap());
-    }
-    println!("first contentful paint with 1,000 volumes: {best} ms");
-    assert!(
-        best < 1000.0,
-        "{best} ms: more than a busy machine explains"
+    browser.wait(&format!("({first_paint}) > 0"));
+    println!(
+        "first contentful paint with 1,000 volumes: {} ms",
+        browser.eval(first_paint)
     );
+    let rows = browser.eval("document.querySelectorAll('#volumes tbody tr').length");
+    assert_eq!(rows, 200);
+    let elements = browser.eval("document.querySelectorAll('*').length");
+    let elements = elements.as_u64().unwrap();
+    assert!(elements < ELEMENTS_MAX, "{elements}");
 }
+
+/// Elements of a page with as many rows of volumes as it may have.
+const ELEMENTS_MAX: u64 = 10_000;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// A browser that says nothing for so long is broken.
-const SILENT_MAX: Duration = Duration::from_secs(60);
+const SILENT_MAX: Duration = Duration::from_secs(120);
 
 /// A browser with one page.
 pub struct Browser {

@@ -14,6 +14,9 @@ use serde_json::Value;
 
 use super::World;
 
+/// Deadline that only ends a test that hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
 /// An answer.
 #[derive(Debug)]
 pub struct Answered {
@@ -62,9 +65,7 @@ pub fn remote(world: &World, request: &str) -> Answered {
 
 pub fn unix(path: &Path) -> UnixStream {
     let socket = UnixStream::connect(path).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
@@ -81,9 +82,7 @@ pub fn tls(world: &World) -> StreamOwned<ClientConnection, TcpStream> {
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let socket = TcpStream::connect(world.running.address().unwrap()).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     StreamOwned::new(connection, socket)
 }
 

@@ -8,8 +8,9 @@ pub mod views;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use controller::{
     Certificate, Clock, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings,
@@ -45,8 +46,8 @@ pub struct Fake {
     pub orders: Vec<(String, Question)>,
     /// Who asked anything.
     pub actors: Vec<String>,
-    /// Every answer takes so long.
-    pub slow: Duration,
+    /// Told of every question, which is answered when the other one says so.
+    pub gate: Option<(Sender<()>, Receiver<()>)>,
     /// The store fails.
     pub failing: bool,
     /// A configuration that is read anew is not taken: why.
@@ -72,7 +73,7 @@ impl Fake {
             counters: views::counters(volumes),
             orders: vec![],
             actors: vec![],
-            slow: Duration::ZERO,
+            gate: None,
             failing: false,
             refuses_reload: None,
             ticks: 0,
@@ -212,7 +213,10 @@ impl Service for Fake {
     }
 
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
-        std::thread::sleep(self.slow);
+        if let Some((asked, answer)) = &self.gate {
+            asked.send(()).unwrap();
+            answer.recv().unwrap();
+        }
         self.actors.push(actor.0.clone());
         if self.failing {
             return Err(Refusal::Unavailable("the store cannot be written".into()));
@@ -304,7 +308,11 @@ impl World {
 
     /// A client at the unix socket.
     pub fn local(&self) -> client::Client {
-        let address = client::Address::Unix(self.socket());
+        self.local_at(client::Address::Unix(self.socket()))
+    }
+
+    /// A client at another unix socket.
+    pub fn local_at(&self, address: client::Address) -> client::Client {
         client::Client::new(address, None, client::TlsTrust::Nothing).unwrap()
     }
 
@@ -315,9 +323,14 @@ impl World {
 
     /// A client over TLS that trusts the certificate by its fingerprint.
     pub fn remote(&self, secret: &str) -> client::Client {
+        self.remote_at(self.url(), secret)
+    }
+
+    /// Likewise, at another address.
+    pub fn remote_at(&self, url: client::Address, secret: &str) -> client::Client {
         let trust = client::TlsTrust::Fingerprint(self.running.fingerprint().unwrap());
         let token = client::Token::new(secret).unwrap();
-        client::Client::new(self.url(), Some(token), trust).unwrap()
+        client::Client::new(url, Some(token), trust).unwrap()
     }
 
     pub fn orders(&self) -> Vec<(String, Question)> {
