@@ -138,10 +138,10 @@ pub fn explained(error: impl std::error::Error) -> anyhow::Error {
     anyhow!(datapath::explain(&error))
 }
 
-/// Why what a volume does cannot be followed while its worker is stalled.
+/// Checks that the worker of a volume is not stalled, for a command that follows what the volume does.
 ///
 /// # Errors
-/// If it is.
+/// It is.
 pub fn responds(info: &VolumeInfo) -> anyhow::Result<()> {
     ensure!(
         !info.stalled,

@@ -36,7 +36,7 @@ pub use filter::{Filter, FilterError, FilterOptions};
 pub use heat::Heat;
 pub use io::IoChoice;
 pub use keeper::{AcceptLoss, Keeper, KeeperError};
-pub use pulse::{Pulse, STALLED_AFTER, StalledWorker};
+pub use pulse::{Pulse, StalledWorker};
 pub use reach::{Reach, ReachError, add_device, open_to_look, open_to_serve, restore};
 pub use server::{
     Listen, ListenError, STOP_WITHIN, Server, ServerConfig, ServerError, StopError, ended_by,

@@ -265,7 +265,7 @@ pub enum StopError {
     )]
     Workers(Vec<StalledWorker>),
     #[error(
-        "the devices were not flushed within {} s: the next start treats the array as after a crash; check whether they answer before", .0.as_secs()
+        "the devices were not flushed within {} s: the next start treats the array as after a crash; check that they respond, then start again", .0.as_secs()
     )]
     Keeper(Duration),
     #[error(
@@ -639,8 +639,7 @@ impl Server {
                 return ControlFlow::Continue(()); // dropped, which closes it
             }
             widen(&socket);
-            let worker = next.fetch_add(1, Ordering::Relaxed) % workers.len();
-            match workers[worker].send(Message::Accepted(socket)) {
+            match Inbox::in_turn(&workers, &next).send(Message::Accepted(socket)) {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }

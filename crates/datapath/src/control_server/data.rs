@@ -420,7 +420,7 @@ pub struct VolumeInfo {
     pub healthy: bool,
     /// Whether it is served now.
     pub exported: bool,
-    /// Whether its worker does not respond: whether it is served is not known then.
+    /// True while its worker does not respond. It is unknown then if it is served.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stalled: bool,
     /// The move that is under way, or waits to be resumed: the tier.

@@ -185,11 +185,11 @@ impl ControlServer {
         answer.map_err(text)?
     }
 
-    /// Tells the worker of a volume what is durable already. It has taken effect then, but for a volume that is not served, and one whose worker is stalled.
-    fn tell_worker(&self, volume: VolumeId, question: Question) {
-        if let Ok(worker) = self.worker(volume) {
-            let _ = worker.insist(|answer| Message::Ask(volume, question, answer));
-        }
+    /// Tells the worker of a volume what is durable in the map already. A worker that is stalled carries it out when it recovers.
+    fn tell_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
+        let worker = self.worker(volume)?;
+        let answer = worker.insist(|answer| Message::Ask(volume, question, answer));
+        answer.map_err(text)?
     }
 
     fn ask_stages<R: Send + 'static>(

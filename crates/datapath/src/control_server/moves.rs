@@ -120,7 +120,8 @@ impl ControlServer {
             extents: wanted.extents.clone(),
         };
         self.with_keeper(move |keeper| begin(keeper, &target, need, record))??;
-        order(Question::Move(wanted))?;
+        let begun = self.tell_worker(id, Question::Move(wanted));
+        begun.map_err(|why| format!("volume {name:?}: {why}"))?;
         done(done_line)
     }
 

@@ -23,9 +23,9 @@ use crate::worker::{Inbox, LiveSample, Message, NoAnswer, Pending, SecondStatus,
 /// What a move is that waits for its volume to be served.
 const WAITING: &str = "waiting";
 
-/// What workers know, as far as they respond.
-struct Sampled {
-    /// Whether there are workers at all.
+/// Samples of the workers that respond, and the workers that do not.
+struct WorkersAnswers {
+    /// True where the array is served, so that there are workers.
     served: bool,
     workers: Vec<WorkerSamples>,
     stalled: Vec<StalledWorker>,
@@ -34,34 +34,34 @@ struct Sampled {
 impl ControlServer {
     pub(super) fn samples(&self) -> Result<ControlAnswer> {
         let at_ns = clock::now_ns();
-        let sampled = self.sampled(at_ns)?;
+        let answers = self.workers_answers(at_ns)?;
         let throttled = self.throttled();
         let samples =
-            self.with_keeper(move |keeper| samples(keeper, at_ns, sampled, &throttled))??;
+            self.with_keeper(move |keeper| samples(keeper, at_ns, answers, &throttled))??;
         Ok(ControlAnswer::Samples(samples))
     }
 
-    fn sampled(&self, at_ns: u64) -> Result<Sampled> {
-        let mut sampled = Sampled {
+    fn workers_answers(&self, at_ns: u64) -> Result<WorkersAnswers> {
+        let mut answers = WorkersAnswers {
             served: self.server.is_some(),
             workers: vec![],
             stalled: vec![],
         };
         for asked in self.workers_samples(at_ns) {
             match asked {
-                Ok(samples) => sampled.workers.push(samples),
+                Ok(samples) => answers.workers.push(samples),
                 Err(
                     NoAnswer::Stalled { worker, still }
                     | NoAnswer::StalledMeanwhile { worker, still },
                 ) => {
                     let server = self.server.as_ref().ok_or(NOT_SERVED)?;
                     let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-                    sampled.stalled.push(server.stalled_worker(worker, still));
+                    answers.stalled.push(server.stalled_worker(worker, still));
                 }
                 Err(why @ NoAnswer::Ended) => return Err(text(why)),
             }
         }
-        Ok(sampled)
+        Ok(answers)
     }
 
     /// Asks all workers at the same time; their answers in order.
@@ -85,14 +85,14 @@ impl ControlServer {
 fn samples(
     keeper: &mut Keeper,
     at_ns: u64,
-    sampled: Sampled,
+    answers: WorkersAnswers,
     throttled: &BTreeMap<VolumeId, Throttled>,
 ) -> Result<Samples> {
-    let Sampled {
+    let WorkersAnswers {
         served: is_served,
         workers,
         stalled,
-    } = sampled;
+    } = answers;
     let connected = |device: DeviceId| {
         let linked = |w: &WorkerSamples| w.linked.contains(&device);
         is_served && workers.iter().all(linked)
@@ -228,8 +228,12 @@ fn troubles(keeper: &Keeper, volumes: &[VolumeSample], stalled: &[StalledWorker]
 
 fn trouble_of_worker(stalled: &StalledWorker) -> Trouble {
     let about = format!("worker {}", stalled.worker);
+    let follows = match stalled.volumes.is_empty() {
+        true => "",
+        false => ": their I/O hangs, orders about them fail, and their load is unknown",
+    };
     let what = format!(
-        "{about}: no response for {} s. It serves {}: their I/O hangs, orders about them fail, and their load is unknown. Restart the server if the worker does not recover; the watchdog of its systemd unit does so after a minute. Acknowledged writes are safe",
+        "{about}: no response for {} s. It serves {}{follows}. Restart the server if the worker does not recover; the watchdog of its systemd unit does so after a minute. Acknowledged writes are safe",
         stalled.still.as_secs(),
         stalled.names()
     );

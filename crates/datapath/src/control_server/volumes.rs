@@ -197,7 +197,7 @@ impl ControlServer {
             let before = record_of(keeper, id)?;
             set(keeper, VolumeRecord { class, ..before })
         })??;
-        self.tell_worker(id, Question::OfClass(new));
+        let _ = self.tell_worker(id, Question::OfClass(new)); // it may not be served
         done(done_line)
     }
 }
@@ -314,7 +314,7 @@ impl ControlServer {
             }
             drop(server);
             // For the log, and for what it has of the cache.
-            self.tell_worker(id, Question::Rename(to));
+            let _ = self.tell_worker(id, Question::Rename(to));
         }
         done(done_line)
     }

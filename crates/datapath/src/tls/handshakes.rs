@@ -233,7 +233,7 @@ impl Handshakes {
         let ready = socket
             .set_read_timeout(None)
             .and_then(|()| socket.set_write_timeout(None));
-        let worker = after.next.fetch_add(1, Ordering::Relaxed) % after.workers.len();
+        let worker = Inbox::in_turn(&after.workers, &after.next);
         let socket = socket.into();
         widen(&socket);
         let message = Message::Secured {
@@ -243,7 +243,7 @@ impl Handshakes {
         };
         if ready.is_err() {
             after.open.fetch_sub(1, Ordering::AcqRel);
-        } else if !after.workers[worker].send(message) {
+        } else if !worker.send(message) {
             after.open.fetch_sub(1, Ordering::AcqRel);
             self.over.store(true, Ordering::Relaxed);
         }

@@ -118,10 +118,12 @@ impl Session {
             }))
         };
         let guest = served.worker.ask(connect);
-        let guest = guest.inspect_err(|why| {
+        if let Err(why) = &guest
+            && why.is_stall()
+        {
             let volume = &served.name;
             warn!(volume, %why, "the connection of a guest is closed");
-        });
+        }
         let guest = guest.ok()??;
         let mut rings = vec![];
         rings.resize_with(usize::from(QUEUES_MAX), RingState::default);

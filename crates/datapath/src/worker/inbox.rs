@@ -9,7 +9,7 @@
 //! A worker that is slow and beats is waited for without limit: its devices have limits of their own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -120,6 +120,8 @@ impl Inbox {
         delivered
     }
 
+    /// Checks that the worker is not stalled.
+    ///
     /// # Errors
     /// [`NoAnswer::Stalled`].
     pub fn responds(&self) -> Result<(), NoAnswer> {
@@ -167,6 +169,15 @@ impl Inbox {
         let (sender, answer) = channel();
         self.send(message(sender));
         self.answer_on(answer).wait()
+    }
+
+    /// The worker whose turn it is to take a connection. Workers that are stalled are passed by, while others are not.
+    pub fn in_turn<'a>(workers: &'a [Self], next: &AtomicUsize) -> &'a Self {
+        let first = next.fetch_add(1, Ordering::Relaxed) % workers.len();
+        let (before, from) = workers.split_at(first);
+        let mut all = from.iter().chain(before);
+        all.find(|worker| worker.responds().is_ok())
+            .unwrap_or(&workers[first])
     }
 
     /// A second answer of the worker to a request that it has taken.

@@ -13,7 +13,7 @@ use datapath::control_server::{
     ControlAnswer, ControlRequest, Samples, Trouble, TroubleKind, VolumeInfo, VolumeSample,
 };
 use datapath::stages::{measure, record};
-use datapath::{ServerConfig, Serving};
+use datapath::{Client, ServerConfig, Serving};
 use units::{Bytes, BytesPerSec};
 
 use crate::support::{PATIENCE, Site, wait_for};
@@ -135,7 +135,9 @@ fn stalled_worker_is_a_problem_and_other_volumes_are_served_and_sampled() {
         "the worker has begun it: {why}"
     );
 
-    let mut guest = site.connect("here").unwrap();
+    // New connections go to workers in turn, whatever their volume.
+    let mut guests: Vec<Client> = (0..4).map(|_| site.connect("here").unwrap()).collect();
+    let guest = &mut guests[0];
     let before = site.samples();
     assert_eq!(guest.read(0, 8192).unwrap(), [1; 8192]);
     let samples = site.samples();
