@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn patient(socket: UnixDatagram) -> UnixDatagram {
-        let time = Some(Duration::from_secs(30));
+        let time = Some(Duration::from_secs(120));
         socket.set_read_timeout(time).unwrap();
         socket
     }

@@ -738,7 +738,7 @@ mod tests {
     #[test]
     fn an_answer_is_waited_for_though_the_process_was_stopped_meanwhile() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(Duration::from_secs(30)))
+        ours.set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
         let mut stream = Stream::Unix(ours);
         let me = std::process::id();

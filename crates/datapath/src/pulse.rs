@@ -74,7 +74,7 @@ mod tests {
         let (serving, _) = crate::serving::one_volume(dir.path());
         let mut pulse = serving.pulse();
         for _ in 0..3 {
-            let until = Instant::now() + Duration::from_secs(30);
+            let until = Instant::now() + Duration::from_secs(120);
             while !pulse.beats() {
                 assert!(Instant::now() < until, "a worker does not come round");
                 std::thread::sleep(Duration::from_secs(1));

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::live::{Bench, MIB};
+use crate::support::wait_for;
 
 #[test]
 fn a_volume_in_use_is_deleted_by_force_only() {
@@ -189,13 +190,9 @@ fn an_array_that_somebody_else_serves_is_told_by_the_agent() {
     let elsewhere = LIVE.replace("[array]", "[array]\nserve = \"elsewhere\"");
     std::fs::write(bench.path().join("live.toml"), elsewhere).unwrap();
     let check = || {
-        for _ in 0..300 {
-            if bench.json(&["tier", "list"])["array"]["overcommit_max"] == 1.5 {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        panic!("nobody tells it");
+        wait_for("somebody tells it", || {
+            bench.json(&["tier", "list"])["array"]["overcommit_max"] == 1.5
+        });
     };
     let export = bench.export();
     let manager = bench.start(&["serve", "--config", "live.toml"], 2);

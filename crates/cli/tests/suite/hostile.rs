@@ -1,6 +1,6 @@
 //! Guests by vhost-user that do whatever they like to one volume, for a while, beside guests of another volume on the same worker.
 //!
-//! `TERRACE_SECONDS=3600 cargo test --release -p cli --test timing hostile -- --nocapture` goes on for an hour.
+//! `TERRACE_SECONDS=3600 cargo test --release -p cli --test suite hostile -- --nocapture` goes on for an hour.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,6 @@ use datapath::Client;
 use testkit::vhost_user::{DiskRequest, Guest, Like};
 use testkit::virtio::Form;
 
-use crate::alone;
 use crate::support::{PATIENCE, Site};
 
 /// For how long, with the other tests.
@@ -147,7 +146,6 @@ fn harm(socket: &PathBuf, rng: &mut Rng) {
 
 #[test]
 fn guests_that_do_harm_for_a_while_harm_nobody_else() {
-    let _alone = alone();
     let mut site = Site::new(&[("good", 8), ("bad", 8)]);
     let dir = site.path("vhost");
     site.serve(&["--workers", "1", "--vhost-user", dir.to_str().unwrap()]);
@@ -157,7 +155,7 @@ fn guests_that_do_harm_for_a_while_harm_nobody_else() {
     let mut nbd = Client::connect(&site.uri("good").parse().unwrap()).unwrap();
     let (stop, tried) = (AtomicBool::new(false), AtomicU64::new(0));
     let until = Instant::now() + seconds();
-    let (mut before, mut most, mut longest, mut rounds) = (None, 0, Duration::ZERO, 0_u64);
+    let (mut before, mut most, mut rounds) = (None, 0, 0_u64);
     std::thread::scope(|threads| {
         for number in 0..HOSTILE {
             let (socket, stop, tried) = (socket("bad"), &stop, &tried);
@@ -170,17 +168,16 @@ fn guests_that_do_harm_for_a_while_harm_nobody_else() {
             });
         }
         let mut rng = Rng::new(9, 9);
-        while Instant::now() < until {
+        // Memory is looked at every thousand rounds.
+        while Instant::now() < until || rounds < 3000 || tried.load(Ordering::Relaxed) < 20 {
             rounds += 1;
             let block = rng.below(1024) * 4096;
             let bytes = [rng.next_u64() as u8; 4096];
-            let began = Instant::now();
             guest.write(block, &bytes).unwrap();
             assert!(nbd.read(block, 4096).unwrap() == bytes, "round {rounds}");
             let other = 4 * MIB + block;
             nbd.write(other, &bytes).unwrap();
             assert!(guest.read(other, 4096).unwrap() == bytes, "round {rounds}");
-            longest = longest.max(began.elapsed());
             if rounds.is_multiple_of(1000) {
                 let now = site.memory_mib();
                 most = most.max(now);
@@ -199,13 +196,11 @@ fn guests_that_do_harm_for_a_while_harm_nobody_else() {
     }
     let (tried, before) = (tried.into_inner(), before.unwrap_or(most));
     println!(
-        "{tried} guests that did harm, {rounds} rounds of those that did not, the longest {longest:?}; the server had {before} MiB, {most} MiB at most, and {} descriptors in the end",
+        "{tried} guests that did harm, {rounds} rounds of those that did not; the server had {before} MiB, {most} MiB at most, and {} descriptors in the end",
         descriptors()
     );
     assert!(most <= before + GROWTH_MIB, "{before} MiB, then {most}");
     assert!(descriptors() <= DESCRIPTORS, "{}", descriptors());
-    assert!(longest < Duration::from_secs(10), "{longest:?}");
-    assert!(tried > 10, "{tried}");
     guest.flush().unwrap();
     site.stop();
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use testkit::needs;
 
 use crate::save::Loop;
-use crate::support::{KillOnDrop, PATIENCE, Site};
+use crate::support::{KillOnDrop, PATIENCE, Site, signal, wait_for};
 
 const MIB: usize = 1 << 20;
 
@@ -60,7 +60,7 @@ fn import(site: &Site, volume: &str) -> Option<Value> {
 
 /// Waits until something of an import holds.
 fn until(site: &Site, volume: &str, what: impl Fn(Option<&Value>) -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     loop {
         let now = import(site, volume);
         if what(now.as_ref()) {
@@ -140,12 +140,12 @@ fn used_over_kills(format: &str) {
         "--tier",
         "fast",
         "--bandwidth",
-        "6 MiB/s",
+        "1 MiB/s",
         "--detach",
     ]);
     let mut rng = Rng::new(7, 7);
     for life in 0..4 {
-        let left = import(&site, "data").expect("37 MiB at 6 MiB/s take longer");
+        let left = import(&site, "data").expect("37 MiB at 1 MiB/s take longer");
         assert!(life > 0 || left["trouble"].is_null(), "{left}");
         // On a busy machine the image's server may not have answered in time for the start.
         until(&site, "data", |i| i.is_some_and(|i| i["trouble"].is_null()));
@@ -154,6 +154,14 @@ fn used_over_kills(format: &str) {
         site.serve(&[]);
     }
     assert_holds(&site, "data", &content);
+    // Some of it is overwritten, so that the rest does not take that long.
+    let mut guest = connect(&site, "data");
+    for at in (16..44).map(|mib| mib * MIB) {
+        let part = &mut content[at..at + MIB];
+        part.copy_from_slice(&pattern(2, at, MIB));
+        guest.write(at as u64, part).unwrap();
+    }
+    drop(guest);
     until(&site, "data", |import| import.is_none());
     assert_holds(&site, "data", &content);
     assert!(
@@ -167,11 +175,10 @@ fn used_over_kills(format: &str) {
     assert_holds(&site, "data", &content);
 }
 
-/// Begins an import that goes on behind the guests, with so many MiB per second.
-fn begin_import(site: &Site, volume: &str, from: &str, mib_per_s: u32) {
-    let bandwidth = format!("{mib_per_s} MiB/s");
+/// Begins an import that goes on behind the guests, and takes more than a minute.
+fn begin_import(site: &Site, volume: &str, from: &str) {
     let import = ["volume", "import", volume, from, "--tier", "fast"];
-    site.ok(&[&import[..], &["--bandwidth", &bandwidth, "--detach"]].concat());
+    site.ok(&[&import[..], &["--bandwidth", "512 KiB/s", "--detach"]].concat());
 }
 
 #[test]
@@ -266,16 +273,12 @@ fn what_cannot_be_imported_is_refused_and_says_why() {
                 .spawn()
                 .unwrap(),
         );
-        let end = Instant::now() + Duration::from_secs(10);
-        while !socket.exists() {
-            assert!(Instant::now() < end);
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for("qemu-nbd listens", || socket.exists());
         refused(&site, &["x", &raw, "--tier", "fast"], "shut it down first");
         writer.0.kill().unwrap();
         writer.0.wait().unwrap();
         // And the other way round: nobody writes to it while it is imported.
-        begin_import(&site, "x", &raw, 1);
+        begin_import(&site, "x", &raw);
         let opened = Command::new("qemu-io")
             .args(["-f", "raw", "-c", "write 0 4k", &raw])
             .output()
@@ -293,7 +296,7 @@ fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
     let mut site = Site::new(&[]);
     let (raw, content) = image(&site, "disk.raw", 4);
     site.serve(&[]);
-    begin_import(&site, "data", &raw, 2);
+    begin_import(&site, "data", &raw);
     // What a volume is has to be here before it can be another.
     for words in [
         &["snapshot", "create", "data", "now"][..],
@@ -413,7 +416,7 @@ fn an_export_that_comes_back_as_another_one_is_not_read() {
     let mut site = Site::new(&[]);
     site.serve(&[]);
     let uri = other.uri("source");
-    begin_import(&site, "data", &uri, 1);
+    begin_import(&site, "data", &uri);
     let at = 46 * MIB;
     let mut guest = connect(&site, "data");
     assert!(guest.read(at as u64, 4096).unwrap() == content[at..at + 4096]);
@@ -457,25 +460,20 @@ fn a_source_that_says_nothing_keeps_no_volume() {
     let mut site = Site::new(&[]);
     site.serve(&[]);
     let uri = other.uri("source");
-    begin_import(&site, "data", &uri, 1);
-    let pid = other.server_pid().to_string();
-    let signal = |signal: &str| {
-        let kill = Command::new("kill").args([signal, pid.as_str()]).status();
-        assert!(kill.unwrap().success());
-    };
-    signal("-STOP");
+    begin_import(&site, "data", &uri);
+    let pid = other.server_pid();
+    signal(pid, "-STOP");
     // Something is under way there.
     let volume = site.uri("data").parse().unwrap();
     let reads = std::thread::spawn(move || {
         let mut guest = Client::connect(&volume).unwrap();
         guest.read(40 * MIB as u64, 4096)
     });
-    std::thread::sleep(Duration::from_millis(500));
-    let asked = Instant::now();
+    wait_for("something is under way", || site.outstanding("data") > 0);
+    // The source says nothing until the volume is deleted.
     site.ok(&["volume", "delete", "data", "--yes", "--force"]);
-    assert!(asked.elapsed() < Duration::from_secs(20));
     assert!(reads.join().unwrap().is_err());
-    signal("-CONT");
+    signal(pid, "-CONT");
 }
 
 #[test]
@@ -526,7 +524,7 @@ fn an_import_that_needs_its_source_no_more_ends_without_it() {
     let mut site = Site::new(&[]);
     let (raw, _) = image(&site, "disk.raw", 14);
     site.serve(&[]);
-    begin_import(&site, "data", &raw, 1);
+    begin_import(&site, "data", &raw);
     site.kill();
     std::fs::remove_file(&raw).unwrap();
     site.serve(&[]);
@@ -582,7 +580,7 @@ fn an_interrupted_import_is_compared_as_what_it_is() {
     site.client("qemu-img", &["convert", "-O", "qcow2", &raw, &source]);
     site.serve(&[]);
     let import = ["volume", "import", "data", &source, "--tier", "fast"];
-    let begin = ["--format", "qcow2", "--bandwidth", "8 MiB/s", "--detach"];
+    let begin = ["--format", "qcow2", "--bandwidth", "4 MiB/s", "--detach"];
     site.ok(&[&import[..], &begin].concat());
     // Its server is no part of a terminal's job: Ctrl-C is this process's.
     let children = format!("/proc/{0}/task/{0}/children", site.server_pid());
@@ -621,7 +619,7 @@ fn an_import_that_nobody_goes_on_with_is_not_waited_for() {
     let mut site = Site::new(&[]);
     let (raw, _) = image(&site, "disk.raw", 13);
     site.serve(&[]);
-    begin_import(&site, "data", &raw, 1);
+    begin_import(&site, "data", &raw);
     site.stop();
     let map = array::Array::open(&site.path("array")).unwrap();
     let id = map.volumes().unwrap()[0].id;

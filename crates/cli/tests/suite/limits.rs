@@ -34,7 +34,6 @@ fn rests(host: &MachineHost, dir: &str) -> bool {
 
 #[test]
 fn limits_of_a_domain_are_kept_to_and_given_back() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
@@ -77,7 +76,7 @@ fn limits_of_a_domain_are_kept_to_and_given_back() {
     // It ends by itself.
     order(
         &host,
-        &["--iops", "30", "--bandwidth", "2MiB/s", "--for", "3s"],
+        &["--iops", "30", "--bandwidth", "2MiB/s", "--for", "10s"],
     );
     host.wait_until("it is limited again", || limits(&host, "vda") != before);
     host.wait_until("it is over", || limits(&host, "vda") == before);
@@ -111,7 +110,6 @@ fn limits_of_a_domain_are_kept_to_and_given_back() {
 
 #[test]
 fn limits_that_disks_share_are_left_alone() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
@@ -147,7 +145,6 @@ fn limits_that_disks_share_are_left_alone() {
 
 #[test]
 fn limits_of_plain_qemu_are_kept_to_and_given_back() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&qemu::PROGRAMS) {
         return;
     }
@@ -188,7 +185,7 @@ fn limits_of_plain_qemu_are_kept_to_and_given_back() {
     assert_eq!(limits(&host), of(&[("iops", 90)]));
     order(&host, &["--none"]);
     host.wait_until("it is as before", || limits(&host) == of(&[]));
-    order(&host, &["--iops", "30", "--for", "2s"]);
+    order(&host, &["--iops", "30", "--for", "10s"]);
     host.wait_until("it is limited again", || {
         limits(&host) == of(&[("iops", 30)])
     });

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use algo::Rng;
 use testkit::guest::Guest;
 
-use crate::support::KillOnDrop;
 use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, URI};
 use crate::support::machine_host::{end, format_of, said};
+use crate::support::{KillOnDrop, PATIENCE};
 
 const MOVES: &str = "state/libvirt-moves";
 pub const GUEST: Guest = Guest {
@@ -76,7 +76,6 @@ fn export(host: &Kvm, file: &str, bytes: u64) -> (KillOnDrop, String) {
 
 #[test]
 fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
-    let _alone = crate::alone();
     let needed = [&PROGRAMS[..], &["nbdkit"]].concat();
     if !testkit::needs::programs(&needed) {
         return;
@@ -169,7 +168,6 @@ impl Drop for Small {
 
 #[test]
 fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
@@ -269,7 +267,6 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
 
 #[test]
 fn a_target_that_gets_full_ends_the_move_and_nothing_else() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&[&PROGRAMS[..], &["mount"]].concat()) {
         return;
     }
@@ -313,7 +310,6 @@ fn kill(pid: Option<i32>) {
 /// `TERRACE_SEEDS=0..100` runs a hundred of them.
 #[test]
 fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
@@ -342,7 +338,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
             let found = wanted.iter().find(|w| texts.contains(*w));
             found.map(ToString::to_string)
         };
-        let until = Instant::now() + Duration::from_secs(40);
+        let until = Instant::now() + PATIENCE;
         while phase().is_none() {
             if Instant::now() > until {
                 return Err(format!("no move comes to {wanted:?}"));
@@ -370,7 +366,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
         }
         let fault = |why: String| format!("{victims:?}: {why}");
         // Somebody starts it at once, and again and again: each start that is let through must find all that was acknowledged.
-        let until = Instant::now() + Duration::from_secs(40);
+        let until = Instant::now() + PATIENCE;
         let mut tried = 0;
         let before = host.log("web").map_err(fault)?.writes();
         while host.log("web").map_err(fault)?.writes() < before + 30 {

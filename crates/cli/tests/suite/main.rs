@@ -1,5 +1,6 @@
 //! The tests of this crate, in one program.
 
+mod agreement;
 mod architecture;
 mod asked;
 mod bench;
@@ -12,16 +13,21 @@ mod figures;
 mod filter;
 mod golden;
 mod guards;
+mod hostile;
 mod import;
+mod kill;
 mod libvirt;
+mod limits;
 mod live;
 mod live_extents;
 mod live_lent;
 mod live_manager;
 mod live_responses;
+mod machines;
 mod mrc;
 mod packaging;
 mod programs;
+mod qemu;
 mod remote;
 mod run;
 mod safety;
@@ -35,4 +41,5 @@ mod sweep;
 mod takeover;
 mod tls;
 mod trace;
+mod vhost_user;
 mod volume;

@@ -205,7 +205,6 @@ impl Drop for Plain {
 
 #[test]
 fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
@@ -244,7 +243,6 @@ fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
 
 #[test]
 fn a_drive_of_the_command_line_moves_and_a_machine_that_leaves_keeps_its_disk() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
@@ -286,7 +284,6 @@ fn a_drive_of_the_command_line_moves_and_a_machine_that_leaves_keeps_its_disk() 
 
 #[test]
 fn a_move_of_plain_qemu_outlasts_kills() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
@@ -324,7 +321,6 @@ fn a_move_of_plain_qemu_outlasts_kills() {
 /// `TERRACE_SEEDS=0..100` runs a hundred of them.
 #[test]
 fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
-    let _alone = crate::alone();
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::Site;
+use crate::support::{Site, wait_for};
 
 #[test]
 fn a_read_that_is_answered_in_part_is_an_error_and_shows_nothing() {
@@ -48,7 +48,7 @@ fn a_volume_is_deleted_although_its_guest_has_requests_waiting() {
     client.write(0, &[1; 4096]).unwrap();
     site.ok(&["volume", "set", "db", "--iops", "5"]);
     let busy = std::thread::spawn(move || while client.write(0, &[1; 4096]).is_ok() {});
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for("a request waits", || site.outstanding("db") > 0);
     site.ok(&["volume", "delete", "db", "--force"]);
     busy.join().unwrap();
     assert_eq!(

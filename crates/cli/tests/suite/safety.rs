@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use datapath::Client;
 
-use crate::support::Site;
+use crate::support::{PATIENCE, Site};
 
 const MIB: u64 = 1 << 20;
 
@@ -52,19 +52,6 @@ fn refused(site: &Site, args: &[&str]) -> String {
     String::from_utf8(out.stderr).unwrap()
 }
 
-/// Ends the server in good order.
-fn stop(site: &mut Site) {
-    let pid = nix::unistd::Pid::from_raw(site.server_pid() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
-    while fs::exists(site.path("array/control.sock")).unwrap() {
-        assert!(Instant::now() < until, "{}", site.log());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    std::thread::sleep(Duration::from_millis(300));
-    site.kill();
-}
-
 fn second(site: &Site) -> PathBuf {
     let copies = site.json(&["array", "copies"]);
     assert_eq!(copies["copies"][1]["state"], "current", "{copies}");
@@ -74,7 +61,7 @@ fn second(site: &Site) -> PathBuf {
 #[test]
 fn one_lost_device_is_one_lost_device() {
     let mut site = filled();
-    stop(&mut site);
+    site.stop();
     fs::rename(site.path("slow"), site.path("away")).unwrap();
     site.serve(&[]);
     assert!(is_filled(&site, "db", 1));
@@ -114,7 +101,7 @@ fn one_lost_device_is_one_lost_device() {
     );
     // It is back, and had been flushed: it is taken by itself.
     fs::rename(site.path("away"), site.path("slow")).unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     while client(&site, "cold").read(0, 4096).is_err() {
         assert!(Instant::now() < until, "it is not taken back");
         std::thread::sleep(Duration::from_millis(100));
@@ -144,21 +131,21 @@ fn a_device_that_may_lack_writes_is_taken_at_a_word_only() {
 #[test]
 fn an_older_copy_of_a_device_is_refused() {
     let mut site = filled();
-    stop(&mut site);
+    site.stop();
     let file = site.path("slow/slow-0.extents");
     fs::copy(&file, site.path("old")).unwrap();
     site.serve(&[]);
     let mut guest = client(&site, "cold");
     guest.write(0, &vec![3; MIB as usize]).unwrap();
     guest.flush().unwrap();
-    stop(&mut site);
+    site.stop();
     fs::rename(&file, site.path("right")).unwrap();
     fs::copy(site.path("old"), &file).unwrap();
     site.serve(&[]);
     assert!(is_lost(&site, "cold"), "what is read would be from before");
     let check = refused(&site, &["volume", "check"]);
     assert!(check.contains("is served"), "{check}");
-    stop(&mut site);
+    site.stop();
     let out = site.run(&["volume", "check"]);
     let said = String::from_utf8(out.stdout).unwrap();
     assert!(
@@ -208,7 +195,7 @@ fn what_was_on_a_device_that_is_given_up_is_never_zeroes() {
     site.kill();
     site.serve(&[]);
     assert_eq!(client(&site, "cold").read(0, 4096).unwrap(), [9; 4096]);
-    stop(&mut site);
+    site.stop();
     let said = site.ok(&["volume", "check"]);
     assert!(
         said.contains("3 devices") && said.contains("no problem"),
@@ -277,7 +264,7 @@ fn an_array_that_lost_its_only_device_can_be_looked_at() {
     site.ok(&["volume", "create", "db", "--size", "16M", "--tier", "one"]);
     site.serve(&[]);
     client(&site, "db").write(0, &[1; 4096]).unwrap();
-    stop(&mut site);
+    site.stop();
     // With it goes the second copy of the map: nothing is left to say that the first one is the last state.
     fs::rename(&disk, site.path("away")).unwrap();
     let volumes = site.json(&["volume", "list"]);
@@ -325,7 +312,7 @@ fn an_array_is_not_restored_beside_its_server() {
 #[test]
 fn an_accepted_map_gives_nobody_what_it_does_not_know() {
     let mut site = filled();
-    stop(&mut site);
+    site.stop();
     let backup = site.path("map.bak");
     let backup = backup.to_str().unwrap();
     site.ok(&["array", "backup", backup]);
@@ -334,7 +321,7 @@ fn an_accepted_map_gives_nobody_what_it_does_not_know() {
     client(&site, "db")
         .write(8 * MIB, &vec![9; 4 * MIB as usize])
         .unwrap();
-    stop(&mut site);
+    site.stop();
     fs::remove_file(second).unwrap();
     fs::remove_file(site.path("array/map.redb")).unwrap();
     site.ok(&["array", "restore", "--from", backup, "--accept-loss", "map"]);
@@ -359,7 +346,7 @@ fn copies_that_are_removed_under_a_server_are_made_anew() {
     let first = site.path("array/map.redb");
     fs::remove_file(&first).unwrap();
     fs::remove_file(&second).unwrap();
-    let until = Instant::now() + Duration::from_secs(40);
+    let until = Instant::now() + PATIENCE;
     let current = |site: &Site| {
         let copies = site.json(&["array", "copies"]);
         let states = copies["copies"].as_array().unwrap().iter();
@@ -385,7 +372,7 @@ fn copies_that_are_removed_under_a_server_are_made_anew() {
 fn a_backup_is_not_replaced_by_an_older_one() {
     let mut site = filled();
     let second = second(&site);
-    stop(&mut site);
+    site.stop();
     fs::copy(site.path("array/map.redb"), site.path("old.redb")).unwrap();
     site.ok(&["volume", "create", "late", "--size", "1M", "--tier", "fast"]);
     let backup = site.path("map.bak");
@@ -425,7 +412,7 @@ fn the_second_copy_stays_where_its_new_place_is_full() {
 fn the_second_copy_goes_where_its_device_is_replaced() {
     let mut site = filled();
     let second = second(&site);
-    stop(&mut site);
+    site.stop();
     let lost = second.parent().unwrap().to_owned();
     let device = format!("{}-0", lost.file_name().unwrap().to_str().unwrap());
     fs::remove_dir_all(&lost).unwrap();
@@ -443,7 +430,7 @@ fn the_second_copy_goes_where_its_device_is_replaced() {
         "--accept-loss",
         &device,
     ]);
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     loop {
         let copies = site.json(&["array", "copies"]);
         let path = PathBuf::from(copies["copies"][1]["path"].as_str().unwrap());
@@ -460,7 +447,7 @@ fn the_second_copy_goes_where_its_device_is_replaced() {
 fn a_second_copy_that_was_moved_stays_where_it_is() {
     let mut site = filled();
     let second = second(&site);
-    stop(&mut site);
+    site.stop();
     fs::create_dir(site.path("elsewhere")).unwrap();
     let moved = site.path("elsewhere").join("copy.redb");
     fs::rename(&second, &moved).unwrap();
@@ -484,7 +471,7 @@ fn a_copy_that_is_lost_while_guests_write_is_made_anew() {
     fs::remove_file(&second).unwrap();
     site.kill();
     site.serve(&[]);
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     loop {
         let copies = site.json(&["array", "copies"]);
         if copies["copies"][1]["state"] == "current" {
@@ -519,14 +506,14 @@ fn a_backup_is_believed_only_if_nothing_happened_since() {
     site.serve(&[]);
     assert!(is_filled(&site, "db", 1) && is_filled(&site, "cold", 2));
     // Closed in order, and backed up then: it says all that there is.
-    stop(&mut site);
+    site.stop();
     site.ok(&["array", "backup", backup]);
     lose(&site);
     site.ok(&restore);
     site.serve(&[]);
     assert!(is_filled(&site, "db", 1) && is_filled(&site, "cold", 2));
     // What was changed without a server counts, too.
-    stop(&mut site);
+    site.stop();
     site.ok(&["array", "backup", backup]);
     site.ok(&[
         "volume", "create", "later", "--size", "1M", "--tier", "fast",

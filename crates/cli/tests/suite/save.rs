@@ -13,7 +13,7 @@ use datapath::Client;
 use testkit::needs;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::support::{KillOnDrop, PATIENCE, Site};
+use crate::support::{KillOnDrop, PATIENCE, Site, signal};
 
 const MIB: u64 = 1 << 20;
 
@@ -263,7 +263,8 @@ fn other_formats_are_written_by_qemu_img() {
 #[test]
 fn while_it_is_saved_nobody_gets_in_and_a_signal_leaves_nothing() {
     let site = filled();
-    site.ok(&["volume", "set", "data", "--bandwidth", "2 MiB/s"]);
+    // It takes a minute.
+    site.ok(&["volume", "set", "data", "--bandwidth", "1 MiB/s"]);
     let to = site.path("data.img");
     for format in ["raw", "qcow2"] {
         if format != "raw" && !needs::programs(&["qemu-img"]) {
@@ -289,9 +290,7 @@ fn while_it_is_saved_nobody_gets_in_and_a_signal_leaves_nothing() {
             assert!(known.iter().any(|k| why.contains(k)), "{other:?}: {why}");
         }
         assert!(child.try_wait().unwrap().is_none(), "it is over already");
-        let pid = child.id().to_string();
-        let kill = Command::new("kill").args(["-INT", &pid]).status();
-        assert!(kill.unwrap().success());
+        signal(child.id(), "-INT");
         let out = child.wait_with_output().unwrap();
         assert!(refused(&out).contains("stopped"));
         nothing(&to);

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use datapath::Client;
 
-use crate::support::Site;
 use crate::support::checking::{Guest, Seen};
+use crate::support::{PATIENCE, Site, signal, wait_for};
 
+mod many;
 mod refused;
 mod streams;
 
@@ -41,7 +42,6 @@ fn guests_go_on_through_two_take_overs() {
     let worst = seen.iter().map(|s| s.worst).max().unwrap();
     let requests: u64 = seen.iter().map(|s| s.requests).sum();
     println!("worst of {requests} requests: {worst:?}\n{}", site.log());
-    assert!(worst < Duration::from_secs(5), "{worst:?}");
     // Others connect by the same socket.
     let mut client = Client::connect(&uris[0].parse().unwrap()).unwrap();
     client.read(0, 4096).unwrap();
@@ -75,12 +75,8 @@ fn moves_and_snapshots_go_on_in_the_next_process() {
         site.take_over(&[]);
         site.ok(&["volume", "snapshot", "create", "db", name]);
     }
-    let until = std::time::Instant::now() + Duration::from_secs(60);
-    let moving = |site: &Site| !site.json(&["volume", "show", "db"])["moving_to"].is_null();
-    while moving(&site) {
-        assert!(std::time::Instant::now() < until, "{}", site.log());
-        wait(100);
-    }
+    let moving = || !site.json(&["volume", "show", "db"])["moving_to"].is_null();
+    wait_for("the move is over", || !moving());
     let [one, other] = guests;
     println!("{:?} {:?}", one.end(0), other.end(20_000));
     let shown = site.ok(&["volume", "snapshot", "list"]);
@@ -113,7 +109,7 @@ fn kill_one(site: &mut Site, victim: Victim, after: Duration) {
     };
     let _ = killed.kill();
     killed.wait().unwrap();
-    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let until = std::time::Instant::now() + PATIENCE;
     loop {
         if let Some(ended) = other.try_wait().unwrap() {
             println!("{victim:?} killed after {after:?}: the other one has ended, {ended}");
@@ -178,18 +174,12 @@ fn a_service_manager_is_told_of_the_next_process_which_a_signal_starts() {
     use std::os::unix::net::UnixDatagram;
     let mut site = Site::new(&[("db", 16)]);
     let socket = UnixDatagram::bind(site.path("notify")).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     site.notify = Some(site.path("notify"));
     site.serve(&[]);
     site.copies_are_current();
     let guest = Guest::new(&site.uri("db"), 0, 100, Duration::ZERO);
-    let pid = site.server_pid().to_string();
-    let kill = std::process::Command::new("kill")
-        .args(["-USR2", &pid])
-        .status();
-    assert!(kill.unwrap().success());
+    signal(site.server_pid(), "-USR2");
     let main = loop {
         let mut bytes = [0; 1024];
         let n = socket.recv(&mut bytes).unwrap();
@@ -202,15 +192,10 @@ fn a_service_manager_is_told_of_the_next_process_which_a_signal_starts() {
     wait(200);
     guest.end(0);
     assert!(site.ok(&["volume", "list"]).contains("served"));
-    let ended = std::process::Command::new("kill")
-        .args(["-TERM", &main.to_string()])
-        .status();
-    assert!(ended.unwrap().success());
-    let until = std::time::Instant::now() + Duration::from_secs(30);
-    while std::fs::exists(site.path("array/control.sock")).unwrap() {
-        assert!(std::time::Instant::now() < until, "{}", site.log());
-        wait(10);
-    }
+    signal(main, "-TERM");
+    wait_for("it ends", || {
+        !std::fs::exists(site.path("array/control.sock")).unwrap()
+    });
 }
 
 #[test]
@@ -218,10 +203,6 @@ fn an_order_to_end_that_comes_meanwhile_is_for_the_next_process_too() {
     let mut site = Site::new(&[("db", 16)]);
     site.serve(&[]);
     site.copies_are_current();
-    let kill = |pid: u32| {
-        let mut kill = std::process::Command::new("kill");
-        assert!(kill.arg(pid.to_string()).status().unwrap().success());
-    };
     let mut ended = 0;
     for round in 0..4u64 {
         let mut new = site.begin_to_take_over(&[]);
@@ -229,11 +210,16 @@ fn an_order_to_end_that_comes_meanwhile_is_for_the_next_process_too() {
         let mut old = site.server_mut().take().unwrap();
         let before = old.try_wait().unwrap().is_some();
         if !before {
-            kill(old.id());
+            signal(old.id(), "-TERM");
         }
         assert!(old.wait().unwrap().success(), "{}", site.log());
-        // It was refused, or it has the array and ends too; unless the order was given when it had it already.
-        let until = std::time::Instant::now() + Duration::from_secs(5);
+        // It was refused, or it has the array and ends too; unless the order was given when it had it already, and then it goes on.
+        let has_it = before || site.log().contains("serves the array now");
+        let patience = match has_it {
+            true => Duration::from_secs(5),
+            false => PATIENCE,
+        };
+        let until = std::time::Instant::now() + patience;
         let mut now = new.try_wait().unwrap();
         while now.is_none() && std::time::Instant::now() < until {
             wait(10);
@@ -241,9 +227,8 @@ fn an_order_to_end_that_comes_meanwhile_is_for_the_next_process_too() {
         }
         ended += u64::from(now.is_some_and(|n| n.success()));
         if now.is_none() {
-            let log = site.log();
-            assert!(before || log.contains("serves the array now"), "{log}");
-            kill(new.id());
+            assert!(has_it, "{}", site.log());
+            signal(new.id(), "-TERM");
             new.wait().unwrap();
         }
         site.serve(&[]);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use testkit::certificates::{Authority, Holds, secret};
 use testkit::needs;
@@ -10,10 +11,18 @@ use crate::support::{PATIENCE, Site};
 
 const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
-/// An address that nobody listens on, most likely.
+/// A port that nobody listens on, and that nobody else is given before it is used: below those that the system gives, and another one for each process
+/// and each call.
 fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let port = 10_240 + (std::process::id() * 16 + call) % 20_000;
+        let port = u16::try_from(port).unwrap();
+        if std::net::TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A file or directory of the site, for whoever runs elsewhere.

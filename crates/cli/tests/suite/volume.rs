@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -263,7 +262,7 @@ fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
     assert_eq!(refused.status.code(), Some(2));
 
     // Most of it holes; what is written first meanwhile goes where it is named, and else home.
-    bench.ok(&order("10-19,28-31", "2 MiB/s"));
+    bench.ok(&order("10-19,28-31", "1 MiB/s"));
     let moving = bench.until("copying", |v| v["status"]["moving"]["phase"] == "copying");
     assert_eq!(moving["moving_extents"], "10-19,28-31");
     assert_eq!(moving["status"]["moving"]["extents"], "10-19,28-31");
@@ -531,7 +530,7 @@ fn garbage_on_the_control_socket_is_refused() {
     let say = |bytes: &[u8]| {
         let mut socket = UnixStream::connect(bench.socket()).unwrap();
         socket
-            .set_read_timeout(Some(Duration::from_secs(5)))
+            .set_read_timeout(Some(crate::support::PATIENCE))
             .unwrap();
         // The server may hang up before it has read all of it.
         let _ = socket.write_all(bytes);
@@ -635,18 +634,15 @@ fn limits_delays_and_recordings() {
         "volume \"data\": it is not being recorded"
     );
 
-    std::thread::scope(|scope| {
-        let guest = scope.spawn(|| {
-            bench.until("delayed", |v| v["status"]["injecting"] == json!(true));
-            reads(&mut client, 20)
-        });
-        let injected = bench.json(&["volume", "inject", "data", "--read", "5ms", "--for", "2s"]);
-        assert!(guest.join().unwrap() > 0.1);
-        assert_eq!(injected["schema"], "terrace.volume.inject/1");
-        assert_eq!(injected["added"]["count"], 20);
-        let p50 = injected["added"]["p50_us"].as_f64().unwrap();
-        assert!((5000.0..9000.0).contains(&p50), "{injected:#}");
-    });
+    let inject = ["volume", "inject", "data", "--read", "5ms", "--for", "10m"];
+    let inject = bench.start(&[&inject[..], &["-o", "json"]].concat(), 0);
+    bench.until("delayed", |v| v["status"]["injecting"] == json!(true));
+    assert!(reads(&mut client, 20) > 0.1);
+    let injected: serde_json::Value = serde_json::from_str(&inject.stop()).unwrap();
+    assert_eq!(injected["schema"], "terrace.volume.inject/1");
+    assert_eq!(injected["added"]["count"], 20);
+    let p50 = injected["added"]["p50_us"].as_f64().unwrap();
+    assert!(p50 >= 5000.0, "{injected:#}");
 }
 
 #[test]

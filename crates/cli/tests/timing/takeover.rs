@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use array::{Array, Change};
-use units::{DeviceId, VolumeId};
-use volume::Location;
-
-use crate::support::Site;
 use crate::support::checking::{Guest, Seen};
+use crate::support::extents::with_extents;
 
 /// Extents; `TERRACE_EXTENTS` says another number.
 const EXTENTS: u32 = 1_000_000;
@@ -19,44 +15,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// What nobody should wait longer.
 const STALL: Duration = Duration::from_millis(300);
 
-/// An array with so many extents in places, of which nothing was ever written.
-fn with_extents(extents: u32) -> Site {
-    let site = Site::empty();
-    let dir = site.path("fast");
-    std::fs::create_dir(&dir).unwrap();
-    let kib = |extents: u32| format!("{} KiB", u64::from(extents) * 64);
-    let (dir, size) = (dir.to_str().unwrap(), kib(extents + 4096));
-    let add = [
-        "tier", "add", "fast", "--dir", dir, "--extent", "64 KiB", "--size", &size,
-    ];
-    site.ok(&add);
-    let size = kib(extents);
-    site.ok(&["volume", "create", "db", "--size", &size, "--tier", "fast"]);
-    let array = Array::open(&site.path("array")).unwrap();
-    let (device, volume) = (DeviceId(0), VolumeId(0));
-    let slots = extents;
-    array
-        .commit(&[Change::HighWater { device, slots }])
-        .unwrap();
-    let all: Vec<u32> = (0..extents).collect();
-    for some in all.chunks(100_000) {
-        let place = |extent: &u32| Change::Place {
-            volume,
-            extent: *extent,
-            at: Location {
-                device,
-                slot: *extent,
-            },
-        };
-        let places: Vec<Change> = some.iter().map(place).collect();
-        array.commit(&places).unwrap();
-    }
-    site
-}
-
 #[test]
 fn guests_of_a_million_extents_wait_for_a_moment() {
-    let _alone = crate::alone();
     let extents = std::env::var("TERRACE_EXTENTS").ok();
     let extents = extents.map_or(EXTENTS, |n| n.parse().unwrap());
     let mut site = with_extents(extents);

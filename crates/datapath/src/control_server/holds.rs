@@ -181,7 +181,7 @@ mod tests {
         guest.disconnect().unwrap();
 
         let began = || {
-            let until = Instant::now() + Duration::from_secs(20);
+            let until = Instant::now() + Duration::from_secs(120);
             loop {
                 match Holding::begin(&control, "data") {
                     Ok(holding) => return holding,

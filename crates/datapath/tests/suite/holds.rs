@@ -69,7 +69,7 @@ fn what_guests_who_are_gone_had_asked_for_is_there_before_it_is_read() {
             weight: None,
         }));
     };
-    limit(2 * MIB);
+    limit(MIB / 2);
     let waiting = || {
         let volumes = site.samples().volumes;
         let counts = volumes[0].stages.measure.counts.as_ref().unwrap();

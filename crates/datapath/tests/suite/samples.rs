@@ -167,10 +167,11 @@ fn held_back_is_counted_as_it_was_measured() {
     client.flush().unwrap();
     let after = site.samples();
     let window = counts(&after).since(counts(&before)).unwrap();
+    let passed_ns = after.at_ns - before.at_ns;
     let near = |held_ns: u64, wanted_ms: u64| {
+        // Never less, and no more than the time in which they were asked for one after the other: a busy machine answers late.
         let wanted_ns = wanted_ms * 1_000_000;
-        // Never less; late by what a busy machine is late.
-        assert!((wanted_ns..wanted_ns * 3).contains(&held_ns), "{window:?}");
+        assert!((wanted_ns..passed_ns).contains(&held_ns), "{window:?}");
     };
     near(window.reads.held_ns, 20 * 4);
     near(window.writes.held_ns, 10 * 2);
@@ -314,7 +315,8 @@ fn a_move_is_sampled_while_it_runs_and_while_it_waits() {
     for i in 0..20 {
         client.write(i * MIB, &[7; MIB as usize]).unwrap();
     }
-    site.start_move("slow", Some("slow-1"), 2).unwrap();
+    // It takes 20 s.
+    site.start_move("slow", Some("slow-1"), 1).unwrap();
     let copying = site.until("copying", |s| {
         let moving = volume(s, "data").moving.as_ref();
         moving.is_some_and(|m| m.copied.0 > 0)
@@ -324,7 +326,7 @@ fn a_move_is_sampled_while_it_runs_and_while_it_waits() {
         (moving.to.as_str(), moving.left),
         ("slow-1", Bytes::mib(20))
     );
-    assert!((1..=2 * MIB).contains(&moving.rate.0), "{moving:?}");
+    assert!((1..=MIB).contains(&moving.rate.0), "{moving:?}");
     assert!(device(&copying, "slow-1").used > Bytes(0), "reserved");
     site.stop();
 

@@ -1,6 +1,6 @@
 //! Snapshots of volumes that guests write to, and what becomes of them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use datapath::control_server::{ControlAnswer, ControlRequest};
 use units::{Bytes, BytesPerSec};
@@ -63,6 +63,7 @@ fn a_snapshot_is_a_moment_of_its_volume_and_stays_so() {
     site.create("data", 24, "fast");
     let blocks = 16 * MIB / BLOCK;
     let over = AtomicBool::new(false);
+    let written = AtomicU64::new(0);
     let (moments, last) = std::thread::scope(|scope| {
         // Write n goes to block n modulo their number: a moment is all writes up to one, and none after it.
         let writer = scope.spawn(|| {
@@ -71,12 +72,16 @@ fn a_snapshot_is_a_moment_of_its_volume_and_stays_so() {
             while !over.load(Ordering::Relaxed) {
                 guest.write(n % blocks * BLOCK, &block(n + 1)).unwrap();
                 n += 1;
+                written.store(n, Ordering::Relaxed);
             }
             n
         });
         let mut moments = vec![];
         for name in ["a", "b", "c", "d"] {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            let before = written.load(Ordering::Relaxed);
+            wait_for("more is written", || {
+                written.load(Ordering::Relaxed) >= before + 100
+            });
             if name == "c" {
                 site.done(ControlRequest::Move {
                     volume: "data".into(),

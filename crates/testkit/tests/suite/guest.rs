@@ -309,19 +309,19 @@ impl Machine {
         bytes(&self.path(name))
     }
 
-    /// What `ask` finds in its log, once it finds something; asks for a minute.
+    /// What `ask` finds in its log, once it finds something; asks for four minutes.
     #[expect(
         clippy::disallowed_methods,
         reason = "the guest is in a real machine that takes its time"
     )]
     fn wait<T>(&self, mut ask: impl FnMut(Result<Log, String>) -> Option<T>) -> T {
-        for _ in 0..600 {
+        for _ in 0..2400 {
             if let Some(found) = ask(Log::read(&self.read("log"))) {
                 return found;
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        panic!("not in the log after a minute");
+        panic!("not in the log after four minutes");
     }
 
     /// Waits for such a boot, and so many writes from now on.

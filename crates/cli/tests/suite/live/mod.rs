@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use datapath::Client;
 use serde_json::Value;
 
+use crate::support::PATIENCE;
+pub use crate::support::signal;
+
 pub struct Bench {
     dir: tempfile::TempDir,
 }
@@ -17,14 +20,6 @@ pub struct Running {
     pub child: Child,
     pub lines: Vec<String>,
     rest: Option<BufReader<std::process::ChildStdout>>,
-}
-
-/// Sends a signal.
-pub fn signal(pid: u32, which: &str) {
-    let sent = Command::new("kill")
-        .args([which, &pid.to_string()])
-        .status();
-    assert!(sent.unwrap().success());
 }
 
 impl Drop for Running {
@@ -67,7 +62,7 @@ impl Running {
     pub fn is_succeeded(&self) -> u32 {
         signal(self.child.id(), "-USR2");
         let own = self.child.id().to_string();
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + PATIENCE;
         loop {
             assert!(Instant::now() < until, "there is no successor");
             let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -93,14 +88,7 @@ impl Running {
 
     /// Ends it in order; what it printed at the end.
     pub fn stop(mut self) -> String {
-        let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        signal(self.child.id(), "-TERM");
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.rest.take().unwrap(), &mut rest).unwrap();
         let ended = self.child.wait().unwrap();
@@ -211,7 +199,7 @@ impl Bench {
 
     /// Waits for something to be true of the volume.
     pub fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + PATIENCE;
         loop {
             let now = self.show();
             if holds(&now) {

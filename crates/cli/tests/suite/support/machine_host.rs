@@ -233,8 +233,7 @@ impl MachineHost {
 /// Ends a process, and waits until it has.
 pub fn end(child: &mut Option<Child>, signal: &str) {
     if let Some(mut child) = child.take() {
-        let pid = child.id().to_string();
-        let _ = Command::new("kill").args([signal, &pid]).status();
+        super::signal(child.id(), signal);
         let _ = child.wait();
     }
 }

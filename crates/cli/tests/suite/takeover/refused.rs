@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use datapath::Client;
 use datapath::control::{CONTROL_SOCKET, Holding};
 
 use super::{Guest, Site, wait};
+use crate::support::{signal, wait_for};
 
 /// It cannot be taken over like this; what is said of that.
 fn is_refused(site: &Site, more: &[&str]) -> String {
@@ -19,10 +21,18 @@ fn what_does_not_end_in_time_is_a_reason_to_go_on_as_before() {
     let mut site = Site::new(&[("db", 16)]);
     site.serve(&[]);
     site.copies_are_current();
-    let mut slow = site.command(&["volume", "inject", "db", "--read", "900ms", "--for", "4s"]);
+    // A read that is in flight for far longer than it takes to be asked.
+    let mut slow = site.command(&["volume", "inject", "db", "--read", "8s", "--for", "10m"]);
     let mut slow = slow.spawn().unwrap();
-    let guest = Guest::new(&site.uri("db"), 0, 100, Duration::ZERO);
-    wait(1000);
+    wait_for("reads are slow", || {
+        site.json(&["volume", "show", "db"])["status"]["injecting"] == true
+    });
+    let mut reader = Client::connect(&site.uri("db").parse().unwrap()).unwrap();
+    let reads = std::thread::spawn(move || {
+        reader.read(0, 4096).unwrap();
+        reader
+    });
+    wait_for("a read is in flight", || site.outstanding("db") == 1);
     let before = site.server_pid();
     let mut new = site.begin_to_take_over(&[]);
     assert!(!new.wait().unwrap().success());
@@ -32,14 +42,14 @@ fn what_does_not_end_in_time_is_a_reason_to_go_on_as_before() {
         "{}",
         site.log()
     );
+    signal(slow.id(), "-INT");
     slow.wait().unwrap();
-    wait(1500);
+    let mut reader = reads.join().unwrap();
     // It can be taken over when nothing is held up.
     assert_eq!(site.server_pid(), before);
     site.take_over(&[]);
-    wait(100);
-    let seen = guest.end(0);
-    println!("the worst took {:?}", seen.worst);
+    reader.read(0, 4096).unwrap();
+    reader.disconnect().unwrap();
 }
 
 #[test]
@@ -137,9 +147,9 @@ fn one_that_does_not_begin_harms_nobody() {
     asks.write_all(&[b'B', 255, 255, 255, 255, 0, 0, 0, 0])
         .unwrap();
     drop(asks);
-    wait(100);
-    let said = site.log();
-    assert!(said.contains("the other process does not begin"), "{said}");
+    wait_for("that is said", || {
+        site.log().contains("the other process does not begin")
+    });
     site.take_over(&[]);
     guest.end(0);
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use datapath::Client;
 
 use super::{Site, wait};
+use crate::support::wait_for;
 
 /// Bytes of a request.
 const EACH: usize = 1 << 20;
@@ -121,6 +122,8 @@ fn a_stream_of_answers_goes_on_where_it_was_however_often() {
     let mut asks = socket.try_clone().unwrap();
     let over = Arc::new(AtomicBool::new(false));
     let stopped = over.clone();
+    let answers = Arc::new(AtomicU64::new(0));
+    let counted = answers.clone();
     let reader = std::thread::spawn(move || {
         let (mut next, mut taken, mut asked) = (0, 0, BTreeSet::new());
         loop {
@@ -135,6 +138,7 @@ fn a_stream_of_answers_goes_on_where_it_was_however_often() {
             let cookie = read_answered(&mut socket);
             assert!(asked.remove(&cookie), "{cookie} is answered twice");
             taken += 1;
+            counted.store(taken, Ordering::Relaxed);
             std::thread::sleep(Duration::from_micros(300));
         }
     });
@@ -142,7 +146,9 @@ fn a_stream_of_answers_goes_on_where_it_was_however_often() {
         wait(150);
         site.take_over(&[]);
     }
-    wait(150);
+    wait_for("many are answered", || {
+        answers.load(Ordering::Relaxed) > 100
+    });
     over.store(true, Ordering::Relaxed);
     let taken = reader.join().unwrap();
     println!("{taken} answers of {EACH} bytes, each as it should be");
@@ -179,11 +185,9 @@ fn who_says_goodbye_behind_many_requests_ends_alone_when_a_take_over_comes_to_no
         asks.read_exact(&mut [0; 9]).unwrap();
     };
     begin();
-    let until = std::time::Instant::now() + Duration::from_secs(20);
-    while !site.log().contains("are served as before") {
-        assert!(std::time::Instant::now() < until, "{}", site.log());
-        wait(10);
-    }
+    wait_for("the others are served as before", || {
+        site.log().contains("are served as before")
+    });
     // The others go on.
     other.write_all(&request(READ, 5, 5)).unwrap();
     assert_eq!(read_answered(&mut other), 5);
