@@ -175,10 +175,10 @@ fn used_over_kills(format: &str) {
     assert_holds(&site, "data", &content);
 }
 
-/// Begins an import that goes on behind the guests, and takes five minutes: longer than any test.
+/// Begins an import that goes on behind the guests, and takes more than a minute.
 fn begin_import(site: &Site, volume: &str, from: &str) {
     let import = ["volume", "import", volume, from, "--tier", "fast"];
-    site.ok(&[&import[..], &["--bandwidth", "128 KiB/s", "--detach"]].concat());
+    site.ok(&[&import[..], &["--bandwidth", "512 KiB/s", "--detach"]].concat());
 }
 
 #[test]
@@ -580,7 +580,7 @@ fn an_interrupted_import_is_compared_as_what_it_is() {
     site.client("qemu-img", &["convert", "-O", "qcow2", &raw, &source]);
     site.serve(&[]);
     let import = ["volume", "import", "data", &source, "--tier", "fast"];
-    let begin = ["--format", "qcow2", "--bandwidth", "128 KiB/s", "--detach"];
+    let begin = ["--format", "qcow2", "--bandwidth", "4 MiB/s", "--detach"];
     site.ok(&[&import[..], &begin].concat());
     // Its server is no part of a terminal's job: Ctrl-C is this process's.
     let children = format!("/proc/{0}/task/{0}/children", site.server_pid());

@@ -263,8 +263,8 @@ fn other_formats_are_written_by_qemu_img() {
 #[test]
 fn while_it_is_saved_nobody_gets_in_and_a_signal_leaves_nothing() {
     let site = filled();
-    // It takes two minutes.
-    site.ok(&["volume", "set", "data", "--bandwidth", "512 KiB/s"]);
+    // It takes a minute.
+    site.ok(&["volume", "set", "data", "--bandwidth", "1 MiB/s"]);
     let to = site.path("data.img");
     for format in ["raw", "qcow2"] {
         if format != "raw" && !needs::programs(&["qemu-img"]) {
