@@ -136,7 +136,7 @@ fn limits_that_disks_share_are_left_alone() {
     host.serve();
     order(&host, &["--iops", "100", "--for", "10m"]);
     host.wait_until("that is refused", || {
-        said(host.terrace(&["events"])).contains("it shares its limits with vdb")
+        said(host.terrace(&["events", "--limit", "1000"])).contains("it shares its limits with vdb")
     });
     assert_eq!(limits(&host, "vda"), before);
     let why = said(host.terrace(&["why", "web:vda"]));
