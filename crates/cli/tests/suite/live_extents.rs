@@ -82,6 +82,12 @@ fn page_of(page: u64, version: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|i| word(i).to_le_bytes()).collect()
 }
 
+/// The pages of an extent.
+fn pages_of(extent: u64) -> std::ops::Range<u64> {
+    let pages = MIB / PAGE;
+    extent * pages..(extent + 1) * pages
+}
+
 /// What was written: the version of each page that was acknowledged, and the page that was under way.
 struct Written {
     versions: Vec<u64>,
@@ -153,16 +159,18 @@ impl Guest {
 /// Every page holds what was acknowledged last; the one that was under way may also hold that.
 fn check(running: &Running, mut written: Written) -> Vec<u64> {
     let mut client = connect(running);
-    for page in 0..PAGES {
-        let got = client.read(page * PAGE, PAGE as u32).unwrap();
-        let version = &mut written.versions[page as usize];
-        if written.under_way == Some(page) && got == page_of(page, *version + 1) {
-            *version += 1;
+    for extent in 0..EXTENTS {
+        let all = client.read(extent * MIB, MIB as u32).unwrap();
+        for (page, got) in pages_of(extent).zip(all.chunks(PAGE as usize)) {
+            let version = &mut written.versions[page as usize];
+            if written.under_way == Some(page) && got == page_of(page, *version + 1) {
+                *version += 1;
+            }
+            assert!(
+                got == page_of(page, *version),
+                "page {page} is not version {version}"
+            );
         }
-        assert!(
-            got == page_of(page, *version),
-            "page {page} is not version {version}"
-        );
     }
     written.versions
 }
@@ -199,8 +207,11 @@ fn extents_move_up_and_nothing_is_lost(strategy: &str) {
     let server = serve(&bench);
     let mut client = connect(&server);
     let versions = vec![1; PAGES as usize];
-    for page in 0..PAGES {
-        client.write(page * PAGE, &page_of(page, 1)).unwrap();
+    for extent in 0..EXTENTS {
+        let pages = pages_of(extent).map(|page| page_of(page, 1));
+        client
+            .write(extent * MIB, &pages.collect::<Vec<_>>().concat())
+            .unwrap();
     }
     client.flush().unwrap();
     drop(client);

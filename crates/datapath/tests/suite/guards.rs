@@ -122,7 +122,7 @@ fn a_volume_that_nobody_uses_is_deleted_at_a_word() {
 fn a_guest_that_comes_at_that_moment_is_never_cut_off() {
     let site = served();
     let (mut kept, mut deleted) = (0, 0);
-    for round in 0..400u64 {
+    for round in 0..120u64 {
         create(&site, "data", Bytes::mib(1), None).unwrap();
         let over = AtomicBool::new(false);
         let answered = AtomicBool::new(false);

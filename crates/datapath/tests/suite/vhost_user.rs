@@ -353,10 +353,10 @@ fn a_guest_that_comes_back_goes_on() {
         std::thread::sleep(Duration::from_millis(7 * round));
         if round == 0 {
             // In this round many are not, however slow the machine is: they wait for the limit.
-            site.limit(1.0);
+            site.limit(10.0);
             wait_for("many are in flight", || {
                 load.turn();
-                site.outstanding() >= 48
+                site.outstanding() >= 32
             });
         }
         load.guest.disconnect();
