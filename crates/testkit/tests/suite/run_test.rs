@@ -1,5 +1,10 @@
 //! `run-test`, which cargo starts test programs by: programs that act like libtest, and one that hangs.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the script under test runs programs from files"
+)]
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
