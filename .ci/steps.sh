@@ -1,5 +1,5 @@
-# For .ci/run and .ci/full: named steps, each with the seconds that it may take on two idle cores, and a table of them at the end.
-# Read by `.`; a step that fails ends the script by `set -e`.
+# Steps of .ci/run: a name and the planned seconds on two idle cores for each, and a table at the end.
+# Sourced by the script. A step that fails ends the script by `set -e`.
 
 steps_table= steps_name= steps_limit=0 steps_since=0
 steps_background= steps_log=

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Crowds of NBD clients on one worker: 4,096 requests in flight over 64 connections, then 2,500 connections. Each request writes a block, reads
-# it back and compares. Fails when a connection makes no progress for a second, or reads anything else than it wrote.
+# it back and compares. Fails when a connection makes no progress for a second, or reads other data than it wrote.
 # usage: bench/stress.sh [SECONDS]     for each of the two; 600 if left out
-# Needs as many open files as there are connections; says "skipped" where the system allows fewer.
+# Needs 4,096 open files. Prints "skipped" where the system allows fewer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}

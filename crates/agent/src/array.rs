@@ -64,7 +64,7 @@ impl Host for ServedArray {
                 let times = self.times.look(&samples.devices, &Kernel);
                 let all_respond = samples.stalled_workers.is_empty();
                 let mut snapshot = snapshot(samples);
-                // While a worker is stalled nothing new is known of it: it has neither gone nor come.
+                // While a worker is stalled, the state of the second level is unknown: keep the last known one.
                 match all_respond {
                     true => self.second.clone_from(&snapshot.second),
                     false => snapshot.second.clone_from(&self.second),

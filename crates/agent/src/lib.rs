@@ -68,8 +68,8 @@ const BEAT_MIN: Duration = Duration::from_millis(20);
 /// How long an agent waits when the array does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// An agent that is stopped waits this long for its threads. A call to the array or to the controller may take minutes; less than `TimeoutStopSec=` of the agent's
-/// systemd unit (15 s), so that the end of the process is its own.
+/// Time limit for the end of the agent's threads at a stop. A call to the array or to the controller may take minutes. The limit is below
+/// `TimeoutStopSec=` of the agent's systemd unit (15 s), after which systemd kills the process.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// What an agent looks after, and whom it tells.
@@ -180,7 +180,8 @@ impl RunningAgent {
         trouble.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops it, and waits until it has, for some seconds at most. What a thread that is left behind still asks for, others refuse or carry out as before.
+    /// Stops the agent and waits for its threads, for some seconds at most. A thread that has not ended by then is left behind. The array and
+    /// the controller may still carry out its last request.
     pub fn stop(mut self) {
         self.end();
     }
@@ -416,7 +417,7 @@ mod tests {
 
     use super::*;
 
-    /// The controller takes the connection and says nothing: the call would last a minute.
+    /// The controller accepts the connection and sends no answer. The call would last a minute.
     #[test]
     fn stop_does_not_wait_for_a_controller_that_does_not_answer() {
         let dir = tempfile::tempdir().unwrap();

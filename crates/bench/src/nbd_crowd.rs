@@ -1,7 +1,7 @@
 //! Many NBD connections at once, each of which must make progress in every second, for `bench/stress.sh`.
 //!
-//! Each request in flight has a block of 4 KiB of its own. It writes the block, reads it back, compares, and begins again with another
-//! content. One thread serves all connections, so that the client does not take the processors from the server.
+//! Each request in flight has its own block of 4 KiB. It writes the block, reads it back, compares, and starts again with other content. One
+//! thread serves all connections and leaves the other processors to the server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -110,7 +110,7 @@ pub struct ResidentPages {
     volumes: Vec<Option<Volume>>,
     /// By extent: its volume.
     volume_of: Vec<u32>,
-    /// By extent: pages of it that are cached.
+    /// Number of cached pages, by extent.
     cached_in: Vec<u32>,
 }
 
@@ -301,8 +301,8 @@ impl ResidentPages {
         true
     }
 
-    /// Drops all pages of a range. Pages are looked up one by one only in extents that have cached ones, so that a range of any length costs
-    /// as much as what is cached of it.
+    /// Drops all pages of a range. Looks up pages only in extents with cached pages, so the cost depends on the cached pages and not on the
+    /// length of the range.
     pub fn remove_range(&mut self, volume: VolumeNo, mut pages: Range<u64>) {
         while let Some(cached) = self.next_cached(volume, &pages) {
             pages.start = cached.end;

@@ -15,7 +15,7 @@ use crate::filter_cmd::serve;
 use crate::live::{AGENT_ENDS_WITHIN, OutputArg, Stop, explained, stopped_after, wrong_usage};
 use crate::logging::LogArg;
 
-/// The worker ends within this time at a stop: less than [`AGENT_ENDS_WITHIN`], so that a worker that hangs is reported.
+/// Time limit for the end of the worker at a stop. It is below [`AGENT_ENDS_WITHIN`], which leaves time to report a worker that hangs.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Shown below the help.

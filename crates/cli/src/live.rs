@@ -138,7 +138,7 @@ pub fn explained(error: impl std::error::Error) -> anyhow::Error {
     anyhow!(datapath::explain(&error))
 }
 
-/// Checks that the worker of a volume is not stalled, for a command that follows what the volume does.
+/// Checks that the worker of a volume is not stalled, for a command that follows the state of the volume.
 ///
 /// # Errors
 /// It is.
@@ -277,8 +277,8 @@ pub fn is_to_end() -> bool {
     TO_END.load(Ordering::Relaxed)
 }
 
-/// A server that is told to end exits after this time, whatever hangs, and says what does. Less than `TimeoutStopSec=` of its systemd units (60 s), after which
-/// it is killed without a word.
+/// Time limit for the stop of a server. At the limit it reports the step that hangs and exits. The limit is below `TimeoutStopSec=` of its
+/// systemd units (60 s), after which systemd kills it without a report.
 pub const SERVER_ENDS_WITHIN: Duration = Duration::from_secs(55);
 
 /// The same for agents and cache nodes, whose units have 15 s.
@@ -360,7 +360,7 @@ impl Stop {
         Self::listen_by(Some(Backstop::new(limit))).map(|(stop, _)| stop)
     }
 
-    /// As [`Stop::listen_within`]; the end of standard input is an order to end, too: whoever started this process wants that, or has gone.
+    /// As [`Stop::listen_within`]. The end of standard input is a stop order, too: the parent process wants it, or has ended.
     pub fn listen_with_input(limit: Duration) -> anyhow::Result<Self> {
         let (stop, order) = Self::listen_by(Some(Backstop::new(limit)))?;
         std::thread::Builder::new()
@@ -374,7 +374,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Also returns what orders the end of the process.
+    /// Also returns the function that orders the stop.
     fn listen_by(
         backstop: Option<Backstop>,
     ) -> anyhow::Result<(Self, impl Fn() + Clone + Send + 'static)> {
@@ -391,7 +391,7 @@ impl Stop {
         Ok((Self { ordered, backstop }, order))
     }
 
-    /// Names what the process does from here on, for an error that says where it hangs.
+    /// Sets the name of the current step, for the error that reports a hang.
     pub fn doing(&self, step: &'static str) {
         if let Some(backstop) = &self.backstop {
             *backstop.step.lock().unwrap_or_else(PoisonError::into_inner) = step;

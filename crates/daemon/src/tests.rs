@@ -1,4 +1,4 @@
-//! A daemon whose worker hangs: what its controller says, and how it ends.
+//! A daemon whose worker hangs: status of its controller, and stop.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};

@@ -17,8 +17,8 @@ use std::time::Duration;
 use tracing::{error, info};
 use units::VolumeId;
 
-/// A worker that has not beaten for this long is stalled. Protects reports, requests of operators and the stop of the server from waiting for ever for
-/// a worker that hangs. It is twenty missed beats, so that a worker that is only slow is waited for.
+/// Time without a beat after which a worker is stalled. Protects reports, requests of operators and the stop of the server from waiting forever
+/// for a worker that hangs. A worker that is only slow misses fewer than these twenty beats.
 pub const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// Most names of volumes in a message about a stalled worker. Bounds the length of a line of status or log.

@@ -328,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    // So a start that waits tries many times while a command that waits tries once.
+    // A start that waits for the lock tries many times between two attempts of a command that waits.
     const _: () = assert!(SERVER_PAUSE.as_millis() * 10 <= COMMAND_PAUSE.as_millis());
 
     #[test]

@@ -40,8 +40,8 @@ use crate::worker::{
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
 const SOCKET_BYTES: usize = 2 << 20;
 
-/// Workers and the keeper, which flushes devices, end within this time at a stop. Less than `TimeoutStopSec=` of the systemd units (60 s), so that a stop that
-/// hangs is reported before the process is killed.
+/// Time limit for the end of the workers and of the keeper, which flushes the devices, at a stop. It is below `TimeoutStopSec=` of the systemd
+/// units (60 s), which leaves time to report a hang before systemd kills the process.
 pub const STOP_WITHIN: Duration = Duration::from_secs(50);
 
 /// Time between two looks whether a thread has ended.
@@ -712,7 +712,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until all workers have ended, and returns those that have not in time. Does not wait longer for stalled ones.
+    /// Waits until all workers have ended, and returns the workers that still run at `until`. Returns early if all of these are stalled.
     fn workers_running(&self, until: Instant) -> Vec<StalledWorker> {
         let began = Instant::now();
         loop {

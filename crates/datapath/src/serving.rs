@@ -290,7 +290,7 @@ impl Serving {
         let until = Instant::now() + LAST_ANSWERS;
         while Arc::strong_count(&self.control_server) > 1 {
             if Instant::now() >= until {
-                // It fails when its worker or the keeper has ended: either the map has all of its change by then, or nothing of it.
+                // The request fails when its worker or the keeper has ended. Its change is one commit, which is in the map or not.
                 warn!("a request of an operator is cut short");
                 break;
             }

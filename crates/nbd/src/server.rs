@@ -83,7 +83,7 @@ pub struct ServerHandshake {
     options: u32,
     /// What is left of `max_list_reply_bytes`.
     list_bytes_left: usize,
-    /// What is left of `max_dirty_contexts`.
+    /// Remaining contexts of `max_dirty_contexts`.
     dirty_contexts_left: usize,
     fixed: bool,
     zeroes: bool,
@@ -486,7 +486,7 @@ impl ServerHandshake {
             if selected.len() == DIRTY_MAX || self.dirty_contexts_left == 0 {
                 break;
             }
-            // A name that is asked for twice is found once.
+            // A second query for the same name finds nothing.
             let Some(at) = known.iter().position(|name| name == since) else {
                 continue;
             };

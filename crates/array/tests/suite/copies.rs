@@ -537,7 +537,7 @@ fn the_copy_that_is_read_is_free_while_the_other_disk_hangs() {
     let (mut copies, first, second) = one_and_a_gated_place();
     second.gate.close();
     copies.begin_rebuild(CopyId::Second).unwrap();
-    // Should it fail, it has to be opened again: nobody else may have it open then. Whoever fills the other copy lets it go before the disk hangs.
+    // A copy that fails is opened again, which needs all other users of its file gone: wait until the fill has ended before the disk hangs.
     until(|| Arc::strong_count(&copies.reader().unwrap()) == 2);
     assert!(first.disk().len().unwrap() > 0);
     second.gate.open();

@@ -483,7 +483,7 @@ fn without_io_uring_threads_serve_the_same() {
 fn rates(site: &Site, volumes: &[&str]) -> Vec<f64> {
     let run = |volume: &&str| {
         let uri = site.uri(volume);
-        // So many at a time that some wait for a limit however seldom fio gets a processor.
+        // Depth 64: requests wait for the limit even if fio seldom gets a processor.
         let job = format!(
             "--name=r --ioengine=nbd --uri={uri} --rw=randread --bs=4k --iodepth=64 --size=16M \
              --time_based --runtime=5 --ramp_time=3 --output-format=json"
@@ -521,7 +521,7 @@ fn throttles_hold_and_shares_follow_weights() {
     let rate = rates(&site, &["a"])[0];
     assert!(0.0 < rate && rate < 1080.0, "{rate} IOPS of 1024");
     set(&["--bandwidth", "0 B/s", "--weight", "2"]);
-    // So few that both always have some that wait.
+    // A limit so low that requests of both volumes always wait for it.
     site.ok(&["tier", "limit", "fast", "--iops", "60"]);
     let both = rates(&site, &["a", "b"]);
     assert!(both[0] + both[1] < 66.0, "{both:?} IOPS of 60");

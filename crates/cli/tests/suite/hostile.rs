@@ -1,6 +1,6 @@
 //! Guests by vhost-user that do whatever they like to one volume, for a while, beside guests of another volume on the same worker.
 //!
-//! `TERRACE_SECONDS=3600 cargo test --release -p cli --test suite hostile -- --nocapture` goes on for an hour.
+//! `TERRACE_SECONDS=3600 cargo test --release -p cli --test suite hostile -- --nocapture` runs for an hour.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;

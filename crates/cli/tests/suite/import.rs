@@ -154,7 +154,7 @@ fn used_over_kills(format: &str) {
         site.serve(&[]);
     }
     assert_holds(&site, "data", &content);
-    // Some of it is overwritten, so that the rest does not take that long.
+    // Overwritten extents need no copy: the import ends sooner.
     let mut guest = connect(&site, "data");
     for at in (16..44).map(|mib| mib * MIB) {
         let part = &mut content[at..at + MIB];
@@ -175,7 +175,7 @@ fn used_over_kills(format: &str) {
     assert_holds(&site, "data", &content);
 }
 
-/// Begins an import that goes on behind the guests, and takes more than a minute.
+/// Starts an import in the background that takes more than a minute.
 fn begin_import(site: &Site, volume: &str, from: &str) {
     let import = ["volume", "import", volume, from, "--tier", "fast"];
     site.ok(&[&import[..], &["--bandwidth", "512 KiB/s", "--detach"]].concat());
@@ -470,7 +470,7 @@ fn a_source_that_says_nothing_keeps_no_volume() {
         guest.read(40 * MIB as u64, 4096)
     });
     wait_for("something is under way", || site.outstanding("data") > 0);
-    // The source says nothing until the volume is deleted.
+    // The source sends no answer until the volume is deleted.
     site.ok(&["volume", "delete", "data", "--yes", "--force"]);
     assert!(reads.join().unwrap().is_err());
     signal(pid, "-CONT");

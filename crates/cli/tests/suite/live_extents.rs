@@ -287,7 +287,7 @@ fn extents_move_up_and_nothing_is_lost(strategy: &str) {
         jobs(&bench).iter().find(ended).cloned()
     });
     assert_eq!(done["state"], "done", "{done}");
-    // Later plans may move the extents that have cooled meanwhile: what lies where is said between two moves.
+    // `why` lists the extents of each tier only between two moves, and later plans may move extents that have cooled.
     wait(PATIENCE, "the word of what is on the fast tier", || {
         let why = bench.ok(&["why", "data"]);
         why.contains("GiB on fast with ").then_some(())

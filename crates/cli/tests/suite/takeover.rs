@@ -213,7 +213,7 @@ fn an_order_to_end_that_comes_meanwhile_is_for_the_next_process_too() {
             signal(old.id(), "-TERM");
         }
         assert!(old.wait().unwrap().success(), "{}", site.log());
-        // It was refused, or it has the array and ends too; unless the order was given when it had it already, and then it goes on.
+        // The new process was refused, or it has the array and obeys the signal. If it got the signal after the take-over, it keeps serving.
         let has_it = before || site.log().contains("serves the array now");
         let patience = match has_it {
             true => Duration::from_secs(5),

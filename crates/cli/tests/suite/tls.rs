@@ -11,8 +11,8 @@ use crate::support::{PATIENCE, Site};
 
 const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
-/// A port that nobody listens on, and that nobody else is given before it is used: below those that the system gives, and another one for each process
-/// and each call.
+/// Returns an unused port below the ephemeral range. It differs for each process and each call, so no other program takes it before the test
+/// uses it.
 fn free_port() -> u16 {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -323,8 +323,8 @@ fn slow_clients_are_dropped() {
     );
 }
 
-/// Passes everything on between a client and the server, and tells of each connection that the server has closed, once it is closed for the client
-/// as well.
+/// Forwards all bytes between clients and the server. Sends a message for each connection that the server has closed, after closing it for the
+/// client.
 fn pass_on<S: Passed>(incoming: impl Iterator<Item = S> + Send + 'static, there: S::To) -> Closed {
     let (tell, closed) = channel();
     std::thread::spawn(move || {
@@ -417,7 +417,7 @@ fn who_does_not_take_an_answer_is_dropped() {
     greedy
         .write_all(b"GET /v1/volumes HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
-    // Nothing of an answer that no buffer holds is read. What is sent arrives as long as the server has not given up.
+    // The client reads nothing, and the answer is larger than all buffers. Its bytes arrive until the server closes the connection.
     while greedy.write_all(b" ").is_ok() {
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -338,7 +338,7 @@ fn it_is_alive_in_a_browser() {
     }
     browser.wait("document.getElementById('apply-alpha-42-0') !== null");
     {
-        // No page has the newer plan before the click: it could only be asked for with this lock.
+        // A refresh needs this lock, so no page shows the newer plan before the click.
         let mut fake = world.fake.lock().unwrap();
         fake.plan.generation = 43;
         browser.eval("document.getElementById('apply-alpha-42-0').click()");
@@ -355,7 +355,7 @@ fn it_is_alive_in_a_browser() {
     );
 }
 
-/// What a browser has to lay out is bounded, however many volumes there are. How long that takes is printed, and is no result.
+/// The size of the page is bounded for any number of volumes. The time to lay it out is printed and not checked.
 #[test]
 fn page_of_a_thousand_volumes_is_painted_with_bounded_elements() {
     let world = World::start(Fake::new(1000));

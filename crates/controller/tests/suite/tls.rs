@@ -232,7 +232,7 @@ fn secrets_that_others_may_read_are_refused() {
 fn a_kept_connection_survives_a_server_that_was_started_anew() {
     let (fake, dir) = (Fake::new(1).shared(), tempfile::tempdir().unwrap());
     let mut settings = settings(dir.path());
-    // At an address that no other test listens at, so that the port is free when the server is started anew.
+    // An address of its own: no other test takes the port while the server restarts.
     settings.tcp.as_mut().unwrap().listen = "127.83.1.7:0".parse().unwrap();
     let running = ControllerServer::start(fake.clone(), clock(), settings.clone()).unwrap();
     settings.tcp.as_mut().unwrap().listen = running.address().unwrap();

@@ -185,7 +185,7 @@ impl ControlServer {
         answer.map_err(text)?
     }
 
-    /// Tells the worker of a volume what is durable in the map already. A worker that is stalled carries it out when it recovers.
+    /// Sends the worker of a volume a change that is already durable in the map. A stalled worker carries it out when it recovers.
     fn tell_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
         let worker = self.worker(volume)?;
         let answer = worker.insist(|answer| Message::Ask(volume, question, answer));
@@ -200,10 +200,10 @@ impl ControlServer {
         self.worker(volume)?.at_stages(volume, what)
     }
 
-    /// Does something at the stages of a volume, on its worker, and waits for what comes of it.
+    /// Runs a closure at the stages of a volume, on its worker, and returns its result.
     ///
     /// # Errors
-    /// Names the volume and what is wrong: it is not served, its worker does not respond, or `what` fails.
+    /// The volume is not served, its worker does not respond, or `what` fails. The message names the volume.
     pub fn at_stages<R: Send + 'static>(
         &self,
         volume: &str,

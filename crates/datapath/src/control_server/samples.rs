@@ -39,7 +39,7 @@ pub struct Samples {
     /// The second level of the cache, if it has or had one; unknown while a worker is stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second: Option<Box<SecondStatus>>,
-    /// Workers that do not respond. Of their volumes only what the map says is known: these count as not served, without counters.
+    /// Workers that do not respond. Samples of their volumes come from the map: not served, without counters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stalled_workers: Vec<usize>,
 }
@@ -142,7 +142,7 @@ pub struct VolumeSample {
     pub placed: Vec<(String, Bytes)>,
     /// Whether its map is whole.
     pub healthy: bool,
-    /// Whether it is served now, as far as is known: not while its worker is stalled.
+    /// True if the volume is served. False while its worker is stalled, because the state is unknown.
     pub exported: bool,
     /// Guests' connections; unknown while its worker is stalled.
     pub connections: Option<usize>,

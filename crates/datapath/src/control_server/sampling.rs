@@ -25,7 +25,7 @@ const WAITING: &str = "waiting";
 
 /// Samples of the workers that respond, and the workers that do not.
 struct WorkersAnswers {
-    /// True where the array is served, so that there are workers.
+    /// True if the array is served. Only then are there workers.
     served: bool,
     workers: Vec<WorkerSamples>,
     stalled: Vec<StalledWorker>,
@@ -64,7 +64,7 @@ impl ControlServer {
         Ok(answers)
     }
 
-    /// Asks all workers at the same time; their answers in order.
+    /// Requests samples from all workers at the same time, and returns them in the order of the workers.
     pub(super) fn workers_samples(
         &self,
         at_ns: u64,

@@ -168,7 +168,7 @@ impl ControlServer {
     }
 }
 
-/// Tells each worker of its second level, or that there is none. None is told while one of them is stalled.
+/// Sends each worker the setup of its L2 cache, or none. Sends nothing while a worker is stalled.
 fn tell(workers: &[Inbox], setups: Vec<Option<SecondSetup>>) -> Result<()> {
     let responds = workers.iter().try_for_each(Inbox::responds);
     responds.map_err(text)?;

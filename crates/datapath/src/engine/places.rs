@@ -7,8 +7,8 @@ use super::grace::Epoch;
 use super::retry::Retry;
 use super::{Effect, Engine, Fault, GuestOp, GuestRequest, StoreRequest};
 
-/// Extents of one volume that places are asked for at the same time. Protects writes of other volumes: the keeper may need almost a second for
-/// each place and serves nobody else meanwhile, and writes fail that wait for half a minute.
+/// Most extents of one volume in allocation at the same time. Protects writes of other volumes: the keeper may need almost a second for each
+/// extent and serves no other volume meanwhile, and writes fail after half a minute.
 const PLACES_MAX: usize = 32;
 
 /// Slots of extents that were trimmed: free once that is durable and nobody in flight knows them.

@@ -27,7 +27,7 @@ const CANCELLATION: u64 = u64::MAX;
 /// queue.
 const ENTRIES: u32 = 1024;
 
-/// Longest sleep while the kernel takes no entries, for want of memory for instance, so that they are submitted soon after it does again.
+/// Longest sleep while the kernel accepts no entries, for example for lack of memory. Bounds the delay of the next attempt.
 const RETRY: Duration = Duration::from_millis(1);
 
 /// The descriptor of an entry in flight.
@@ -244,7 +244,7 @@ impl Ring {
         self.push_backlog();
         let mut timeout = timeout;
         if !self.backlog.is_empty() {
-            // More than one queue: what does not fit must not wait for what does.
+            // The backlog must not wait for the completion of the entries before it.
             self.submit()?;
             self.push_backlog();
             if !self.backlog.is_empty() {

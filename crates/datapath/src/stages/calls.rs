@@ -37,7 +37,7 @@ impl fmt::Debug for Call {
 }
 
 impl Inbox {
-    /// Has the worker do something at a volume's stages, and waits for what comes of it.
+    /// Runs a closure at a volume's stages, on the worker, and returns its result.
     ///
     /// # Errors
     /// The volume is not served, `what` fails, or the worker does not respond.

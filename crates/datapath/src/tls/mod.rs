@@ -461,7 +461,7 @@ impl Channel {
             match self.step(Some(plain))? {
                 Next::Ready => return Ok(()),
                 Next::Again | Next::Plain => {}
-                // A session that is closed for both sides says so again and again.
+                // A session that both sides have closed returns this at every step.
                 Next::Closed if self.closed => return Err(TlsError::Peer("it hung up".into())),
                 Next::Closed => self.closed = true,
                 Next::Blocked => return Err(TlsError::Peer("the handshake is not over".into())),

@@ -106,7 +106,7 @@ fn no_damaged_conversation_panics_or_costs_more_than_it_may() {
     });
 }
 
-/// What one side has to send arrives at the other one.
+/// Moves the unsent bytes of one side to the other side.
 fn deliver(from: &mut Channel, to: &mut Channel) {
     let n = to.receive(|room| {
         let n = from.unsent().len();

@@ -47,7 +47,7 @@ pub fn converse(socket: UnixStream, served: Served) {
     let name = served.name.clone();
     let worker = served.worker.clone();
     let Some(session) = Session::begin(&socket, served) else {
-        // It is not served any more, or not now. The one who waits for first words has the socket too.
+        // The volume is not served, or its worker is stalled. The thread that waits for the first message has a copy of the socket.
         let _ = socket.shutdown(Shutdown::Both);
         return;
     };

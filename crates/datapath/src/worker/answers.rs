@@ -382,7 +382,7 @@ impl Worker {
         }
     }
 
-    /// Encrypts what is next, [`OUT_BYTES`] at most; how many bytes that were.
+    /// Encrypts the next bytes, [`OUT_BYTES`] at most, and returns their number.
     fn seal(&mut self, connection: u32) -> Result<usize, TlsError> {
         let mut left = OUT_BYTES;
         while left > 0 {

@@ -1,12 +1,12 @@
-//! The budget of bytes that all connections' unanswered requests may hold in memory: who waits for it, who goes on first, and who is cut off
-//! because nothing comes of what it holds.
+//! The memory budget for unanswered requests of all connections: admission, the queue of paused requests, and the end of connections that hold
+//! a part of an exhausted budget without progress.
 //!
 //! ```text
 //!   request ── fits, and no other one waits ──▶ engine
 //!      └────── paused: behind others of the worker ── it is the first one, and fits ──▶ engine
 //! ```
 //!
-//! A small request of a guest that has nothing in flight needs no place in the queue, so that nobody is shut out.
+//! A small request of a guest without requests in flight skips the queue. Every guest can therefore make progress.
 
 use std::sync::atomic::Ordering;
 
@@ -35,8 +35,8 @@ pub(super) enum Paused {
 }
 
 impl Worker {
-    /// Returns true if a request of so many bytes, of a guest that has so many in flight, has to wait. Then it is in the queue, and asks again
-    /// when it is the first one there.
+    /// Returns true if a request of `bytes` must wait, for a guest with `in_flight` bytes of unanswered requests. It is then in the queue, and is
+    /// admitted again when it is the first there.
     pub(super) fn waits_for_budget(&mut self, who: Paused, in_flight: u64, bytes: u64) -> bool {
         let small = in_flight == 0 && bytes <= SMALL_BYTES;
         let first = self.paused.front().is_none_or(|(first, _)| *first == who);
@@ -66,7 +66,7 @@ impl Worker {
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns true if the first request in the queue can go on. One of a ring goes on when its ring is looked at, which is in each turn.
+    /// Returns true if the first request in the queue belongs to a connection and fits. A ring takes its own request in the next turn.
     pub(super) fn may_resume(&self) -> bool {
         match self.paused.front() {
             Some((Paused::Connection(_), bytes)) => !self.still && self.fits(*bytes),
@@ -74,7 +74,7 @@ impl Worker {
         }
     }
 
-    /// Goes on with requests that wait for the budget, in the order in which they came, for as long as it has room.
+    /// Resumes paused requests in the order of their arrival while the budget has room.
     pub(super) fn resume_paused(&mut self) {
         while let Some((first, _)) = self.paused.front().copied() {
             let waits = match first {

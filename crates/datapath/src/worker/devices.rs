@@ -58,7 +58,7 @@ impl Worker {
         }
     }
 
-    /// A request goes to the engine at a time that stages have said, or at once if that is over.
+    /// Submits a request to the engine at the time that the stages returned, or now if that time has passed.
     fn submit_at(&mut self, go_ns: u64, volume: u32, guest: Guest, request: GuestRequest) {
         if go_ns > self.now_ns {
             let due = Due::Submit {

@@ -108,7 +108,7 @@ pub(super) struct Payload {
     pub(super) header: RequestHeader,
     pub(super) buf: Arc<Buf>,
     pub(super) filled: usize,
-    /// When bytes of it were last waited for anew.
+    /// Time of the last receive that was started for it.
     pub(super) since_ns: u64,
 }
 

@@ -51,7 +51,7 @@ impl Worker {
         let live = self.volumes.get_mut(volume.index());
         let held = live.and_then(Option::as_mut);
         if held.is_some_and(|live| std::mem::take(&mut live.held)) {
-            // All of them only read: others were not let in.
+            // Only readers were let in.
             for connection in self.connections_of(volume.0) {
                 self.close(connection);
             }

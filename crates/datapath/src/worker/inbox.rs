@@ -53,13 +53,13 @@ impl NoAnswer {
         self != NoAnswer::Ended
     }
 
-    /// Returns true if a worker that recovers carries the request out, so that the caller has to undo it.
+    /// Returns true if the worker carries the request out when it recovers. The caller then has to undo it.
     pub fn may_take_effect(self) -> bool {
         matches!(self, NoAnswer::StalledMeanwhile { .. })
     }
 }
 
-/// Settles whether a request takes effect: the worker that begins it, or the caller that gives up, whoever is first.
+/// Decides between the worker that starts a request and the caller that withdraws it: the first of the two wins.
 #[derive(Debug, Clone, Default)]
 struct Claim(Arc<AtomicBool>);
 
@@ -134,7 +134,7 @@ impl Inbox {
         }
     }
 
-    /// Sends a request whose answer is waited for later, so that several workers work on theirs at the same time.
+    /// Sends a request without waiting for its answer. Several workers can then work at the same time.
     ///
     /// # Errors
     /// [`NoAnswer::Stalled`]: nothing was sent.

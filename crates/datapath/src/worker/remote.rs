@@ -103,7 +103,7 @@ impl Link {
         }
     }
 
-    /// Encrypts what is next, [`OUT_BYTES`] at most; how many bytes that were.
+    /// Encrypts the next bytes, [`OUT_BYTES`] at most, and returns their number.
     fn seal(&mut self, gathered: &mut Vec<u8>) -> Result<usize, TlsError> {
         let mut left = OUT_BYTES;
         while left > 0 {

@@ -78,7 +78,7 @@ pub enum RingOrder {
     Connect(RingGuestSetup),
     /// Serve a ring.
     Start(u32, Box<RingSetup>),
-    /// Send a ring's interrupts there. The answer says that this is so.
+    /// Set the event counter for a ring's interrupts. The answer confirms it.
     Call(u32, u16, Option<Arc<OwnedFd>>, Sender<()>),
     /// Finish what is in flight of a ring, and say where the next request of it is; nothing if the connection is over.
     Stop(u32, u16, Sender<Option<u16>>),

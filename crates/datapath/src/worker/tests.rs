@@ -1,4 +1,4 @@
-//! One worker without its thread: a test does what its loop does, step by step.
+//! One worker without its thread. Each test performs steps of the worker loop.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -78,7 +78,7 @@ fn messages_behind_the_one_that_stops_a_worker_are_not_taken() {
 /// Bytes of a request that has to wait for an exhausted budget.
 const LARGE: u32 = 1 << 20;
 
-/// A volume of 64 extents that have no places, so that reads need no device.
+/// Attaches a volume of 64 unallocated extents. Reads need no device.
 fn attach_volume(worker: &mut Worker, share: Arc<Share>) {
     let home = Home {
         worker: 0,
@@ -139,7 +139,7 @@ fn connect(worker: &mut Worker, command: Command, requests: u64) -> (u32, UnixSt
     (connection, guest)
 }
 
-/// Waits until operations are done, and does what follows.
+/// Waits for completed operations and processes them.
 fn complete_some(worker: &mut Worker) {
     let mut done = vec![];
     while done.is_empty() {

@@ -141,7 +141,7 @@ fn a_silent_server_that_is_added_keeps_nobody() {
         wait_for("it waits for the server", || {
             gate.accepted.load(Ordering::Relaxed) > 0
         });
-        // Whoever waited for that device would not be answered before the gate is opened below, or the device is given up, which fails the addition.
+        // A request that waited for the silent device would hang until the gate opens below, or until the addition fails.
         for extent in 0..20 {
             guest.write(extent * MIB, &[7; 4096]).unwrap();
             site.ask(ControlRequest::Copies).unwrap();

@@ -431,7 +431,7 @@ fn a_warm_up_keeps_to_its_rate_and_ends_with_its_second_level() {
     let mut site = served(8);
     let (lent, listen) = node(&site, "node.sock", Nanos::ZERO);
     let mut guest = filled(&site);
-    // All of it takes 20 s.
+    // The whole warm-up takes 20 s.
     let slow = zones(&(0..13).collect::<Vec<u64>>(), Some(10.0));
     let began = Instant::now();
     order_warm(&site, 5, &listen, slow.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! A worker that hangs: what operators see and can do meanwhile, and what a stop leaves.
+//! A worker that hangs: the problem in the status, requests of operators meanwhile, and the state of the array after a stop.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -37,7 +37,7 @@ fn site() -> Site {
     site
 }
 
-/// What ends the hang of a worker.
+/// Guard of a worker that hangs. The worker continues when it is dropped.
 struct Hang(Sender<()>);
 
 impl Hang {

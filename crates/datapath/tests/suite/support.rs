@@ -78,7 +78,7 @@ impl Site {
         self.serving.as_mut().unwrap()
     }
 
-    /// The server, for who ends it in another way than [`Site::stop`].
+    /// Takes the server out of the site, for a test that stops it by itself.
     pub fn take_serving(&mut self) -> Serving {
         self.serving.take().unwrap()
     }

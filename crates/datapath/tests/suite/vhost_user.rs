@@ -40,7 +40,7 @@ impl Site {
         .unwrap();
     }
 
-    /// Lets so many requests pass in a second; all for none. Those that wait already wait for as long.
+    /// Sets the limit of requests per second; 0 is no limit.
     fn limit(&self, iops: f64) {
         let command = throttle::Command::Limit {
             volume: "data".into(),
@@ -189,7 +189,7 @@ struct Load {
     random: algo::Rng,
     number: u64,
     done: u64,
-    /// Those that read or write.
+    /// Number of requests that read or write.
     of_blocks: u64,
 }
 
@@ -371,7 +371,7 @@ fn a_guest_that_comes_back_goes_on() {
     let volumes = site.samples().volumes;
     let counts = volumes[0].stages.measure.counts.as_ref().unwrap();
     let carried_out = counts.reads.ios + counts.writes.ios;
-    // What the check has read, too.
+    // The reads of the check count, too.
     assert!(
         carried_out > load.of_blocks + 600,
         "{carried_out}: nothing was done again"
@@ -583,7 +583,7 @@ fn a_guest_is_interrupted_for_what_was_answered_before() {
     let site = served();
     let mut guest = site.guest("data", Like::default());
     let slot = guest.slot(0).unwrap();
-    // The one that tells of what a server before has published: the next one is that of the answer.
+    // The first interrupt is for used entries of the previous server. The next one is for the answer.
     assert!(guest.is_interrupted(0, Duration::from_secs(60)));
     guest.forget_interrupts(0);
     guest.hand_in(0, slot, DiskRequest::Read(0, 512));

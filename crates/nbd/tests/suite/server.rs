@@ -273,7 +273,7 @@ fn metadata_contexts_are_listed() {
     assert_eq!(allocation(&[option(STRUCTURED, &[]), list], "disk"), None);
 }
 
-/// An export with snapshots; counts how often somebody asks what has changed since one of them.
+/// An export with snapshots. It counts the calls of `changed_since`.
 struct WithSnapshots {
     shelf: Shelf,
     asked: std::cell::Cell<usize>,
@@ -299,7 +299,7 @@ impl Exports for WithSnapshots {
     }
 }
 
-/// Ids and names of the contexts that each of these selections selects, and how often it was asked what has changed.
+/// Returns the ids and names of the contexts that each selection selects, and the number of calls of `changed_since`.
 fn select_dirty(selections: &[Vec<String>]) -> (Vec<Vec<String>>, usize) {
     let exports = WithSnapshots {
         shelf: shelf(),

@@ -58,7 +58,7 @@ fn all_parts_work_together_and_the_same_again() {
     assert!(group(&all, GroupKind::Tier, "archive").reads.ios > 10_000);
 }
 
-/// Leaves out one part after the other: every third of them, from the one of this number on. Three tests share the parts, so that each is short.
+/// Runs the array without one part, for every third part from number `first` on. Three tests share the parts, which keeps each test short.
 fn each_can_be_left_out(first: usize) {
     let all = run(|_| {});
     println!("{:>10}: {:.0} s missed", "all", missed_s(&all));

@@ -309,7 +309,7 @@ impl Machine {
         bytes(&self.path(name))
     }
 
-    /// What `ask` finds in its log, once it finds something; asks for four minutes.
+    /// Reads the log until `ask` returns a value, for four minutes at most, and returns the value.
     #[expect(
         clippy::disallowed_methods,
         reason = "the guest is in a real machine that takes its time"

@@ -6,7 +6,7 @@ use volume::Location;
 
 use super::Site;
 
-/// An array with so many extents in places, of which nothing was ever written.
+/// Returns a site whose array has this many allocated extents without data.
 pub fn with_extents(extents: u32) -> Site {
     let site = Site::empty();
     let dir = site.path("fast");

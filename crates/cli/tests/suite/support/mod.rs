@@ -46,7 +46,7 @@ pub fn signal(pid: u32, which: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// Whether a process catches a signal, or waits for it by itself. True where there is no such process.
+/// Returns true if a process catches a signal or waits for it, and for a process that does not exist.
 fn handles(pid: u32, number: u32) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
         return true;
@@ -191,7 +191,7 @@ impl Site {
         command.spawn().unwrap()
     }
 
-    /// Takes over from the server, which ends by itself. A server that is too slow for its own limits goes on as before, and is taken over later.
+    /// Takes over from the server, which ends by itself. A server that misses its own time limits refuses; then the take-over is tried again.
     pub fn take_over(&mut self, more: &[&str]) {
         let mut said = self.log().len();
         let mut new = self.begin_to_take_over(more);
@@ -316,7 +316,7 @@ impl Site {
     }
 }
 
-/// Whether this is why a hand-over was given up: something did not end within the time that guests may be kept waiting.
+/// Returns true if a hand-over was cancelled because a step exceeded the time that guests may wait.
 fn is_too_slow(why: &str) -> bool {
     let slow = [
         "after ",

@@ -21,7 +21,7 @@ fn what_does_not_end_in_time_is_a_reason_to_go_on_as_before() {
     let mut site = Site::new(&[("db", 16)]);
     site.serve(&[]);
     site.copies_are_current();
-    // A read that is in flight for far longer than it takes to be asked.
+    // The read stays in flight for much longer than a hand-over may take.
     let mut slow = site.command(&["volume", "inject", "db", "--read", "8s", "--for", "10m"]);
     let mut slow = slow.spawn().unwrap();
     wait_for("reads are slow", || {

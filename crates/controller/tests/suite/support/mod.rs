@@ -46,7 +46,7 @@ pub struct Fake {
     pub orders: Vec<(String, Question)>,
     /// Who asked anything.
     pub actors: Vec<String>,
-    /// Told of every question, which is answered when the other one says so.
+    /// Receives a message for each question. The answer is sent after a message from the other end.
     pub gate: Option<(Sender<()>, Receiver<()>)>,
     /// The store fails.
     pub failing: bool,

@@ -124,7 +124,7 @@ fn wait_submits_the_whole_backlog_before_it_sleeps() {
         }
         kick(&events[49]);
         let mut done = vec![];
-        // The last one is behind 45 others in the backlog, none of which ends.
+        // Event 49 is behind 45 other entries in the backlog that do not complete.
         ring.wait(None, &mut done).unwrap();
         assert_eq!(done, [(49, Ok(1))]);
     });

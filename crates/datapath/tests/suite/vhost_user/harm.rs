@@ -86,7 +86,7 @@ fn a_guest_has_no_more_in_flight_than_it_may() {
             ..Like::default()
         };
         let mut guest = site.guest("data", like);
-        // Far longer than it takes to hand all of them in.
+        // Much longer than the submission of all requests takes.
         site.inject(Duration::from_secs(5), Duration::from_secs(60));
         for queue in 0..4 {
             for _ in 0..200 {
@@ -161,7 +161,7 @@ fn who_only_connects_to_a_volume_keeps_no_guest_of_another_one_out() {
     // The last one when it comes, as there are too many.
     is_closed(39);
     assert!(site.connections() < 39);
-    // The first ones when they have had time to say something.
+    // The server closes the first ones at the time limit for the first message.
     (0..39).for_each(is_closed);
     wait_for("nobody is counted that is gone", || site.connections() == 1);
     let mut guest = site.guest("data", Like::default());
