@@ -1,4 +1,4 @@
-//! Many NBD connections at once, each of which must make progress in every second, for `bench/stress.sh`.
+//! Crowds of NBD connections for `bench/stress.sh`. Every connection must make progress in every second.
 //!
 //! Each request in flight has its own block of 4 KiB. It writes the block, reads it back, compares, and starts again with other content. One
 //! thread serves all connections and leaves the other processors to the server.

@@ -240,11 +240,11 @@ impl Daemon {
         &self.controller
     }
 
-    /// Ends everything in order, and calls `step` before each step with what is done next. What was answered to guests is safe; a move that is under way goes on at the
-    /// next start. If the array is another process's by now, so is all the rest: nothing is touched then, and that is returned.
+    /// Stops agent, controller and array in order, and calls `step` with the name of each step before it. Acknowledged writes are safe. A move
+    /// under way continues at the next start. If another process has taken the array over, this touches nothing and returns that hand-over.
     ///
     /// # Errors
-    /// The array does not stop in order: its next start treats it as after a crash. All the rest has ended then.
+    /// The array does not stop in order, and its next start treats it as after a crash. All other parts have ended.
     pub fn stop(self, step: &dyn Fn(&'static str)) -> Result<Handover, DaemonError> {
         if let Some(array) = &self.array {
             step("handing the array over");

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_with_a_worker_that_is_not_known_to_hang_ends_at_its_limit() {
+    fn stop_with_an_undetected_hang_ends_at_its_limit() {
         let dir = tempfile::tempdir().unwrap();
         let config = ServerConfig {
             workers: 1,
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_with_a_server_that_is_locked_fails() {
+    fn stop_with_a_locked_server_fails() {
         let dir = tempfile::tempdir().unwrap();
         let (serving, _) = one_volume(dir.path());
         let request = serving.control_server.clone();

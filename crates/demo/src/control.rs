@@ -40,7 +40,7 @@ impl Controls {
         match open(&serving, dir) {
             Ok(uris) => Ok(Self { serving, uris }),
             Err(why) => {
-                let _ = serving.stop(); // the reason to stop says more
+                let _ = serving.stop(); // the error that caused the stop is reported instead
                 Err(why)
             }
         }

@@ -581,7 +581,7 @@ fn a_copy_whose_file_is_removed_is_made_anew() {
     let commits = copies.state().commits;
     drop(copies);
     for place in &places {
-        until(|| place.open().is_ok()); // once the threads have let go of it
+        until(|| place.open().is_ok()); // after the end of the threads that use the file
         assert_eq!(place.open().unwrap().state().unwrap().commits, commits);
     }
 }

@@ -166,7 +166,7 @@ fn volumes_come_and_go_and_numbers_are_used_again() {
 }
 
 #[test]
-fn range_that_is_dropped_is_looked_up_only_in_extents_with_cached_pages() {
+fn remove_range_looks_up_only_extents_with_cached_pages() {
     let mut cache = lru(20);
     let a = cache.add_volume(1000).unwrap();
     let b = cache.add_volume(1 << 31).unwrap();

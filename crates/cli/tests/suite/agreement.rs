@@ -1,10 +1,10 @@
-//! The scenario by which live and simulated runs are compared (`tests/timing/agreement.rs`): its moves mean something.
+//! The scenario that compares live and simulated runs (`tests/timing/agreement.rs`): the simulation moves volumes by their load.
 
 use sim::{Manifest, RunOptions, ScenarioFile};
 
 const SCENARIO: &str = include_str!("../timing/agreement/scenario.toml");
 
-/// Who is busy goes up, and down again when another one is busier.
+/// The busier of two volumes is on the faster tier, also after they change roles.
 #[test]
 fn the_scenario_moves_by_load() {
     let file = ScenarioFile::parse("scenario.toml", SCENARIO).unwrap();

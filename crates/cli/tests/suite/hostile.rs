@@ -196,7 +196,7 @@ fn guests_that_do_harm_for_a_while_harm_nobody_else() {
     }
     let (tried, before) = (tried.into_inner(), before.unwrap_or(most));
     println!(
-        "{tried} guests that did harm, {rounds} rounds of those that did not; the server had {before} MiB, {most} MiB at most, and {} descriptors in the end",
+        "{tried} hostile guests, {rounds} rounds of ordinary ones; server: {before} MiB, at most {most} MiB, {} descriptors at the end",
         descriptors()
     );
     assert!(most <= before + GROWTH_MIB, "{before} MiB, then {most}");

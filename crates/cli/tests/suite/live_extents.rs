@@ -288,7 +288,7 @@ fn extents_move_up_and_nothing_is_lost(strategy: &str) {
     });
     assert_eq!(done["state"], "done", "{done}");
     // `why` lists the extents of each tier only between two moves, and later plans may move extents that have cooled.
-    wait(PATIENCE, "the word of what is on the fast tier", || {
+    wait(PATIENCE, "a list of extents on the fast tier", || {
         let why = bench.ok(&["why", "data"]);
         why.contains("GiB on fast with ").then_some(())
     });

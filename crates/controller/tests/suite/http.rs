@@ -267,7 +267,7 @@ fn hasty() -> Limits {
     }
 }
 
-/// Reads until the server drops the connection, and returns what it sent.
+/// Reads until the server closes the connection, and returns the received bytes.
 fn until_dropped(mut socket: impl Read) -> Vec<u8> {
     let (mut all, mut bytes) = (vec![], [0; 1 << 16]);
     loop {

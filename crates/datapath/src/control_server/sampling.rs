@@ -25,7 +25,7 @@ const WAITING: &str = "waiting";
 
 /// Samples of the workers that respond, and the workers that do not.
 struct WorkersAnswers {
-    /// True if the array is served. Only then are there workers.
+    /// True if the array is served and has workers.
     served: bool,
     workers: Vec<WorkerSamples>,
     stalled: Vec<StalledWorker>,

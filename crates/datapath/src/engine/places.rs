@@ -29,7 +29,7 @@ impl<G> Engine<G> {
         let room = PLACES_MAX.saturating_sub(self.placing.len());
         let wanted: Vec<u32> = wanted.take(room).collect();
         if wanted.is_empty() {
-            return; // asked for already, or to be asked for when others have theirs
+            return; // in allocation, or next when others are allocated
         }
         self.placing.extend(&wanted);
         // What moves is placed where it is going; the others are at home.
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn places_for_a_long_request_are_asked_for_in_parts_one_at_a_time() {
+    fn long_request_allocates_its_extents_in_parts() {
         let size = Bytes::mib(EXTENTS as u64);
         let map = VolumeMap::at(size, Bytes::mib(1), vec![None; EXTENTS]);
         let mut engine = Engine::new(map, EngineLimits::default());

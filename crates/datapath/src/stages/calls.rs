@@ -51,7 +51,7 @@ impl Inbox {
                 let done = volume
                     .ok_or_else(|| "it is not served".into())
                     .and_then(what);
-                let _ = answer.send(done); // the caller may have given up
+                let _ = answer.send(done); // the caller may be gone
             }));
             Message::AtStages(volume, call)
         });

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_change_are_told_once_and_readmitted_requests_are_not_counted() {
+    fn limit_change_is_reported_once_and_readmitted_requests_are_not_counted() {
         let share = Arc::new(Share::default());
         let mut throttle = Throttle::new(share.clone(), &map(), 0);
         assert!(!throttle.limits_changed());

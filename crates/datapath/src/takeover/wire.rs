@@ -250,7 +250,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(50));
             }
         });
-        // The reader takes some bytes within each of these times, and all of them only within a minute.
+        // The reader takes some bytes within each of these times. It would take a minute for all bytes.
         let time = Duration::from_millis(200);
         let said = say(&mut one, Tag::Bytes, &vec![0; 64 << 20], time).unwrap_err();
         assert_eq!(said.kind(), io::ErrorKind::TimedOut);

@@ -236,7 +236,7 @@ impl Worker {
 
     pub(super) fn how_still(&mut self) -> Stillness {
         if self.still {
-            self.submit_throttled(None); // what was being received when it became still
+            self.submit_throttled(None); // requests whose reception ended after the worker became still
         }
         let volumes = || self.volumes.iter().flatten();
         let busy = volumes().find(|live| !live.engine.is_still());

@@ -172,7 +172,7 @@ fn requests_that_wait_for_the_budget_go_on_in_their_order_before_new_ones() {
 
     // Room for one: it is the first one's, and its second one comes behind the others.
     all.fetch_sub(large, Ordering::Relaxed);
-    assert_eq!(worker.sleep_for(), None, "it goes on without sleeping");
+    assert_eq!(worker.sleep_for(), None, "the worker does not sleep");
     let c = connect(&mut worker, Command::Read, 1);
     assert_eq!(begun(&worker, c.0), 0, "others wait already");
     worker.resume_paused();
