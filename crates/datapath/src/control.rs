@@ -28,7 +28,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::control_server::{ControlAnswer, ControlRequest, ControlServer, Hold, boundable};
-use crate::server::{ListenError, clear_stale};
+use crate::listen::{ListenError, clear_stale};
 use crate::takeover::wire::{Tag, say};
 use crate::takeover::{Listener, Listening, pause_after_accept};
 

@@ -13,6 +13,7 @@ pub mod heat;
 mod helper_thread;
 mod io;
 pub mod keeper;
+mod listen;
 mod objective;
 mod pulse;
 mod reach;
@@ -36,11 +37,10 @@ pub use filter::{Filter, FilterError, FilterOptions};
 pub use heat::Heat;
 pub use io::IoChoice;
 pub use keeper::{AcceptLoss, Keeper, KeeperError};
+pub use listen::{Listen, ListenError};
 pub use pulse::{Pulse, StalledWorker};
 pub use reach::{Reach, ReachError, add_device, open_to_look, open_to_serve, restore};
-pub use server::{
-    Listen, ListenError, STOP_WITHIN, Server, ServerConfig, ServerError, StopError, ended_by,
-};
+pub use server::{STOP_WITHIN, Server, ServerConfig, ServerError, StopError, ended_by};
 pub use serving::{ServeError, Serving};
 pub use source::image_in_use;
 pub use stages::inject::Injected;

@@ -1,11 +1,12 @@
-//! The server: workers, the keeper, listeners, and the control server that carries out what operators ask.
+//! The server: workers, the keeper, and the listeners of guests.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+mod stop;
+
+use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -25,7 +26,8 @@ use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
-use crate::pulse::{Beats, Pulse, STALLED_AFTER, StalledWorker, WorkerState};
+use crate::listen::{Listen, ListenError, clear_stale};
+use crate::pulse::{Beats, Pulse, STALLED_AFTER, StalledWorker};
 use crate::registry::{Access, Home, Registry};
 use crate::reuse::PAGE;
 use crate::stages::measure;
@@ -37,15 +39,11 @@ use crate::worker::{
     HandedConnection, Inbox, Message, Pollers, SLACK_OLD_NS, Shared, TICK, Worker,
 };
 
+pub(crate) use stop::STOP_LOOK;
+pub use stop::{STOP_WITHIN, StopError, ended_by};
+
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
 const SOCKET_BYTES: usize = 2 << 20;
-
-/// Time limit for the end of the workers and of the keeper, which flushes the devices, at a stop. It is below `TimeoutStopSec=` of the systemd
-/// units (60 s), which leaves time to report a hang before systemd kills the process.
-pub const STOP_WITHIN: Duration = Duration::from_secs(50);
-
-/// Time between two looks whether a thread has ended.
-pub(crate) const STOP_LOOK: Duration = Duration::from_millis(5);
 
 /// How to serve.
 #[derive(Debug, Clone, Copy)]
@@ -116,125 +114,6 @@ impl Default for ServerConfig {
     }
 }
 
-/// Where guests connect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listen {
-    /// A unix socket.
-    Unix(PathBuf),
-    /// An address; one of loopback, unless there is TLS.
-    Tcp(SocketAddr),
-    /// An address where every client has to prove who it is: what [`Listen::Tcp`] is once there are [`Credentials`].
-    Tls(SocketAddr),
-}
-
-/// Why an address cannot be listened on.
-#[derive(Debug, Error)]
-pub enum ListenError {
-    /// Not an address.
-    #[error("{0:?} is not an address to listen on: write unix:PATH or tcp:127.0.0.1:10809")]
-    Unknown(String),
-    /// Anybody could connect.
-    #[error(
-        "{0} is not a loopback address: without TLS, which --tls-certificates or --tls-psk turns on (tls_certificates or tls_psk in a configuration), only 127.0.0.0/8 and ::1 are allowed"
-    )]
-    NotLoopback(SocketAddr),
-    /// There is no TLS to be had.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// Somebody else listens there.
-    #[error("{0} is in use by a server that answers")]
-    InUse(PathBuf),
-    /// Linux has no room for such a path.
-    #[error(
-        "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
-    )]
-    TooLong {
-        path: PathBuf,
-        /// Its length.
-        bytes: usize,
-        /// What is possible.
-        most: usize,
-    },
-    /// A socket of its own would need another name.
-    #[error(
-        "volume {0:?} has a '/' in its name, so there can be no socket of that name for it: name the volumes to export"
-    )]
-    NoFileName(String),
-    /// The system refused.
-    #[error("cannot listen on {address}")]
-    System {
-        address: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-impl FromStr for Listen {
-    type Err = ListenError;
-
-    fn from_str(text: &str) -> Result<Self, ListenError> {
-        if let Some(path) = text.strip_prefix("unix:").filter(|p| !p.is_empty()) {
-            return Ok(Listen::Unix(path.into()));
-        }
-        let unknown = || ListenError::Unknown(text.into());
-        let address = text.strip_prefix("tcp:").ok_or_else(unknown)?;
-        let address = address.parse().map_err(|_| unknown())?;
-        Ok(Listen::Tcp(address))
-    }
-}
-
-impl std::fmt::Display for Listen {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
-            Listen::Tcp(address) | Listen::Tls(address) => write!(f, "tcp:{address}"),
-        }
-    }
-}
-
-impl Listen {
-    /// Whether guests may connect there, when there is no TLS.
-    ///
-    /// # Errors
-    /// [`ListenError::NotLoopback`].
-    pub fn allowed_in_the_clear(&self) -> Result<(), ListenError> {
-        match self {
-            Listen::Tcp(address) if !address.ip().is_loopback() => {
-                Err(ListenError::NotLoopback(*address))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What its socket is called when it is handed over: whoever was let in without TLS was let in there, and nobody else.
-    pub(crate) fn listener_name(&self, secured: bool) -> String {
-        match self {
-            Listen::Tcp(_) | Listen::Tls(_) if secured => format!("tls {self}"),
-            _ => format!("nbd {self}"),
-        }
-    }
-
-    /// What a client is told to connect to the export of this name.
-    pub fn uri(&self, export: &str) -> String {
-        let address = match self {
-            Listen::Unix(path) => nbd::Address::Unix(path.clone()),
-            Listen::Tcp(address) | Listen::Tls(address) => nbd::Address::Tcp {
-                host: address.ip().to_string(),
-                port: address.port(),
-            },
-        };
-        let secured = matches!(self, Listen::Tls(_));
-        let uri = nbd::Uri {
-            address,
-            export: export.to_owned(),
-            // Where a client's certificates or keys are, its own host knows.
-            tls: secured.then(nbd::TlsWords::default),
-        };
-        uri.to_string()
-    }
-}
-
 /// Why a server cannot be started.
 #[derive(Debug, Error)]
 pub enum ServerError {
@@ -252,42 +131,6 @@ pub enum ServerError {
     /// Threads, rings.
     #[error("cannot start a worker")]
     Worker(#[source] std::io::Error),
-}
-
-/// Reason why a server did not stop in order.
-///
-/// Superblocks are left without the stamp of an orderly stop: the next start treats the array as after a crash.
-#[derive(Debug, Error)]
-pub enum StopError {
-    /// They may still have I/O in flight.
-    #[error(
-        "{} did not stop: acknowledged writes are safe, and the next start treats an array as after a crash", workers(.0)
-    )]
-    Workers(Vec<StalledWorker>),
-    #[error(
-        "the devices were not flushed within {} s: the next start treats the array as after a crash; check that they respond, then start again", .0.as_secs()
-    )]
-    Keeper(Duration),
-    #[error(
-        "a request of an operator did not end within {} s: acknowledged writes are safe, and the next start treats the array as after a crash", .0.as_secs()
-    )]
-    Busy(Duration),
-}
-
-fn workers(stalled: &[StalledWorker]) -> String {
-    let one = |s: &StalledWorker| format!("worker {}, which serves {},", s.worker, s.names());
-    stalled.iter().map(one).collect::<Vec<_>>().join(" and ")
-}
-
-/// Waits for the end of a thread. Returns true if it has ended by then.
-pub fn ended_by<T>(thread: &JoinHandle<T>, until: Instant) -> bool {
-    while !thread.is_finished() {
-        if Instant::now() >= until {
-            return false;
-        }
-        std::thread::sleep(STOP_LOOK);
-    }
-    true
 }
 
 /// Workers and the keeper, running.
@@ -679,62 +522,6 @@ impl Server {
                 .collect(),
         }
     }
-
-    /// Stops serving: connections are cut, workers end, then the keeper flushes the devices and stamps their superblocks.
-    ///
-    /// While a worker has not ended, the keeper stamps nothing and holds the locks of the array: that worker may have I/O in flight.
-    ///
-    /// # Errors
-    /// [`StopError`], when a part does not end within [`ServerConfig::stop_within`], or a worker is stalled.
-    pub fn stop(&mut self) -> Result<(), StopError> {
-        let until = Instant::now() + self.config.stop_within;
-        self.vhost = None;
-        for socket in self.sockets.drain(..) {
-            let _ = std::fs::remove_file(socket);
-        }
-        for worker in &self.workers {
-            worker.send(Message::Stop);
-        }
-        let running = self.workers_running(until);
-        if !running.is_empty() {
-            return Err(StopError::Workers(running));
-        }
-        for thread in self.threads.drain(..) {
-            let _ = thread.join(); // why it ended early is in the log
-        }
-        if let Some((sender, thread)) = self.keeper.take() {
-            let _ = sender.send(ToKeeper::Stop);
-            if !ended_by(&thread, until) {
-                return Err(StopError::Keeper(self.config.stop_within));
-            }
-            let _ = thread.join();
-        }
-        Ok(())
-    }
-
-    /// Waits until all workers have ended, and returns the workers that still run at `until`. Returns early if all of these are stalled.
-    fn workers_running(&self, until: Instant) -> Vec<StalledWorker> {
-        let began = Instant::now();
-        loop {
-            let running = self.threads.iter().enumerate();
-            let running = running.filter(|(_, thread)| !thread.is_finished());
-            let states = running.map(|(worker, _)| (worker, self.shared.beats.state(worker)));
-            let states: Vec<_> = states.collect();
-            let stalled =
-                |(_, state): &(usize, WorkerState)| matches!(state, WorkerState::Stalled(_));
-            if states.iter().all(stalled) || Instant::now() >= until {
-                let still = |state| match state {
-                    WorkerState::Stalled(still) => still,
-                    WorkerState::Responds | WorkerState::Ended => began.elapsed(),
-                };
-                let states = states.into_iter();
-                return states
-                    .map(|(worker, state)| self.stalled_worker(worker, still(state)))
-                    .collect();
-            }
-            std::thread::sleep(STOP_LOOK);
-        }
-    }
 }
 
 /// Decides of all devices how they are used, before they are.
@@ -811,19 +598,6 @@ pub(crate) fn raise_descriptors() -> usize {
     };
     let left = current.unwrap_or(u64::MAX).saturating_sub(DESCRIPTORS_KEPT);
     usize::try_from(left.max(1)).unwrap_or(usize::MAX)
-}
-
-/// Removes the socket that a server which was killed has left behind.
-pub(crate) fn clear_stale(path: &std::path::Path) -> Result<(), ListenError> {
-    if UnixStream::connect(path).is_ok() {
-        return Err(ListenError::InUse(path.into()));
-    }
-    let is_socket = std::fs::symlink_metadata(path)
-        .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()));
-    if is_socket {
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
 }
 
 /// What guests can cause as often as they like is said this often.

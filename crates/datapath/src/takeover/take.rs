@@ -21,7 +21,7 @@ use crate::control::{self, CONTROL_SOCKET, ControlError};
 use crate::control_server::ControlRequest;
 use crate::device::HandedDevice;
 use crate::keeper::{FoundCopy, Keeper, KeeperError, Places};
-use crate::server::Listen;
+use crate::listen::Listen;
 use crate::text::explain;
 use crate::tls::Credentials;
 use crate::worker::{HandedConnection, PLACE_BYTES, place_of};

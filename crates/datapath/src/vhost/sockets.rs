@@ -14,8 +14,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::warn;
 
 use super::session::{Served, converse};
+use crate::listen::{ListenError, clear_stale};
 use crate::registry::Home;
-use crate::server::{ListenError, clear_stale, seldom};
+use crate::server::seldom;
 use crate::takeover::{pause_after_accept, pause_after_poll};
 use crate::worker::Inbox;
 

@@ -1,0 +1,142 @@
+//! Addresses where guests connect: their text form, the rules for them without TLS, and stale sockets.
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::tls::TlsError;
+
+/// Where guests connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// An address; one of loopback, unless there is TLS.
+    Tcp(SocketAddr),
+    /// An address where every client has to prove who it is: what [`Listen::Tcp`] is once there are [`Credentials`].
+    Tls(SocketAddr),
+}
+
+/// Why an address cannot be listened on.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Not an address.
+    #[error("{0:?} is not an address to listen on: write unix:PATH or tcp:127.0.0.1:10809")]
+    Unknown(String),
+    /// Anybody could connect.
+    #[error(
+        "{0} is not a loopback address: without TLS, which --tls-certificates or --tls-psk turns on (tls_certificates or tls_psk in a configuration), only 127.0.0.0/8 and ::1 are allowed"
+    )]
+    NotLoopback(SocketAddr),
+    /// There is no TLS to be had.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Somebody else listens there.
+    #[error("{0} is in use by a server that answers")]
+    InUse(PathBuf),
+    /// Linux has no room for such a path.
+    #[error(
+        "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
+    )]
+    TooLong {
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+        /// What is possible.
+        most: usize,
+    },
+    /// A socket of its own would need another name.
+    #[error(
+        "volume {0:?} has a '/' in its name, so there can be no socket of that name for it: name the volumes to export"
+    )]
+    NoFileName(String),
+    /// The system refused.
+    #[error("cannot listen on {address}")]
+    System {
+        address: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl FromStr for Listen {
+    type Err = ListenError;
+
+    fn from_str(text: &str) -> Result<Self, ListenError> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|p| !p.is_empty()) {
+            return Ok(Listen::Unix(path.into()));
+        }
+        let unknown = || ListenError::Unknown(text.into());
+        let address = text.strip_prefix("tcp:").ok_or_else(unknown)?;
+        let address = address.parse().map_err(|_| unknown())?;
+        Ok(Listen::Tcp(address))
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+            Listen::Tcp(address) | Listen::Tls(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+impl Listen {
+    /// Whether guests may connect there, when there is no TLS.
+    ///
+    /// # Errors
+    /// [`ListenError::NotLoopback`].
+    pub fn allowed_in_the_clear(&self) -> Result<(), ListenError> {
+        match self {
+            Listen::Tcp(address) if !address.ip().is_loopback() => {
+                Err(ListenError::NotLoopback(*address))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What its socket is called when it is handed over: whoever was let in without TLS was let in there, and nobody else.
+    pub(crate) fn listener_name(&self, secured: bool) -> String {
+        match self {
+            Listen::Tcp(_) | Listen::Tls(_) if secured => format!("tls {self}"),
+            _ => format!("nbd {self}"),
+        }
+    }
+
+    /// What a client is told to connect to the export of this name.
+    pub fn uri(&self, export: &str) -> String {
+        let address = match self {
+            Listen::Unix(path) => nbd::Address::Unix(path.clone()),
+            Listen::Tcp(address) | Listen::Tls(address) => nbd::Address::Tcp {
+                host: address.ip().to_string(),
+                port: address.port(),
+            },
+        };
+        let secured = matches!(self, Listen::Tls(_));
+        let uri = nbd::Uri {
+            address,
+            export: export.to_owned(),
+            // Where a client's certificates or keys are, its own host knows.
+            tls: secured.then(nbd::TlsWords::default),
+        };
+        uri.to_string()
+    }
+}
+
+/// Removes the socket that a server which was killed has left behind.
+pub(crate) fn clear_stale(path: &Path) -> Result<(), ListenError> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(ListenError::InUse(path.into()));
+    }
+    let is_socket = std::fs::symlink_metadata(path)
+        .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()));
+    if is_socket {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
