@@ -39,7 +39,7 @@ use crate::worker::{
     HandedConnection, Inbox, Message, Pollers, SLACK_OLD_NS, Shared, TICK, Worker,
 };
 
-pub(crate) use stop::STOP_LOOK;
+pub(crate) use stop::poll_until;
 pub use stop::{STOP_WITHIN, StopError, ended_by};
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.

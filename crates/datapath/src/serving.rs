@@ -16,7 +16,7 @@ use crate::keeper::{AcceptLoss, KeeperError};
 use crate::listen::{Listen, ListenError};
 use crate::pulse::Pulse;
 use crate::reach::{ReachError, open_to_serve};
-use crate::server::{STOP_LOOK, Server, ServerConfig, ServerError, StopError};
+use crate::server::{Server, ServerConfig, ServerError, StopError, poll_until};
 use crate::takeover::{Handover, TakeOverError, Taken, Wanted, take_over};
 use crate::tls::{Credentials, ServerTls};
 use crate::worker::HandedConnection;
@@ -289,13 +289,10 @@ impl Serving {
         }
         drop(self.control);
         let until = Instant::now() + LAST_ANSWERS;
-        while Arc::strong_count(&self.control_server) > 1 {
-            if Instant::now() >= until {
-                // The request fails when its worker or the keeper has ended. Its change is one commit, which is in the map or not.
-                warn!("a request of an operator is cut short");
-                break;
-            }
-            std::thread::sleep(STOP_LOOK);
+        let alone = || (Arc::strong_count(&self.control_server) == 1).then_some(());
+        if poll_until(until, alone).is_none() {
+            // The request fails when its worker or the keeper has ended. Its change is one commit, which is in the map or not.
+            warn!("a request of an operator is cut short");
         }
         let server = self.control_server.server().expect("it is served");
         let mut server =
@@ -305,16 +302,13 @@ impl Serving {
     }
 }
 
-/// Locks a mutex; none if another thread has it at `until` still.
+/// Locks a mutex; none if another thread still has it at `until`.
 fn locked_by<T>(mutex: &Mutex<T>, until: Instant) -> Option<MutexGuard<'_, T>> {
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
-            Err(TryLockError::WouldBlock) => std::thread::sleep(STOP_LOOK),
-        }
-    }
+    poll_until(until, || match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    })
 }
 
 /// A served array with a device of 8 MiB on the tier `fast` and a volume `data` of 1 MiB, in a directory, and where it listens.

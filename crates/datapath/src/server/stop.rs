@@ -19,8 +19,8 @@ use crate::worker::Message;
 /// units (60 s), which leaves time to report a hang before systemd kills the process.
 pub const STOP_WITHIN: Duration = Duration::from_secs(50);
 
-/// Time between two looks whether a thread has ended.
-pub(crate) const STOP_LOOK: Duration = Duration::from_millis(5);
+/// Time between two looks of [`poll_until`].
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Reason why a server did not stop in order.
 ///
@@ -47,15 +47,20 @@ fn workers(stalled: &[StalledWorker]) -> String {
     stalled.iter().map(one).collect::<Vec<_>>().join(" and ")
 }
 
+/// Calls `look` every few milliseconds until it returns a value; none if it has not by `until`.
+pub(crate) fn poll_until<T>(until: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() >= until {
+            return found;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 /// Waits for the end of a thread. Returns true if it has ended by then.
 pub fn ended_by<T>(thread: &JoinHandle<T>, until: Instant) -> bool {
-    while !thread.is_finished() {
-        if Instant::now() >= until {
-            return false;
-        }
-        std::thread::sleep(STOP_LOOK);
-    }
-    true
+    poll_until(until, || thread.is_finished().then_some(())).is_some()
 }
 
 impl Server {
@@ -94,24 +99,23 @@ impl Server {
     /// Waits until all workers have ended, and returns the workers that still run at `until`. Returns early if all of these are stalled.
     fn workers_running(&self, until: Instant) -> Vec<StalledWorker> {
         let began = Instant::now();
-        loop {
+        let running = || {
             let running = self.threads.iter().enumerate();
             let running = running.filter(|(_, thread)| !thread.is_finished());
             let states = running.map(|(worker, _)| (worker, self.shared.beats.state(worker)));
-            let states: Vec<_> = states.collect();
-            let stalled =
-                |(_, state): &(usize, WorkerState)| matches!(state, WorkerState::Stalled(_));
-            if states.iter().all(stalled) || Instant::now() >= until {
-                let still = |state| match state {
-                    WorkerState::Stalled(still) => still,
-                    WorkerState::Responds | WorkerState::Ended => began.elapsed(),
-                };
-                let states = states.into_iter();
-                return states
-                    .map(|(worker, state)| self.stalled_worker(worker, still(state)))
-                    .collect();
-            }
-            std::thread::sleep(STOP_LOOK);
-        }
+            states.collect::<Vec<_>>()
+        };
+        poll_until(until, || {
+            let stalled = |(_, state): &_| matches!(state, WorkerState::Stalled(_));
+            running().iter().all(stalled).then_some(())
+        });
+        let still = |state| match state {
+            WorkerState::Stalled(still) => still,
+            WorkerState::Responds | WorkerState::Ended => began.elapsed(),
+        };
+        let running = running().into_iter();
+        running
+            .map(|(worker, state)| self.stalled_worker(worker, still(state)))
+            .collect()
     }
 }

@@ -41,6 +41,17 @@ fn kick(event: &OwnedFd) {
     rustix::io::write(event, &1u64.to_ne_bytes()).unwrap();
 }
 
+/// A ring with so many entries that watches so many event counters. These operations do not end by themselves.
+fn watching(entries: u32, count: usize) -> (Ring, Vec<Arc<OwnedFd>>) {
+    let mut ring = Ring::with_entries(entries).unwrap();
+    let events: Vec<_> = (0..count).map(|_| kicks()).collect();
+    for (token, event) in events.iter().enumerate() {
+        let event = event.clone();
+        ring.start(token as u64, Op::Kicks { event });
+    }
+    (ring, events)
+}
+
 /// More reads than the submission queue has entries complete, each once and with its byte.
 fn reads_complete(entries: u32, take: fn(&mut Ring, &mut Vec<(u64, Outcome)>)) {
     in_time(move || {
@@ -97,12 +108,7 @@ fn more_operations_than_entries_complete_by_turns_of_poll_and_wait() {
 #[test]
 fn one_poll_submits_the_whole_backlog() {
     in_time(|| {
-        let mut ring = Ring::with_entries(4).unwrap();
-        let events: Vec<_> = (0..50).map(|_| kicks()).collect();
-        for (token, event) in events.iter().enumerate() {
-            let event = event.clone();
-            ring.start(token as u64, Op::Kicks { event });
-        }
+        let (mut ring, events) = watching(4, 50);
         assert!(!ring.backlog.is_empty());
         let mut done = vec![];
         ring.poll(&mut done).unwrap();
@@ -116,12 +122,7 @@ fn one_poll_submits_the_whole_backlog() {
 #[test]
 fn wait_submits_the_whole_backlog_before_it_sleeps() {
     in_time(|| {
-        let mut ring = Ring::with_entries(4).unwrap();
-        let events: Vec<_> = (0..50).map(|_| kicks()).collect();
-        for (token, event) in events.iter().enumerate() {
-            let event = event.clone();
-            ring.start(token as u64, Op::Kicks { event });
-        }
+        let (mut ring, events) = watching(4, 50);
         kick(&events[49]);
         let mut done = vec![];
         // Event 49 is behind 45 other entries in the backlog that do not complete.
@@ -133,12 +134,7 @@ fn wait_submits_the_whole_backlog_before_it_sleeps() {
 #[test]
 fn a_cancellation_in_the_backlog_ends_its_operation() {
     in_time(|| {
-        let mut ring = Ring::with_entries(4).unwrap();
-        let events: Vec<_> = (0..20).map(|_| kicks()).collect();
-        for (token, event) in events.iter().enumerate() {
-            let event = event.clone();
-            ring.start(token as u64, Op::Kicks { event });
-        }
+        let (mut ring, _events) = watching(4, 20);
         for token in 0..20 {
             ring.cancel(token);
         }
@@ -202,12 +198,7 @@ fn entries_behind_a_refused_one_are_submitted() {
 #[test]
 fn completions_that_overflow_their_queue_are_taken() {
     in_time(|| {
-        let mut ring = Ring::with_entries(1).unwrap();
-        let events: Vec<_> = (0..100).map(|_| kicks()).collect();
-        for (token, event) in events.iter().enumerate() {
-            let event = event.clone();
-            ring.start(token as u64, Op::Kicks { event });
-        }
+        let (mut ring, events) = watching(1, 100);
         let mut done = vec![];
         ring.poll(&mut done).unwrap();
         events.iter().for_each(|event| kick(event));
