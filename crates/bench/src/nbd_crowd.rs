@@ -27,7 +27,7 @@ struct Connection {
     slots: Vec<Slot>,
     out: Vec<u8>,
     input: Vec<u8>,
-    /// Replies in this second, and in all.
+    /// Replies in the current second.
     recent: u64,
     total: u64,
 }
@@ -62,7 +62,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes replies, and has each followed by the slot's next request.
+    /// Receives replies and answers each with the slot's next request.
     fn receive(&mut self) -> Done {
         let mut bytes = [0; 64 << 10];
         match self.socket.read(&mut bytes) {

@@ -141,7 +141,7 @@ pub fn explained(error: impl std::error::Error) -> anyhow::Error {
 /// Checks that the worker of a volume is not stalled, for a command that follows the state of the volume.
 ///
 /// # Errors
-/// It is.
+/// The worker is stalled.
 pub fn responds(info: &VolumeInfo) -> anyhow::Result<()> {
     ensure!(
         !info.stalled,
@@ -151,7 +151,7 @@ pub fn responds(info: &VolumeInfo) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The result of a command whose server was stopped after it. Of two errors the one of the stop is printed here.
+/// Combines the result of a command with that of the stop of its server. If both failed, this prints the error of the stop.
 pub fn stopped_after<T>(
     done: anyhow::Result<T>,
     stopped: Result<(), impl std::error::Error>,
@@ -284,7 +284,7 @@ pub const SERVER_ENDS_WITHIN: Duration = Duration::from_secs(55);
 /// The same for agents and cache nodes, whose units have 15 s.
 pub const AGENT_ENDS_WITHIN: Duration = Duration::from_secs(13);
 
-/// The last words of a process are written within this time, or lost: standard error may be a pipe that nobody reads.
+/// Time limit for the last message of a process. Protects the exit from a pipe at standard error that is full.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Exits the process when it does not end by itself in time. Does not need the main thread, which may hang.
@@ -304,7 +304,7 @@ impl Backstop {
         }
     }
 
-    /// Starts the time, at the first call.
+    /// Starts the timer. Later calls have no effect.
     fn begin(&self, exit: impl FnOnce(&str) + Send + 'static) {
         if self.begun.swap(true, Ordering::Relaxed) {
             return;
@@ -319,7 +319,7 @@ impl Backstop {
             ));
         };
         let thread = std::thread::Builder::new().name("terrace-backstop".into());
-        // Without threads the service manager ends it, later.
+        // Without a thread, the service manager kills the process later.
         let _ = thread.spawn(wait);
     }
 }
@@ -335,7 +335,7 @@ fn exit_saying(why: &str) {
     std::process::exit(1);
 }
 
-/// The order of the user, or of the system, that this process ends.
+/// The stop order of the user or the system.
 pub struct Stop {
     ordered: Receiver<()>,
     backstop: Option<Backstop>,
@@ -355,7 +355,8 @@ impl Stop {
         Self::listen_by(None).map(|(stop, _)| stop)
     }
 
-    /// As [`Stop::listen`]; and when the signal comes, the process has this time to end, or exits with an error that names the step of [`Stop::doing`].
+    /// As [`Stop::listen`], with a time limit for the end of the process after the signal. At the limit the process exits with an error that
+    /// names the step of [`Stop::doing`].
     pub fn listen_within(limit: Duration) -> anyhow::Result<Self> {
         Self::listen_by(Some(Backstop::new(limit))).map(|(stop, _)| stop)
     }
@@ -471,7 +472,7 @@ mod tests {
         assert_eq!(more, Err(RecvTimeoutError::Disconnected), "it exits once");
     }
 
-    /// Set for the process that the test below starts: this very test.
+    /// Environment variable of the process that the test below starts, which runs the same test.
     const HANGS: &str = "TERRACE_TEST_HANGS";
 
     #[test]
@@ -514,7 +515,7 @@ mod tests {
         for unit in agent {
             assert!(AGENT_ENDS_WITHIN + LAST_WORDS < Duration::from_secs(seconds(unit)));
         }
-        // The server reports before it is exited.
+        // The server reports a hang before the backstop exits the process.
         assert!(datapath::STOP_WITHIN < SERVER_ENDS_WITHIN);
     }
 }

@@ -49,7 +49,7 @@ fn daemon(dir: &Path) -> Daemon {
     Daemon::start(Settings::new(text, words).unwrap(), dir).unwrap()
 }
 
-/// Has the worker of the volume hang until the sender is dropped.
+/// Lets the worker of the volume hang until the sender is dropped.
 fn hang(daemon: &Daemon) -> Sender<()> {
     let (let_go, gate) = channel::<()>();
     let array = daemon.array().unwrap().serving();

@@ -9,55 +9,55 @@ use thiserror::Error;
 
 use crate::tls::TlsError;
 
-/// Where guests connect.
+/// Address where guests connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// A unix socket.
     Unix(PathBuf),
-    /// An address; one of loopback, unless there is TLS.
+    /// A TCP address. Without TLS it must be a loopback address.
     Tcp(SocketAddr),
-    /// An address where every client has to prove who it is: what [`Listen::Tcp`] is once there are [`Credentials`].
+    /// A TCP address where clients authenticate by TLS. [`Listen::Tcp`] becomes this with [`Credentials`](crate::Credentials).
     Tls(SocketAddr),
 }
 
-/// Why an address cannot be listened on.
+/// Reason why the server cannot listen on an address.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// Not an address.
+    /// The text is not an address.
     #[error("{0:?} is not an address to listen on: write unix:PATH or tcp:127.0.0.1:10809")]
     Unknown(String),
-    /// Anybody could connect.
+    /// Any host could connect without authentication.
     #[error(
         "{0} is not a loopback address: without TLS, which --tls-certificates or --tls-psk turns on (tls_certificates or tls_psk in a configuration), only 127.0.0.0/8 and ::1 are allowed"
     )]
     NotLoopback(SocketAddr),
-    /// There is no TLS to be had.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Somebody else listens there.
+    /// Another server listens there.
     #[error("{0} is in use by a server that answers")]
     InUse(PathBuf),
-    /// Linux has no room for such a path.
+    /// The path exceeds Linux's limit for sockets.
     #[error(
         "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
     )]
     TooLong {
         path: PathBuf,
-        /// Its length.
+        /// Length of the path.
         bytes: usize,
-        /// What is possible.
+        /// Limit of Linux.
         most: usize,
     },
-    /// A socket of its own would need another name.
+    /// The volume's name cannot be the name of a socket.
     #[error(
         "volume {0:?} has a '/' in its name, so there can be no socket of that name for it: name the volumes to export"
     )]
     NoFileName(String),
-    /// The system refused.
+    /// The system call failed.
     #[error("cannot listen on {address}")]
     System {
         address: String,
-        /// Why.
+        /// Error of the system call.
         #[source]
         source: std::io::Error,
     },
@@ -87,7 +87,7 @@ impl std::fmt::Display for Listen {
 }
 
 impl Listen {
-    /// Whether guests may connect there, when there is no TLS.
+    /// Checks that guests may connect there without TLS.
     ///
     /// # Errors
     /// [`ListenError::NotLoopback`].
@@ -100,7 +100,7 @@ impl Listen {
         }
     }
 
-    /// What its socket is called when it is handed over: whoever was let in without TLS was let in there, and nobody else.
+    /// Name of the socket in a hand-over. It includes the use of TLS: a socket without TLS never becomes one with TLS, nor the reverse.
     pub(crate) fn listener_name(&self, secured: bool) -> String {
         match self {
             Listen::Tcp(_) | Listen::Tls(_) if secured => format!("tls {self}"),
@@ -108,7 +108,7 @@ impl Listen {
         }
     }
 
-    /// What a client is told to connect to the export of this name.
+    /// URI by which a client connects to an export.
     pub fn uri(&self, export: &str) -> String {
         let address = match self {
             Listen::Unix(path) => nbd::Address::Unix(path.clone()),
@@ -121,14 +121,14 @@ impl Listen {
         let uri = nbd::Uri {
             address,
             export: export.to_owned(),
-            // Where a client's certificates or keys are, its own host knows.
+            // The client's own host knows the paths of its certificates or keys.
             tls: secured.then(nbd::TlsWords::default),
         };
         uri.to_string()
     }
 }
 
-/// Removes the socket that a server which was killed has left behind.
+/// Removes the socket of a server that was killed.
 pub(crate) fn clear_stale(path: &Path) -> Result<(), ListenError> {
     if UnixStream::connect(path).is_ok() {
         return Err(ListenError::InUse(path.into()));

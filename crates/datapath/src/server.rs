@@ -510,7 +510,7 @@ impl Server {
         Pulse::of(self.shared.beats.clone())
     }
 
-    /// A worker that does not respond, with the volumes that guests find there.
+    /// Returns a worker that does not respond, with its exported volumes.
     pub(crate) fn stalled_worker(&self, worker: usize, still: Duration) -> StalledWorker {
         let exports = self.shared.registry.all().into_iter();
         let its_own = exports.filter(|(_, home)| home.worker == worker);

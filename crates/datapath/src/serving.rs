@@ -355,7 +355,7 @@ mod tests {
     /// Nothing here takes so long on any machine that can run it.
     const PATIENCE: Duration = Duration::from_secs(120);
 
-    /// A thread that waits for the worker of the volume `data`, which hangs until the sender is dropped. It does as a thread of the control socket does.
+    /// Lets the worker of the volume `data` hang until the sender is dropped. A thread waits for it, like one of the control socket.
     fn hang(serving: &Serving) -> Sender<()> {
         let control_server = serving.control_server.clone();
         let (let_go, gate) = channel::<()>();
@@ -371,7 +371,7 @@ mod tests {
         let_go
     }
 
-    /// Keeps the keeper busy, and does not wait for it.
+    /// Sends the keeper a closure without waiting for it.
     fn at_keeper(serving: &Serving, what: impl FnOnce() + Send + 'static) {
         let server = serving.control_server.server().unwrap().lock().unwrap();
         let busy = ToKeeper::Do(Box::new(move |_| what()));

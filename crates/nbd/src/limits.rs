@@ -11,8 +11,8 @@ pub struct HandshakeLimits {
     pub max_options: u32,
     /// Replies to `LIST` in the whole handshake. Protects memory from a client that asks and does not read.
     pub max_list_reply_bytes: u32,
-    /// Contexts of changes that are made in the whole handshake: more are not selected. Protects the thread that makes them, which looks at
-    /// all extents that have changed, from a client that selects again and again.
+    /// Most dirty-bitmap contexts in one handshake. Protects the server's thread, which scans all changed extents for each, from a client that selects
+    /// contexts repeatedly.
     pub max_dirty_contexts: u32,
 }
 

@@ -84,7 +84,7 @@ fn is_ready(state: Option<&NodeState>) -> bool {
 #[test]
 fn one_is_started_says_where_it_is_and_ends_when_it_is_told() {
     let mut bench = bench(GOOD);
-    // It ends by itself, and is not killed.
+    // The process ends by itself before the kill.
     bench.lender.times.ends = Duration::from_secs(120);
     bench.start(5);
     let ready = bench.until(5, is_ready);
@@ -242,7 +242,7 @@ fn sockets_that_were_left_behind_are_removed_and_no_others() {
 
 #[test]
 fn ports_are_of_the_range_and_free() {
-    // An address of this machine that nobody else listens at.
+    // A loopback address without another listener.
     let local: IpAddr = "127.93.7.41".parse().unwrap();
     let taken = TcpListener::bind((local, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();

@@ -212,7 +212,7 @@ fn a_doubt_lasts_until_a_copy_can_be_read() {
     assert!(world(&place).volumes.contains_key(&VolumeId(1)));
 }
 
-/// A gate that a disk passes before it syncs. While it is closed, the disk hangs: a call that returns all the same has not waited for it.
+/// A gate that a disk passes before it syncs. While the gate is closed, the disk hangs. A call that returns meanwhile does not wait for the disk.
 #[derive(Debug, Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 

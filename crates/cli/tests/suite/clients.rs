@@ -124,7 +124,7 @@ fn qemu_tools_write_discard_and_compare() {
     );
 }
 
-/// For how long fio writes and verifies at least.
+/// Shortest time for which fio writes and verifies.
 const LOADED: Duration = Duration::from_secs(10);
 
 #[test]

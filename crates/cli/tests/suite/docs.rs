@@ -164,7 +164,7 @@ fn paths_that_are_named_exist() {
     assert!(seen > 50, "pages name files: {seen}");
 }
 
-/// Scripts that other scripts read, or that a step of another name calls.
+/// Scripts that only other scripts use.
 const NO_STEPS: [&str; 2] = ["program.sh", "skip.sh"];
 
 #[test]

@@ -149,7 +149,7 @@ impl Load {
         }
     }
 
-    /// For so long at least, and until so much more was handed in and read.
+    /// Runs the load for at least `time`, and until a minimum of requests was submitted and read.
     fn run(&mut self, time: Duration, (writes, reads): (u64, u64)) {
         let until = Instant::now() + time;
         let (writes, reads) = (self.number + writes, self.reads + reads);

@@ -283,7 +283,7 @@ fn until_dropped(mut socket: impl Read) -> Vec<u8> {
     }
 }
 
-/// Connects, sends something and reads until the server drops the connection, which must be for the time that it took.
+/// Connects, sends bytes and reads until the server closes the connection. Checks that the time limit was the reason.
 fn dropped_when_late<S: Read + Write>(connect: impl FnOnce() -> S, sent: &str) -> Vec<u8> {
     let begun = Instant::now();
     let mut socket = connect();

@@ -420,7 +420,7 @@ pub struct VolumeInfo {
     pub healthy: bool,
     /// Whether it is served now.
     pub exported: bool,
-    /// True while its worker does not respond. It is unknown then if it is served.
+    /// True while its worker does not respond. `exported` is unknown then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stalled: bool,
     /// The move that is under way, or waits to be resumed: the tier.

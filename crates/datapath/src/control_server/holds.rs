@@ -155,7 +155,7 @@ impl Drop for HeldVolume {
         let worker = server.workers[home.worker].clone();
         drop(server);
         registry.remove(&export_of(&export.name));
-        // The worker may have ended; a stalled one lets everybody in when it recovers.
+        // Fails if the worker has ended. A stalled worker releases the volume when it recovers.
         let _ = worker.insist(|answer| Message::Release(home.volume, answer));
         registry.insert(export, home);
     }

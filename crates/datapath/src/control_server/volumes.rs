@@ -152,7 +152,7 @@ impl ControlServer {
             .and_then(|pending| match pending.wait_for(SOURCE_TIME)? {
                 Some(detached) => Ok(detached),
                 None => {
-                    // A source that is silent would be waited for until it ends.
+                    // Otherwise the detach would wait for a silent source without a limit.
                     let given_up = self.with_keeper(move |keeper| keeper.give_up_source(id));
                     given_up.map_err(|_| NoAnswer::Ended)?;
                     pending.wait()

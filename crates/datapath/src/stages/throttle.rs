@@ -22,12 +22,12 @@ const NONE: u64 = u64::MAX;
 pub struct Throttle {
     clocks: volume::Throttle,
     share: Arc<Share>,
-    /// The limits have changed since requests that are held back were admitted.
+    /// True if the limits have changed since the held-back requests were admitted.
     changed: bool,
 }
 
 impl Throttle {
-    /// Takes over the limits that hold now.
+    /// Adopts the current limits.
     #[inline]
     fn follow_limits(&mut self) {
         let limits = self.share.limits();
@@ -37,15 +37,15 @@ impl Throttle {
         }
     }
 
-    /// Returns true if the limits have changed since the last call: requests that are held back are to be admitted anew
-    /// ([`Throttle::readmitted`]), before any that arrives.
+    /// Returns true if the limits have changed since the last call. The caller then readmits held-back requests ([`Throttle::readmitted`])
+    /// before new ones.
     #[inline]
     pub fn limits_changed(&mut self) -> bool {
         self.follow_limits();
         std::mem::take(&mut self.changed)
     }
 
-    /// The time at which a request may go to the engine that was held back under other limits. It is not counted again.
+    /// Returns the new release time of a request that was held back under other limits. Does not count the request again.
     pub fn readmitted(&mut self, now_ns: u64, request: &GuestRequest) -> u64 {
         match self.clocks.limits_anything() {
             true => self.clocks.admit(now_ns, request.length),
@@ -253,7 +253,7 @@ mod tests {
             iops: Some(Iops(10.0)),
             bandwidth: None,
         });
-        // A request that comes first does not hide it.
+        // A request before the check does not hide the change.
         go_ns(&mut throttle, GuestOp::Read);
         assert!(throttle.limits_changed());
         assert!(!throttle.limits_changed());

@@ -18,12 +18,12 @@ use rustix::io::Errno;
 /// Who is accepting a connection is done with that within this time.
 const ACCEPTING_TIME: Duration = Duration::from_millis(100);
 
-/// Time after which something is tried again for which the system had no descriptors or no memory. Protects the processor from a thread that
-/// tries without a pause.
+/// Pause before the next attempt after the system had no descriptors or no memory. Protects the processor from a thread that retries without a
+/// pause.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Waits a moment after an accept that failed for want of descriptors or memory. Any other error is that of one connection: the next one can
-/// be accepted at once.
+/// Pauses after an accept that failed for lack of descriptors or memory. Any other error concerns one connection, and the next one can be
+/// accepted at once.
 pub fn pause_after_accept(why: &io::Error) {
     if is_exhaustion(why) {
         std::thread::sleep(AGAIN);
@@ -35,7 +35,7 @@ fn is_exhaustion(why: &io::Error) -> bool {
     Errno::from_io_error(why).is_some_and(|errno| exhausted.contains(&errno))
 }
 
-/// Waits a moment after a poll that failed, unless a signal ended it.
+/// Pauses after a poll that failed, unless a signal interrupted it.
 pub fn pause_after_poll(why: Errno) {
     if why != Errno::INTR {
         std::thread::sleep(AGAIN);

@@ -505,7 +505,7 @@ mod tests {
     use crate::worker::Inbox;
     use std::sync::mpsc::channel;
 
-    /// A guest can repeat the message as often as it likes: an order that is not waited for fills the worker's inbox.
+    /// A guest can repeat this message without limit. Without the wait, its orders would fill the worker's inbox.
     #[test]
     fn vring_call_of_served_ring_waits_for_the_worker() {
         let (io, _) = Io::new(IoChoice::Threads).unwrap();

@@ -329,12 +329,12 @@ impl Waiter {
 struct New {
     socket: UnixStream,
     until: Instant,
-    /// The thread of the connection has it as well.
+    /// Shared with the thread of the connection.
     speaks: Arc<AtomicBool>,
 }
 
 impl New {
-    /// Returns true if the connection speaks the protocol or has ended. One that has ended would keep a descriptor that nobody counts.
+    /// Returns true if the connection speaks the protocol or has ended. An entry for an ended connection would keep a descriptor that no limit counts.
     fn is_over(&self) -> bool {
         self.speaks.load(Ordering::Acquire) || Arc::strong_count(&self.speaks) == 1
     }

@@ -23,8 +23,8 @@ pub(super) const ALL_BYTES_MAX: u64 = 512 << 20;
 /// Largest request that does not wait for the budget if its guest has nothing in flight.
 const SMALL_BYTES: u64 = 256 << 10;
 
-/// Time after which a connection is cut off that holds a part of an exhausted budget, and takes no byte of its answers or sends none of an
-/// announced write. Protects the large requests of all other guests.
+/// Time without progress after which a connection is closed while the budget is exhausted. Progress is a byte of an answer taken, or of an
+/// announced write sent. Protects the large requests of all other guests.
 pub(super) const STALLED_NS: u64 = 30_000_000_000;
 
 /// A guest whose next request waits for the budget.
@@ -54,13 +54,13 @@ impl Worker {
         all == 0 || all + bytes <= ALL_BYTES_MAX
     }
 
-    /// Bytes of a request that now take memory.
+    /// Adds the bytes of a request to the budget in use.
     pub(super) fn account(&mut self, connection: u32, bytes: u64) {
         self.connections[connection as usize].bytes += bytes;
         self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Such bytes are free again.
+    /// Returns bytes to the budget.
     pub(super) fn settle_account(&mut self, connection: u32, bytes: u64) {
         self.connections[connection as usize].bytes -= bytes;
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -97,9 +97,9 @@ impl Worker {
         }
     }
 
-    /// Cuts off connections that hold a part of an exhausted budget and do not move ([`STALLED_NS`]).
+    /// Closes connections that hold a part of an exhausted budget without progress ([`STALLED_NS`]).
     pub(super) fn cut_stalled(&mut self) {
-        // There is room for any request.
+        // Any request fits.
         if self.still || self.fits(REQUEST_BYTES_MAX.into()) {
             return;
         }
@@ -126,7 +126,7 @@ impl Worker {
     }
 }
 
-/// Returns true if a connection holds memory and has not moved since then.
+/// Returns true if a connection holds memory and has made no progress since `since_ns`.
 fn is_stalled(c: &Connection, since_ns: u64) -> bool {
     let payload = c.payload.as_ref();
     let sends_none = payload.is_some_and(|p| c.receiving && p.since_ns <= since_ns);

@@ -40,7 +40,7 @@ impl Worker {
         self.submit_at(go_ns, volume, guest, request);
     }
 
-    /// Requests that limits of a volume hold back are admitted anew, in their order, if the limits have changed.
+    /// Readmits the held-back requests of a volume, in their order, if its limits have changed.
     #[inline]
     pub(super) fn readmit_throttled(&mut self, volume: u32) {
         let live = self.volumes[volume as usize].as_mut();

@@ -131,7 +131,7 @@ pub(super) struct Connection {
     pub(super) receiving: bool,
     pub(super) out: VecDeque<Segment>,
     pub(super) waiting_writable: bool,
-    /// When its socket last took no more.
+    /// Time when its socket was last full.
     pub(super) unsent_since_ns: u64,
     pub(super) listed_unsent: bool,
     /// Requests whose answers have not been sent.

@@ -219,8 +219,8 @@ impl Worker {
         }
     }
 
-    /// Requests that limits hold back, of one volume or of all, go to the engine: they would not end in time. A process that takes over begins with
-    /// full buckets anyway.
+    /// Submits the held-back requests of one volume, or of all, to the engine, because they would not end in time. A process that takes over starts
+    /// with full buckets anyway.
     pub(super) fn submit_throttled(&mut self, of: Option<u32>) {
         for due in self.timers.take_held_back(of) {
             if let Due::Submit {

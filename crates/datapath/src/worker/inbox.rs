@@ -6,7 +6,7 @@
 //!           └──▶ the worker is stalled: the caller gets an error, the request is withdrawn
 //! ```
 //!
-//! A worker that is slow and beats is waited for without limit: its devices have limits of their own.
+//! Callers wait without limit for a slow worker that beats: its devices have their own time limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use super::Message;
 use crate::io::{Io, Waker};
 use crate::pulse::{Beats, WorkerState};
 
-/// Time between two looks at the beats of a worker whose answer is waited for.
+/// Time between two checks of the beats while a caller waits for an answer.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How other threads reach a worker.
@@ -104,7 +104,7 @@ impl Inbox {
         }
     }
 
-    /// Wakes the worker for its regular look.
+    /// Wakes the worker for its regular checks.
     pub fn tick(&self) {
         self.waker.wake();
     }
@@ -171,7 +171,7 @@ impl Inbox {
         self.answer_on(answer).wait()
     }
 
-    /// The worker whose turn it is to take a connection. Workers that are stalled are passed by, while others are not.
+    /// Returns the next worker in turn for a new connection. Skips stalled workers unless all are stalled.
     pub fn in_turn<'a>(workers: &'a [Self], next: &AtomicUsize) -> &'a Self {
         let first = next.fetch_add(1, Ordering::Relaxed) % workers.len();
         let (before, from) = workers.split_at(first);
@@ -180,7 +180,7 @@ impl Inbox {
             .unwrap_or(&workers[first])
     }
 
-    /// A second answer of the worker to a request that it has taken.
+    /// Returns the pending second answer to a request that the worker has taken.
     pub fn answer_on<R>(&self, answer: Receiver<R>) -> Pending<R> {
         Pending {
             worker: self.clone(),
@@ -228,7 +228,7 @@ impl<R> Pending<R> {
 
     fn give_up(&self, state: WorkerState) -> Result<Option<R>, NoAnswer> {
         let withdrawn = self.claim.as_ref().is_some_and(Claim::take);
-        // Its last act may have been this answer.
+        // The worker may have answered just before its end.
         if let Ok(answer) = self.answer.try_recv() {
             return Ok(Some(answer));
         }

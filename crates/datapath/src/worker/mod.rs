@@ -92,8 +92,7 @@ const SPIN_NS: u64 = 60_000;
 /// Requests at a time that count as lone ones.
 const LONE_MAX: u32 = 4;
 
-/// Messages that are taken in one turn; others are taken in the next ones. Protects answers, timers and the regular look from
-/// threads that send messages without a pause.
+/// Most messages in one turn. Protects answers, timers and the regular checks from threads that send messages without a pause.
 const MESSAGES_MAX: usize = 256;
 
 /// Time between two looks for what is overdue: the server wakes all workers that often, so that waiting needs no timer.
@@ -172,7 +171,7 @@ pub struct Worker {
     shared: Shared,
     peers: Vec<Inbox>,
     connections: Slab<Connection>,
-    /// Requests that wait for the budget of bytes, oldest first, with their bytes.
+    /// Requests that wait for the memory budget, oldest first, with their bytes.
     paused: VecDeque<(Paused, u64)>,
     /// Connections with something to send.
     unsent: Vec<u32>,
@@ -410,7 +409,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Operations in flight keep sockets open: guests would only hear of the end when the process is gone.
+        // Operations in flight keep sockets open. Without the shutdown, guests would see the end only when the process exits.
         for (connection, c) in &self.connections {
             if !self.is_anothers(connection as u32) {
                 let _ = rustix::net::shutdown(&*c.socket, rustix::net::Shutdown::Both);

@@ -170,7 +170,7 @@ impl Rings {
         self.guests.iter().map(|(_, g)| g.bytes).sum()
     }
 
-    /// Whether a request of this ring waits for memory.
+    /// Returns true if a request of this ring waits for the memory budget.
     pub(super) fn holds_back(&self, ring: u32) -> bool {
         let live = self.rings.get(ring as usize);
         live.is_some_and(|live| live.held.is_some())

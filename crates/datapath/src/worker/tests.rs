@@ -113,7 +113,7 @@ fn worker_with_volume() -> (Worker, Arc<Share>) {
     (worker, share)
 }
 
-/// A guest that has sent so many large requests: its number, and its end of the socket.
+/// Connects a guest that sends `requests` large requests. Returns its number and its end of the socket.
 fn connect(worker: &mut Worker, command: Command, requests: u64) -> (u32, UnixStream) {
     let (guest, socket) = UnixStream::pair().unwrap();
     guest.set_nonblocking(true).unwrap();
@@ -170,7 +170,7 @@ fn requests_that_wait_for_the_budget_go_on_in_their_order_before_new_ones() {
     assert_eq!([&a, &b].map(|c| begun(&worker, c.0)), [0, 0]);
     assert!(!worker.may_resume());
 
-    // Room for one: it is the first one's, and its second one comes behind the others.
+    // Room for one request: the first guest gets it, and its second request queues behind the others.
     all.fetch_sub(large, Ordering::Relaxed);
     assert_eq!(worker.sleep_for(), None, "the worker does not sleep");
     let c = connect(&mut worker, Command::Read, 1);
@@ -284,7 +284,7 @@ fn volume_with_requests_held_back_by_a_limit_is_detached_at_once() {
     assert_eq!(answered.try_recv(), Ok(Ok(1)));
 }
 
-/// Operations in flight of a ring outlive it.
+/// Operations in flight outlive their ring.
 #[test]
 fn guests_of_a_worker_that_ends_are_shut_down() {
     let (io, _) = Io::new(IoChoice::Auto).unwrap();

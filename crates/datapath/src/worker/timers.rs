@@ -126,7 +126,7 @@ impl Timers {
         all.any(|e| !matches!(e.0.due, Due::Wake(_) | Due::Warm(_)))
     }
 
-    /// The requests that stages hold back, of one volume or of all, whenever their time is, in its order.
+    /// Removes and returns the held-back requests of one volume, or of all, in the order of their release times.
     pub(super) fn take_held_back(&mut self, of: Option<u32>) -> Vec<Due> {
         let all = std::mem::take(&mut self.rough).into_iter();
         let held = |e: &Reverse<Entry>| match e.0.due {

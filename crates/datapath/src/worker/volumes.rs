@@ -76,10 +76,10 @@ impl Took {
     }
 }
 
-/// Times that an I/O is tried again which the kernel interrupts or cannot take. Protects a worker from a file that never takes it.
+/// Most retries of an I/O that the kernel interrupts or cannot take. Protects a worker from a file system that never takes it.
 const RETRIES_MAX: u16 = 1000;
 
-/// Returns true if an I/O may be tried once more.
+/// Counts a retry. Returns true if it is permitted.
 pub(super) fn may_retry(retries: &mut u16) -> bool {
     *retries += 1;
     *retries <= RETRIES_MAX
@@ -101,7 +101,7 @@ pub(super) struct LiveIo {
     pub(super) from: usize,
     /// Bytes done; the kernel may do less than was asked for.
     pub(super) done: u64,
-    /// Times that it was tried again ([`may_retry`]).
+    /// Number of retries ([`may_retry`]).
     pub(super) retries: u16,
     pub(super) background: bool,
     /// What it reads is written elsewhere.

@@ -126,7 +126,7 @@ fn a_guest_that_comes_at_that_moment_is_never_cut_off() {
         create(&site, "data", Bytes::mib(1), None).unwrap();
         let over = AtomicBool::new(false);
         let answered = AtomicBool::new(false);
-        // One round comes out each way for certain.
+        // At least one round has each of the two outcomes.
         let (guest_first, guest_last) = (round == 0, round == 1);
         let outcome = std::thread::scope(|scope| {
             let guest = scope.spawn(|| {

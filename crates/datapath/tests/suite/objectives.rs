@@ -9,7 +9,7 @@ use volume::CONSERVATIVE;
 
 use crate::support::{MIB, PATIENCE, Site, wait_for};
 
-/// So slow that the move takes longer than the test on any machine.
+/// A bandwidth at which the move outlasts the test.
 const RATE: u64 = MIB / 4;
 
 fn promise(site: &Site, latency: Nanos, lasting: Nanos) -> Result<ControlAnswer, String> {

@@ -315,7 +315,7 @@ fn a_move_is_sampled_while_it_runs_and_while_it_waits() {
     for i in 0..20 {
         client.write(i * MIB, &[7; MIB as usize]).unwrap();
     }
-    // It takes 20 s.
+    // The move takes 20 s.
     site.start_move("slow", Some("slow-1"), 1).unwrap();
     let copying = site.until("copying", |s| {
         let moving = volume(s, "data").moving.as_ref();

@@ -246,7 +246,7 @@ fn a_node_that_has_not_what_was_written_there_is_not_believed() {
 #[test]
 fn a_node_that_hangs_is_given_up_and_its_reads_are_answered() {
     let site = served(8);
-    // It would answer after a day.
+    // The delay of the node is a day.
     let (_node, listen) = node(&site, "node.sock", Nanos::from_secs(86_400));
     let mut guest = filled(&site);
     attach(&site, &listen);

@@ -18,10 +18,10 @@ use units::{Bytes, BytesPerSec};
 
 use crate::support::{PATIENCE, Site, wait_for};
 
-/// A stop that is waited for longer than this hangs.
+/// Limit for a stop. A longer one counts as a hang.
 const STOPS: Duration = Duration::from_secs(120);
 
-/// Volumes `here` and `there`, each on a worker of its own, with data that was flushed.
+/// Serves the volumes `here` and `there`, each on its own worker, with flushed data.
 fn site() -> Site {
     let mut site = Site::empty();
     site.add("fast", "fast", 64, None);
@@ -41,7 +41,7 @@ fn site() -> Site {
 struct Hang(Sender<()>);
 
 impl Hang {
-    /// Has the worker of a volume hang, and returns when it is known to: with the error of the request that it hangs in.
+    /// Lets the worker of a volume hang. Returns when the server has detected it, with the error of the request that hangs.
     fn begin(serving: &Serving, volume: &str) -> (Self, String) {
         let (let_go, gate) = gate();
         let hang = move |_: datapath::stages::Served<'_>| {
@@ -59,7 +59,7 @@ impl Hang {
     }
 }
 
-/// A channel whose receiver may be a closure's of another thread.
+/// A channel whose receiver can move to another thread.
 fn gate() -> (Sender<()>, Arc<Mutex<Receiver<()>>>) {
     let (let_go, gate) = channel();
     (let_go, Arc::new(Mutex::new(gate)))
@@ -261,7 +261,7 @@ fn vhost_user_guest_of_a_stalled_worker_is_turned_away() {
     site.stop();
 }
 
-/// Whether the last stop has stamped the devices.
+/// Returns true if the last stop has stamped the devices.
 fn stamped(site: &Site) -> [bool; 2] {
     ["fast", "slow"].map(|tier| {
         let path = site.path(tier).join(format!("{tier}-0.extents"));
@@ -292,7 +292,7 @@ fn stop_with_a_stalled_worker_is_reported_and_leaves_the_array_as_after_a_crash(
     assert!(why.starts_with(named), "{why}");
     assert_eq!(stamped(&site), [false; 2], "I/O may be in flight");
 
-    // The process would end here. In this one the array's locks are free when the worker has ended.
+    // A real server process would end here. In the test, the array's locks are free after the worker has ended.
     hang.end();
     let again = Instant::now() + PATIENCE;
     let config = ServerConfig {

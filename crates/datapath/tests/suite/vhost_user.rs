@@ -352,7 +352,7 @@ fn a_guest_that_comes_back_goes_on() {
         // Some are answered and not seen, some are not.
         std::thread::sleep(Duration::from_millis(7 * round));
         if round == 0 {
-            // In this round many are not, however slow the machine is: they wait for the limit.
+            // The limit holds many requests back in this round, on any machine.
             site.limit(10.0);
             wait_for("many are in flight", || {
                 load.turn();

@@ -122,7 +122,7 @@ fn others_go_on(io: IoChoice, zeroes: bool) {
         let of = volumes.iter().find(|v| v.name == "slow").unwrap();
         of.stages.measure.counts.as_ref().unwrap().outstanding > 0
     });
-    // The device stands still until all of these are answered.
+    // The device hangs until all of these requests have answers.
     for round in 0..50 {
         quick
             .write(MIB * (round % 16), &[round as u8; 4096])

@@ -123,7 +123,7 @@ fn live_and_die(path: &Path, life: u64) -> u64 {
         Some(n.expect("a number"))
     });
     let mut last: u64 = acknowledged.next().expect("it opens the store");
-    // So many in each life that much was rolled up in the end; then at a moment that is another one each time.
+    // Each life has enough commits for roll-ups, and its kill comes at another moment.
     for _ in 0..10 {
         last = acknowledged.next().unwrap_or(last);
     }

@@ -1,4 +1,4 @@
-//! `run-test`, which cargo starts test programs by: programs that act like libtest, and one that hangs.
+//! `run-test`, the runner of test programs, with scripts that act like libtest programs.
 
 #![expect(
     clippy::disallowed_methods,
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A program in a directory of the name that cargo gives to test programs.
+/// Writes a program below `deps/`, where cargo puts test programs.
 fn program(dir: &Path, script: &str) -> PathBuf {
     let deps = dir.join("deps");
     std::fs::create_dir_all(&deps).unwrap();
@@ -26,7 +26,7 @@ fn run(program: &Path, environment: &[(&str, &str)]) -> Output {
     command.envs(environment.iter().copied());
     loop {
         let out = command.output().unwrap();
-        // Another test's child, forked while the program was written, may have it open.
+        // A child of another test may have inherited the file while it was open for writing.
         if !text(&out.stderr).contains("Text file busy") {
             return out;
         }
@@ -54,7 +54,7 @@ fn program_that_ends_keeps_its_output_and_status() {
 #[test]
 fn test_that_runs_over_its_limit_is_named_and_ended() {
     let dir = tempfile::tempdir().unwrap();
-    // Other tests go on and print, as libtest has them do.
+    // The other tests keep printing, as under libtest.
     let script = "echo 'test a::quick ... ok'
 echo 'test a::slow_but_ends has been running for over 60 seconds'
 echo 'test a::hangs has been running for over 60 seconds'

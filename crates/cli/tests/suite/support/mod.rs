@@ -28,7 +28,7 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a process a signal, such as `-TERM`, as soon as it handles it: one that has just been started would be ended by it.
+/// Sends a process a signal, such as `-TERM`, after the process has installed its handler. Before that the signal would kill it.
 pub fn signal(pid: u32, which: &str) {
     let number = match which {
         "-HUP" => Some(1),

@@ -1,4 +1,4 @@
-//! A server with very many extents is taken over. How long guests wait then is a test of `tests/timing`.
+//! Take-over of a server with very many extents. `tests/timing` measures the pause of its guests.
 
 use std::time::Duration;
 

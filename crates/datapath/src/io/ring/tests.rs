@@ -41,7 +41,7 @@ fn kick(event: &OwnedFd) {
     rustix::io::write(event, &1u64.to_ne_bytes()).unwrap();
 }
 
-/// A ring with so many entries that watches so many event counters. These operations do not end by themselves.
+/// A ring that watches `count` event counters. These operations do not complete by themselves.
 fn watching(entries: u32, count: usize) -> (Ring, Vec<Arc<OwnedFd>>) {
     let mut ring = Ring::with_entries(entries).unwrap();
     let events: Vec<_> = (0..count).map(|_| kicks()).collect();

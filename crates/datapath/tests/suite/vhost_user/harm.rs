@@ -158,7 +158,7 @@ fn who_only_connects_to_a_volume_keeps_no_guest_of_another_one_out() {
         let reset = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionReset;
         assert!(read.map_or_else(reset, |n| n == 0), "it is closed");
     };
-    // The last one when it comes, as there are too many.
+    // The server closes the last one at once: there are too many.
     is_closed(39);
     assert!(site.connections() < 39);
     // The server closes the first ones at the time limit for the first message.
