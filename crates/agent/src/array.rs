@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use datapath::control::ask;
 use datapath::control_server::{
-    self, ControlAnswer, ControlRequest, DeviceSample, HeatCounts, HeatSample, Samples,
+    self, ControlAnswer, ControlRequest, DeviceSample, HeatCounts, HeatSample, Samples, Trouble,
     TroubleKind, VolumeSample,
 };
 use datapath::stages::inject;
@@ -62,7 +62,8 @@ impl Host for ServedArray {
         match self.ask(&ControlRequest::Samples)? {
             ControlAnswer::Samples(samples) => {
                 let times = self.times.look(&samples.devices, &Kernel);
-                let all_respond = samples.stalled_workers.is_empty();
+                let stalled = |t: &Trouble| t.kind == TroubleKind::WorkerStalled;
+                let all_respond = !samples.troubles.iter().any(stalled);
                 let mut snapshot = snapshot(samples);
                 // While a worker is stalled, the state of the second level is unknown: keep the last known one.
                 match all_respond {

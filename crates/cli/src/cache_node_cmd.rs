@@ -98,7 +98,7 @@ pub fn run(args: CacheNodeArgs) -> anyhow::Result<ExitCode> {
     }
     let served = serve(&mut node, args.listen, &args.output, &stop);
     stop.doing("stopping the node");
-    stopped_after(served.map(|()| ExitCode::SUCCESS), node.stop().map(drop))
+    stopped_after(served.map(|()| ExitCode::SUCCESS), node.stop())
 }
 
 /// When memory runs out this process ends before others: nothing is lost with it. By itself it is like whoever started it, which may be one that guests' disks

@@ -186,7 +186,7 @@ fn alone(what: &Import, order: Option<ControlRequest>) -> anyhow::Result<ExitCod
         wait(&ask, what, &socket, false)
     };
     let over = work();
-    stopped_after(over, serving.stop().map(drop))
+    stopped_after(over, serving.stop())
 }
 
 /// Waits until all is copied, if that is wanted, and says what came of it.

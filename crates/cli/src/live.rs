@@ -152,12 +152,12 @@ pub fn responds(info: &VolumeInfo) -> anyhow::Result<()> {
 }
 
 /// Combines the result of a command with that of the stop of its server. If both failed, this prints the error of the stop.
-pub fn stopped_after<T>(
+pub fn stopped_after<T, S>(
     done: anyhow::Result<T>,
-    stopped: Result<(), impl std::error::Error>,
+    stopped: Result<S, impl std::error::Error>,
 ) -> anyhow::Result<T> {
     match (done, stopped.map_err(explained)) {
-        (done, Ok(())) => done,
+        (done, Ok(_)) => done,
         (Ok(_), Err(why)) => Err(why),
         (Err(first), Err(why)) => {
             message(&format!("error: {why}"));

@@ -111,7 +111,7 @@ pub fn cancel(which: &Which) -> anyhow::Result<ExitCode> {
             std::thread::sleep(LOOK);
         }
     });
-    stopped_after(over, serving.stop().map(drop))
+    stopped_after(over, serving.stop())
 }
 
 /// A server of our own, with one volume and no guests.
@@ -123,7 +123,7 @@ fn serve(which: &Which) -> anyhow::Result<Serving> {
     let serving = Serving::start(&which.array.array, config).map_err(explained)?;
     match serving.control_server().export(&which.volume) {
         Ok(()) => Ok(serving),
-        Err(why) => stopped_after(Err(anyhow!(why)), serving.stop().map(drop)),
+        Err(why) => stopped_after(Err(anyhow!(why)), serving.stop()),
     }
 }
 
@@ -151,7 +151,7 @@ fn alone(which: &Which, order: Option<ControlRequest>) -> anyhow::Result<ExitCod
             later,
         )
     });
-    stopped_after(ended, serving.stop().map(drop))
+    stopped_after(ended, serving.stop())
 }
 
 /// Waits until a move is over.

@@ -115,7 +115,7 @@ fn alone(what: &Save, stop: &Stop) -> anyhow::Result<Saved> {
         save(what, &dir.join(CONTROL_SOCKET), None, stop)
     };
     let saved = work();
-    stopped_after(saved, serving.stop().map(drop))
+    stopped_after(saved, serving.stop())
 }
 
 /// From now on a file that grows beyond what the shell allows (`ulimit -f`) is an error, and not the end of the process: what was begun is

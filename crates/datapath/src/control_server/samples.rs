@@ -39,9 +39,6 @@ pub struct Samples {
     /// The second level of the cache, if it has or had one; unknown while a worker is stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second: Option<Box<SecondStatus>>,
-    /// Workers that do not respond. Samples of their volumes come from the map: not served, without counters.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stalled_workers: Vec<usize>,
 }
 
 /// Something that is wrong with an array and that its operator should know of.
@@ -58,7 +55,7 @@ pub struct Trouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TroubleKind {
-    /// A worker does not respond: I/O of its volumes hangs.
+    /// A worker does not respond: I/O of its volumes hangs. Samples of these volumes come from the map: not served, without counters.
     WorkerStalled,
     /// Nothing can be made durable in the map: no new extents, no moves.
     MapFailing,

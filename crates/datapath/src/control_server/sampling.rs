@@ -149,7 +149,6 @@ fn samples(
         troubles,
         looked: all_respond.then_some(looked),
         second: second.filter(|_| all_respond),
-        stalled_workers: stalled.iter().map(|s| s.worker).collect(),
     })
 }
 
