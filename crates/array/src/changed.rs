@@ -32,6 +32,10 @@ impl Array {
         from: Option<VolumeId>,
         to: VolumeId,
     ) -> Result<Vec<u32>, ArrayError> {
+        self.contained(|| self.compare(from, to))
+    }
+
+    fn compare(&self, from: Option<VolumeId>, to: VolumeId) -> Result<Vec<u32>, ArrayError> {
         let txn = self.begin_read()?;
         let volumes = open(&txn, VOLUMES, Table::Volumes)?;
         let record: VolumeRecord = get(&volumes, to.0)?.ok_or(ArrayError::NoVolume(to.0))?;
@@ -71,9 +75,7 @@ impl Array {
         if first >= last {
             return not("the first is not earlier than the second");
         }
-        let Some(changed) = open_changed(&txn)? else {
-            return Ok(vec![]);
-        };
+        let changed = open(&txn, CHANGED, Table::Changed)?;
         let mut all = vec![];
         for state in &states[first + 1..=last] {
             each_changed(&changed, *state, |extent, read| {
@@ -96,17 +98,6 @@ fn with_places(txn: &ReadTransaction, volume: VolumeId) -> Result<Vec<u32>, Arra
     let rows = extents.range(keys_of(volume)).map_err(failed())?;
     rows.map(|row| Ok(split_key(row.map_err(failed())?.0.value()).1))
         .collect()
-}
-
-/// The table, if the map has ever had a snapshot.
-pub(crate) fn open_changed(
-    txn: &ReadTransaction,
-) -> Result<Option<redb::ReadOnlyTable<u64, ChangedBytes>>, ArrayError> {
-    match txn.open_table(CHANGED) {
-        Ok(table) => Ok(Some(table)),
-        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-        Err(error) => Err(ArrayError::store(READING)(error)),
-    }
 }
 
 /// The extents of a state that count as changed, in order, and whether the record can be read.

@@ -12,7 +12,6 @@ use units::{Bytes, DeviceId, VolumeId};
 use volume::Location;
 
 use crate::bitmap::Bitmap;
-use crate::changed::open_changed;
 use crate::claims::Claims;
 use crate::families::Families;
 use crate::problem::{CheckReport, Problem, Repair};
@@ -20,7 +19,7 @@ use crate::read::{each, each_extent, open};
 use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::{check_device, check_move, check_tier, check_volume};
 use crate::tables::{
-    self, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, split_key,
+    self, CHANGED, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, split_key,
 };
 use crate::{Array, ArrayError};
 
@@ -29,8 +28,11 @@ mod snapshots;
 impl Array {
     /// Reads the whole map and says what is wrong with it. An error means that the store itself could not be read.
     pub fn check(&self) -> Result<CheckReport, ArrayError> {
+        self.contained(|| self.check_tables())
+    }
+
+    fn check_tables(&self) -> Result<CheckReport, ArrayError> {
         let txn = self.begin_read()?;
-        let changed = open_changed(&txn)?;
         let tables = Tables {
             extent: self.extent,
             tiers: &open(&txn, TIERS, Table::Tiers)?,
@@ -38,7 +40,7 @@ impl Array {
             volumes: &open(&txn, VOLUMES, Table::Volumes)?,
             extents: &open(&txn, EXTENTS, Table::Extents)?,
             moves: &open(&txn, MOVES, Table::Moves)?,
-            changed: changed.as_ref(),
+            changed: &open(&txn, CHANGED, Table::Changed)?,
         };
         check(&tables)
     }
@@ -52,8 +54,7 @@ pub(crate) struct Tables<'a, A, D, V, E, M, C> {
     pub(crate) volumes: &'a V,
     pub(crate) extents: &'a E,
     pub(crate) moves: &'a M,
-    /// Not in maps that never had a snapshot.
-    pub(crate) changed: Option<&'a C>,
+    pub(crate) changed: &'a C,
 }
 
 /// What has been seen so far. A record that is there but cannot be read is `None`: it exists.
@@ -108,9 +109,7 @@ where
         seen.mover(id, found, tables.extent);
         Ok(())
     })?;
-    if let Some(changed) = tables.changed {
-        seen.changes(changed)?;
-    }
+    seen.changes(tables.changed)?;
     seen.unsaid(tables.extents, tables.changed)?;
     Ok(seen.report)
 }

@@ -70,10 +70,8 @@ pub(crate) trait Record: Sized {
             ));
         }
         let record = Self::read(id, &mut fields)?;
-        match fields.rest.len() {
-            0 => Ok(record),
-            n => Err(format!("{n} bytes too many")),
-        }
+        fields.end()?;
+        Ok(record)
     }
 }
 
@@ -85,7 +83,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn of(rest: &'a [u8]) -> Self {
+    pub(crate) fn of(rest: &'a [u8]) -> Self {
         Self { rest, version: 0 }
     }
 
@@ -110,8 +108,20 @@ impl<'a> Fields<'a> {
         self.take(field).map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self, field: &str) -> Result<u64, String> {
+    pub(crate) fn u64(&mut self, field: &str) -> Result<u64, String> {
         self.take(field).map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn u128(&mut self, field: &str) -> Result<u128, String> {
+        self.take(field).map(u128::from_le_bytes)
+    }
+
+    /// Refuses bytes behind the last field.
+    pub(crate) fn end(&self) -> Result<(), String> {
+        match self.rest.len() {
+            0 => Ok(()),
+            n => Err(format!("{n} bytes too many")),
+        }
     }
 
     fn text(&mut self, field: &str) -> Result<String, String> {
@@ -499,10 +509,8 @@ impl MapState {
                 }
             },
         };
-        match fields.rest.len() {
-            0 => Ok(state),
-            n => Err(format!("{n} bytes too many")),
-        }
+        fields.end()?;
+        Ok(state)
     }
 }
 
@@ -547,7 +555,7 @@ impl Meta {
             why,
         };
         let version = fields.u32("version").map_err(error)?;
-        if version > crate::FORMAT_VERSION {
+        if version != crate::FORMAT_VERSION {
             return Ok((version, None));
         }
         let meta = Self {

@@ -5,7 +5,6 @@
 //! read once per commit.
 
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use redb::{Durability, WriteTransaction};
 use units::{DeviceId, TierId, VolumeId};
@@ -16,7 +15,7 @@ use crate::membership::{Membership, SecondCopy, Stamp};
 use crate::problem::Repair;
 use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::Refusal;
-use crate::{Array, ArrayError, FORMAT_VERSION};
+use crate::{Array, ArrayError};
 
 /// One change of the map.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,9 +121,13 @@ impl Array {
     /// Makes all changes, in order, durably and in one step; or, if one of them is not valid, none. When the store fails,
     /// whether the commit is durable is not known before the array was opened again.
     pub fn commit(&self, changes: &[Change]) -> Result<(), ArrayError> {
-        if changes.is_empty() {
-            return Ok(());
+        match changes {
+            [] => Ok(()),
+            _ => self.contained(|| self.change(changes)),
         }
+    }
+
+    fn change(&self, changes: &[Change]) -> Result<(), ArrayError> {
         let known = self.families.lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
         let txn = self.begin_write()?;
@@ -138,26 +141,17 @@ impl Array {
         draft.check_marks()?;
         draft.count_commit()?;
         let families = draft.into_families();
-        self.finish(txn)?;
-        *known = families;
-        Ok(())
-    }
-
-    /// Ends a transaction. One that writes to a map of an older format makes it one of this: a program that does not know copies and
-    /// stamps would leave them behind.
-    fn finish(&self, txn: WriteTransaction) -> Result<(), ArrayError> {
-        let old = self.format.load(Ordering::Acquire) < FORMAT_VERSION;
-        if old {
-            self.write_meta(&txn)
-                .map_err(ArrayError::store("write the format of the map"))?;
-        }
         txn.commit().map_err(ArrayError::store("commit"))?;
-        self.format.store(FORMAT_VERSION, Ordering::Release);
+        *known = families;
         Ok(())
     }
 
     /// A transaction whose commit is durable. Waits for the one before.
     pub(crate) fn begin_write(&self) -> Result<WriteTransaction, ArrayError> {
+        if self.view.is_some() {
+            let why = "it is open for reading only".into();
+            return Err(ArrayError::Away { why });
+        }
         let txn = self.db.begin_write();
         let mut txn = txn.map_err(ArrayError::store("begin a commit"))?;
         txn.set_durability(Durability::Immediate)

@@ -4,11 +4,12 @@
 
 use std::sync::PoisonError;
 
-use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
+use redb::{ReadTransaction, ReadableTable, TableDefinition, Value, WriteTransaction};
 
+use crate::read::open;
 use crate::tables::{
-    Bytes, CHANGED, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, META, MOVES, STAMPS, STATE, TIERS,
-    VOLUMES,
+    Bytes, CHANGED, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, META, MOVES, STAMPS, STATE, SUMS,
+    TIERS, Table, VOLUMES,
 };
 use crate::{Array, ArrayError, ArrayId, CopyPlace, Fresh};
 
@@ -28,12 +29,13 @@ pub struct Image {
     state: Rows<&'static str, Bytes>,
     stamps: Rows<u16, Bytes>,
     changed: Rows<u64, ChangedBytes>,
+    sums: Rows<u32, Bytes>,
 }
 
-/// Rows of a table as the store keeps them, and the table; `None` if it is not there.
+/// Rows of a table as the store keeps them, and the table.
 struct Rows<K: redb::Key + 'static, V: Value + 'static> {
     table: TableDefinition<'static, K, V>,
-    rows: Option<Packed>,
+    rows: Packed,
 }
 
 /// Keys and values in turn, each behind its length.
@@ -64,20 +66,25 @@ impl Array {
     /// # Errors
     /// When the store fails.
     pub fn image(&self) -> Result<Image, ArrayError> {
+        self.contained(|| self.read_image())
+    }
+
+    fn read_image(&self) -> Result<Image, ArrayError> {
         let from = self.begin_read()?;
         Ok(Image {
             commits: self.state_in(&from)?.commits,
             id: self.id(),
             extent: self.extent(),
-            meta: Rows::read(&from, META)?,
-            tiers: Rows::read(&from, TIERS)?,
-            devices: Rows::read(&from, DEVICES)?,
-            volumes: Rows::read(&from, VOLUMES)?,
-            extents: Rows::read(&from, EXTENTS)?,
-            moves: Rows::read(&from, MOVES)?,
-            state: Rows::read(&from, STATE)?,
-            stamps: Rows::read(&from, STAMPS)?,
-            changed: Rows::read(&from, CHANGED)?,
+            meta: Rows::read(&from, META, Table::Meta)?,
+            tiers: Rows::read(&from, TIERS, Table::Tiers)?,
+            devices: Rows::read(&from, DEVICES, Table::Devices)?,
+            volumes: Rows::read(&from, VOLUMES, Table::Volumes)?,
+            extents: Rows::read(&from, EXTENTS, Table::Extents)?,
+            moves: Rows::read(&from, MOVES, Table::Moves)?,
+            state: Rows::read(&from, STATE, Table::State)?,
+            stamps: Rows::read(&from, STAMPS, Table::Stamps)?,
+            changed: Rows::read(&from, CHANGED, Table::Changed)?,
+            sums: Rows::read(&from, SUMS, Table::Sums)?,
         })
     }
 }
@@ -89,7 +96,7 @@ impl Image {
     /// When the map cannot be made, or its store fails.
     pub fn make_in(&self, place: &dyn CopyPlace) -> Result<Fresh, ArrayError> {
         let fresh = place.begin(self.id, self.extent)?;
-        self.write_into(&fresh.array)?;
+        fresh.array.contained(|| self.write_into(&fresh.array))?;
         Ok(fresh)
     }
 
@@ -109,6 +116,7 @@ impl Image {
         self.state.write(&to)?;
         self.stamps.write(&to)?;
         self.changed.write(&to)?;
+        self.sums.write(&to)?;
         to.commit()
             .map_err(ArrayError::store("commit a copy of the map"))
     }
@@ -118,36 +126,27 @@ impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
     fn read(
         from: &ReadTransaction,
         table: TableDefinition<'static, K, V>,
+        number: Table,
     ) -> Result<Self, ArrayError> {
         let failed = || ArrayError::store("read the map");
-        let opened = match from.open_table(table) {
-            Ok(opened) => opened,
-            // Maps of format 1, and those without snapshots, do not have all of them.
-            Err(TableError::TableDoesNotExist(_)) => return Ok(Self { table, rows: None }),
-            Err(error) => return Err(ArrayError::store("read the map")(error)),
-        };
         let mut rows = Packed::default();
-        for row in opened.iter().map_err(failed())? {
+        for row in open(from, table, number)?.iter().map_err(failed())? {
             let (key, value) = row.map_err(failed())?;
             let (key, value) = (key.value(), value.value());
             rows.push(K::as_bytes(&key).as_ref());
             rows.push(V::as_bytes(&value).as_ref());
         }
-        let rows = Some(rows);
         Ok(Self { table, rows })
     }
 
     fn write(&self, to: &WriteTransaction) -> Result<(), ArrayError> {
         let failed = || ArrayError::store("write a copy of the map");
-        let Some(rows) = &self.rows else {
-            return Ok(());
-        };
         to.delete_table(self.table)
             .map_err(ArrayError::store("write a copy of the map"))?;
         let mut copied = to
             .open_table(self.table)
             .map_err(ArrayError::store("write a copy of the map"))?;
-        let mut parts = rows.parts();
+        let mut parts = self.rows.parts();
         while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
             copied
                 .insert(K::from_bytes(key), V::from_bytes(value))

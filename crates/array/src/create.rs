@@ -10,21 +10,20 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, TableError,
-    WriteTransaction,
-};
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, TableError};
 use units::Bytes;
 
 use crate::codec::Meta;
 use crate::file::{MapFile, open_locked};
 use crate::membership::MapState;
+use crate::panics::contained;
+use crate::sums::{first_sum, write_state};
 use crate::tables::{
-    DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, STATE_KEY, TIERS, VOLUMES,
+    CHANGED, DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, SUMS, TIERS, VOLUMES,
 };
+use crate::view::Shared;
 use crate::{Array, ArrayError, ArrayId, FORMAT_VERSION};
 
 /// The file in an array's directory.
@@ -73,29 +72,25 @@ impl Array {
         Self::open_file(&dir.join(MAP_FILE))
     }
 
-    /// Opens a copy of the map in a file of any name.
+    /// Opens a copy of the map in a file of any name, without a look at all of it ([`Array::look_at`]).
     pub fn open_file(path: &Path) -> Result<Self, ArrayError> {
-        let path = path.to_path_buf();
-        let length = match fs::metadata(&path) {
-            Ok(meta) => meta.len(),
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                return Err(ArrayError::Missing { path });
-            }
-            Err(e) => return Err(ArrayError::io("look at", &path)(e)),
-        };
-        let place = path.display().to_string();
-        not_empty(&place, length)?;
-        let file = open_locked(&path, false)?;
-        Self::open_locked_file(file, &place)
+        let file = open_there(path)?;
+        Self::open_locked_file(file, &path.display().to_string())
     }
 
     /// Opens the map in a file that is open, and locked, already: one that was handed over.
     pub fn open_locked_file(file: Arc<File>, place: &str) -> Result<Self, ArrayError> {
-        let backend = MapFile(file.clone());
-        let db = open_store(place, || builder().create_with_backend(backend))?;
-        let mut array = Self::read_meta(db, place)?;
+        let mut array = Self::open_storage(Shared(Arc::new(MapFile(file.clone()))), place)?;
         array.file = Some(file);
         Ok(array)
+    }
+
+    pub(crate) fn open_storage(storage: Shared, place: &str) -> Result<Self, ArrayError> {
+        contained(place, || {
+            let db = builder().create_with_backend(storage);
+            let db = db.map_err(|e| database_error(place, "open", e))?;
+            Self::read_meta(db, place)
+        })
     }
 
     /// Makes an empty map in a file, in place of what is there.
@@ -142,8 +137,7 @@ impl Array {
         let place = std::any::type_name_of_val(&backend).to_string();
         let length = backend.len().map_err(store_io("look at the storage"))?;
         not_empty(&place, length)?;
-        let db = open_store(&place, || builder().create_with_backend(backend))?;
-        Self::read_meta(db, &place)
+        Self::open_storage(Shared(Arc::new(backend)), &place)
     }
 
     fn initialize(db: Database, id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
@@ -151,21 +145,29 @@ impl Array {
             db,
             id,
             extent,
-            format: AtomicU32::new(FORMAT_VERSION),
             families: Mutex::new(None),
+            view: None,
             file: None,
         };
         let write = || -> Result<(), redb::Error> {
             let txn = array.db.begin_write()?;
-            array.write_meta(&txn)?;
+            let meta = Meta {
+                version: FORMAT_VERSION,
+                id,
+                extent,
+            };
+            let meta = meta.encode();
+            txn.open_table(META)?.insert(META_KEY, &*meta)?;
             txn.open_table(TIERS)?;
             txn.open_table(DEVICES)?;
             txn.open_table(VOLUMES)?;
             txn.open_table(EXTENTS)?;
             txn.open_table(MOVES)?;
-            txn.open_table(STATE)?
-                .insert(STATE_KEY, MapState::default().encode().as_slice())?;
             txn.open_table(STAMPS)?;
+            txn.open_table(CHANGED)?;
+            txn.open_table(SUMS)?;
+            let state = MapState::default().encode();
+            write_state(&mut txn.open_table(STATE)?, &state, first_sum(&meta))?;
             txn.commit()?;
             Ok(())
         };
@@ -173,19 +175,7 @@ impl Array {
         Ok(array)
     }
 
-    /// Says whose map it is, and of which format.
-    pub(crate) fn write_meta(&self, txn: &WriteTransaction) -> Result<(), redb::Error> {
-        let meta = Meta {
-            version: FORMAT_VERSION,
-            id: self.id,
-            extent: self.extent,
-        };
-        txn.open_table(META)?
-            .insert(META_KEY, meta.encode().as_slice())?;
-        Ok(())
-    }
-
-    fn read_meta(db: Database, place: &str) -> Result<Self, ArrayError> {
+    pub(crate) fn read_meta(db: Database, place: &str) -> Result<Self, ArrayError> {
         let not = |why: String| ArrayError::NotAnArray {
             place: place.into(),
             why,
@@ -202,11 +192,7 @@ impl Array {
             .map_err(ArrayError::store("read table meta"))?
             .ok_or_else(|| not(format!("table meta has no key {META_KEY}")))?;
         let (found, meta) = Meta::decode(value.value())?;
-        let Some(Meta {
-            version,
-            id,
-            extent,
-        }) = meta
+        let Some(Meta { id, extent, .. }) = meta
         else {
             return Err(ArrayError::Version {
                 place: place.into(),
@@ -219,27 +205,28 @@ impl Array {
             db,
             id,
             extent,
-            format: AtomicU32::new(version),
             families: Mutex::new(None),
+            view: None,
             file: None,
         })
     }
 }
 
-/// Opens a store. One whose pages are damaged may make it panic: that is an error of this copy of the map, and no reason to end.
-fn open_store(
-    place: &str,
-    open: impl FnOnce() -> Result<Database, DatabaseError>,
-) -> Result<Database, ArrayError> {
-    let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(open));
-    let opened = opened.map_err(|_| ArrayError::NotAnArray {
-        place: place.into(),
-        why: "its pages are damaged".into(),
-    })?;
-    opened.map_err(|e| database_error(place, "open", e))
+/// Opens and locks the file of a map that must be there.
+pub(crate) fn open_there(path: &Path) -> Result<Arc<File>, ArrayError> {
+    let length = match fs::metadata(path) {
+        Ok(meta) => meta.len(),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let path = path.to_path_buf();
+            return Err(ArrayError::Missing { path });
+        }
+        Err(e) => return Err(ArrayError::io("look at", path)(e)),
+    };
+    not_empty(&path.display().to_string(), length)?;
+    open_locked(path, false)
 }
 
-fn builder() -> Builder {
+pub(crate) fn builder() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE_BYTES);
     builder
@@ -252,7 +239,7 @@ fn check_extent(extent: Bytes) -> Result<(), ArrayError> {
     }
 }
 
-fn not_empty(place: &str, length: u64) -> Result<(), ArrayError> {
+pub(crate) fn not_empty(place: &str, length: u64) -> Result<(), ArrayError> {
     match length {
         0 => Err(ArrayError::NotAnArray {
             place: place.into(),
@@ -262,7 +249,7 @@ fn not_empty(place: &str, length: u64) -> Result<(), ArrayError> {
     }
 }
 
-fn database_error(place: &str, action: &str, error: DatabaseError) -> ArrayError {
+pub(crate) fn database_error(place: &str, action: &str, error: DatabaseError) -> ArrayError {
     match error {
         DatabaseError::DatabaseAlreadyOpen => ArrayError::InUse {
             place: place.into(),

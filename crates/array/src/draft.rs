@@ -19,29 +19,29 @@ use crate::record::{DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::{
     Refusal, check_device, check_move, check_path, check_tier, check_volume, taken,
 };
+use crate::sums::{Sum, Summed, VolumeSum, by_volume, of_map, read_sum, write_state};
 use crate::tables::{
-    self, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, MOVES, STAMPS, STATE, STATE_KEY, TIERS,
-    VOLUMES, extent_key, keys_of, seal_extent, split_key, unseal_extent,
+    self, CHANGED, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, MOVES, STAMPS, STATE, SUMS, TIERS,
+    Table, VOLUMES, extent_key, keys_of, seal_extent, split_key, unseal_extent,
 };
 
 mod snapshots;
 mod sources;
 
-type Records<'t, K> = redb::Table<'t, K, tables::Bytes>;
+type Records<'t, K> = Summed<'t, K, tables::Bytes>;
 
 /// The map as it will be.
 pub(crate) struct Draft<'t> {
-    txn: &'t WriteTransaction,
     pub(crate) extent: Bytes,
     pub(crate) tiers: Records<'t, u16>,
     pub(crate) devices: Records<'t, u16>,
     pub(crate) volumes: Records<'t, u32>,
-    pub(crate) extents: redb::Table<'t, u64, ExtentBytes>,
+    pub(crate) extents: Summed<'t, u64, ExtentBytes>,
     pub(crate) moves: Records<'t, u32>,
     stamps: Records<'t, u16>,
-    states: Records<'t, &'static str>,
-    /// Open if something was done with it: it is not there in maps without snapshots.
-    changed: Option<redb::Table<'t, u64, ChangedBytes>>,
+    sums: Records<'t, u32>,
+    states: redb::Table<'t, &'static str, tables::Bytes>,
+    changed: Summed<'t, u64, ChangedBytes>,
     /// Once they were looked at.
     families: Option<Families>,
     /// What the map says of itself.
@@ -68,19 +68,19 @@ impl<'t> Draft<'t> {
         let state = read_state(&states)?;
         let open = || -> Result<Self, redb::TableError> {
             Ok(Self {
-                txn,
                 extent,
-                changed: None,
+                changed: Summed::open(txn, CHANGED, Table::Changed, by_volume)?,
                 families,
-                stamps: txn.open_table(STAMPS)?,
+                stamps: Summed::open(txn, STAMPS, Table::Stamps, of_map)?,
+                sums: Summed::open(txn, SUMS, Table::Sums, of_map)?,
                 states,
                 state,
                 set_aside: false,
-                tiers: txn.open_table(TIERS)?,
-                devices: txn.open_table(DEVICES)?,
-                volumes: txn.open_table(VOLUMES)?,
-                extents: txn.open_table(EXTENTS)?,
-                moves: txn.open_table(MOVES)?,
+                tiers: Summed::open(txn, TIERS, Table::Tiers, of_map)?,
+                devices: Summed::open(txn, DEVICES, Table::Devices, of_map)?,
+                volumes: Summed::open(txn, VOLUMES, Table::Volumes, of_map)?,
+                extents: Summed::open(txn, EXTENTS, Table::Extents, by_volume)?,
+                moves: Summed::open(txn, MOVES, Table::Moves, of_map)?,
                 known_devices: BTreeMap::new(),
                 known_volumes: BTreeMap::new(),
                 highest: BTreeMap::new(),
@@ -144,15 +144,41 @@ impl<'t> Draft<'t> {
         }
     }
 
-    /// Writes what the map says of itself; once for each commit.
+    /// Writes the sums and what the map says of itself; once for each commit.
     pub(crate) fn count_commit(&mut self) -> Result<(), ArrayError> {
         // A backup says how many commits its array had.
         self.state.commits += u64::from(!self.set_aside);
-        let value = self.state.encode();
-        self.states
-            .insert(STATE_KEY, &*value)
-            .map_err(ArrayError::store("count a commit"))?;
-        Ok(())
+        let mut differences = self.extents.take_differences();
+        for (volume, difference) in self.changed.take_differences() {
+            differences.entry(volume).or_default().apply(difference);
+        }
+        for (volume, difference) in differences {
+            let volume = volume.expect("their records are of volumes");
+            let before: Option<VolumeSum> = get(&*self.sums, volume.0)?;
+            let mut sum = before.map(|b| b.sum).unwrap_or_default();
+            sum.apply(difference);
+            let written = match sum == Sum::default() {
+                true => self.sums.remove(volume.0).map(drop),
+                false => {
+                    let value = VolumeSum { volume, sum }.encode();
+                    self.sums.insert(volume.0, &value).map(drop)
+                }
+            };
+            written.map_err(ArrayError::store("write sums"))?;
+        }
+        let mut sum = read_sum(&self.states)?;
+        for differences in [
+            self.tiers.take_differences(),
+            self.devices.take_differences(),
+            self.volumes.take_differences(),
+            self.moves.take_differences(),
+            self.stamps.take_differences(),
+            self.sums.take_differences(),
+        ] {
+            differences.into_values().for_each(|d| sum.apply(d));
+        }
+        write_state(&mut self.states, &self.state.encode(), sum)
+            .map_err(ArrayError::store("count a commit"))
     }
 
     fn propose(
@@ -187,7 +213,7 @@ impl<'t> Draft<'t> {
             return Err(Failure::Refused(Refusal::NothingProposed));
         };
         let mut open = vec![];
-        each::<DeviceStamp>(&self.stamps, |_, found| {
+        each::<DeviceStamp>(&*self.stamps, |_, found| {
             let found = found?;
             if found.now == confirmed.stamp
                 && let Some(was) = found.was
@@ -212,14 +238,14 @@ impl<'t> Draft<'t> {
 
     fn put_stamp(&mut self, stamp: DeviceStamp) -> Result<(), Failure> {
         let value = stamp.encode();
-        self.stamps.insert(stamp.device.0, &*value).map_err(store)?;
+        self.stamps.insert(stamp.device.0, &value).map_err(store)?;
         Ok(())
     }
 
     /// The first extent that is on a device.
     fn first_on(&self, device: DeviceId) -> Result<Option<(VolumeId, u32)>, Failure> {
         let mut first = None;
-        each_extent(&self.extents, 0..=u64::MAX, |key, at| {
+        each_extent(&*self.extents, 0..=u64::MAX, |key, at| {
             // One that cannot be read may be anywhere.
             if first.is_none() && at.is_ok_and(|at| at.device == device) {
                 first = Some(split_key(key));
@@ -239,7 +265,7 @@ impl<'t> Draft<'t> {
             }));
         }
         let mut moving = None;
-        each::<MoveRecord>(&self.moves, |id, found| {
+        each::<MoveRecord>(&*self.moves, |id, found| {
             if found.is_ok_and(|m| m.to == device) {
                 moving = Some(id);
             }
@@ -271,14 +297,14 @@ impl<'t> Draft<'t> {
         self.tier(tier)?;
         let id = tier.0;
         let mut user = None;
-        each::<DeviceRecord>(&self.devices, |_, found| {
+        each::<DeviceRecord>(&*self.devices, |_, found| {
             let found = found?;
             if found.tier == tier {
                 user = Some(format!("device {:?} is of it", found.name));
             }
             Ok(())
         })?;
-        each::<VolumeRecord>(&self.volumes, |_, found| {
+        each::<VolumeRecord>(&*self.volumes, |_, found| {
             let found = found?;
             if found.home == tier {
                 user = Some(format!("it is the home of volume {:?}", found.name));
@@ -313,7 +339,7 @@ impl<'t> Draft<'t> {
         check_tier(record)?;
         let id = record.id.0;
         let mut refusal = None;
-        each::<TierRecord>(&self.tiers, |_, other| {
+        each::<TierRecord>(&*self.tiers, |_, other| {
             let other = other?;
             if other.id == record.id {
                 refusal = Some(Refusal::IdTaken {
@@ -326,7 +352,7 @@ impl<'t> Draft<'t> {
             Ok(())
         })?;
         refused(refusal)?;
-        self.tiers.insert(id, &*record.encode()).map_err(store)?;
+        self.tiers.insert(id, &record.encode()).map_err(store)?;
         Ok(())
     }
 
@@ -346,7 +372,7 @@ impl<'t> Draft<'t> {
     /// No other device has its name or its path.
     fn device_is_unique(&self, record: &DeviceRecord) -> Result<(), Failure> {
         let mut refusal = None;
-        each::<DeviceRecord>(&self.devices, |_, other| {
+        each::<DeviceRecord>(&*self.devices, |_, other| {
             let other = other?;
             if other.id == record.id {
                 return Ok(());
@@ -363,7 +389,7 @@ impl<'t> Draft<'t> {
 
     fn put_device(&mut self, record: &DeviceRecord) -> Result<(), Failure> {
         let value = record.encode();
-        self.devices.insert(record.id.0, &*value).map_err(store)?;
+        self.devices.insert(record.id.0, &value).map_err(store)?;
         self.known_devices.insert(record.id.0, record.clone());
         Ok(())
     }
@@ -409,7 +435,7 @@ impl<'t> Draft<'t> {
         if let Some(extent) = self.first_placed(volume, 0)? {
             let why = "belongs to no volume, and would to this one: repair first".into();
             return Err(Failure::Other(ArrayError::Record {
-                table: tables::Table::Extents.name(),
+                table: Table::Extents.name(),
                 key: format!("{id}:{extent}"),
                 why,
             }));
@@ -425,7 +451,7 @@ impl<'t> Draft<'t> {
 
     fn set_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
         let id = record.id.0;
-        let before: Option<VolumeRecord> = get(&self.volumes, id)?;
+        let before: Option<VolumeRecord> = get(&*self.volumes, id)?;
         let before = before.ok_or_else(|| unknown("volume", id))?;
         let why = match before.snapshot {
             of if of != record.snapshot => Some("whether and of what it is a snapshot stays"),
@@ -448,7 +474,7 @@ impl<'t> Draft<'t> {
             }));
         }
         if extents < before.extents(self.extent)
-            && let Some(running) = get::<MoveRecord>(&self.moves, record.id.0)?
+            && let Some(running) = get::<MoveRecord>(&*self.moves, record.id.0)?
         {
             check_move(&running, extents)?;
         }
@@ -460,7 +486,7 @@ impl<'t> Draft<'t> {
         check_volume(record, self.extent)?;
         self.tier(record.home)?;
         let mut refusal = None;
-        each::<VolumeRecord>(&self.volumes, |_, other| {
+        each::<VolumeRecord>(&*self.volumes, |_, other| {
             let other = other?;
             if other.id != record.id && other.name == record.name {
                 refusal = Some(taken("name", &other.name, "volume", other.id.0));
@@ -472,7 +498,7 @@ impl<'t> Draft<'t> {
     }
 
     fn mark_damaged(&mut self, volume: VolumeId) -> Result<(), Failure> {
-        let record: Option<VolumeRecord> = get(&self.volumes, volume.0)?;
+        let record: Option<VolumeRecord> = get(&*self.volumes, volume.0)?;
         let mut record = record.ok_or(ArrayError::NoVolume(volume.0))?;
         record.health = Health::Damaged;
         self.write_volume(&record)
@@ -480,7 +506,7 @@ impl<'t> Draft<'t> {
 
     fn write_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
         let value = record.encode();
-        self.volumes.insert(record.id.0, &*value).map_err(store)?;
+        self.volumes.insert(record.id.0, &value).map_err(store)?;
         let extents = record.extents(self.extent);
         self.known_volumes.insert(record.id.0, extents);
         Ok(())
@@ -494,9 +520,7 @@ impl<'t> Draft<'t> {
         self.leave_family(volume)?;
         self.volumes.remove(volume.0).map_err(store)?;
         self.known_volumes.remove(&volume.0);
-        self.extents
-            .retain_in(keys_of(volume), |_, _| false)
-            .map_err(store)?;
+        self.extents.clear(keys_of(volume)).map_err(store)?;
         self.moves.remove(volume.0).map_err(store)?;
         Ok(())
     }
@@ -545,7 +569,7 @@ impl<'t> Draft<'t> {
         check_move(record, extents)?;
         self.device(record.to)?;
         let value = record.encode();
-        self.moves.insert(record.volume.0, &*value).map_err(store)?;
+        self.moves.insert(record.volume.0, &value).map_err(store)?;
         Ok(())
     }
 
@@ -558,7 +582,7 @@ impl<'t> Draft<'t> {
     }
 
     fn tier(&self, id: TierId) -> Result<(), Failure> {
-        let record: Option<TierRecord> = get(&self.tiers, id.0)?;
+        let record: Option<TierRecord> = get(&*self.tiers, id.0)?;
         record.map(drop).ok_or_else(|| unknown("tier", id.0.into()))
     }
 
@@ -567,7 +591,7 @@ impl<'t> Draft<'t> {
         match self.known_devices.entry(id.0) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
-                let record = get(&self.devices, id.0)?;
+                let record = get(&*self.devices, id.0)?;
                 let record = record.ok_or_else(|| unknown("device", id.0.into()))?;
                 Ok(place.insert(record))
             }
@@ -578,7 +602,7 @@ impl<'t> Draft<'t> {
         if let Some(extents) = self.known_volumes.get(&id.0) {
             return Ok(*extents);
         }
-        let record: Option<VolumeRecord> = get(&self.volumes, id.0)?;
+        let record: Option<VolumeRecord> = get(&*self.volumes, id.0)?;
         let record = record.ok_or_else(|| unknown("volume", id.0))?;
         let extents = record.extents(self.extent);
         self.known_volumes.insert(id.0, extents);

@@ -36,15 +36,22 @@ pub enum ArrayError {
         place: String,
         why: String,
     },
-    /// Written by a newer version of the program.
+    /// Written by another version of the program.
     #[error(
-        "{place}: format version {found} is newer than this program, which reads up to {FORMAT_VERSION}: use a newer one"
+        "{place}: the map has format version {found}, and this program reads version {FORMAT_VERSION}: use the program that wrote it"
     )]
     Version {
         /// The file.
         place: String,
         /// Its version.
         found: u32,
+    },
+    /// A page or a record of the map is not as it was written.
+    #[error("{place}: the map is damaged: {why}")]
+    Damaged {
+        /// The file.
+        place: String,
+        why: String,
     },
     /// An extent size that is not supported.
     #[error("extent size {extent}: must be a power of two from {EXTENT_MIN} to {EXTENT_MAX}")]

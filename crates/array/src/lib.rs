@@ -12,6 +12,7 @@
 //!  │ state    commits, membership, copies      │
 //!  │ stamps   device → generation ─────────────┼──────▶ must be that of its superblock
 //!  │ changed  (volume, extent)                 │       since the snapshot before
+//!  │ sums     of the records above             │       verified at every start (`view`)
 //!  └───────────────────────────────────────────┘
 //! ```
 //!
@@ -56,23 +57,26 @@ mod error;
 mod families;
 mod file;
 mod membership;
+mod panics;
 mod problem;
 mod read;
 mod record;
 mod refusal;
 mod repair;
 mod slots;
+mod sums;
 mod superblock;
 mod tables;
+mod view;
 
 use std::fs::File;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use redb::Database;
 use units::Bytes;
 
 use families::Families;
+use view::View;
 
 pub use commit::Change;
 pub use copies::{
@@ -106,10 +110,10 @@ pub struct Array {
     db: Database,
     id: ArrayId,
     extent: Bytes,
-    /// The version of the format of what is on disk.
-    format: AtomicU32,
     /// As the last commit left them, if they are known. Held by a commit while it is made.
     families: Mutex<Option<Families>>,
+    /// It is open for reading only.
+    view: Option<View>,
     /// The file that it is in, if it is in one, with the lock on it. Last, so that the store is closed before the lock goes.
     file: Option<Arc<File>>,
 }

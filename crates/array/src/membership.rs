@@ -290,6 +290,8 @@ pub struct Candidate {
     pub state: MapState,
     /// The devices that it knows, but for those that are gone for good.
     pub devices: Vec<DeviceId>,
+    /// The commit that was begun last is not in it ([`crate::Array::is_rolled_back`]).
+    pub rolled_back: bool,
 }
 
 /// A device's superblock, as far as the choice of the map is concerned.
@@ -299,6 +301,8 @@ pub struct Seen {
     pub stamp: Stamp,
     /// The number of commits with which the array was closed, everything flushed, after its last use; `None` if it was not.
     pub closed_at: Option<u64>,
+    /// It was in use when its host was last shut down without an orderly end of the server.
+    pub lost_power: bool,
 }
 
 /// Proposals of which none could be confirmed, at most; more are refused. Bounds what every commit writes.
@@ -337,6 +341,15 @@ pub enum NotChosen {
         "the {copy} copy of the map was no longer kept up to date when it was last written, in generation {generation}"
     )]
     NoMember { copy: CopyId, generation: u64 },
+    /// Its last commit is damaged.
+    #[error(
+        "the last commit in the {copy} copy of the map cannot be read, although the host has not lost power since it was made (device {device})"
+    )]
+    RolledBack {
+        copy: CopyId,
+        /// A device that was in use and has not lost power, or was closed.
+        device: u16,
+    },
     /// A backup, and the array was in use since, or may have been.
     #[error(
         "the {copy} copy of the map is a backup with {commits} commits of generation {generation}, and the devices do not say that the array was closed then and not used since"
@@ -410,8 +423,15 @@ fn unfit(candidate: &Candidate, superblocks: &[Seen]) -> Option<NotChosen> {
         copy,
         state,
         devices,
+        rolled_back,
     } = candidate;
     let (copy, generation) = (*copy, state.confirmed.stamp.generation);
+    let kept_power =
+        |s: &&Seen| devices.contains(&s.device) && s.stamp != Stamp::NONE && !s.lost_power;
+    if *rolled_back && let Some(seen) = superblocks.iter().find(kept_power) {
+        let device = seen.device.0;
+        return Some(NotChosen::RolledBack { copy, device });
+    }
     if let Some(newer) = superblocks.iter().find(|s| state.is_stale_beside(s.stamp)) {
         return Some(NotChosen::Stale {
             copy,

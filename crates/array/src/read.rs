@@ -6,6 +6,7 @@ use volume::Location;
 
 use crate::codec::Record;
 use crate::membership::{DeviceStamp, MapState};
+use crate::panics::contained;
 use crate::record::{DeviceRecord, Extent, MoveRecord, TierRecord, VolumeRecord};
 use crate::tables::{
     self, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, STAMPS, STATE, STATE_KEY, TIERS, Table,
@@ -41,15 +42,11 @@ impl Array {
 
     /// What this copy of the map says of itself.
     pub fn state(&self) -> Result<MapState, ArrayError> {
-        self.state_in(&self.begin_read()?)
+        self.contained(|| self.state_in(&self.begin_read()?))
     }
 
     pub(crate) fn state_in(&self, txn: &ReadTransaction) -> Result<MapState, ArrayError> {
-        match txn.open_table(STATE) {
-            Ok(table) => read_state(&table),
-            Err(redb::TableError::TableDoesNotExist(_)) => Ok(MapState::default()),
-            Err(error) => Err(ArrayError::store(reading(Table::State))(error)),
-        }
+        read_state(&open(txn, STATE, Table::State)?)
     }
 
     /// Where the extents of a volume are, one for each extent; `None` for a hole. Refused if one of the records is corrupt
@@ -70,6 +67,15 @@ impl Array {
 
     /// One value for each extent of a volume: `hole` where there is no record.
     fn extents_as<T: Clone>(
+        &self,
+        volume: VolumeId,
+        hole: T,
+        value: impl Fn(Result<Location, ArrayError>) -> Result<T, ArrayError>,
+    ) -> Result<Vec<T>, ArrayError> {
+        self.contained(|| self.extents_in(volume, hole, value))
+    }
+
+    fn extents_in<T: Clone>(
         &self,
         volume: VolumeId,
         hole: T,
@@ -103,19 +109,23 @@ impl Array {
     where
         R::Id: redb::Key + for<'a> redb::Value<SelfType<'a> = R::Id> + 'static,
     {
-        let txn = self.begin_read()?;
-        let mut records = vec![];
-        let table = match txn.open_table(table) {
-            Ok(table) => table,
-            // Maps of format 1 do not have all of them.
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(records),
-            Err(error) => return Err(ArrayError::store(reading(R::TABLE))(error)),
-        };
-        each::<R>(&table, |_, record| {
-            records.push(record?);
-            Ok(())
-        })?;
-        Ok(records)
+        self.contained(|| {
+            let mut records = vec![];
+            let table = open(&self.begin_read()?, table, R::TABLE)?;
+            each::<R>(&table, |_, record| {
+                records.push(record?);
+                Ok(())
+            })?;
+            Ok(records)
+        })
+    }
+
+    /// Runs what reads or changes this copy; a panic of the store is an error.
+    pub(crate) fn contained<T>(
+        &self,
+        run: impl FnOnce() -> Result<T, ArrayError>,
+    ) -> Result<T, ArrayError> {
+        contained("the map", run)
     }
 
     pub(crate) fn begin_read(&self) -> Result<ReadTransaction, ArrayError> {
@@ -137,14 +147,19 @@ fn extents_of(record: &VolumeRecord, extent: Bytes) -> Result<usize, ArrayError>
     }
 }
 
-/// What a map says of itself; one of format 1 says nothing.
+/// What a map says of itself.
 pub(crate) fn read_state(
     table: &impl ReadableTable<&'static str, tables::Bytes>,
 ) -> Result<MapState, ArrayError> {
     let value = table
         .get(STATE_KEY)
         .map_err(ArrayError::store(reading(Table::State)))?;
-    value.map_or(Ok(MapState::default()), |v| MapState::decode(v.value()))
+    let value = value.ok_or_else(|| ArrayError::Record {
+        table: Table::State.name(),
+        key: STATE_KEY.into(),
+        why: "there is no such record".into(),
+    })?;
+    MapState::decode(value.value())
 }
 
 fn reading(table: Table) -> String {

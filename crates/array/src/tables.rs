@@ -19,8 +19,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::ArrayError;
 
-/// The version of the format that this program writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 2;
+/// The version of the format that this program reads and writes.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Version of a record's layout, its first byte, unless the record says otherwise.
 pub(crate) const RECORD_VERSION: u8 = 1;
@@ -54,13 +54,15 @@ pub(crate) const VOLUMES: TableDefinition<u32, Bytes> = TableDefinition::new("vo
 pub(crate) const EXTENTS: TableDefinition<u64, ExtentBytes> = TableDefinition::new("extents");
 pub(crate) const MOVES: TableDefinition<u32, Bytes> = TableDefinition::new("moves");
 
-/// One record, [`STATE_KEY`]: what a copy of the map says of itself. Not in maps of format 1.
+/// Two records: [`STATE_KEY`], what a copy of the map says of itself, and [`STATE_SUM_KEY`], the sum over all other records.
 pub(crate) const STATE: TableDefinition<&str, Bytes> = TableDefinition::new("state");
 pub(crate) const STATE_KEY: &str = "now";
-/// What is expected of superblocks. Not in maps of format 1.
+pub(crate) const STATE_SUM_KEY: &str = "sum";
+/// Superblocks that devices must have.
 pub(crate) const STAMPS: TableDefinition<u16, Bytes> = TableDefinition::new("stamps");
-/// Extents that may differ from the snapshot before, by the keys of [`EXTENTS`]; a value is only a checksum. Not in maps that never had a
-/// snapshot.
+/// Sums over the records of each volume (`sums`).
+pub(crate) const SUMS: TableDefinition<u32, Bytes> = TableDefinition::new("sums");
+/// Extents that may differ from the snapshot before, by the keys of [`EXTENTS`]; a value is only a checksum.
 pub(crate) const CHANGED: TableDefinition<u64, ChangedBytes> = TableDefinition::new("changed");
 
 /// A table, in messages and under checksums.
@@ -76,6 +78,7 @@ pub(crate) enum Table {
     State = 6,
     Stamps = 7,
     Changed = 8,
+    Sums = 9,
 }
 
 impl Table {
@@ -90,6 +93,7 @@ impl Table {
             Table::State => "state",
             Table::Stamps => "stamps",
             Table::Changed => "changed",
+            Table::Sums => "sums",
         }
     }
 }

@@ -108,7 +108,8 @@ fn open(array: &ArrayArg) -> anyhow::Result<Opened> {
     match datapath::open_to_look(&array.array) {
         Ok(keeper) => Ok(Opened::Whole(Box::new(keeper))),
         Err(ReachError::Keeper(KeeperError::Slots(_))) => {
-            Ok(Opened::Map(Array::open(&array.array).map_err(explained)?))
+            let map = Array::look_at(&array.array.join(array::MAP_FILE));
+            Ok(Opened::Map(map.map_err(explained)?))
         }
         Err(error) => Err(explained(error)),
     }
@@ -132,6 +133,7 @@ pub fn repair(array: &ArrayArg, output: &OutputArg) -> anyhow::Result<ExitCode> 
     let mut repaired = vec![];
     if let Opened::Map(map) = open(array)? {
         let before = map.check().map_err(explained)?;
+        let map = map.open_for_changes().map_err(explained)?;
         repaired = map.repair(&before).map_err(explained)?;
     }
     let checked = match open(array)? {

@@ -224,7 +224,7 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
     let from = from
         .canonicalize()
         .map_err(|e| format!("{}: {e}", from.display()))?;
-    let source = Array::open_file(&from).map_err(|e| text(&e))?;
+    let source = Array::look_at(&from).map_err(|e| text(&e))?;
     let state = source.state().map_err(|e| text(&e))?;
     let there = fs::exists(dir).unwrap_or(true);
     fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
@@ -275,13 +275,13 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
     ))
 }
 
-/// A copy that has not answered in this time is one that is not there. After a crash the whole map is read.
+/// A copy that has not answered in this time is one that is not there. All of it is read.
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
-/// Opens a copy, unless its disk hangs.
+/// Opens a copy for reading, unless its disk hangs.
 fn open_copy(place: &FilePlace) -> Result<Array, ArrayError> {
     let to_open = place.clone();
-    let opened = at_once(vec![move || to_open.open()], OPEN_TIME).pop();
+    let opened = at_once(vec![move || to_open.look()], OPEN_TIME).pop();
     opened.and_then(Result::ok).unwrap_or_else(|| {
         Err(ArrayError::Away {
             why: format!("{}: it does not answer", place.name()),

@@ -94,7 +94,7 @@ impl Seen {
     pub(super) fn unsaid(
         &mut self,
         extents: &impl ReadableTable<u64, ExtentBytes>,
-        changed: Option<&impl ReadableTable<u64, ChangedBytes>>,
+        changed: &impl ReadableTable<u64, ChangedBytes>,
     ) -> Result<(), ArrayError> {
         if self.families.unreadable().is_some() {
             // Which one is the newest is not known.
@@ -107,12 +107,10 @@ impl Seen {
                 continue;
             };
             let mut said = vec![];
-            if let Some(changed) = changed {
-                each_changed(changed, volume, |extent, _| {
-                    said.push(extent);
-                    Ok(())
-                })?;
-            }
+            each_changed(changed, volume, |extent, _| {
+                said.push(extent);
+                Ok(())
+            })?;
             let (mut first, mut count) = (None, 0_u64);
             each_difference(extents, newest, volume, |extent| {
                 if said.binary_search(&extent).is_err() {

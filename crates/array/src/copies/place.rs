@@ -15,10 +15,16 @@ pub trait CopyPlace: Send + Sync + Debug {
     /// How it is called in messages.
     fn name(&self) -> String;
 
-    /// Opens it.
+    /// Opens it for reading only, and verifies all of it.
     ///
     /// # Errors
-    /// [`ArrayError::Missing`] where there is none, and whatever else is wrong with it.
+    /// [`ArrayError::Missing`] where there is none, [`ArrayError::Damaged`] and whatever else is wrong with it.
+    fn look(&self) -> Result<Array, ArrayError>;
+
+    /// Opens it for changes, as this process left it.
+    ///
+    /// # Errors
+    /// As of [`CopyPlace::look`]; pages are not verified.
     fn open(&self) -> Result<Array, ArrayError>;
 
     /// What is there now, to see whether it is still what was opened.
@@ -95,6 +101,10 @@ impl FilePlace {
 impl CopyPlace for FilePlace {
     fn name(&self) -> String {
         self.0.display().to_string()
+    }
+
+    fn look(&self) -> Result<Array, ArrayError> {
+        Array::look_at(&self.0)
     }
 
     fn open(&self) -> Result<Array, ArrayError> {

@@ -1,7 +1,5 @@
 //! Changes of snapshots, and what the others mean for them (`changed` has the rules).
 
-use std::ops::Bound;
-
 use redb::ReadableTable;
 use units::{Bytes, VolumeId};
 use volume::Location;
@@ -15,7 +13,7 @@ use crate::read::get;
 use crate::record::{Health, VolumeRecord};
 use crate::refusal::{Refusal, SNAPSHOTS_MAX};
 use crate::tables::{
-    CHANGED, ChangedBytes, extent_key, keys_of, seal_changed, seal_extent, split_key, unseal_extent,
+    extent_key, keys_of, seal_changed, seal_extent, split_key, unseal_extent,
 };
 
 /// Rows that are read before they are written again. Bounds memory.
@@ -24,11 +22,6 @@ const ROWS_AT_ONCE: usize = 1 << 16;
 /// Snapshots that a message names.
 const NAMED_MAX: usize = 5;
 
-/// After all keys of a volume.
-fn end_of(volume: VolumeId) -> Bound<u64> {
-    Bound::Included(*keys_of(volume).end())
-}
-
 fn refuse(volume: VolumeId, why: impl Into<String>) -> Failure {
     Failure::Refused(Refusal::Snapshot {
         volume: volume.0,
@@ -36,14 +29,14 @@ fn refuse(volume: VolumeId, why: impl Into<String>) -> Failure {
     })
 }
 
-impl<'t> Draft<'t> {
+impl Draft<'_> {
     pub(super) fn take_snapshot(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
         let id = record.id;
         let Some(of) = record.snapshot else {
             return Err(refuse(id, "it is no snapshot"));
         };
         self.id_is_free(id)?;
-        let volume: Option<VolumeRecord> = get(&self.volumes, of.volume.0)?;
+        let volume: Option<VolumeRecord> = get(&*self.volumes, of.volume.0)?;
         let volume = volume.ok_or_else(|| unknown("volume", of.volume.0))?;
         if volume.snapshot.is_some() {
             let why = format!("volume {} is a snapshot itself", volume.id.0);
@@ -90,22 +83,20 @@ impl<'t> Draft<'t> {
     }
 
     pub(super) fn restore_snapshot(&mut self, snapshot: VolumeId) -> Result<(), Failure> {
-        let record: Option<VolumeRecord> = get(&self.volumes, snapshot.0)?;
+        let record: Option<VolumeRecord> = get(&*self.volumes, snapshot.0)?;
         let record = record.ok_or_else(|| unknown("volume", snapshot.0))?;
         let Some(of) = record.snapshot else {
             return Err(refuse(snapshot, "it is no snapshot"));
         };
         let volume = of.volume;
-        let before: Option<VolumeRecord> = get(&self.volumes, volume.0)?;
+        let before: Option<VolumeRecord> = get(&*self.volumes, volume.0)?;
         let before = before.ok_or_else(|| unknown("volume", volume.0))?;
         if self.moves.get(volume.0).map_err(store)?.is_some() {
             return Err(Failure::Refused(Refusal::Moves { volume: volume.0 }));
         }
         self.all_are_known()?;
         self.order_is_known(volume, snapshot)?;
-        self.extents
-            .retain_in(keys_of(volume), |_, _| false)
-            .map_err(store)?;
+        self.extents.clear(keys_of(volume)).map_err(store)?;
         self.copy_places(snapshot, volume)?;
         let mut marks = vec![];
         let states = self.families()?.states(volume);
@@ -139,7 +130,7 @@ impl<'t> Draft<'t> {
                 return Err(Failure::Refused(Refusal::PerhapsSnapshot { volume }));
             }
             // If it was a snapshot it was the last one.
-            self.changed()?.retain(|_, _| false).map_err(store)?;
+            self.changed.clear(0..=u64::MAX).map_err(store)?;
         } else if let Some(of) = families.snapshot_of(volume) {
             self.leave(volume, of)?;
         }
@@ -184,7 +175,7 @@ impl<'t> Draft<'t> {
         let first: Vec<VolumeId> = snapshots.take(NAMED_MAX).map(|s| s.1).collect();
         let mut names = vec![];
         for id in first {
-            let record: Option<VolumeRecord> = get(&self.volumes, id.0)?;
+            let record: Option<VolumeRecord> = get(&*self.volumes, id.0)?;
             names.extend(record.map(|r| r.name));
         }
         let more = match count.saturating_sub(NAMED_MAX) {
@@ -267,12 +258,11 @@ impl<'t> Draft<'t> {
         }
         let key = extent_key(volume, extent);
         let value = seal_changed(key);
-        let changed = self.changed()?;
-        let found = changed.get(key).map_err(store)?;
+        let found = self.changed.get(key).map_err(store)?;
         let there = found.is_some_and(|found| *found.value() == value);
-        // No page is written for what is there already.
+        // No page is written for a record that is there already.
         if !there {
-            changed.insert(key, &value).map_err(store)?;
+            self.changed.insert(key, &value).map_err(store)?;
         }
         Ok(())
     }
@@ -288,7 +278,7 @@ impl<'t> Draft<'t> {
             let before = states[before];
             marks.extend(self.differences(before, state)?);
             let size = |id: VolumeId| -> Result<Option<Bytes>, Failure> {
-                let record: Option<VolumeRecord> = get(&self.volumes, id.0)?;
+                let record: Option<VolumeRecord> = get(&*self.volumes, id.0)?;
                 Ok(record.map(|r| r.size))
             };
             if let (Some(from), Some(to)) = (size(before)?, size(state)?) {
@@ -301,7 +291,7 @@ impl<'t> Draft<'t> {
     /// The extents that count as changed in a state, also where the record cannot be read.
     fn marks(&mut self, state: VolumeId) -> Result<Vec<u32>, Failure> {
         let mut marks = vec![];
-        each_changed(self.changed()?, state, |extent, _| {
+        each_changed(&*self.changed, state, |extent, _| {
             marks.push(extent);
             Ok(())
         })?;
@@ -313,17 +303,11 @@ impl<'t> Draft<'t> {
         marks.sort_unstable();
         marks.dedup();
         self.forget_changed(state)?;
-        let mut cursor = self
-            .changed()?
-            .upper_bound_mut(end_of(state))
-            .map_err(store)?;
-        for extent in marks {
-            let key = extent_key(state, extent);
-            cursor
-                .insert_before(key, &seal_changed(key))
-                .map_err(store)?;
-        }
-        cursor.close().map_err(store)
+        let keys = marks.into_iter().map(|extent| extent_key(state, extent));
+        let records = keys.map(|key| (key, seal_changed(key)));
+        self.changed
+            .append(*keys_of(state).end(), records)
+            .map_err(store)
     }
 
     /// The extents of a volume that are not in the slot of its newest snapshot.
@@ -336,15 +320,13 @@ impl<'t> Draft<'t> {
 
     /// Nothing counts as changed in a state.
     pub(super) fn forget_changed(&mut self, state: VolumeId) -> Result<(), Failure> {
-        self.changed()?
-            .retain_in(keys_of(state), |_, _| false)
-            .map_err(store)
+        self.changed.clear(keys_of(state)).map_err(store)
     }
 
     /// The extents of two states that are not in one slot.
     fn differences(&self, a: VolumeId, b: VolumeId) -> Result<Vec<u32>, Failure> {
         let mut all = vec![];
-        each_difference(&self.extents, a, b, |extent| {
+        each_difference(&*self.extents, a, b, |extent| {
             all.push(extent);
             Ok(())
         })?;
@@ -365,36 +347,22 @@ impl<'t> Draft<'t> {
                 })
                 .collect();
             let rows = rows?;
-            // In order, and nothing of the volume is after it: whole pages are filled.
-            let mut cursor = self.extents.upper_bound_mut(end_of(to)).map_err(store)?;
-            for (extent, at) in &rows {
+            let records = rows.iter().map(|(extent, at)| {
                 let key = extent_key(to, *extent);
-                let sealed = seal_extent(key, *at);
-                cursor.insert_before(key, &sealed).map_err(store)?;
-            }
-            cursor.close().map_err(store)?;
+                (key, seal_extent(key, *at))
+            });
+            let end = *keys_of(to).end();
+            self.extents.append(end, records).map_err(store)?;
             first = rows.last().and_then(|(last, _)| last.checked_add(1));
         }
         Ok(())
-    }
-
-    /// The table of what has changed, which a map gets with its first snapshot.
-    fn changed(&mut self) -> Result<&mut redb::Table<'t, u64, ChangedBytes>, ArrayError> {
-        let table = match self.changed.take() {
-            Some(open) => open,
-            None => self
-                .txn
-                .open_table(CHANGED)
-                .map_err(ArrayError::store("change the map"))?,
-        };
-        Ok(self.changed.insert(table))
     }
 
     /// Which snapshots are of which volume, as it will be.
     pub(super) fn families(&mut self) -> Result<&mut Families, ArrayError> {
         let families = match self.families.take() {
             Some(known) => known,
-            None => Families::read(&self.volumes)?,
+            None => Families::read(&*self.volumes)?,
         };
         Ok(self.families.insert(families))
     }
@@ -402,7 +370,7 @@ impl<'t> Draft<'t> {
     /// Refuses to go on where a volume whose record cannot be read may be one of the snapshots in question.
     fn all_are_known(&mut self) -> Result<(), ArrayError> {
         match self.families()?.unreadable() {
-            Some(volume) => get::<VolumeRecord>(&self.volumes, volume.0).map(drop),
+            Some(volume) => get::<VolumeRecord>(&*self.volumes, volume.0).map(drop),
             None => Ok(()),
         }
     }

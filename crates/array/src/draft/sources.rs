@@ -35,26 +35,24 @@ impl Draft<'_> {
         self.put_volume(record)?;
         let count = record.extents(self.extent);
         let mut next = 0;
-        // In order, and nothing of the volume is there: whole pages are filled.
-        let end = std::ops::Bound::Included(*keys_of(id).end());
-        let mut cursor = self.extents.upper_bound_mut(end).map_err(store)?;
         for (first, end) in extents {
             if *first < next || first >= end || u64::from(*end) > count {
                 let why = format!("extents {first} to {end} of {count}, after {next}");
                 return Err(refuse(id, why));
             }
             next = *end;
-            for extent in *first..*end {
-                let key = extent_key(id, extent);
-                let at = Location {
-                    device: source.device,
-                    slot: extent,
-                };
-                let sealed = seal_extent(key, at);
-                cursor.insert_before(key, &sealed).map_err(store)?;
-            }
         }
-        cursor.close().map_err(store)
+        let all = extents.iter().flat_map(|(first, end)| *first..*end);
+        let records = all.map(|extent| {
+            let key = extent_key(id, extent);
+            let at = Location {
+                device: source.device,
+                slot: extent,
+            };
+            (key, seal_extent(key, at))
+        });
+        let end = *keys_of(id).end();
+        self.extents.append(end, records).map_err(store)
     }
 
     /// A number is not that of a source of another volume.
@@ -64,7 +62,7 @@ impl Draft<'_> {
         but: Option<VolumeId>,
     ) -> Result<(), Failure> {
         let mut refusal = None;
-        each::<VolumeRecord>(&self.volumes, |_, found| {
+        each::<VolumeRecord>(&*self.volumes, |_, found| {
             let found = found?;
             let is = found.source.as_ref().is_some_and(|s| s.device == device);
             if is && Some(found.id) != but {
@@ -94,7 +92,7 @@ impl Draft<'_> {
             Some(_) => Err(refuse(after.id, "its source keeps its number")),
             None => {
                 let mut left = None;
-                each_extent(&self.extents, keys_of(after.id), |key, at| {
+                each_extent(&*self.extents, keys_of(after.id), |key, at| {
                     // One that cannot be read may be there.
                     if left.is_none() && at.is_ok_and(|at| at.device == source) {
                         left = Some(split_key(key).1);

@@ -47,6 +47,10 @@ impl CopyPlace for Place {
         "simulated".into()
     }
 
+    fn look(&self) -> Result<Array, ArrayError> {
+        Array::look_on(self.disk())
+    }
+
     fn open(&self) -> Result<Array, ArrayError> {
         Array::open_on(self.disk())
     }
@@ -421,6 +425,11 @@ impl GatedPlace {
 impl CopyPlace for GatedPlace {
     fn name(&self) -> String {
         "gated".into()
+    }
+
+    fn look(&self) -> Result<Array, ArrayError> {
+        self.gate.pass();
+        Array::look_on(self.on(self.place.disk()))
     }
 
     fn open(&self) -> Result<Array, ArrayError> {

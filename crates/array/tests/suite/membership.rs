@@ -38,6 +38,7 @@ fn copy(copy: CopyId, state: MapState) -> Candidate {
         copy,
         state,
         devices: (0..3).map(DeviceId).collect(),
+        rolled_back: false,
     }
 }
 
@@ -54,6 +55,7 @@ fn seen(device: u16, generation: u64) -> Seen {
         device: DeviceId(device),
         stamp: stamp(generation),
         closed_at: None,
+        lost_power: false,
     }
 }
 
@@ -179,6 +181,7 @@ fn a_backup_is_believed_if_nothing_happened_since() {
     let closed = |commits: u64| -> Vec<Seen> {
         let at = |s: Seen| Seen {
             closed_at: Some(commits),
+            lost_power: false,
             ..s
         };
         all(4).into_iter().map(at).collect()

@@ -88,7 +88,7 @@ impl ControlServer {
         }
         let place = FilePlace(path.into());
         if path.exists() {
-            let before = place.open().ok();
+            let before = place.look().ok();
             let same = before.filter(|a| a.id() == map.id());
             let backup = same.and_then(|a| a.state().ok());
             let Some(before) = backup.filter(|s| s.confirmed.members == Members::NONE) else {
@@ -134,7 +134,7 @@ fn check_place(path: &Path, id: ArrayId, image: &Image) -> Result<()> {
             path.display()
         ));
     }
-    if path.exists() && !Array::open_file(path).is_ok_and(|a| a.id() == id) {
+    if path.exists() && !Array::look_at(path).is_ok_and(|a| a.id() == id) {
         return Err(format!("{}: there is another file already", path.display()));
     }
     let trial = FilePlace(path.with_extension("trial"));

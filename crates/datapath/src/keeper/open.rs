@@ -47,7 +47,7 @@ impl AcceptLoss {
 pub struct FoundCopy {
     pub copy: CopyId,
     pub place: Box<dyn CopyPlace>,
-    /// It, or why it cannot be read.
+    /// It, verified and open for reading only, or handed over; or why it cannot be read.
     pub array: Result<Array, ArrayError>,
 }
 
@@ -229,7 +229,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
         let seen: Vec<Seen> = opened
             .iter()
-            .filter_map(|(key, o)| seen(key.0, o))
+            .filter_map(|(key, o)| seen(key.0, o, host.boot))
             .collect();
         let accepts_map = accept.contains(AcceptLoss::MAP);
         let (mut not_believed, mut distrusts) = (None, false);
@@ -257,10 +257,21 @@ impl<D: SlotSpace> Keeper<D> {
         };
         let at = copies.iter().position(|c| c.0 == choice.copy);
         let (copy, place, array) = copies.swap_remove(at.expect("it is one of them"));
-        let mut map = Copies::new(copy, place, array)?;
+        // Nothing is written to a map that is not believed.
+        let open = |array: Array| match &not_believed {
+            None => array.open_for_changes(),
+            Some(_) => Ok(array),
+        };
+        let mut map = Copies::new(copy, place, open(array)?)?;
         for (copy, place, array) in copies {
-            let current = choice.other_is_current.then_some(array);
-            map.add(copy, place, current, "it was not up to date at the start");
+            let current = match choice.other_is_current {
+                true => open(array).map_err(|error| explain(&error)),
+                false => Err("it was not up to date at the start".into()),
+            };
+            match current {
+                Ok(array) => map.add(copy, place, Some(array), ""),
+                Err(why) => map.add(copy, place, None, why),
+            }
         }
         for (copy, place, why) in unread {
             map.add(copy, place, None, why);
@@ -442,6 +453,7 @@ fn candidate(copy: CopyId, array: &Array) -> Result<Candidate, ArrayError> {
         copy,
         state: array.state()?,
         devices: devices.map(|d| d.id).collect(),
+        rolled_back: array.is_rolled_back(),
     })
 }
 
@@ -475,7 +487,7 @@ fn open_devices<D: SlotSpace>(
     Ok(records.into_iter().zip(opened).map(whose).collect())
 }
 
-fn seen<D>(device: DeviceId, opened: &Opened<D>) -> Option<Seen> {
+fn seen<D>(device: DeviceId, opened: &Opened<D>, boot: u128) -> Option<Seen> {
     let Ok((_, Some(superblock))) = opened else {
         return None;
     };
@@ -483,6 +495,7 @@ fn seen<D>(device: DeviceId, opened: &Opened<D>) -> Option<Seen> {
         device,
         stamp: superblock.stamp,
         closed_at: superblock.flushed.then_some(superblock.commits),
+        lost_power: !superblock.flushed && superblock.boot != boot,
     })
 }
 

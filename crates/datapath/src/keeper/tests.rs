@@ -120,6 +120,10 @@ impl CopyPlace for OnDisk {
         "a disk".into()
     }
 
+    fn look(&self) -> Result<Array, ArrayError> {
+        Array::look_on(self.0.clone())
+    }
+
     fn open(&self) -> Result<Array, ArrayError> {
         Array::open_on(self.0.clone())
     }
@@ -140,7 +144,7 @@ fn open(dir: &Path) -> Keeper<Memory> {
     let place = FilePlace(dir.join(array::MAP_FILE));
     let found = FoundCopy {
         copy: CopyId::First,
-        array: place.open(),
+        array: place.look(),
         place: Box::new(place),
     };
     let accept = AcceptLoss::default();

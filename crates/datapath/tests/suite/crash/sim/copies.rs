@@ -29,6 +29,12 @@ impl SimPlace {
     pub fn disk(&self) -> Option<CrashDisk> {
         self.inner().disk.clone()
     }
+
+    fn there(&self) -> Result<CrashDisk, ArrayError> {
+        let Inner { name, disk } = &*self.inner();
+        let path = (*name).into();
+        disk.clone().ok_or(ArrayError::Missing { path })
+    }
 }
 
 impl CopyPlace for SimPlace {
@@ -36,14 +42,12 @@ impl CopyPlace for SimPlace {
         self.inner().name.into()
     }
 
+    fn look(&self) -> Result<Array, ArrayError> {
+        self.there().and_then(Array::look_on)
+    }
+
     fn open(&self) -> Result<Array, ArrayError> {
-        let inner = self.inner();
-        match &inner.disk {
-            Some(disk) => Array::open_on(disk.clone()),
-            None => Err(ArrayError::Missing {
-                path: inner.name.into(),
-            }),
-        }
+        self.there().and_then(Array::open_on)
     }
 
     fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {

@@ -238,7 +238,7 @@ impl<'a> Life<'a> {
             .filter(|c| plan.second || *c == CopyId::First);
         let found = copies.map(|copy| FoundCopy {
             copy,
-            array: places[copy.index()].open(),
+            array: places[copy.index()].look(),
             place: Box::new(places[copy.index()].clone()),
         });
         let mut nonces = Rng::new(seed, 0x4e);

@@ -1,0 +1,354 @@
+//! Sums over the records of a map, by which a start finds out that a record is missing, changed or from another time.
+//!
+//! ```text
+//!   records of a volume in `extents` and `changed` ──▶ its record in `sums` ─┐
+//!   meta, tiers, devices, volumes, moves, state, stamps ────────────────────┴──▶ one sum for the whole map, in `state`
+//! ```
+//!
+//! A sum is the number of records and the sum of their hashes modulo 2^128, keys included: it does not depend on the order, and a commit
+//! changes it in time proportional to the records that it changes. Volumes have sums of their own so that intact ones are
+//! recognised in a map that is damaged elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Deref, RangeInclusive};
+
+use redb::{AccessGuard, Key, ReadTransaction, ReadableTable, TableDefinition, Value, WriteTransaction};
+use units::VolumeId;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::codec::{Fields, Record};
+use crate::read::{each, open};
+use crate::tables::{self, CHANGED, DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, STATE_KEY, STATE_SUM_KEY, SUMS, TIERS, Table, VOLUMES, seal, split_key, unseal};
+use crate::{Array, ArrayError};
+
+/// Number of records, and the sum of their hashes modulo 2^128.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Sum {
+    pub(crate) records: u64,
+    pub(crate) hashes: u128,
+}
+
+impl Sum {
+    fn add(&mut self, hash: u128) {
+        self.records = self.records.wrapping_add(1);
+        self.hashes = self.hashes.wrapping_add(hash);
+    }
+
+    fn remove(&mut self, hash: u128) {
+        self.records = self.records.wrapping_sub(1);
+        self.hashes = self.hashes.wrapping_sub(hash);
+    }
+
+    /// Adds a difference of sums.
+    pub(crate) fn apply(&mut self, difference: Sum) {
+        self.records = self.records.wrapping_add(difference.records);
+        self.hashes = self.hashes.wrapping_add(difference.hashes);
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.records.to_le_bytes());
+        out.extend_from_slice(&self.hashes.to_le_bytes());
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Result<Self, String> {
+        Ok(Self {
+            records: fields.u64("number of records")?,
+            hashes: fields.u128("sum of hashes")?,
+        })
+    }
+
+    fn read_all(body: &[u8]) -> Result<Self, String> {
+        let mut fields = Fields::of(body);
+        let sum = Self::read(&mut fields)?;
+        fields.end()?;
+        Ok(sum)
+    }
+}
+
+/// Sum over the records of one volume in the tables `extents` and `changed`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VolumeSum {
+    pub(crate) volume: VolumeId,
+    pub(crate) sum: Sum,
+}
+
+impl Record for VolumeSum {
+    type Id = u32;
+    const TABLE: Table = Table::Sums;
+    fn key(id: u32) -> tables::Key {
+        tables::Key::Long(id)
+    }
+    fn id(&self) -> u32 {
+        self.volume.0
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        self.sum.write(out);
+    }
+    fn read(id: u32, fields: &mut Fields<'_>) -> Result<Self, String> {
+        Ok(Self {
+            volume: VolumeId(id),
+            sum: Sum::read(fields)?,
+        })
+    }
+}
+
+/// The volume whose sum a record counts for; `None` for the sum of the whole map.
+type Group = Option<VolumeId>;
+
+/// Differences of sums that a commit makes.
+pub(crate) type Differences = BTreeMap<Group, Sum>;
+
+/// Group of a record of `extents` or `changed`.
+pub(crate) fn by_volume(key: u64) -> Group {
+    Some(split_key(key).0)
+}
+
+/// Group of a record of any other table.
+pub(crate) fn of_map<K>(_: K) -> Group {
+    None
+}
+
+fn hash(table: Table, key: &[u8], value: &[u8]) -> u128 {
+    /// Enough for the records of extents, of which there are many.
+    const SHORT: usize = 32;
+    let length = 1 + key.len() + value.len();
+    let fill = |to: &mut [u8]| {
+        to[0] = table as u8;
+        to[1..=key.len()].copy_from_slice(key);
+        to[1 + key.len()..].copy_from_slice(value);
+        xxh3_128(to)
+    };
+    match length <= SHORT {
+        true => fill(&mut [0; SHORT][..length]),
+        false => fill(&mut vec![0; length]),
+    }
+}
+
+/// Keys of the tables that have sums.
+pub(crate) trait NumberKey: Key + for<'a> Value<SelfType<'a> = Self> + Copy + 'static {}
+
+impl<K: Key + for<'a> Value<SelfType<'a> = K> + Copy + 'static> NumberKey for K {}
+
+fn hash_of<K: NumberKey, V: Value>(table: Table, key: K, value: &V::SelfType<'_>) -> u128 {
+    hash(table, K::as_bytes(&key).as_ref(), V::as_bytes(value).as_ref())
+}
+
+/// A table inside a transaction that notes how its changes change the sums.
+pub(crate) struct Summed<'t, K: NumberKey, V: Value + 'static> {
+    table: redb::Table<'t, K, V>,
+    number: Table,
+    group: fn(K) -> Group,
+    differences: Differences,
+}
+
+impl<'t, K: NumberKey, V: Value + 'static> Deref for Summed<'t, K, V> {
+    type Target = redb::Table<'t, K, V>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.table
+    }
+}
+
+impl<'t, K: NumberKey, V: Value + 'static> Summed<'t, K, V> {
+    pub(crate) fn open(
+        txn: &'t WriteTransaction,
+        definition: TableDefinition<'static, K, V>,
+        number: Table,
+        group: fn(K) -> Group,
+    ) -> Result<Self, redb::TableError> {
+        Ok(Self {
+            table: txn.open_table(definition)?,
+            number,
+            group,
+            differences: Differences::new(),
+        })
+    }
+
+    /// Writes a record; returns the value that it replaces.
+    pub(crate) fn insert(
+        &mut self,
+        key: K,
+        value: V::SelfType<'_>,
+    ) -> Result<Option<AccessGuard<'_, V>>, redb::StorageError> {
+        let sum = self.differences.entry((self.group)(key)).or_default();
+        sum.add(hash_of::<K, V>(self.number, key, &value));
+        let before = self.table.insert(key, value)?;
+        if let Some(before) = &before {
+            sum.remove(hash_of::<K, V>(self.number, key, &before.value()));
+        }
+        Ok(before)
+    }
+
+    /// Removes a record; returns its value.
+    pub(crate) fn remove(
+        &mut self,
+        key: K,
+    ) -> Result<Option<AccessGuard<'_, V>>, redb::StorageError> {
+        let before = self.table.remove(key)?;
+        if let Some(before) = &before {
+            let sum = self.differences.entry((self.group)(key)).or_default();
+            sum.remove(hash_of::<K, V>(self.number, key, &before.value()));
+        }
+        Ok(before)
+    }
+
+    /// Removes all records with keys in a range.
+    pub(crate) fn clear(&mut self, keys: RangeInclusive<K>) -> Result<(), redb::StorageError> {
+        let (number, group, differences) = (self.number, self.group, &mut self.differences);
+        self.table.retain_in(keys, |key, value| {
+            let hash = hash_of::<K, V>(number, key, &value);
+            differences.entry(group(key)).or_default().remove(hash);
+            false
+        })
+    }
+
+    /// The differences since they were last taken.
+    pub(crate) fn take_differences(&mut self) -> Differences {
+        std::mem::take(&mut self.differences)
+    }
+}
+
+impl<const N: usize> Summed<'_, u64, &'static [u8; N]> {
+    /// Writes records of keys that are not there yet, in ascending order, between the keys up to `end` and those after it: pages are
+    /// filled one after the other.
+    pub(crate) fn append(
+        &mut self,
+        end: u64,
+        records: impl Iterator<Item = (u64, [u8; N])>,
+    ) -> Result<(), redb::CursorError> {
+        let mut cursor = self.table.upper_bound_mut(Bound::Included(end))?;
+        for (key, value) in records {
+            cursor.insert_before(key, &value)?;
+            let hash = hash_of::<u64, &'static [u8; N]>(self.number, key, &&value);
+            self.differences.entry((self.group)(key)).or_default().add(hash);
+        }
+        Ok(cursor.close()?)
+    }
+}
+
+/// Records of the map that differ from its sums.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    /// Volumes whose records do not add up to their sums.
+    pub(crate) volumes: BTreeSet<VolumeId>,
+    /// The records of the map itself do not add up.
+    pub(crate) map: bool,
+}
+
+impl Mismatch {
+    /// The damage in words, if there is any.
+    pub(crate) fn explained(&self) -> Option<String> {
+        let records = match (self.map, self.volumes.len()) {
+            (false, 0) => return None,
+            (true, 0) => "its own records".to_owned(),
+            (false, 1) => "the records of one volume".to_owned(),
+            (false, n) => format!("the records of {n} volumes"),
+            (true, n) => format!("its own records and those of {n} volumes"),
+        };
+        Some(format!("{records} do not add up to the sums of the last commit"))
+    }
+}
+
+impl Array {
+    /// Reads every record and compares the sums.
+    ///
+    /// # Errors
+    /// When the store fails, or the record of the sum of the map cannot be read.
+    pub(crate) fn compare_sums(&self) -> Result<Mismatch, ArrayError> {
+        let txn = self.begin_read()?;
+        let mut found = Differences::new();
+        let all = &mut found;
+        add_table(&txn, META, Table::Meta, all, |_| None)?;
+        add_table(&txn, STATE, Table::State, all, |_| None)?;
+        add_table(&txn, TIERS, Table::Tiers, all, of_map)?;
+        add_table(&txn, DEVICES, Table::Devices, all, of_map)?;
+        add_table(&txn, VOLUMES, Table::Volumes, all, of_map)?;
+        add_table(&txn, MOVES, Table::Moves, all, of_map)?;
+        add_table(&txn, STAMPS, Table::Stamps, all, of_map)?;
+        add_table(&txn, SUMS, Table::Sums, all, of_map)?;
+        add_table(&txn, EXTENTS, Table::Extents, all, by_volume)?;
+        add_table(&txn, CHANGED, Table::Changed, all, by_volume)?;
+        let of_map = found.remove(&None).unwrap_or_default();
+        let state = open(&txn, STATE, Table::State)?;
+        let mut volumes = BTreeSet::new();
+        each::<VolumeSum>(&open(&txn, SUMS, Table::Sums)?, |id, said| {
+            let volume = VolumeId(id);
+            let counted = found.remove(&Some(volume)).unwrap_or_default();
+            if !said.is_ok_and(|said| said.sum == counted) {
+                volumes.insert(volume);
+            }
+            Ok(())
+        })?;
+        volumes.extend(found.into_keys().flatten());
+        Ok(Mismatch {
+            map: read_sum(&state)? != of_map,
+            volumes,
+        })
+    }
+}
+
+/// Adds the records of a table to sums. The record of the sum of the map is in none.
+fn add_table<K: Key + 'static, V: Value + 'static>(
+    txn: &ReadTransaction,
+    definition: TableDefinition<'static, K, V>,
+    number: Table,
+    sums: &mut Differences,
+    group: impl Fn(K::SelfType<'_>) -> Group,
+) -> Result<(), ArrayError> {
+    let failed = || ArrayError::store(format!("read table {}", number.name()));
+    for row in open(txn, definition, number)?.iter().map_err(failed())? {
+        let (key, value) = row.map_err(failed())?;
+        let (key, value) = (key.value(), value.value());
+        let bytes = K::as_bytes(&key);
+        if number == Table::State && bytes.as_ref() == STATE_SUM_KEY.as_bytes() {
+            continue;
+        }
+        let hash = hash(number, bytes.as_ref(), V::as_bytes(&value).as_ref());
+        drop(bytes);
+        sums.entry(group(key)).or_default().add(hash);
+    }
+    Ok(())
+}
+
+const SUM_KEY: tables::Key = tables::Key::Name(STATE_SUM_KEY);
+
+/// Sum of the whole map.
+pub(crate) fn read_sum(
+    table: &impl ReadableTable<&'static str, tables::Bytes>,
+) -> Result<Sum, ArrayError> {
+    let failed = ArrayError::store("read table state");
+    let value = table.get(STATE_SUM_KEY).map_err(failed)?;
+    let wrong = |why: String| ArrayError::Record {
+        table: Table::State.name(),
+        key: STATE_SUM_KEY.into(),
+        why,
+    };
+    let value = value.ok_or_else(|| wrong("there is no such record".into()))?;
+    let body = unseal(Table::State, SUM_KEY, value.value())?;
+    Sum::read_all(body).map_err(wrong)
+}
+
+/// Writes what a map says of itself, and its sum with the differences that a commit makes.
+pub(crate) fn write_state(
+    states: &mut redb::Table<'_, &'static str, tables::Bytes>,
+    state: &[u8],
+    sum: Sum,
+) -> Result<(), redb::StorageError> {
+    let mut sum = sum;
+    let key = STATE_KEY.as_bytes();
+    sum.add(hash(Table::State, key, state));
+    if let Some(before) = states.insert(STATE_KEY, state)? {
+        sum.remove(hash(Table::State, key, before.value()));
+    }
+    let mut body = vec![];
+    sum.write(&mut body);
+    states.insert(STATE_SUM_KEY, &*seal(Table::State, SUM_KEY, body))?;
+    Ok(())
+}
+
+/// Sum over the records that a new map begins with, but for what it says of itself.
+pub(crate) fn first_sum(meta: &[u8]) -> Sum {
+    let mut sum = Sum::default();
+    sum.add(hash(Table::Meta, META_KEY.as_bytes(), meta));
+    sum
+}

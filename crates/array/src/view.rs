@@ -1,0 +1,311 @@
+//! A map as it is in its file: verified page by page and record by record, without changing the file.
+//!
+//! ```text
+//!   file ◀──reads── overlay ◀── store, which believes that it recovers after a crash, and so verifies every page
+//!                      ▲
+//!                      └── the store's own writes stay here, in memory
+//! ```
+//!
+//! The store verifies its pages only after a crash, and then may return to the state before the last commit. Here it always verifies
+//! them, and a return to an earlier state is noticed. Then every record is read and compared with the sums of the map (`sums`).
+//!
+//! # Not its task
+//!
+//! Choosing among copies (`membership`). It does not notice that a whole file was replaced by an older one: no single copy can.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redb::{Database, RepairSession, StorageBackend};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::create::{builder, database_error, not_empty, open_there};
+use crate::file::MapFile;
+use crate::panics::contained;
+use crate::{Array, ArrayError};
+
+/// Storage of a store that several parts of a program hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared(pub(crate) Arc<dyn StorageBackend>);
+
+impl StorageBackend for Shared {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+/// The storage behind a map that is looked at.
+#[derive(Debug)]
+pub(crate) struct View {
+    storage: Shared,
+    place: String,
+    /// The last commit that was begun is not in it.
+    pub(crate) rolled_back: bool,
+}
+
+/// Length of the parts that the overlay keeps.
+const PART: u64 = 4096;
+
+/// A storage whose writes stay in memory.
+#[derive(Debug)]
+struct Overlay {
+    base: Shared,
+    changed: Mutex<Changed>,
+}
+
+#[derive(Debug)]
+struct Changed {
+    length: u64,
+    /// Parts that were written, by their number.
+    parts: BTreeMap<u64, Box<[u8; PART as usize]>>,
+}
+
+impl Overlay {
+    fn new(base: Shared) -> io::Result<Self> {
+        let length = base.len()?;
+        let parts = BTreeMap::new();
+        let changed = Mutex::new(Changed { length, parts });
+        Ok(Self { base, changed })
+    }
+
+    fn changed(&self) -> std::sync::MutexGuard<'_, Changed> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of the base; zeroes behind its end.
+    fn read_base(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let there = self.base.len()?.saturating_sub(offset);
+        let there = out.len().min(usize::try_from(there).unwrap_or(usize::MAX));
+        let (inside, behind) = out.split_at_mut(there);
+        behind.fill(0);
+        self.base.read(offset, inside)
+    }
+}
+
+/// The part of a range that is in a part of the overlay: within the range, and within the part.
+fn within(offset: u64, length: usize, part: u64) -> (Range<usize>, Range<usize>) {
+    let (begin, end) = (part * PART, (part + 1) * PART);
+    let first = offset.max(begin);
+    let last = (offset + length as u64).min(end);
+    let of = |from: u64| (first - from) as usize..(last - from) as usize;
+    (of(offset), of(begin))
+}
+
+fn parts_of(offset: u64, length: usize) -> Range<u64> {
+    offset / PART..(offset + length as u64).div_ceil(PART)
+}
+
+impl StorageBackend for Overlay {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.changed().length)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let changed = self.changed();
+        if offset + out.len() as u64 > changed.length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.read_base(offset, out)?;
+        for (part, bytes) in changed.parts.range(parts_of(offset, out.len())) {
+            let (to, from) = within(offset, out.len(), *part);
+            out[to].copy_from_slice(&bytes[from]);
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.changed().length = len;
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut changed = self.changed();
+        changed.length = changed.length.max(offset + data.len() as u64);
+        for part in parts_of(offset, data.len()) {
+            if !changed.parts.contains_key(&part) {
+                let mut bytes = Box::new([0; PART as usize]);
+                self.read_base(part * PART, &mut bytes[..])?;
+                changed.parts.insert(part, bytes);
+            }
+            let bytes = changed.parts.get_mut(&part).expect("it is there by now");
+            let (from, to) = within(offset, data.len(), part);
+            bytes[to].copy_from_slice(&data[from]);
+        }
+        Ok(())
+    }
+}
+
+/// The start of a store's file: bytes 0 to 8 are its magic, byte 9 has flags, and two commit slots follow, each behind a checksum.
+struct Header([u8; HEADER]);
+
+const HEADER: usize = 320;
+const FLAGS_AT: u64 = 9;
+/// Flag: the file was not closed in an orderly way.
+const UNCLEAN: u8 = 2;
+/// Flag: the last commit was flushed before the header named it.
+const TWO_PHASES: u8 = 4;
+const SLOTS_AT: [usize; 2] = [64, 192];
+const SLOT: usize = 128;
+const SLOT_SUM_AT: usize = 112;
+
+impl Header {
+    fn read(storage: &Shared) -> io::Result<Self> {
+        let mut bytes = [0; HEADER];
+        storage.read(0, &mut bytes)?;
+        Ok(Self(bytes))
+    }
+
+    fn flags(&self) -> u8 {
+        self.0[FLAGS_AT as usize]
+    }
+
+    /// Whether both commit slots are as they were written.
+    fn has_both_slots(&self) -> bool {
+        SLOTS_AT.into_iter().all(|at| {
+            let (body, sum) = self.0[at..at + SLOT].split_at(SLOT_SUM_AT);
+            xxh3_128(body).to_le_bytes() == *sum
+        })
+    }
+}
+
+/// Progress that the store reports when it has found that the last commit does not verify, and returns to the one before.
+const RETURNS: Range<f64> = 0.25..0.5;
+
+impl Array {
+    /// Opens a map for reading only, and verifies all of it. Nothing is written to the storage.
+    ///
+    /// # Errors
+    /// [`ArrayError::Damaged`] where a page or a record is not as it was written, and whatever else keeps it from being read.
+    pub fn look_on(storage: impl StorageBackend) -> Result<Self, ArrayError> {
+        let place = std::any::type_name_of_val(&storage).to_string();
+        Self::look_in(Shared(Arc::new(storage)), &place)
+    }
+
+    /// [`Array::look_on`], of a file.
+    ///
+    /// # Errors
+    /// As it; [`ArrayError::Missing`] where there is no file, and [`ArrayError::InUse`] where another process has it open.
+    pub fn look_at(path: &Path) -> Result<Self, ArrayError> {
+        let file = open_there(path)?;
+        let storage = Shared(Arc::new(MapFile(file.clone())));
+        let mut array = Self::look_in(storage, &path.display().to_string())?;
+        array.file = Some(file);
+        Ok(array)
+    }
+
+    fn look_in(storage: Shared, place: &str) -> Result<Self, ArrayError> {
+        let damaged = |why: String| {
+            let place = place.to_owned();
+            Err(ArrayError::Damaged { place, why })
+        };
+        let (array, closed) = Self::view(storage, place, Trust::Nothing)?;
+        if closed && array.is_rolled_back() {
+            return damaged("its last commit cannot be read".into());
+        }
+        let mismatch = contained(place, || array.compare_sums())?;
+        match mismatch.explained() {
+            None => Ok(array),
+            Some(why) => damaged(why),
+        }
+    }
+
+    /// A map for reading only, and whether it was closed in an orderly way.
+    fn view(storage: Shared, place: &str, trust: Trust) -> Result<(Self, bool), ArrayError> {
+        let failed = |e: io::Error| ArrayError::store(format!("read {place}"))(redb::Error::Io(e));
+        not_empty(place, storage.len().map_err(failed)?)?;
+        let damaged = |why: String| ArrayError::Damaged {
+            place: place.into(),
+            why,
+        };
+        if storage.len().map_err(failed)? < HEADER as u64 {
+            return Err(damaged("it is cut off".into()));
+        }
+        let header = Header::read(&storage).map_err(failed)?;
+        let overlay = Overlay::new(storage.clone()).map_err(failed)?;
+        if trust == Trust::Nothing {
+            let flags = (header.flags() | UNCLEAN) & !TWO_PHASES;
+            overlay.write(FLAGS_AT, &[flags]).map_err(failed)?;
+        }
+        let returned = Arc::new(AtomicBool::new(false));
+        let noted = returned.clone();
+        let mut builder = builder();
+        builder.set_repair_callback(move |session: &mut RepairSession| {
+            if RETURNS.contains(&session.progress()) {
+                noted.store(true, Ordering::Relaxed);
+            }
+        });
+        let db: Database = contained(place, || {
+            let opened = builder.create_with_backend(overlay);
+            opened.map_err(|e| database_error(place, "look at", e))
+        })?;
+        let mut array = contained(place, || Self::read_meta(db, place))?;
+        let rolled_back = returned.load(Ordering::Relaxed) || !header.has_both_slots();
+        array.view = Some(View {
+            storage,
+            place: place.into(),
+            rolled_back,
+        });
+        Ok((array, header.flags() & UNCLEAN == 0))
+    }
+
+    /// Whether a commit that was begun last is not in it: the host lost power then, or a page of that commit is damaged.
+    pub fn is_rolled_back(&self) -> bool {
+        self.view.as_ref().is_some_and(|v| v.rolled_back)
+    }
+
+    /// Opens a map that was looked at for changes. One that is open for changes stays so.
+    ///
+    /// # Errors
+    /// When the store cannot open it, or shows another state than the one that was verified.
+    pub fn open_for_changes(self) -> Result<Self, ArrayError> {
+        if self.view.is_none() {
+            return Ok(self);
+        }
+        let verified = self.state()?;
+        let Self { db, view, file, .. } = self;
+        drop(db);
+        let View { storage, place, .. } = view.expect("it is one");
+        let mut array = Self::open_storage(storage, &place)?;
+        array.file = file;
+        match array.state()? == verified {
+            true => Ok(array),
+            false => Err(ArrayError::Damaged {
+                place,
+                why: "its header names another commit than the last one".into(),
+            }),
+        }
+    }
+}
+
+/// How much of a file is believed without a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// Every page is verified.
+    Nothing,
+    /// Pages are read as they are found: what is intact is to be found among what is not.
+    Pages,
+}
