@@ -144,10 +144,8 @@ fn used_over_kills(format: &str) {
         "--detach",
     ]);
     let mut rng = Rng::new(7, 7);
-    for life in 0..4 {
-        let left = import(&site, "data").expect("37 MiB at 1 MiB/s take longer");
-        assert!(life > 0 || left["trouble"].is_null(), "{left}");
-        // On a busy machine the image's server may not have answered in time for the start.
+    for _ in 0..4 {
+        // The connection to the image's server is made beside the first reads: on a busy machine some of them come before it.
         until(&site, "data", |i| i.is_some_and(|i| i["trouble"].is_null()));
         change(&site, "data", &mut content, &mut rng);
         site.kill();

@@ -482,6 +482,9 @@ impl Worker {
                 return false;
             }
         };
+        if header.command == Command::Disconnect && c.requests > 0 {
+            return false; // outstanding answers are sent before the connection ends
+        }
         let Stage::Serving { session, .. } = &c.stage else {
             unreachable!("called when serving");
         };
