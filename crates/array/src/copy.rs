@@ -2,11 +2,13 @@
 //!
 //! Records are copied as they are, checksums and all, in one transaction: what is damaged stays so, and is found in the copy too.
 
+use std::ops::RangeInclusive;
 use std::sync::PoisonError;
 
 use redb::{ReadTransaction, ReadableTable, TableDefinition, Value, WriteTransaction};
 
 use crate::read::open;
+use crate::sums::Sum;
 use crate::tables::{
     Bytes, CHANGED, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, META, MOVES, STAMPS, STATE, SUMS,
     TIERS, Table, VOLUMES,
@@ -33,7 +35,7 @@ pub struct Image {
 }
 
 /// Rows of a table as the store keeps them, and the table.
-struct Rows<K: redb::Key + 'static, V: Value + 'static> {
+pub(crate) struct Rows<K: redb::Key + 'static, V: Value + 'static> {
     table: TableDefinition<'static, K, V>,
     rows: Packed,
 }
@@ -123,7 +125,7 @@ impl Image {
 }
 
 impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
-    fn read(
+    pub(crate) fn read(
         from: &ReadTransaction,
         table: TableDefinition<'static, K, V>,
         number: Table,
@@ -139,10 +141,16 @@ impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
         Ok(Self { table, rows })
     }
 
-    fn write(&self, to: &WriteTransaction) -> Result<(), ArrayError> {
-        let failed = || ArrayError::store("write a copy of the map");
+    /// Replaces the table by one of these rows.
+    pub(crate) fn write(&self, to: &WriteTransaction) -> Result<(), ArrayError> {
         to.delete_table(self.table)
             .map_err(ArrayError::store("write a copy of the map"))?;
+        self.add(to)
+    }
+
+    /// Adds the rows to the table.
+    pub(crate) fn add(&self, to: &WriteTransaction) -> Result<(), ArrayError> {
+        let failed = || ArrayError::store("write a copy of the map");
         let mut copied = to
             .open_table(self.table)
             .map_err(ArrayError::store("write a copy of the map"))?;
@@ -153,5 +161,27 @@ impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
                 .map_err(failed())?;
         }
         Ok(())
+    }
+}
+
+impl<V: Value + 'static> Rows<u64, V> {
+    /// Rows of a range of keys. Their hashes are added to a sum.
+    pub(crate) fn read_range(
+        from: &ReadTransaction,
+        table: TableDefinition<'static, u64, V>,
+        number: Table,
+        keys: RangeInclusive<u64>,
+        sum: &mut Sum,
+    ) -> Result<Self, ArrayError> {
+        let failed = || ArrayError::store("read the map");
+        let mut rows = Packed::default();
+        for row in open(from, table, number)?.range(keys).map_err(failed())? {
+            let (key, value) = row.map_err(failed())?;
+            let (key, value) = (key.value(), value.value());
+            sum.add_record::<u64, V>(number, key, &value);
+            rows.push(&key.to_le_bytes());
+            rows.push(V::as_bytes(&value).as_ref());
+        }
+        Ok(Self { table, rows })
     }
 }

@@ -18,7 +18,7 @@ use units::Bytes;
 use crate::codec::Meta;
 use crate::file::{MapFile, open_locked};
 use crate::membership::MapState;
-use crate::panics::contained;
+use crate::panics::{Store, contained};
 use crate::sums::{first_sum, write_state};
 use crate::tables::{
     CHANGED, DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, SUMS, TIERS, VOLUMES,
@@ -132,6 +132,10 @@ impl Array {
         Self::initialize(db, id, extent)
     }
 
+    pub(crate) fn create_in_memory(id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
+        Self::create_on(redb::backends::InMemoryBackend::new(), id, extent)
+    }
+
     /// [`Array::open`] on any storage.
     pub fn open_on(backend: impl StorageBackend) -> Result<Self, ArrayError> {
         let place = std::any::type_name_of_val(&backend).to_string();
@@ -142,7 +146,7 @@ impl Array {
 
     fn initialize(db: Database, id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
         let array = Self {
-            db,
+            db: Store::new(db),
             id,
             extent,
             families: Mutex::new(None),
@@ -202,7 +206,7 @@ impl Array {
         check_extent(extent)?;
         drop((value, table, txn));
         Ok(Self {
-            db,
+            db: Store::new(db),
             id,
             extent,
             families: Mutex::new(None),

@@ -63,6 +63,7 @@ mod read;
 mod record;
 mod refusal;
 mod repair;
+mod salvage;
 mod slots;
 mod sums;
 mod superblock;
@@ -72,10 +73,10 @@ mod view;
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 
-use redb::Database;
 use units::Bytes;
 
 use families::Families;
+use panics::Store;
 use view::View;
 
 pub use commit::Change;
@@ -98,6 +99,7 @@ pub use refusal::{
     DEVICE_ID_MAX, DEVICE_SLOTS_MAX, MOVE_RANGES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal,
     SNAPSHOTS_MAX, VOLUME_EXTENTS_MAX,
 };
+pub use salvage::Salvage;
 pub use slots::{Slots, SlotsError, Taken, Used};
 pub use superblock::{
     DATA_START, SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Superblock, SuperblockError,
@@ -107,7 +109,7 @@ pub use tables::FORMAT_VERSION;
 /// An array's map, open. All methods may be called from several threads; commits take turns.
 #[derive(Debug)]
 pub struct Array {
-    db: Database,
+    db: Store,
     id: ArrayId,
     extent: Bytes,
     /// As the last commit left them, if they are known. Held by a commit while it is made.

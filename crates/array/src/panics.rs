@@ -1,8 +1,11 @@
 //! The store of the map panics where pages that it believes are damaged. Here that becomes an error.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+
+use redb::Database;
 
 use crate::ArrayError;
 
@@ -37,4 +40,33 @@ pub(crate) fn contained<T>(
             why: "one of its pages cannot be read".into(),
         })
     })
+}
+
+/// A store, which writes as it is closed.
+#[derive(Debug)]
+pub(crate) struct Store(Option<Database>);
+
+impl Store {
+    pub(crate) fn new(db: Database) -> Self {
+        Self(Some(db))
+    }
+}
+
+impl Deref for Store {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        self.0.as_ref().expect("it is open until it is dropped")
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let db = self.0.take();
+        // A map that cannot be closed is recovered, or refused, as it is opened next.
+        let _ = contained("the map", || {
+            drop(db);
+            Ok(())
+        });
+    }
 }

@@ -17,7 +17,7 @@ use units::VolumeId;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::codec::{Fields, Record};
-use crate::read::{each, open};
+use crate::read::{each, get, open};
 use crate::tables::{self, CHANGED, DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, STATE_KEY, STATE_SUM_KEY, SUMS, TIERS, Table, VOLUMES, seal, split_key, unseal};
 use crate::{Array, ArrayError};
 
@@ -37,6 +37,15 @@ impl Sum {
     fn remove(&mut self, hash: u128) {
         self.records = self.records.wrapping_sub(1);
         self.hashes = self.hashes.wrapping_sub(hash);
+    }
+
+    pub(crate) fn add_record<K: NumberKey, V: Value>(
+        &mut self,
+        table: Table,
+        key: K,
+        value: &V::SelfType<'_>,
+    ) {
+        self.add(hash_of::<K, V>(table, key, value));
     }
 
     /// Adds a difference of sums.
@@ -257,19 +266,8 @@ impl Array {
     pub(crate) fn compare_sums(&self) -> Result<Mismatch, ArrayError> {
         let txn = self.begin_read()?;
         let mut found = Differences::new();
-        let all = &mut found;
-        add_table(&txn, META, Table::Meta, all, |_| None)?;
-        add_table(&txn, STATE, Table::State, all, |_| None)?;
-        add_table(&txn, TIERS, Table::Tiers, all, of_map)?;
-        add_table(&txn, DEVICES, Table::Devices, all, of_map)?;
-        add_table(&txn, VOLUMES, Table::Volumes, all, of_map)?;
-        add_table(&txn, MOVES, Table::Moves, all, of_map)?;
-        add_table(&txn, STAMPS, Table::Stamps, all, of_map)?;
-        add_table(&txn, SUMS, Table::Sums, all, of_map)?;
-        add_table(&txn, EXTENTS, Table::Extents, all, by_volume)?;
-        add_table(&txn, CHANGED, Table::Changed, all, by_volume)?;
-        let of_map = found.remove(&None).unwrap_or_default();
-        let state = open(&txn, STATE, Table::State)?;
+        add_table(&txn, EXTENTS, Table::Extents, &mut found, by_volume)?;
+        add_table(&txn, CHANGED, Table::Changed, &mut found, by_volume)?;
         let mut volumes = BTreeSet::new();
         each::<VolumeSum>(&open(&txn, SUMS, Table::Sums)?, |id, said| {
             let volume = VolumeId(id);
@@ -280,11 +278,37 @@ impl Array {
             Ok(())
         })?;
         volumes.extend(found.into_keys().flatten());
-        Ok(Mismatch {
-            map: read_sum(&state)? != of_map,
-            volumes,
+        let map = !own_records_add_up(&txn)?;
+        Ok(Mismatch { volumes, map })
+    }
+
+    /// Whether the records of all tables but those of extents add up.
+    pub(crate) fn own_records_add_up(&self) -> Result<bool, ArrayError> {
+        self.contained(|| own_records_add_up(&self.begin_read()?))
+    }
+
+    /// Sum over the records of a volume as it should be.
+    pub(crate) fn sum_of(&self, volume: VolumeId) -> Result<Sum, ArrayError> {
+        self.contained(|| {
+            let sums = open(&self.begin_read()?, SUMS, Table::Sums)?;
+            let found: Option<VolumeSum> = get(&sums, volume.0)?;
+            Ok(found.map(|f| f.sum).unwrap_or_default())
         })
     }
+}
+
+fn own_records_add_up(txn: &ReadTransaction) -> Result<bool, ArrayError> {
+    let mut found = Differences::new();
+    add_table(txn, META, Table::Meta, &mut found, |_| None)?;
+    add_table(txn, STATE, Table::State, &mut found, |_| None)?;
+    add_table(txn, TIERS, Table::Tiers, &mut found, of_map)?;
+    add_table(txn, DEVICES, Table::Devices, &mut found, of_map)?;
+    add_table(txn, VOLUMES, Table::Volumes, &mut found, of_map)?;
+    add_table(txn, MOVES, Table::Moves, &mut found, of_map)?;
+    add_table(txn, STAMPS, Table::Stamps, &mut found, of_map)?;
+    add_table(txn, SUMS, Table::Sums, &mut found, of_map)?;
+    let counted = found.remove(&None).unwrap_or_default();
+    Ok(read_sum(&open(txn, STATE, Table::State)?)? == counted)
 }
 
 /// Adds the records of a table to sums. The record of the sum of the map is in none.

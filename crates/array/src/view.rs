@@ -170,7 +170,11 @@ const UNCLEAN: u8 = 2;
 const TWO_PHASES: u8 = 4;
 const SLOTS_AT: [usize; 2] = [64, 192];
 const SLOT: usize = 128;
+/// The number of a slot's commit is before its checksum.
+const SLOT_COMMIT_AT: usize = 104;
 const SLOT_SUM_AT: usize = 112;
+/// Flag: the second slot is the one of the last commit.
+const SECOND: u8 = 1;
 
 impl Header {
     fn read(storage: &Shared) -> io::Result<Self> {
@@ -183,12 +187,26 @@ impl Header {
         self.0[FLAGS_AT as usize]
     }
 
-    /// Whether both commit slots are as they were written.
-    fn has_both_slots(&self) -> bool {
-        SLOTS_AT.into_iter().all(|at| {
-            let (body, sum) = self.0[at..at + SLOT].split_at(SLOT_SUM_AT);
-            xxh3_128(body).to_le_bytes() == *sum
-        })
+    /// Whether the file was closed in an orderly way.
+    fn is_closed(&self) -> bool {
+        self.flags() & UNCLEAN == 0
+    }
+
+    /// Number of a slot's commit, if the slot is as it was written.
+    fn commit(&self, slot: usize) -> Option<u64> {
+        let at = SLOTS_AT[slot];
+        let (body, sum) = self.0[at..at + SLOT].split_at(SLOT_SUM_AT);
+        let commit = body[SLOT_COMMIT_AT..].try_into().expect("eight bytes");
+        (xxh3_128(body).to_le_bytes() == *sum).then(|| u64::from_le_bytes(commit))
+    }
+
+    /// Whether both slots are as they were written; in a file that was closed, the flag must name the later one.
+    fn is_intact(&self) -> bool {
+        let named = usize::from(self.flags() & SECOND);
+        match (self.commit(named), self.commit(1 - named)) {
+            (Some(named), Some(other)) => named > other || !self.is_closed(),
+            _ => false,
+        }
     }
 }
 
@@ -222,10 +240,7 @@ impl Array {
             let place = place.to_owned();
             Err(ArrayError::Damaged { place, why })
         };
-        let (array, closed) = Self::view(storage, place, Trust::Nothing)?;
-        if closed && array.is_rolled_back() {
-            return damaged("its last commit cannot be read".into());
-        }
+        let array = Self::view(storage, place, Trust::Nothing)?;
         let mismatch = contained(place, || array.compare_sums())?;
         match mismatch.explained() {
             None => Ok(array),
@@ -233,8 +248,8 @@ impl Array {
         }
     }
 
-    /// A map for reading only, and whether it was closed in an orderly way.
-    fn view(storage: Shared, place: &str, trust: Trust) -> Result<(Self, bool), ArrayError> {
+    /// A map for reading only. A file that was closed in an orderly way has its last commit.
+    fn view(storage: Shared, place: &str, trust: Trust) -> Result<Self, ArrayError> {
         let failed = |e: io::Error| ArrayError::store(format!("read {place}"))(redb::Error::Io(e));
         not_empty(place, storage.len().map_err(failed)?)?;
         let damaged = |why: String| ArrayError::Damaged {
@@ -263,13 +278,21 @@ impl Array {
             opened.map_err(|e| database_error(place, "look at", e))
         })?;
         let mut array = contained(place, || Self::read_meta(db, place))?;
-        let rolled_back = returned.load(Ordering::Relaxed) || !header.has_both_slots();
+        let rolled_back = returned.load(Ordering::Relaxed) || !header.is_intact();
+        if rolled_back && (header.is_closed() || trust == Trust::Pages) {
+            return Err(damaged("its last commit cannot be read".into()));
+        }
         array.view = Some(View {
             storage,
             place: place.into(),
             rolled_back,
         });
-        Ok((array, header.flags() & UNCLEAN == 0))
+        Ok(array)
+    }
+
+    /// Opens a map for reading only as it is found: what is intact may be found among what is not ([`Array::salvage`]).
+    pub(crate) fn look_unverified(storage: Shared, place: &str) -> Result<Self, ArrayError> {
+        Self::view(storage, place, Trust::Pages)
     }
 
     /// Whether a commit that was begun last is not in it: the host lost power then, or a page of that commit is damaged.

@@ -149,7 +149,7 @@ fn a_flipped_bit_is_named_by_table_and_key_and_refused() {
 }
 
 #[test]
-fn a_damaged_or_newer_meta_record_does_not_open() {
+fn meta_record_that_is_damaged_or_of_another_format_is_refused() {
     let open = |change: &dyn Fn(&mut Vec<u8>)| {
         let disk = disk();
         tamper(&disk, |txn| {
@@ -165,21 +165,16 @@ fn a_damaged_or_newer_meta_record_does_not_open() {
         error.to_string(),
         "table meta, key array: checksum mismatch"
     );
-    // A newer format may have any length.
-    let error = open(&|value| {
-        let body = [&[3, 0, 0, 0][..], &[9; 100]].concat();
-        let sum = xxh3_64(&[&[0], &b"array"[..], &body].concat());
-        *value = [&body[..], &sum.to_le_bytes()].concat();
-    });
-    assert!(
-        matches!(error, ArrayError::Version { found: 3, .. }),
-        "{error:?}"
-    );
-    assert!(
-        error
-            .to_string()
-            .contains("format version 3 is newer than this program")
-    );
+    // Another format may have any length.
+    for found in [2, 4] {
+        let error = open(&|value| {
+            let body = [&[found, 0, 0, 0][..], &[9; 100]].concat();
+            let sum = xxh3_64(&[&[0], &b"array"[..], &body].concat());
+            *value = [&body[..], &sum.to_le_bytes()].concat();
+        });
+        let text = format!("the map has format version {found}, and this program reads version 3");
+        assert!(error.to_string().contains(&text), "{error}");
+    }
     let disk = disk();
     tamper(&disk, |txn| {
         drop(txn.open_table(META).unwrap().remove("array").unwrap())
@@ -523,12 +518,6 @@ fn snapshots_are_stored_as_it_is_written_down() {
         let rows: Vec<u64> = rows.collect();
         assert_eq!(rows, [key(4, 2), key(11, 0), key(12, 1)]);
     });
-    // There is no such table before there is a snapshot.
-    let other = self::disk();
-    let db = Builder::new().create_with_backend(other).unwrap();
-    let txn = redb::ReadableDatabase::begin_read(&db).unwrap();
-    let error = txn.open_table(CHANGED).unwrap_err();
-    assert!(matches!(error, redb::TableError::TableDoesNotExist(_)));
 }
 
 #[test]
