@@ -19,7 +19,8 @@ use crate::read::{each, each_extent, open};
 use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::{check_device, check_move, check_tier, check_volume};
 use crate::tables::{
-    self, CHANGED, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, split_key,
+    self, CHANGED, ChangedBytes, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES,
+    split_key,
 };
 use crate::{Array, ArrayError};
 

@@ -33,6 +33,7 @@ use crate::{Array, ArrayError, ArrayId, DeviceStamp};
 use rebuild::Rebuild;
 use runner::{Runner, Said};
 
+mod check;
 mod handed;
 mod place;
 mod rebuild;
@@ -75,6 +76,8 @@ pub enum CopyHealth {
     Member,
     /// Likewise, but its file was removed: when it is closed it is gone.
     Removed,
+    /// Likewise, but pages or records in its file are damaged, and no other copy is intact.
+    Damaged { why: String },
     /// It is being made anew.
     Rebuilding,
     /// It is not kept up to date.
@@ -93,6 +96,8 @@ struct Slot {
     member: bool,
     /// Its file is not in its place any more, though it is open.
     removed: bool,
+    /// Damage that a verification has found in its file, though it is open.
+    damaged: Option<String>,
     why: String,
 }
 
@@ -121,6 +126,8 @@ pub struct Copies {
     rebuild: Option<Rebuild>,
     /// What is in the places of the members, when a thread has looked.
     looking: Option<Receiver<Vec<(CopyId, Identity)>>>,
+    /// The members' files are being verified.
+    check: Option<check::Check>,
 }
 
 impl Debug for Copies {
@@ -147,6 +154,7 @@ impl Copies {
             doubt: None,
             rebuild: None,
             looking: None,
+            check: None,
         };
         copies.slots[copy.index()] = Some(Slot {
             place: place.into(),
@@ -154,6 +162,7 @@ impl Copies {
             identity,
             opening: None,
             removed: false,
+            damaged: None,
             member: true,
             why: String::new(),
         });
@@ -178,6 +187,7 @@ impl Copies {
             array: current.map(Arc::new),
             opening: None,
             removed: false,
+            damaged: None,
             why: why.into(),
         });
     }
@@ -240,6 +250,9 @@ impl Copies {
             let slot = self.slots[copy.index()].as_ref()?;
             let health = match &self.rebuild {
                 _ if slot.member && slot.removed => CopyHealth::Removed,
+                _ if slot.member && slot.damaged.is_some() => CopyHealth::Damaged {
+                    why: slot.damaged.clone().unwrap_or_default(),
+                },
                 _ if slot.member => CopyHealth::Member,
                 Some(r) if r.copy == copy => CopyHealth::Rebuilding,
                 _ => CopyHealth::Dropped {
@@ -507,6 +520,7 @@ impl Copies {
                 slot.array = Some(Arc::new(array));
                 slot.identity = slot.place.identity();
                 slot.removed = false;
+                slot.damaged = None;
                 slot.member = true;
                 true
             }
@@ -637,7 +651,7 @@ fn open_in_thread(place: Arc<dyn CopyPlace>) -> Option<Receiver<Result<Array, Ar
 
 /// Whether a commit that ended with this error may be durable: the store failed, and not a check of what was to be changed.
 fn in_doubt(error: &ArrayError) -> bool {
-    matches!(error, ArrayError::Store { .. })
+    matches!(error, ArrayError::Store { .. } | ArrayError::Damaged { .. })
 }
 
 fn explain(error: &ArrayError) -> String {

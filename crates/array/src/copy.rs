@@ -1,6 +1,6 @@
 //! A whole map, written somewhere else: the second copy when it comes (back), and backups.
 //!
-//! Records are copied as they are, checksums and all, in one transaction: what is damaged stays so, and is found in the copy too.
+//! Records are copied as they are, checksums and all, in one transaction, and compared with the sums of the map.
 
 use std::ops::RangeInclusive;
 use std::sync::PoisonError;
@@ -95,11 +95,21 @@ impl Image {
     /// Makes a map that holds this, aside of what is in a place.
     ///
     /// # Errors
-    /// When the map cannot be made, or its store fails.
+    /// When the map cannot be made, or its store fails; when this does not add up to its sums.
     pub fn make_in(&self, place: &dyn CopyPlace) -> Result<Fresh, ArrayError> {
         let fresh = place.begin(self.id, self.extent)?;
         fresh.array.contained(|| self.write_into(&fresh.array))?;
-        Ok(fresh)
+        match fresh
+            .array
+            .contained(|| fresh.array.compare_sums())?
+            .explained()
+        {
+            None => Ok(fresh),
+            Some(why) => Err(ArrayError::Damaged {
+                place: "the map that is copied".into(),
+                why,
+            }),
+        }
     }
 
     fn write_into(&self, other: &Array) -> Result<(), ArrayError> {

@@ -87,9 +87,9 @@ impl Array {
 
     pub(crate) fn open_storage(storage: Shared, place: &str) -> Result<Self, ArrayError> {
         contained(place, || {
-            let db = builder().create_with_backend(storage);
+            let db = builder().create_with_backend(storage.clone());
             let db = db.map_err(|e| database_error(place, "open", e))?;
-            Self::read_meta(db, place)
+            Self::read_meta(db, storage, place)
         })
     }
 
@@ -104,10 +104,9 @@ impl Array {
             fs::remove_file(fresh).map_err(ArrayError::io("remove", fresh))?;
         }
         let file = open_locked(fresh, true)?;
-        let opened = builder().create_with_backend(MapFile(file.clone()));
+        let storage = Shared(Arc::new(MapFile(file.clone())));
         let place = fresh.display().to_string();
-        let db = opened.map_err(|e| database_error(&place, "create", e))?;
-        let mut array = Self::initialize(db, id, extent)?;
+        let mut array = Self::create_in(storage, &place, id, extent)?;
         array.file = Some(file);
         // It says where guests' data is; it is nobody else's.
         fs::set_permissions(fresh, PermissionsExt::from_mode(0o600))
@@ -127,9 +126,7 @@ impl Array {
         if length > 0 {
             return Err(ArrayError::Exists { path: place.into() });
         }
-        let opened = builder().create_with_backend(backend);
-        let db = opened.map_err(|e| database_error(&place, "create", e))?;
-        Self::initialize(db, id, extent)
+        Self::create_in(Shared(Arc::new(backend)), &place, id, extent)
     }
 
     pub(crate) fn create_in_memory(id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
@@ -144,13 +141,21 @@ impl Array {
         Self::open_storage(Shared(Arc::new(backend)), &place)
     }
 
-    fn initialize(db: Database, id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
+    fn create_in(
+        storage: Shared,
+        place: &str,
+        id: ArrayId,
+        extent: Bytes,
+    ) -> Result<Self, ArrayError> {
+        let db = builder().create_with_backend(storage.clone());
+        let db = db.map_err(|e| database_error(place, "create", e))?;
         let array = Self {
             db: Store::new(db),
             id,
             extent,
             families: Mutex::new(None),
             view: None,
+            storage,
             file: None,
         };
         let write = || -> Result<(), redb::Error> {
@@ -179,7 +184,11 @@ impl Array {
         Ok(array)
     }
 
-    pub(crate) fn read_meta(db: Database, place: &str) -> Result<Self, ArrayError> {
+    pub(crate) fn read_meta(
+        db: Database,
+        storage: Shared,
+        place: &str,
+    ) -> Result<Self, ArrayError> {
         let not = |why: String| ArrayError::NotAnArray {
             place: place.into(),
             why,
@@ -196,8 +205,7 @@ impl Array {
             .map_err(ArrayError::store("read table meta"))?
             .ok_or_else(|| not(format!("table meta has no key {META_KEY}")))?;
         let (found, meta) = Meta::decode(value.value())?;
-        let Some(Meta { id, extent, .. }) = meta
-        else {
+        let Some(Meta { id, extent, .. }) = meta else {
             return Err(ArrayError::Version {
                 place: place.into(),
                 found,
@@ -211,6 +219,7 @@ impl Array {
             extent,
             families: Mutex::new(None),
             view: None,
+            storage,
             file: None,
         })
     }

@@ -125,9 +125,15 @@ impl ArrayError {
         action: impl Into<String>,
     ) -> impl FnOnce(E) -> ArrayError {
         let action = action.into();
-        |e| ArrayError::Store {
-            action,
-            source: Box::new(e.into()),
+        |e| match e.into() {
+            redb::Error::Corrupted(why) => ArrayError::Damaged {
+                place: "the map".into(),
+                why,
+            },
+            other => ArrayError::Store {
+                action,
+                source: Box::new(other),
+            },
         }
     }
 

@@ -77,7 +77,7 @@ use units::Bytes;
 
 use families::Families;
 use panics::Store;
-use view::View;
+use view::{Shared, View};
 
 pub use commit::Change;
 pub use copies::{
@@ -116,6 +116,7 @@ pub struct Array {
     families: Mutex<Option<Families>>,
     /// It is open for reading only.
     view: Option<View>,
+    storage: Shared,
     /// The file that it is in, if it is in one, with the lock on it. Last, so that the store is closed before the lock goes.
     file: Option<Arc<File>>,
 }

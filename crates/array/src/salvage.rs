@@ -82,7 +82,9 @@ impl Salvage {
         let (mut intact, mut lost) = (vec![], vec![]);
         for volume in base.array.volumes()? {
             let sum = base.array.sum_of(volume.id)?;
-            let copied = sources.iter().any(|from| from.copy_volume(&volume, sum, &array));
+            let copied = sources
+                .iter()
+                .any(|from| from.copy_volume(&volume, sum, &array));
             match copied {
                 true => intact.push(volume.name),
                 false => {

@@ -12,13 +12,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref, RangeInclusive};
 
-use redb::{AccessGuard, Key, ReadTransaction, ReadableTable, TableDefinition, Value, WriteTransaction};
+use redb::{
+    AccessGuard, Key, ReadTransaction, ReadableTable, TableDefinition, Value, WriteTransaction,
+};
 use units::VolumeId;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::codec::{Fields, Record};
 use crate::read::{each, get, open};
-use crate::tables::{self, CHANGED, DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, STATE_KEY, STATE_SUM_KEY, SUMS, TIERS, Table, VOLUMES, seal, split_key, unseal};
+use crate::tables::{
+    self, CHANGED, DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, STATE_KEY,
+    STATE_SUM_KEY, SUMS, TIERS, Table, VOLUMES, seal, split_key, unseal,
+};
 use crate::{Array, ArrayError};
 
 /// Number of records, and the sum of their hashes modulo 2^128.
@@ -134,12 +139,19 @@ fn hash(table: Table, key: &[u8], value: &[u8]) -> u128 {
 }
 
 /// Keys of the tables that have sums.
-pub(crate) trait NumberKey: Key + for<'a> Value<SelfType<'a> = Self> + Copy + 'static {}
+pub(crate) trait NumberKey:
+    Key + for<'a> Value<SelfType<'a> = Self> + Copy + 'static
+{
+}
 
 impl<K: Key + for<'a> Value<SelfType<'a> = K> + Copy + 'static> NumberKey for K {}
 
 fn hash_of<K: NumberKey, V: Value>(table: Table, key: K, value: &V::SelfType<'_>) -> u128 {
-    hash(table, K::as_bytes(&key).as_ref(), V::as_bytes(value).as_ref())
+    hash(
+        table,
+        K::as_bytes(&key).as_ref(),
+        V::as_bytes(value).as_ref(),
+    )
 }
 
 /// A table inside a transaction that notes how its changes change the sums.
@@ -229,7 +241,10 @@ impl<const N: usize> Summed<'_, u64, &'static [u8; N]> {
         for (key, value) in records {
             cursor.insert_before(key, &value)?;
             let hash = hash_of::<u64, &'static [u8; N]>(self.number, key, &&value);
-            self.differences.entry((self.group)(key)).or_default().add(hash);
+            self.differences
+                .entry((self.group)(key))
+                .or_default()
+                .add(hash);
         }
         Ok(cursor.close()?)
     }
@@ -254,7 +269,9 @@ impl Mismatch {
             (false, n) => format!("the records of {n} volumes"),
             (true, n) => format!("its own records and those of {n} volumes"),
         };
-        Some(format!("{records} do not add up to the sums of the last commit"))
+        Some(format!(
+            "{records} do not add up to the sums of the last commit"
+        ))
     }
 }
 

@@ -54,10 +54,9 @@ impl StorageBackend for Shared {
     }
 }
 
-/// The storage behind a map that is looked at.
+/// A map that is looked at.
 #[derive(Debug)]
 pub(crate) struct View {
-    storage: Shared,
     place: String,
     /// The last commit that was begun is not in it.
     pub(crate) rolled_back: bool,
@@ -176,6 +175,11 @@ const SLOT_SUM_AT: usize = 112;
 /// Flag: the second slot is the one of the last commit.
 const SECOND: u8 = 1;
 
+/// Flags by which the store verifies every page, and believes no other flag.
+fn unclean(flags: u8) -> u8 {
+    (flags | UNCLEAN) & !TWO_PHASES
+}
+
 impl Header {
     fn read(storage: &Shared) -> io::Result<Self> {
         let mut bytes = [0; HEADER];
@@ -235,7 +239,7 @@ impl Array {
         Ok(array)
     }
 
-    fn look_in(storage: Shared, place: &str) -> Result<Self, ArrayError> {
+    pub(crate) fn look_in(storage: Shared, place: &str) -> Result<Self, ArrayError> {
         let damaged = |why: String| {
             let place = place.to_owned();
             Err(ArrayError::Damaged { place, why })
@@ -262,8 +266,8 @@ impl Array {
         let header = Header::read(&storage).map_err(failed)?;
         let overlay = Overlay::new(storage.clone()).map_err(failed)?;
         if trust == Trust::Nothing {
-            let flags = (header.flags() | UNCLEAN) & !TWO_PHASES;
-            overlay.write(FLAGS_AT, &[flags]).map_err(failed)?;
+            let flags = [unclean(header.flags())];
+            overlay.write(FLAGS_AT, &flags).map_err(failed)?;
         }
         let returned = Arc::new(AtomicBool::new(false));
         let noted = returned.clone();
@@ -277,13 +281,12 @@ impl Array {
             let opened = builder.create_with_backend(overlay);
             opened.map_err(|e| database_error(place, "look at", e))
         })?;
-        let mut array = contained(place, || Self::read_meta(db, place))?;
+        let mut array = contained(place, || Self::read_meta(db, storage, place))?;
         let rolled_back = returned.load(Ordering::Relaxed) || !header.is_intact();
         if rolled_back && (header.is_closed() || trust == Trust::Pages) {
             return Err(damaged("its last commit cannot be read".into()));
         }
         array.view = Some(View {
-            storage,
             place: place.into(),
             rolled_back,
         });
@@ -309,18 +312,33 @@ impl Array {
             return Ok(self);
         }
         let verified = self.state()?;
-        let Self { db, view, file, .. } = self;
+        let Self {
+            db,
+            view,
+            storage,
+            file,
+            ..
+        } = self;
         drop(db);
-        let View { storage, place, .. } = view.expect("it is one");
-        let mut array = Self::open_storage(storage, &place)?;
-        array.file = file;
-        match array.state()? == verified {
-            true => Ok(array),
-            false => Err(ArrayError::Damaged {
-                place,
-                why: "its header names another commit than the last one".into(),
-            }),
+        let View { place, .. } = view.expect("it is one");
+        let open = || -> Result<Option<Self>, ArrayError> {
+            let array = Self::open_storage(storage.clone(), &place)?;
+            Ok((array.state()? == verified).then_some(array))
+        };
+        let mut opened = open();
+        if !matches!(opened, Ok(Some(_))) {
+            // Where the header is damaged, the store finds what was verified in the same way: as after a crash.
+            let failed = |e| ArrayError::store(format!("open {place}"))(redb::Error::Io(e));
+            let flags = Header::read(&storage).map_err(failed)?.flags();
+            storage.write(FLAGS_AT, &[unclean(flags)]).map_err(failed)?;
+            opened = open();
         }
+        let mut array = opened?.ok_or_else(|| ArrayError::Damaged {
+            place: place.clone(),
+            why: "its header names another commit than the last one".into(),
+        })?;
+        array.file = file;
+        Ok(array)
     }
 }
 

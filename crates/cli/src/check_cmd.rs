@@ -39,7 +39,9 @@ fn parts(keeper: &Keeper) -> Vec<String> {
         .health()
         .into_iter()
         .filter_map(|(copy, path, health)| match health {
-            CopyHealth::Dropped { why } => Some(format!("{copy} copy of the map, {path}: {why}")),
+            CopyHealth::Dropped { why } | CopyHealth::Damaged { why } => {
+                Some(format!("{copy} copy of the map, {path}: {why}"))
+            }
             CopyHealth::Member | CopyHealth::Removed | CopyHealth::Rebuilding => None,
         });
     doubt.into_iter().chain(lost).chain(stale).collect()

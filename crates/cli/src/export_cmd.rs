@@ -48,6 +48,9 @@ pub struct Export {
     vhost_user: Option<PathBuf>,
     #[command(flatten)]
     accept: AcceptLossArg,
+    /// Serve the intact volumes of a damaged map, read-only
+    #[arg(long, conflicts_with_all = ["accept", "vhost_user", "take_over"])]
+    salvage: bool,
     #[command(flatten)]
     take_over: TakeOverArg,
     #[command(flatten)]
@@ -267,7 +270,11 @@ pub fn run(export: Export) -> anyhow::Result<ExitCode> {
             };
             Serving::take_over(dir, config, wanted)
         }
-        false => Serving::start_accepting(dir, config, &accept).and_then(|serving| {
+        false => match export.salvage {
+            true => Serving::salvage(dir, config),
+            false => Serving::start_accepting(dir, config, &accept),
+        }
+        .and_then(|serving| {
             tls.map_or(Ok(()), |tls| serving.require_tls(tls))?;
             Ok(serving)
         }),

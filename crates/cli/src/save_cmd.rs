@@ -56,6 +56,9 @@ pub struct Save {
     /// Compute no checksum, which takes its time for large volumes that are mostly holes
     #[arg(long)]
     no_checksum: bool,
+    /// Read an intact volume of a damaged map
+    #[arg(long, conflicts_with = "socket")]
+    salvage: bool,
     /// The unix socket of the array's server to read from; the first that it listens on if left out
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -91,22 +94,30 @@ pub fn run(what: Save) -> anyhow::Result<ExitCode> {
     too_large_is_an_error()?;
     // What is wrong with it is said before anything is held or started.
     target::check(&what)?;
+    if what.salvage {
+        let serving = Serving::salvage(&what.array.array, ServerConfig::default());
+        return saved(&what, alone(&what, serving.map_err(explained)?, &stop)?);
+    }
     let reach = Reach::find(&what.array.array).map_err(explained)?;
-    let saved = match reach {
+    let done = match reach {
         Reach::Served(control) => save(&what, &control, what.socket.as_deref(), &stop)?,
         Reach::Here(control_server) => {
             drop(control_server);
-            alone(&what, &stop)?
+            let serving = Serving::start(&what.array.array, ServerConfig::default());
+            alone(&what, serving.map_err(explained)?, &stop)?
         }
     };
+    saved(&what, done)
+}
+
+fn saved(what: &Save, saved: Saved) -> anyhow::Result<ExitCode> {
     what.output.print("terrace.volume.save/1", &saved, text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// By a server of our own, without guests.
-fn alone(what: &Save, stop: &Stop) -> anyhow::Result<Saved> {
+fn alone(what: &Save, serving: Serving, stop: &Stop) -> anyhow::Result<Saved> {
     let dir = &what.array.array;
-    let serving = Serving::start(dir, ServerConfig::default()).map_err(explained)?;
     let work = || {
         let exported = serving.control_server().export(&what.volume);
         exported.map_err(|why| anyhow!(why))?;

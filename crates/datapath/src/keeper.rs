@@ -152,9 +152,22 @@ impl Keeper {
         Self::look_with(found, Host::this(), accept, open::open_at_once)
     }
 
+    /// [`Keeper::open_with`]'s counterpart for a map of which no copy is intact: only its intact volumes, and only for reading.
+    ///
+    /// # Errors
+    /// As of [`Keeper::open`].
+    pub fn open_salvaged(found: FoundCopy) -> Result<Self, KeeperError> {
+        Self::open_salvaged_with(found, Host::this(), open::open_at_once)
+    }
+
     /// Why the map, which is only looked at, cannot be believed.
     pub fn not_believed(&self) -> Option<String> {
         self.not_believed.as_ref().map(|e| crate::text::explain(e))
+    }
+
+    /// Whether the volumes are those of a damaged map: nobody writes to them.
+    pub fn is_salvaged(&self) -> bool {
+        matches!(self.not_believed, Some(KeeperError::Salvaged))
     }
 
     /// Works until told to stop, or until nobody can ask any more.
@@ -467,6 +480,9 @@ pub enum KeeperError {
         /// What may be lost.
         loss: String,
     },
+    /// Only the intact volumes are there.
+    #[error("the map is damaged, and its intact volumes are only read")]
+    Salvaged,
     /// Two extents in one place, or the like: `terrace volume check` says more.
     #[error("the map contradicts itself: {0} (run `terrace volume check`)")]
     Slots(#[from] array::SlotsError),

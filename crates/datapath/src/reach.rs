@@ -7,7 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use array::{
-    Array, ArrayError, ArrayId, Change, CopyId, CopyPlace, FilePlace, MAP_FILE, Members, SecondCopy,
+    Array, ArrayError, ArrayId, Change, CopyId, CopyPlace, FilePlace, MAP_FILE, Members, Salvage,
+    SecondCopy,
 };
 use thiserror::Error;
 use units::Bytes;
@@ -46,6 +47,41 @@ pub enum ReachError {
     /// Its map or its devices cannot be used.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
+    /// A copy of its map is intact.
+    #[error("{}: the map is intact: leave --salvage out", dir.display())]
+    Intact { dir: PathBuf },
+    /// No copy of its map is intact.
+    #[error("{why}{}", recoverable(intact, lost))]
+    Damaged {
+        why: KeeperError,
+        /// Names of the volumes whose records are intact.
+        intact: Vec<String>,
+        lost: Vec<String>,
+    },
+}
+
+/// The way out of a damaged map.
+fn recoverable(intact: &[String], lost: &[String]) -> String {
+    let named = |names: &[String]| match names {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    let commands: Vec<String> = intact
+        .iter()
+        .map(|name| format!("\n  terrace volume save {name} {name}.raw --salvage"))
+        .collect();
+    let lost = match lost {
+        [] => String::new(),
+        lost => format!("; not recoverable: {}", named(lost)),
+    };
+    match intact {
+        [] => format!(". No volume can be recovered from it{lost}"),
+        _ => format!(
+            ". Recoverable volumes: {}{lost}. Save each of them:{}\nor serve all of them read-only: `terrace volume export --salvage`",
+            named(intact),
+            commands.concat()
+        ),
+    }
 }
 
 /// An array within reach.
@@ -188,12 +224,69 @@ fn served(dir: &Path) -> Option<PathBuf> {
     connected.is_ok().then_some(socket)
 }
 
+/// Opens the intact volumes of an array of which no copy of the map is intact.
+///
+/// # Errors
+/// [`ReachError`], also where a copy is intact.
+pub fn open_salvaged(dir: &Path) -> Result<Keeper, ReachError> {
+    alone(dir, || {
+        let found = copies_of(dir)?;
+        let damaged = paths_of_damaged(&found);
+        drop(found);
+        let Some(salvage) = damaged.map(|paths| Salvage::find(&paths)) else {
+            // It says what is wrong, if anything is.
+            return Err(match open(dir, &AcceptLoss::default()) {
+                Ok(_) => ReachError::Intact { dir: dir.into() },
+                Err(error) => error,
+            });
+        };
+        let Salvage { copy, array, .. } = salvage.map_err(KeeperError::from)?;
+        let found = FoundCopy {
+            copy,
+            place: Box::new(FilePlace(dir.join(MAP_FILE))),
+            array: Ok(array),
+        };
+        opened(dir, Keeper::open_salvaged(found))
+    })
+}
+
+/// The files of all copies, if at least one of them is damaged.
+fn paths_of_damaged(found: &[FoundCopy]) -> Option<Vec<(CopyId, PathBuf)>> {
+    let damaged = |f: &FoundCopy| matches!(f.array, Err(ArrayError::Damaged { .. }));
+    let all = found.iter().map(|f| (f.copy, f.place.name().into()));
+    found.iter().any(damaged).then(|| all.collect())
+}
+
 fn open(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
-    opened(dir, Keeper::open(copies_of(dir)?, accept))
+    open_or_say(dir, |found| Keeper::open(found, accept))
 }
 
 fn look(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
-    opened(dir, Keeper::look(copies_of(dir)?, accept))
+    open_or_say(dir, |found| Keeper::look(found, accept))
+}
+
+/// Opens an array by its copies. Where that fails because a copy is damaged, the error names the volumes that are intact.
+fn open_or_say(
+    dir: &Path,
+    open: impl FnOnce(Vec<FoundCopy>) -> Result<Keeper, KeeperError>,
+) -> Result<Keeper, ReachError> {
+    let found = copies_of(dir)?;
+    let damaged = paths_of_damaged(&found);
+    opened(dir, open(found)).map_err(|error| match (error, damaged) {
+        (
+            ReachError::Keeper(
+                why @ (KeeperError::NoCopy { .. } | KeeperError::NotBelieved { .. }),
+            ),
+            Some(paths),
+        ) => {
+            let (intact, lost) = match Salvage::find(&paths) {
+                Ok(found) => (found.intact, found.lost),
+                Err(_) => (vec![], vec![]),
+            };
+            ReachError::Damaged { why, intact, lost }
+        }
+        (error, _) => error,
+    })
 }
 
 fn opened(dir: &Path, keeper: Result<Keeper, KeeperError>) -> Result<Keeper, ReachError> {

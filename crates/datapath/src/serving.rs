@@ -12,10 +12,10 @@ use tracing::{info, warn};
 use crate::control::{CONTROL_SOCKET, ControlSocket};
 use crate::control_server::{ControlAnswer, ControlRequest, ControlServer};
 use crate::io::Io;
-use crate::keeper::{AcceptLoss, KeeperError};
+use crate::keeper::{AcceptLoss, Keeper, KeeperError};
 use crate::listen::{Listen, ListenError};
 use crate::pulse::Pulse;
-use crate::reach::{ReachError, open_to_serve};
+use crate::reach::{ReachError, open_salvaged, open_to_serve};
 use crate::server::{Server, ServerConfig, ServerError, StopError, poll_until};
 use crate::takeover::{Handover, TakeOverError, Taken, Wanted, take_over};
 use crate::tls::{Credentials, ServerTls};
@@ -81,6 +81,18 @@ impl Serving {
         keeper.begin_serving().map_err(KeeperError::from)?;
         // Only a hint, for a start that finds nothing else.
         let _ = keeper.write_hint();
+        Self::online(dir, keeper, config)
+    }
+
+    /// Serves the intact volumes of an array of which no copy of the map is intact, for reading only.
+    ///
+    /// # Errors
+    /// [`ServeError`], also where a copy is intact.
+    pub fn salvage(dir: &Path, config: ServerConfig) -> Result<Self, ServeError> {
+        Self::online(dir, open_salvaged(dir)?, config)
+    }
+
+    fn online(dir: &Path, keeper: Keeper, config: ServerConfig) -> Result<Self, ServeError> {
         let server = Server::start(Some(keeper), config)?;
         let control_server = Arc::new(ControlServer::online(server));
         let control = ControlSocket::listen(&dir.join(CONTROL_SOCKET), &control_server)?;

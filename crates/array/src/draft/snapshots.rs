@@ -12,9 +12,7 @@ use crate::families::Families;
 use crate::read::get;
 use crate::record::{Health, VolumeRecord};
 use crate::refusal::{Refusal, SNAPSHOTS_MAX};
-use crate::tables::{
-    extent_key, keys_of, seal_changed, seal_extent, split_key, unseal_extent,
-};
+use crate::tables::{extent_key, keys_of, seal_changed, seal_extent, split_key, unseal_extent};
 
 /// Rows that are read before they are written again. Bounds memory.
 const ROWS_AT_ONCE: usize = 1 << 16;

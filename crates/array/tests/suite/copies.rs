@@ -552,9 +552,8 @@ fn the_copy_that_is_read_is_free_while_the_other_disk_hangs() {
     second.gate.open();
 }
 
-#[test]
-fn a_copy_whose_file_is_removed_is_made_anew() {
-    let dir = tempfile::tempdir().unwrap();
+/// A map with two copies in files, both up to date.
+fn in_two_files(dir: &tempfile::TempDir) -> (Copies, [FilePlace; 2]) {
     let places = ["a", "b"].map(|name| FilePlace(dir.path().join(name)));
     let Fresh { array, put } = places[0].begin(ID, EXTENT).unwrap();
     put().unwrap();
@@ -570,6 +569,70 @@ fn a_copy_whose_file_is_removed_is_made_anew() {
     copies.begin_rebuild(CopyId::Second).unwrap();
     until(|| copies.end_rebuild());
     renew(&mut copies, 1);
+    (copies, places)
+}
+
+/// Flips a bit in every page of a file that holds something, but for the first.
+fn damage(path: &std::path::Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    for page in bytes.chunks_mut(4096).skip(1) {
+        if page.iter().any(|b| *b != 0) {
+            page[100] ^= 1;
+        }
+    }
+    // The file stays the one that is open.
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+}
+
+fn check(copies: &mut Copies) {
+    copies.begin_check();
+    until(|| copies.end_check());
+}
+
+#[test]
+fn copy_whose_file_is_damaged_is_dropped_if_the_other_one_is_intact() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut copies, places) = in_two_files(&dir);
+    for n in 1..20 {
+        copies.begin_check();
+        copies.commit(&furnish(n)).unwrap(); // beside the verification
+        until(|| copies.end_check());
+    }
+    assert!(copies.confirmed(), "{:?}", copies.health());
+    damage(&places[1].0);
+    check(&mut copies);
+    let (_, _, health) = copies.health().pop().unwrap();
+    let CopyHealth::Dropped { why } = health else {
+        panic!("{health:?}")
+    };
+    assert!(why.contains("the map is damaged"), "{why}");
+    renew(&mut copies, 2);
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    renew(&mut copies, 3);
+    check(&mut copies);
+    assert!(copies.confirmed() && places[1].look().is_err()); // it is in use, and intact
+    let health = copies.health().into_iter().map(|h| h.2);
+    assert!(health.eq([CopyHealth::Member, CopyHealth::Member]));
+}
+
+#[test]
+fn damage_of_both_files_is_reported_and_neither_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut copies, places) = in_two_files(&dir);
+    places.iter().for_each(|place| damage(&place.0));
+    check(&mut copies);
+    for (_, _, health) in copies.health() {
+        assert!(matches!(health, CopyHealth::Damaged { .. }), "{health:?}");
+    }
+    assert!(copies.confirmed());
+}
+
+#[test]
+fn a_copy_whose_file_is_removed_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut copies, places) = in_two_files(&dir);
     // Both are removed under the server: one after the other is made anew.
     for place in &places {
         std::fs::remove_file(&place.0).unwrap();

@@ -19,6 +19,7 @@ impl ControlServer {
                         "current",
                         Some("its file was removed or replaced: it is gone when the server ends".to_owned()),
                     ),
+                    CopyHealth::Damaged { why } => ("damaged", Some(why)),
                     CopyHealth::Rebuilding => ("rebuilding", None),
                     CopyHealth::Dropped { why } => ("out of date", Some(why)),
                 };

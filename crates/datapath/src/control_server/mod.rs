@@ -248,7 +248,7 @@ impl ControlServer {
         let record = self.volume(name)?;
         let id = record.id;
         let known = record.clone();
-        let (map, past, resume, lost) = self.with_keeper(move |keeper| -> Result<_> {
+        let (map, past, resume, lost, salvaged) = self.with_keeper(move |keeper| -> Result<_> {
             let record = known;
             let past = snapshots::past_of(keeper, &record)?;
             let map = match record.health {
@@ -274,7 +274,10 @@ impl ControlServer {
                 ));
             }
             let lost = keeper.lost.iter().map(|(id, l)| (*id, l.unflushed && !l.in_use));
-            Ok((map, past, order, lost.collect()))
+            // Nothing is copied in an array that is only read.
+            let salvaged = keeper.is_salvaged();
+            let order = order.filter(|_| !salvaged);
+            Ok((map, past, order, lost.collect(), salvaged))
         })??;
         let server = self.server.as_ref().ok_or("there is no server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
@@ -301,7 +304,11 @@ impl ControlServer {
             map,
             limits: server.config.limits,
             resume,
-            import: record.source.as_ref().map(|s| s.bandwidth),
+            import: record
+                .source
+                .as_ref()
+                .filter(|_| !salvaged)
+                .map(|s| s.bandwidth),
             stages: StagesSetup {
                 measure: server.config.measure(),
                 throttle: share,
@@ -316,8 +323,8 @@ impl ControlServer {
         }
         let home = Home { worker, volume: id };
         let access = match record.snapshot {
-            None => Access::ReadWrite,
-            Some(_) => Access::ReadOnly,
+            None if !salvaged => Access::ReadWrite,
+            _ => Access::ReadOnly,
         };
         server.offer(name, size, access, home).map_err(text)
     }

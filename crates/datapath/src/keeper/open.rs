@@ -173,10 +173,31 @@ impl<D: SlotSpace> Keeper<D> {
         open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
         known: Places,
     ) -> Result<Self, KeeperError> {
-        let mut keeper = Self::look_knowing(found, host, accept, open, known)?;
+        let mut keeper = Self::look_knowing(found, host, accept, open, known, false)?;
         match keeper.not_believed.take() {
             Some(why) => Err(why),
             None => Ok(keeper),
+        }
+    }
+
+    /// Opens the intact volumes of a map of which no copy is intact. Nothing can be changed, and nothing is written to a device.
+    ///
+    /// # Errors
+    /// As of [`Keeper::open_with`], also for a map that is intact.
+    pub(super) fn open_salvaged_with(
+        found: FoundCopy,
+        host: Host,
+        open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
+    ) -> Result<Self, KeeperError> {
+        let accept = AcceptLoss::default();
+        let mut keeper =
+            Self::look_knowing(vec![found], host, &accept, open, Places::default(), true)?;
+        match keeper.not_believed.replace(KeeperError::Salvaged) {
+            Some(KeeperError::Salvaged) => {
+                keeper.quiet = true;
+                Ok(keeper)
+            }
+            other => Err(other.expect("a salvaged map is only looked at")),
         }
     }
 
@@ -190,7 +211,7 @@ impl<D: SlotSpace> Keeper<D> {
         accept: &AcceptLoss,
         open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
     ) -> Result<Self, KeeperError> {
-        Self::look_knowing(found, host, accept, open, Places::default())
+        Self::look_knowing(found, host, accept, open, Places::default(), false)
     }
 
     fn look_knowing(
@@ -199,9 +220,10 @@ impl<D: SlotSpace> Keeper<D> {
         accept: &AcceptLoss,
         open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
         places: Places,
+        salvaged: bool,
     ) -> Result<Self, KeeperError> {
         let mut copies: Vec<(CopyId, Box<dyn CopyPlace>, Array)> = vec![];
-        let mut unread: Vec<(CopyId, Box<dyn CopyPlace>, String)> = vec![];
+        let mut unread: Vec<Unread> = vec![];
         let mut candidates = vec![];
         for FoundCopy { copy, place, array } in found {
             let read = array.and_then(|array| Ok((candidate(copy, &array)?, array)));
@@ -214,11 +236,7 @@ impl<D: SlotSpace> Keeper<D> {
                 Err(error) => unread.push((copy, place, explain(&error))),
             }
         }
-        let whys: Vec<String> = unread
-            .iter()
-            .map(|(copy, _, why)| format!("{copy} copy: {why}"))
-            .collect();
-        let whys = whys.join("; ");
+        let whys = whys_of(&unread);
         if candidates.is_empty() {
             return Err(KeeperError::NoCopy { whys });
         }
@@ -234,7 +252,10 @@ impl<D: SlotSpace> Keeper<D> {
         let accepts_map = accept.contains(AcceptLoss::MAP);
         let (mut not_believed, mut distrusts) = (None, false);
         let choice = match choose(&candidates, &seen) {
-            Ok(choice) => choice,
+            Ok(choice) => {
+                not_believed = salvaged.then_some(KeeperError::Salvaged);
+                choice
+            }
             Err(why) => {
                 let anyway = choose_anyway(&candidates, &seen);
                 // A map that may be older than what is on the devices knows nothing of what was never used.
@@ -255,24 +276,28 @@ impl<D: SlotSpace> Keeper<D> {
                 anyway.expect("there is a candidate")
             }
         };
-        let at = copies.iter().position(|c| c.0 == choice.copy);
-        let (copy, place, array) = copies.swap_remove(at.expect("it is one of them"));
         // Nothing is written to a map that is not believed.
         let open = |array: Array| match &not_believed {
             None => array.open_for_changes(),
             Some(_) => Ok(array),
         };
-        let mut map = Copies::new(copy, place, open(array)?)?;
+        copies.sort_by_key(|c| c.0 != choice.copy);
+        let mut map: Option<Copies> = None;
         for (copy, place, array) in copies {
-            let current = match choice.other_is_current {
+            let current = copy == choice.copy || choice.other_is_current;
+            let opened = match current {
                 true => open(array).map_err(|error| explain(&error)),
                 false => Err("it was not up to date at the start".into()),
             };
-            match current {
-                Ok(array) => map.add(copy, place, Some(array), ""),
-                Err(why) => map.add(copy, place, None, why),
+            match (opened, &mut map) {
+                (Ok(array), Some(map)) => map.add(copy, place, Some(array), ""),
+                (Ok(array), None) => map = Some(Copies::new(copy, place, array)?),
+                (Err(why), _) => unread.push((copy, place, why)),
             }
         }
+        let mut map = map.ok_or_else(|| KeeperError::NoCopy {
+            whys: whys_of(&unread),
+        })?;
         for (copy, place, why) in unread {
             map.add(copy, place, None, why);
         }
@@ -444,6 +469,14 @@ impl<D: SlotSpace> Keeper<D> {
         }
         Ok(())
     }
+}
+
+/// A copy of the map that is not used, and why.
+type Unread = (CopyId, Box<dyn CopyPlace>, String);
+
+fn whys_of(unread: &[Unread]) -> String {
+    let one = |(copy, _, why): &Unread| format!("{copy} copy: {why}");
+    unread.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 fn candidate(copy: CopyId, array: &Array) -> Result<Candidate, ArrayError> {

@@ -31,9 +31,14 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A copy of the map that could not be made anew is tried again after this time: it may have to be read and written as a whole.
 const REBUILD: Duration = Duration::from_secs(5);
 
+/// The files of the map are verified this often; the start has done so too.
+const VERIFY: Duration = Duration::from_secs(3600);
+
 /// When what was last done.
 #[derive(Default)]
 pub(super) struct Watch {
+    /// Start, or end of the last verification of the map's files.
+    verified: Option<Instant>,
     looked: Option<Instant>,
     rebuilt: Option<Instant>,
     /// Failures of devices that are known, and were looked into.
@@ -70,6 +75,13 @@ impl Keeper {
         self.look_at_copies(may_begin);
         if may_begin {
             self.watch.rebuilt = Some(Instant::now());
+        }
+        let verified = *self.watch.verified.get_or_insert_with(Instant::now);
+        if verified.elapsed() >= VERIFY {
+            self.map.begin_check();
+        }
+        if self.map.end_check() {
+            self.watch.verified = Some(Instant::now());
         }
         if self.serves {
             self.look_at_devices();
