@@ -341,6 +341,18 @@ pub enum NotChosen {
         "the {copy} copy of the map was no longer kept up to date when it was last written, in generation {generation}"
     )]
     NoMember { copy: CopyId, generation: u64 },
+    /// The array was closed later.
+    #[error(
+        "the {copy} copy of the map has {commits} commits, but device {device} was closed when there were {closed}: an old copy was put back"
+    )]
+    Older {
+        copy: CopyId,
+        commits: u64,
+        /// The device that knows better.
+        device: u16,
+        /// Commits when it was closed.
+        closed: u64,
+    },
     /// Its last commit is damaged.
     #[error(
         "the last commit in the {copy} copy of the map cannot be read, although the host has not lost power since it was made (device {device})"
@@ -438,6 +450,20 @@ fn unfit(candidate: &Candidate, superblocks: &[Seen]) -> Option<NotChosen> {
             generation,
             device: newer.device.0,
             found: newer.stamp.generation,
+        });
+    }
+    let closed_later = |s: &&Seen| {
+        let belongs = devices.contains(&s.device) && s.stamp == state.confirmed.stamp;
+        belongs && s.closed_at.is_some_and(|closed| closed > state.commits)
+    };
+    if state.confirmed.members != Members::NONE
+        && let Some(seen) = superblocks.iter().find(closed_later)
+    {
+        return Some(NotChosen::Older {
+            copy,
+            commits: state.commits,
+            device: seen.device.0,
+            closed: seen.closed_at.unwrap_or(0),
         });
     }
     if state.confirmed.members == Members::NONE {

@@ -112,8 +112,10 @@ pub struct Keeper<D: SlotSpace = Device> {
     unstamped: BTreeMap<DeviceId, Superblock>,
     /// What was used of devices that are lost, while somebody has it still.
     left: BTreeMap<DeviceId, Weak<D>>,
-    /// A device was lost that carries the stamp that is proposed.
+    /// A device was lost that carries, or may carry, the stamp that is proposed.
     spoiled: bool,
+    /// Superblocks of a new generation that are being written.
+    writing: Option<refresh::Writing>,
     /// The operator accepts that another copy of the map may have gone on alone, or may yet.
     accepts_map: bool,
     /// Why the map is only looked at.
@@ -503,6 +505,7 @@ mod look;
 mod members;
 mod open;
 mod places;
+mod refresh;
 mod second;
 mod snapshots;
 mod sources;

@@ -6,6 +6,7 @@ mod asked;
 mod bench;
 mod cache;
 mod clients;
+mod damaged_map;
 mod dependencies;
 mod device;
 mod docs;

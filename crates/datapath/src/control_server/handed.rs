@@ -247,8 +247,10 @@ impl Prepared<'_> {
         self.control_server.flush_beside()?;
         self.may_go_on()?;
         // From here on the keeper has time for what is asked of it.
-        self.control_server
-            .with_keeper(|keeper| keeper.quiet = true)?;
+        self.control_server.with_keeper(|keeper| {
+            keeper.quiet = true;
+            keeper.finish_refresh();
+        })?;
         self.control_server.gate.shut(ORDERS)?;
         let mut stopped = Stopped {
             control_server: self.control_server,

@@ -175,7 +175,8 @@ impl<D: SlotSpace> Keeper<D> {
         self.left.insert(id, Arc::downgrade(&device));
         let stamp = self.superblocks.remove(&id).map(|s| s.stamp);
         // What it carries must not come to hold: it would look as if it had been there.
-        self.spoiled |= stamp.is_some() && stamp == self.map.state().pending.map(|p| p.stamp);
+        let proposed = self.map.state().pending.map(|p| p.stamp);
+        self.spoiled |= stamp.is_some() && stamp == proposed || self.writing.is_some();
         let lost = LostDevice {
             why,
             unflushed: true,
@@ -240,46 +241,19 @@ impl<D: SlotSpace> Keeper<D> {
     /// When a copy is to go on alone and too few devices can be told, or when the map fails. Nothing may be acknowledged then.
     pub fn renew(&mut self) -> Result<(), ArrayError> {
         self.check_believed()?;
+        self.finish_refresh();
         // Each turn but the last loses a copy or a device.
         loop {
             let members = self.map.members();
-            // One that was not confirmed is tried again, unless a copy knows of it that is to be left behind.
-            let state = self.map.state();
-            let again = state.pending.filter(|p| {
-                // One of an earlier process may be in an image of a device that somebody puts back: it is used again only where their
-                // number is about to end.
-                let own = self.proposed == Some(p.stamp) || state.earlier.len() > EARLIER_MAX;
-                let left_behind = |c: &CopyId| p.members.contains(*c) && !members.contains(*c);
-                let latest = p.stamp.generation + 1 == self.next_generation;
-                own && latest && !self.spoiled && !CopyId::ALL.iter().any(left_behind)
-            });
-            let stamp = again.map_or_else(|| self.new_stamp(), |p| p.stamp);
-            self.proposed = Some(stamp);
-            let membership = Membership { stamp, members };
+            let stamp = self.proposal(members);
             let before = self.map.state().may_be_members();
             // Where it is clear that too few can be told nothing is begun: a proposal that others do not know stands in their way.
             self.check_stamped(members, before, self.superblocks.len())?;
-            let devices = self
-                .superblocks
-                .iter()
-                .map(|(id, s)| (*id, s.stamp))
-                .collect();
-            let propose = Change::Propose {
-                membership,
-                devices,
-            };
-            let mut changes = vec![propose];
-            changes.extend(self.distrusted.iter().map(|id| Change::HighWater {
-                device: *id,
-                slots: self.slots.total(*id),
-            }));
-            self.commit_directly(&changes)?;
-            self.remember_marks(&changes);
-            self.distrusted.clear();
+            self.propose(stamp, members)?;
             if self.map.members() != members {
                 continue;
             }
-            let written = self.stamp_devices(stamp);
+            let written = self.put_superblocks_or_lose(self.stamped(stamp));
             if self.spoiled {
                 continue;
             }
@@ -289,6 +263,42 @@ impl<D: SlotSpace> Keeper<D> {
                 return Ok(());
             }
         }
+    }
+
+    /// The stamp to propose for these members: that of the last proposal, if it was not confirmed, unless a copy knows of it that is to be
+    /// left behind.
+    pub(super) fn proposal(&mut self, members: Members) -> Stamp {
+        let state = self.map.state();
+        let again = state.pending.filter(|p| {
+            // One of an earlier process may be in an image of a device that somebody puts back: it is used again only where their
+            // number is about to end.
+            let own = self.proposed == Some(p.stamp) || state.earlier.len() > EARLIER_MAX;
+            let left_behind = |c: &CopyId| p.members.contains(*c) && !members.contains(*c);
+            let latest = p.stamp.generation + 1 == self.next_generation;
+            own && latest && !self.spoiled && !CopyId::ALL.iter().any(left_behind)
+        });
+        let stamp = again.map_or_else(|| self.new_stamp(), |p| p.stamp);
+        self.proposed = Some(stamp);
+        stamp
+    }
+
+    /// Proposes a membership, durably in every copy that stays.
+    pub(super) fn propose(&mut self, stamp: Stamp, members: Members) -> Result<(), ArrayError> {
+        let membership = Membership { stamp, members };
+        let devices = self.superblocks.iter().map(|(id, s)| (*id, s.stamp));
+        let devices = devices.collect();
+        let mut changes = vec![Change::Propose {
+            membership,
+            devices,
+        }];
+        changes.extend(self.distrusted.iter().map(|id| Change::HighWater {
+            device: *id,
+            slots: self.slots.total(*id),
+        }));
+        self.commit_directly(&changes)?;
+        self.remember_marks(&changes);
+        self.distrusted.clear();
+        Ok(())
     }
 
     /// [`Keeper::renew`]; where it cannot be now, that is a trouble, and it is tried again before anything is committed.
@@ -341,7 +351,7 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// A commit that nobody waits for: one in doubt is found out, or begun anew with another generation.
-    fn commit_directly(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
+    pub(super) fn commit_directly(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
         match self.map.commit(changes) {
             Ok(()) => Ok(()),
             Err(CommitError::InDoubt(_)) if self.map.resolve() == Some(true) => Ok(()),
@@ -349,24 +359,21 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
-    /// Writes a stamp on every device in use; those that have it now.
-    fn stamp_devices(&mut self, stamp: Stamp) -> Vec<DeviceId> {
-        let new = self.superblocks.iter().map(|(id, before)| {
-            let superblock = match self.serves {
-                true => Superblock {
-                    stamp,
-                    flushed: false,
-                    boot: self.host.boot,
-                    commits: 0,
-                    ..*before
-                },
-                // Nobody has written anything.
-                false => Superblock { stamp, ..*before },
-            };
-            (*id, superblock)
-        });
-        let new = new.collect();
-        self.put_superblocks_or_lose(new)
+    /// The superblocks of all devices in use with a stamp.
+    pub(super) fn stamped(&self, stamp: Stamp) -> BTreeMap<DeviceId, Superblock> {
+        let of = |before: &Superblock| match self.serves {
+            true => Superblock {
+                stamp,
+                flushed: false,
+                boot: self.host.boot,
+                commits: 0,
+                ..*before
+            },
+            // Nobody has written anything.
+            false => Superblock { stamp, ..*before },
+        };
+        let all = self.superblocks.iter();
+        all.map(|(id, before)| (*id, of(before))).collect()
     }
 
     /// Makes a dropped copy of the map anew, if it may, and lets one that has been made belong to the membership.
@@ -399,15 +406,14 @@ impl<D: SlotSpace> Keeper<D> {
             .iter()
             .map(|(id, d)| (*id, d.clone()))
             .collect();
-        let mut all_flushed = true;
         for (id, result) in D::flush_each(all) {
             if let Err(error) = result {
                 self.lose(id, format!("it cannot be flushed: {error}"));
-                all_flushed = false;
             }
         }
         let settled = self.held.is_none() && self.map.confirmed();
-        if settled && (all_flushed || self.renew().is_ok()) {
+        // A state from before this moment is of an earlier generation, also where nothing was lost.
+        if settled && self.renew().is_ok() {
             self.say_closed();
         }
     }

@@ -267,8 +267,9 @@ impl<D: SlotSpace> Keeper<D> {
                             false => format!(" ({whys})"),
                         },
                         loss: format!(
-                            "volumes that were created since, and what was written to places that this copy does not know, are lost; where slots changed hands, volumes read one another's bytes. It knows {}",
-                            known(&candidates)
+                            "volumes that were created since, and what was written to places that this copy does not know, are lost; where slots changed hands, volumes read one another's bytes. It knows {}. Volumes concerned: {}",
+                            known(&candidates),
+                            names_of_volumes(&copies)
                         ),
                         why,
                     });
@@ -395,6 +396,7 @@ impl<D: SlotSpace> Keeper<D> {
             unstamped: BTreeMap::new(),
             left: BTreeMap::new(),
             spoiled: false,
+            writing: None,
             accepts_map: false,
             not_believed: None,
             distrusted: BTreeSet::new(),
@@ -530,6 +532,18 @@ fn seen<D>(device: DeviceId, opened: &Opened<D>, boot: u128) -> Option<Seen> {
         closed_at: superblock.flushed.then_some(superblock.commits),
         lost_power: !superblock.flushed && superblock.boot != boot,
     })
+}
+
+/// Names of all volumes in the copies that can be read.
+fn names_of_volumes(copies: &[(CopyId, Box<dyn CopyPlace>, Array)]) -> String {
+    let all = copies
+        .iter()
+        .flat_map(|c| c.2.volumes().unwrap_or_default());
+    let names: BTreeSet<String> = all.map(|v| v.name).collect();
+    match names.is_empty() {
+        true => "none".into(),
+        false => names.into_iter().collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// What copies know, for a person.

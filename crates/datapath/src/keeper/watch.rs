@@ -20,6 +20,7 @@ use units::DeviceId;
 use super::Keeper;
 use super::look::Looks;
 use super::open::open_one;
+use super::refresh::Changes;
 use crate::client;
 use crate::device::{Device, Medium};
 use crate::text::explain;
@@ -40,6 +41,10 @@ pub(super) struct Watch {
     /// Start, or end of the last verification of the map's files.
     verified: Option<Instant>,
     looked: Option<Instant>,
+    /// Start, or last new generation.
+    pub(super) refreshed: Option<Instant>,
+    /// The changes that it was made for.
+    pub(super) changes: Changes,
     rebuilt: Option<Instant>,
     /// Failures of devices that are known, and were looked into.
     failures: BTreeMap<DeviceId, u64>,
@@ -84,6 +89,7 @@ impl Keeper {
             self.watch.verified = Some(Instant::now());
         }
         if self.serves {
+            self.keep_fresh();
             self.look_at_devices();
             self.look_around();
         }

@@ -2,7 +2,7 @@
 //!
 //! `TERRACE_SEEDS=0..20000 cargo test --release -p datapath crash::no_crash` runs more of them; with `TERRACE_TRACE=1` every event is printed.
 
-mod sim;
+pub mod sim;
 
 use testkit::seeds;
 

@@ -8,6 +8,7 @@ mod guards;
 mod holds;
 mod mirrors;
 mod objectives;
+mod old_states;
 mod samples;
 mod second;
 mod snapshots;

@@ -550,6 +550,12 @@ impl<'a> Life<'a> {
                         self.deliver_answers(answers);
                     }
                 }
+                if self.rng.below(8) == 0 {
+                    // As of a map that cannot be written now, the trouble shows with the next commit.
+                    let _ = self.keeper.refresh();
+                    self.look_at_disks();
+                    self.tell_failures();
+                }
                 let idle_ns = self.some(20_000_000);
                 self.after(idle_ns, Event::Idle);
             }

@@ -10,14 +10,14 @@
 //! Nothing but the seed decides what happens: a seed that fails does so again.
 
 mod cached;
-mod copies;
-mod device;
+pub mod copies;
+pub mod device;
 mod guest;
 mod io;
 mod life;
 mod oracle;
 mod orders;
-mod plan;
+pub mod plan;
 mod rings;
 mod snapshots;
 mod sources;

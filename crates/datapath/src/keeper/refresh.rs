@@ -1,0 +1,179 @@
+//! Rising generations while guests write: an older state of a device or of the map that is put back later is recognised.
+//!
+//! ```text
+//!   propose the same members with a new stamp (map) ─▶ superblocks, in a thread ─▶ all written? confirm (map)
+//!                                                                                └▶ else: the same proposal again, a minute later
+//! ```
+//!
+//! A superblock that cannot be written loses no device here: until the proposal is confirmed a device may carry the stamp from before.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use array::{ArrayError, Change, Stamp, Superblock};
+use units::DeviceId;
+
+use super::Keeper;
+use crate::device::{Device, STAMP_TIME, SlotSpace};
+use crate::text::explain;
+
+/// Longest time between two generations while data changes. An older state of less than this age may not be recognised after a crash.
+pub(super) const REFRESH: Duration = Duration::from_secs(60);
+
+/// Commits of the map for a generation: its proposal and its confirmation.
+const OWN_COMMITS: u64 = 2;
+
+/// Superblocks that are being written.
+pub(super) struct Writing {
+    stamp: Stamp,
+    /// Changes before it was proposed.
+    changes: Changes,
+    written: Receiver<Vec<(DeviceId, io::Result<()>)>>,
+}
+
+/// Superblocks to write for a new generation.
+pub struct Refresh<D> {
+    stamp: Stamp,
+    pub blocks: Vec<(DeviceId, Arc<D>, Superblock)>,
+}
+
+/// Writes to devices, and commits of the map: data has changed if this has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Changes {
+    writes: u64,
+    commits: u64,
+}
+
+impl<D: SlotSpace> Keeper<D> {
+    /// Proposes a new generation of the present membership; `None` where that cannot be now.
+    ///
+    /// # Errors
+    /// When the map fails.
+    pub fn begin_refresh(&mut self) -> Result<Option<Refresh<D>>, ArrayError> {
+        let settled = self.held.is_none() && self.map.confirmed() && self.writing.is_none();
+        let settled = settled && !self.spoiled && self.distrusted.is_empty();
+        if !self.guests || !settled || self.superblocks.is_empty() {
+            return Ok(None);
+        }
+        let members = self.map.members();
+        let stamp = self.proposal(members);
+        self.propose(stamp, members)?;
+        if self.map.members() != members {
+            self.renew()?; // a copy was dropped
+            return Ok(None);
+        }
+        let blocks = self.stamped(stamp).into_iter();
+        let blocks = blocks.map(|(id, block)| (id, self.devices[&id].clone(), block));
+        let blocks = blocks.collect();
+        Ok(Some(Refresh { stamp, blocks }))
+    }
+
+    /// Confirms a generation whose superblocks are written. One that is not written on every device in use stays a proposal.
+    ///
+    /// # Errors
+    /// When the map fails.
+    pub fn end_refresh(
+        &mut self,
+        stamp: Stamp,
+        written: Vec<(DeviceId, io::Result<()>)>,
+    ) -> Result<(), ArrayError> {
+        let blocks: BTreeMap<DeviceId, Superblock> = self.stamped(stamp);
+        for (id, _) in written.into_iter().filter(|w| w.1.is_ok()) {
+            if let Some(block) = blocks.get(&id) {
+                self.superblocks.insert(id, *block);
+            }
+        }
+        let everywhere = self.superblocks.values().all(|s| s.stamp == stamp);
+        let proposed = self.map.state().pending.map(|p| p.stamp) == Some(stamp);
+        let settled = self.held.is_none() && self.map.confirmed() && !self.spoiled;
+        if !everywhere || !proposed || !settled {
+            return Ok(());
+        }
+        let devices = self.superblocks.keys().copied().collect();
+        self.commit_directly(&[Change::Confirm { devices }])
+    }
+
+    /// A new generation, written at once.
+    ///
+    /// # Errors
+    /// As of [`Keeper::begin_refresh`].
+    pub fn refresh(&mut self) -> Result<(), ArrayError> {
+        match self.begin_refresh()? {
+            None => Ok(()),
+            Some(Refresh { stamp, blocks }) => {
+                let written = D::write_superblocks(blocks);
+                self.end_refresh(stamp, written)
+            }
+        }
+    }
+
+    /// Ends the writing of superblocks that is under way, if there is any: others must not be written beside it.
+    pub(crate) fn finish_refresh(&mut self) {
+        if let Some(Writing { stamp, written, .. }) = self.writing.take() {
+            let written = written.recv_timeout(STAMP_TIME).unwrap_or_default();
+            self.end_or_note(stamp, written);
+        }
+    }
+
+    fn end_or_note(&mut self, stamp: Stamp, written: Vec<(DeviceId, io::Result<()>)>) {
+        if let Err(error) = self.end_refresh(stamp, written) {
+            self.map_failing = Some(explain(&error));
+        }
+    }
+}
+
+impl Keeper {
+    /// Begins a new generation once a minute while data changes, and confirms it when it is written.
+    pub(super) fn keep_fresh(&mut self) {
+        match self.writing.as_ref().map(|w| w.written.try_recv()) {
+            None => {}
+            Some(Err(TryRecvError::Empty)) => return,
+            Some(written) => {
+                let Some(Writing { stamp, changes, .. }) = self.writing.take() else {
+                    return;
+                };
+                self.end_or_note(stamp, written.unwrap_or_default());
+                if self.map.state().confirmed.stamp == stamp {
+                    let commits = changes.commits + OWN_COMMITS;
+                    self.watch.changes = Changes { commits, ..changes };
+                }
+            }
+        }
+        let last = *self.watch.refreshed.get_or_insert_with(Instant::now);
+        let changes = self.changes();
+        if last.elapsed() < REFRESH || changes == self.watch.changes {
+            return;
+        }
+        self.watch.refreshed = Some(Instant::now());
+        match self.begin_refresh() {
+            Ok(Some(refresh)) => self.write_in_thread(refresh, changes),
+            Ok(None) => {}
+            Err(error) => self.map_failing = Some(explain(&error)),
+        }
+    }
+
+    fn write_in_thread(&mut self, refresh: Refresh<Device>, changes: Changes) {
+        let Refresh { stamp, blocks } = refresh;
+        let (sender, written) = channel();
+        let write = move || drop(sender.send(Device::write_superblocks(blocks)));
+        let spawned = std::thread::Builder::new()
+            .name("terrace-stamps".into())
+            .spawn(write);
+        if spawned.is_ok() {
+            self.writing = Some(Writing {
+                stamp,
+                changes,
+                written,
+            });
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        let writes = self.devices.values().map(|d| d.counts().writes).sum();
+        let commits = self.map.state().commits;
+        Changes { writes, commits }
+    }
+}

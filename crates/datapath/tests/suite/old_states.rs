@@ -1,0 +1,285 @@
+//! Arrays of which files are put back to an older state: none is used without a word. Kills and losses of power at every step of a
+//! new generation: no file is refused.
+//!
+//! `TERRACE_SEEDS=0..2000 cargo test --release -p datapath old_states` runs as many arrays.
+
+use std::collections::BTreeSet;
+
+use algo::Rng;
+use array::{
+    Array, ArrayId, Change, CopyId, CopyPlace, DeviceKind, DeviceRecord, Health, SecondCopy, Stamp,
+    TierRecord, VolumeRecord,
+};
+use crashdisk::CrashDisk;
+use datapath::device::{SlotSpace, superblock_of};
+use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, with_superblock};
+use model::DirectIo;
+use testkit::seeds;
+use units::{Bytes, DeviceId, TierId, VolumeId};
+
+use crate::crash::sim::copies::SimPlace;
+use crate::crash::sim::device::SimDevice;
+use crate::crash::sim::plan::{EXTENT, Faults};
+
+/// Arrays that are made with the other tests.
+const BOUNDED: u64 = 200;
+
+const ID: ArrayId = ArrayId([3; 16]);
+const SLOTS: u32 = 8;
+
+/// All files of an array: copies of the map first, then devices.
+#[derive(Clone)]
+struct Files {
+    maps: Vec<CrashDisk>,
+    devices: Vec<CrashDisk>,
+}
+
+impl Files {
+    fn all(&self) -> impl Iterator<Item = &CrashDisk> {
+        self.maps.iter().chain(&self.devices)
+    }
+
+    fn each(&self, state: impl Fn(&CrashDisk) -> CrashDisk) -> Files {
+        Files {
+            maps: self.maps.iter().map(&state).collect(),
+            devices: self.devices.iter().map(&state).collect(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.maps.len() + self.devices.len()
+    }
+
+    fn put_back(&mut self, file: usize, old: &Files) {
+        match file.checked_sub(self.maps.len()) {
+            None => self.maps[file] = old.maps[file].killed(),
+            Some(device) => self.devices[device] = old.devices[device].killed(),
+        }
+    }
+}
+
+/// Files at one time, and the newest generation that is confirmed then.
+struct Old {
+    files: Files,
+    confirmed: u64,
+}
+
+fn record(i: u16) -> DeviceRecord {
+    DeviceRecord {
+        id: DeviceId(i),
+        tier: TierId(0),
+        name: format!("device{i}"),
+        kind: DeviceKind::File,
+        path: format!("/device{i}"),
+        slots: SLOTS,
+        high_water: 0,
+        emulate: None,
+        direct: DirectIo::Off,
+    }
+}
+
+fn device(disk: &CrashDisk) -> SimDevice {
+    SimDevice::new(disk.clone(), SLOTS, 0, Faults::default())
+}
+
+fn create(copies: usize, devices: u16) -> Files {
+    let map = CrashDisk::new(0);
+    let array = Array::create_on(map.clone(), ID, Bytes(EXTENT)).unwrap();
+    let second = match copies {
+        1 => SecondCopy::Off,
+        _ => SecondCopy::At("second".into()),
+    };
+    let tier = TierRecord {
+        id: TierId(0),
+        name: "tier".into(),
+    };
+    let mut changes = vec![Change::SetSecondCopy(second), Change::AddTier(tier)];
+    changes.extend((0..devices).map(|i| Change::AddDevice(record(i))));
+    array.commit(&changes).unwrap();
+    let disks = (0..devices).map(|i| {
+        let disk = CrashDisk::new(u64::from(SLOTS) * EXTENT + 8192);
+        let superblock = superblock_of(ID, Bytes(EXTENT), &record(i));
+        device(&disk).write_superblock(&superblock).unwrap();
+        disk
+    });
+    Files {
+        devices: disks.collect(),
+        maps: vec![map, CrashDisk::new(0)][..copies].to_vec(),
+    }
+}
+
+/// Starts on files as they are. The files that are in use: of a copy of the map, whether commits go to it.
+fn start(
+    files: &Files,
+    boot: u128,
+    rng: &mut Rng,
+) -> Result<(Keeper<SimDevice>, Vec<bool>), String> {
+    let found = CopyId::ALL
+        .into_iter()
+        .zip(&files.maps)
+        .map(|(copy, disk)| {
+            let place = SimPlace::new("a copy", Some(disk.clone()));
+            FoundCopy {
+                copy,
+                array: place.look(),
+                place: Box::new(place),
+            }
+        });
+    let mut nonces = Rng::new(rng.next_u64(), 1);
+    let host = Host {
+        boot,
+        nonce: Box::new(move || nonces.next_u64()),
+    };
+    let open = |_: Bytes, records: &[DeviceRecord]| {
+        let one = |r: &DeviceRecord| with_superblock(r, device(&files.devices[r.id.index()]));
+        records.iter().map(one).collect()
+    };
+    let accept = AcceptLoss::default();
+    let keeper = Keeper::open_with(found.collect(), host, &accept, open);
+    let keeper = keeper.map_err(|e| e.to_string())?;
+    let members = keeper.map.members();
+    let mut used: Vec<bool> = CopyId::ALL
+        .into_iter()
+        .take(files.maps.len())
+        .map(|c| members.contains(c))
+        .collect();
+    used.extend((0..files.devices.len()).map(|i| keeper.devices.contains_key(&DeviceId(i as u16))));
+    Ok((keeper, used))
+}
+
+fn write_something(keeper: &mut Keeper<SimDevice>, number: u32, rng: &mut Rng) {
+    let any = rng.below(keeper.devices.len() as u64) as usize;
+    if let Some(device) = keeper.devices.values().nth(any) {
+        let at = rng.below(u64::from(SLOTS)) * EXTENT;
+        let _ = device.disk.write(at, &number.to_le_bytes());
+    }
+    if rng.below(2) == 0 {
+        let _ = keeper.commit(&[Change::AddVolume(VolumeRecord {
+            id: VolumeId(number),
+            name: format!("volume{number}"),
+            size: Bytes(EXTENT),
+            home: TierId(0),
+            class: "any".into(),
+            health: Health::Whole,
+            snapshot: None,
+            source: None,
+        })]);
+    }
+}
+
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    Closed,
+    Killed,
+    PowerLost,
+}
+
+#[test]
+fn file_put_back_to_an_older_generation_is_refused_and_no_other_one_is() {
+    let (mut put_back, mut undisturbed, mut steps) = (0, 0, BTreeSet::new());
+    let arrays = seeds::run(0..BOUNDED, |seed| {
+        let mut rng = Rng::new(seed, 0x01d);
+        let copies = 1 + rng.below(2) as usize;
+        let mut files = create(copies, 1 + rng.below(4) as u16);
+        let mut old: Vec<Old> = vec![];
+        let mut boot = 1;
+        let mut number = 0;
+        let lives = 1 + rng.below(3);
+        for life in 0..lives {
+            let (mut keeper, used) = start(&files, boot, &mut rng)?;
+            // The second copy is made by the first life, and members of the map are all that hold a map.
+            if life > 0 && used.iter().any(|used| !used) {
+                return Err(format!("life {life}: a file is refused: {used:?}"));
+            }
+            undisturbed += u64::from(life > 0);
+            keeper.begin_serving().map_err(|e| e.to_string())?;
+            if copies == 2 && !keeper.map.members().second {
+                let place = SimPlace::new("second", Some(files.maps[1].clone()));
+                keeper
+                    .map
+                    .add(CopyId::Second, Box::new(place.clone()), None, "it is new");
+                keeper.map.begin_rebuild(CopyId::Second).unwrap();
+                assert!(keeper.map.end_rebuild(), "{:?}", keeper.map.health());
+                keeper.renew().map_err(|e| e.to_string())?;
+                files.maps[1] = place.disk().expect("it was made");
+            }
+            for _ in 0..1 + rng.below(4) {
+                for _ in 0..rng.below(4) {
+                    number += 1;
+                    write_something(&mut keeper, number, &mut rng);
+                }
+                let confirmed = keeper.map.state().confirmed.stamp.generation;
+                old.push(Old {
+                    files: files.each(CrashDisk::killed),
+                    confirmed,
+                });
+                keeper.refresh().map_err(|e| e.to_string())?;
+            }
+            let end = [End::Closed, End::Killed, End::PowerLost][rng.below(3) as usize];
+            match end {
+                End::Closed => keeper.close(),
+                // In the middle of a generation: one of the disks stops, and with it the process.
+                End::Killed | End::PowerLost => {
+                    let all: Vec<CrashDisk> = files.all().cloned().collect();
+                    let step = rng.below(12);
+                    all[rng.below(all.len() as u64) as usize].fail_after(step);
+                    let _ = keeper.refresh();
+                    steps.insert((step, end == End::Killed));
+                }
+            }
+            drop(keeper);
+            files = match end {
+                End::PowerLost => {
+                    boot += 1;
+                    let bits = rng.next_u64();
+                    files.each(|disk| disk.power_loss(bits))
+                }
+                End::Closed | End::Killed => files.each(CrashDisk::killed),
+            };
+        }
+        // As it is, all of it is used.
+        let (keeper, used) = start(&files.each(CrashDisk::killed), boot, &mut rng)?;
+        if used.iter().any(|used| !used) {
+            return Err(format!("the last start refuses a file: {used:?}"));
+        }
+        let newest = keeper.map.state().confirmed.stamp;
+        drop(keeper);
+        let older: Vec<&Old> = old
+            .iter()
+            .filter(|o| o.confirmed < newest.generation)
+            .collect();
+        if older.is_empty() || newest == Stamp::NONE {
+            return Ok(());
+        }
+        let which = older[rng.below(older.len() as u64) as usize];
+        let mut tampered = files.each(CrashDisk::killed);
+        let stays = rng.below(files.count() as u64) as usize;
+        let mut back = vec![false; files.count()];
+        for file in (0..files.count()).filter(|f| *f != stays) {
+            back[file] = rng.below(2) == 0;
+            if back[file] {
+                tampered.put_back(file, &which.files);
+                put_back += 1;
+            }
+        }
+        let Ok((_, used)) = start(&tampered, boot, &mut rng) else {
+            return Ok(());
+        };
+        match used
+            .iter()
+            .zip(&back)
+            .position(|(used, back)| *used && *back)
+        {
+            None => Ok(()),
+            Some(file) => Err(format!(
+                "file {file} is used: put back {back:?}, used {used:?}"
+            )),
+        }
+    });
+    println!(
+        "{arrays} arrays, {undisturbed} starts of files as they were, {put_back} files put back, {} steps",
+        steps.len()
+    );
+    assert!(put_back > 0 && (arrays < BOUNDED || steps.len() > 15));
+}
