@@ -54,6 +54,7 @@ fn device(tier: &str, source: NewSource, direct: DirectIo) -> NewDevice {
         size,
         emulate: None,
         direct,
+        force: false,
     }
 }
 
