@@ -16,9 +16,9 @@ use rustix::io::{Errno, ReadWriteFlags};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
+use crate::clock;
 use crate::helper_thread::HelperThread;
 use crate::stages::DeviceStages;
-use crate::{client, clock};
 use direct::Settled;
 use lock::{Claimed, Opening, claim, open_plain};
 use space::{Late, ZERO_HANGS};

@@ -175,7 +175,10 @@ fn device_with_data_is_refused_and_force_names_the_data() {
         file.write_all_at(b"data", at).unwrap();
         file.sync_all().unwrap();
         let why = add(&site, &device).unwrap_err();
-        assert!(why.contains(&format!("its {which} MiB is not zero")), "{why}");
+        assert!(
+            why.contains(&format!("its {which} MiB is not zero")),
+            "{why}"
+        );
         file.write_all_at(&[0; 4], at).unwrap();
     }
     // A device that was removed is blank.
@@ -204,7 +207,10 @@ fn device_of_another_array_is_refused_unless_forced() {
     assert!(fs::read(&disk.0).unwrap() == before, "it was written to");
     let output = site.run(&[&replace[..], &["--force"]].concat());
     let answer = said(&output);
-    assert!(output.status.success() && answer.contains("; destroyed: device 0 of"), "{answer}");
+    assert!(
+        output.status.success() && answer.contains("; destroyed: device 0 of"),
+        "{answer}"
+    );
     let lost = other.json(&["tier", "list"])["tiers"][0]["devices"][0].to_string();
     assert!(lost.contains("not the device of this name"), "{lost}");
 }
@@ -230,7 +236,9 @@ fn file_that_exists_is_refused_unless_forced_and_never_while_qemu_uses_it() {
         let mut qemu = Command::new("qemu-io");
         qemu.args(["-f", "raw", "-c", "sleep 3600000"]).arg(&file);
         let qemu = KillOnDrop(qemu.stdout(Stdio::null()).spawn().unwrap());
-        wait_for("QEMU locks the image", || datapath::image_in_use(&image).is_some());
+        wait_for("QEMU locks the image", || {
+            datapath::image_in_use(&image).is_some()
+        });
         let why = add(&site, &forced).unwrap_err();
         assert!(why.contains("is in use") && why.contains("QEMU"), "{why}");
         drop(qemu);
@@ -291,7 +299,10 @@ fn orderly_stop_leaves_an_overwritten_device_as_it_is() {
     // A program that opens it without asking whether it is in use.
     let image = site.path("image");
     File::create(&image).unwrap().set_len(64 * MIB).unwrap();
-    succeeds("mkfs.ext4", &["-q", "-F", "-L", "other", image.to_str().unwrap()]);
+    succeeds(
+        "mkfs.ext4",
+        &["-q", "-F", "-L", "other", image.to_str().unwrap()],
+    );
     let damage = fs::read(&image).unwrap();
     let file = File::options().write(true).open(&disk.0).unwrap();
     file.write_all_at(&damage, 0).unwrap();

@@ -225,9 +225,15 @@ mod tests {
             let (kind, label) = (kind.into(), label.map(String::from));
             Signature { kind, label }.text()
         };
-        assert_eq!(text("ext4", Some("backup")), "ext4 file system, label backup");
+        assert_eq!(
+            text("ext4", Some("backup")),
+            "ext4 file system, label backup"
+        );
         assert_eq!(text("xfs", Some("")), "xfs file system");
         assert_eq!(text("gpt", None), text("PMBR", None));
-        assert_eq!(text("zfs_member", None), "data with the signature zfs_member");
+        assert_eq!(
+            text("zfs_member", None),
+            "data with the signature zfs_member"
+        );
     }
 }

@@ -74,10 +74,7 @@ type Key = (bool, u64, u64);
 
 /// Opens the file of a device for reading and writing, without a claim.
 pub(super) fn open_plain(record: &DeviceRecord) -> Result<File, DeviceError> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&record.path);
+    let opened = OpenOptions::new().read(true).write(true).open(&record.path);
     opened.map_err(|error| {
         let busy = error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
         match std::fs::metadata(&record.path) {

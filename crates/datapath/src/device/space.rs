@@ -269,7 +269,9 @@ fn settled<E: From<io::Error>>(
     ids: Vec<DeviceId>,
     results: Vec<io::Result<Result<(), E>>>,
 ) -> Vec<(DeviceId, Result<(), E>)> {
-    let results = results.into_iter().map(|r| r.unwrap_or_else(|e| Err(e.into())));
+    let results = results
+        .into_iter()
+        .map(|r| r.unwrap_or_else(|e| Err(e.into())));
     ids.into_iter().zip(results).collect()
 }
 

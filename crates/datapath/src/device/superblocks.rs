@@ -133,7 +133,8 @@ impl Device {
             self.write_bytes(0, &[0; SUPERBLOCKS_BYTES])?;
             Ok(())
         };
-        let clear = || clear().map_err(|e: StampError| system(record, "clear the superblock of")(io(e)));
+        let clear =
+            || clear().map_err(|e: StampError| system(record, "clear the superblock of")(io(e)));
         match (&self.medium, record.kind) {
             (Medium::File(..), DeviceKind::File) => {
                 std::fs::remove_file(&record.path).map_err(system(record, "remove"))
@@ -158,7 +159,9 @@ fn explains(expected: &[Vec<u8>], found: &[u8]) -> bool {
     let sectors = found.chunks(SECTOR).enumerate();
     let mut known = sectors.map(|(number, sector)| {
         let at = number * SECTOR;
-        expected.iter().any(|state| state.get(at..at + sector.len()) == Some(sector))
+        expected
+            .iter()
+            .any(|state| state.get(at..at + sector.len()) == Some(sector))
     });
     found.len() == SUPERBLOCKS_BYTES && known.all(|known| known)
 }
@@ -252,7 +255,10 @@ mod tests {
         let now = is_overwritten(device.stamp(&numbered(superblock, 1)));
         let array = "07070707";
         assert!(now.contains("device 0 of Terrace array"), "{now}");
-        assert!(now.contains(array) && now.contains("generation 41"), "{now}");
+        assert!(
+            now.contains(array) && now.contains("generation 41"),
+            "{now}"
+        );
         // A device that is read again in this process keeps its expectation.
         device.read_superblock().unwrap();
         is_overwritten(device.stamp(&numbered(superblock, 1)));

@@ -25,9 +25,7 @@ pub(super) fn user_of(proc: &Path, sys: &Path, (major, minor): (u32, u32)) -> Op
             let is_swap = swaps.lines().any(first);
             is_swap.then(|| format!("{} is swap space", part.path))
         };
-        mounted()
-            .or_else(swapped)
-            .or_else(|| part.held(directory))
+        mounted().or_else(swapped).or_else(|| part.held(directory))
     })
 }
 
@@ -182,7 +180,9 @@ mod tests {
                 "/dev/sde is part of device bcache0",
             ),
         ] {
-            let holder = add(host, name, &format!("8:{minor}")).join("holders").join(holder);
+            let holder = add(host, name, &format!("8:{minor}"))
+                .join("holders")
+                .join(holder);
             for (file, text) in files {
                 create_dir_all(holder.join(file).parent().unwrap()).unwrap();
                 write(holder.join(file), format!("{text}\n")).unwrap();

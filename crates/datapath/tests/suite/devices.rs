@@ -253,7 +253,10 @@ fn superblock_overwritten_under_a_server_is_a_problem_and_stops_writes() {
     wait_for("guests are told", || guest.write(0, &[8; 4096]).is_err());
     assert!(guest.read(0, 4096).is_err(), "no wrong data");
     site.stop();
-    assert!(std::fs::read(&path).unwrap() == damaged, "it was written to");
+    assert!(
+        std::fs::read(&path).unwrap() == damaged,
+        "it was written to"
+    );
 }
 
 #[test]
