@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use array::{Superblock, SuperblockError};
+use array::{SUPERBLOCK_BYTES, Superblock, SuperblockError};
 use serde::Deserialize;
 
 use super::space::STAMP_TIME;
@@ -71,10 +71,17 @@ pub(super) fn clear(device: &Device) -> Result<(), String> {
 
 /// Describes a device whose superblock is not the expected one. `head` are its first bytes.
 pub(super) fn describe(device: &Device, head: &[u8]) -> String {
-    match named(device, head).found {
-        found if !found.is_empty() => found.join(", "),
-        _ if head.iter().all(|b| *b == 0) => "zeroes".into(),
-        _ => "unknown data".into(),
+    let mut found = named(device, head).found;
+    let places = head.chunks(SUPERBLOCK_BYTES).zip(["first", "second"]);
+    let (good, bad): (Vec<_>, Vec<_>) = places.partition(|p| Superblock::decode(p.0).is_ok());
+    if !good.is_empty() {
+        let damaged = |(_, which)| format!("unknown data in place of its {which} superblock");
+        found.extend(bad.into_iter().map(damaged));
+    }
+    match found.is_empty() {
+        false => found.join(", "),
+        true if head.iter().all(|b| *b == 0) => "zeroes".into(),
+        true => "unknown data".into(),
     }
 }
 

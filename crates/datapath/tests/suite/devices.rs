@@ -245,7 +245,10 @@ fn superblock_overwritten_under_a_server_is_a_problem_and_stops_writes() {
         .unwrap();
     let trouble = site.trouble(TroubleKind::DeviceOverwritten).unwrap();
     assert_eq!(trouble.about, "fast-0");
-    assert!(trouble.what.contains("unknown data"), "{trouble:?}");
+    assert!(
+        trouble.what.contains("in place of its first superblock"),
+        "{trouble:?}"
+    );
     assert!(
         trouble.what.contains("`terrace device replace fast-0`"),
         "{trouble:?}"
