@@ -141,7 +141,7 @@ fn shared(key: Key) -> Arc<Shared> {
     static ALL: Mutex<BTreeMap<Key, Arc<Shared>>> = Mutex::new(BTreeMap::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|_, shared| {
-        // One that a thread works with is not waited for.
+        // A thread that works with it may hold the lock for seconds.
         let used = || shared.locked.lock().is_ok_and(|l| l.strong_count() > 0);
         Arc::strong_count(shared) > 1 || used()
     });

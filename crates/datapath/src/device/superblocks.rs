@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_that_failed_may_have_left_any_mix_of_its_sectors() {
+    fn failed_stamp_that_left_a_mix_of_sectors_is_no_change() {
         let [before, second, both] = [[1, 1], [1, 2], [2, 2]].map(|places: [u8; 2]| {
             let place = |n: u8| vec![n; SUPERBLOCK_BYTES];
             [place(places[0]), place(places[1])].concat()
