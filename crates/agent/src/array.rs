@@ -481,6 +481,7 @@ mod tests {
         for kind in [
             TroubleKind::WorkerStalled,
             TroubleKind::MapFailing,
+            TroubleKind::DeviceOverwritten,
             TroubleKind::DeviceLost,
             TroubleKind::DeviceFileGone,
             TroubleKind::VolumeIncomplete,

@@ -30,6 +30,7 @@ pub(crate) fn main(args: &[String]) -> Done {
         size: Some(Bytes::gib(8)),
         emulate: None,
         direct: DirectIo::Off,
+        force: false,
     };
     add_device(&array, None, new).expect("a device");
     let serving = Serving::start(&array, ServerConfig::default()).expect("a server");

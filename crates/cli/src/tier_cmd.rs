@@ -102,6 +102,9 @@ pub struct DeviceArgs {
     /// device
     #[arg(long, value_name = "auto|on|off", default_value = "auto")]
     direct: DirectIo,
+    /// Use it even if it holds data. That data is destroyed, and the answer names it. A device in use is always refused
+    #[arg(long)]
+    force: bool,
 }
 
 impl DeviceArgs {
@@ -113,6 +116,7 @@ impl DeviceArgs {
             size: self.size,
             emulate: self.emulate.map(DevicePreset::spec),
             direct: self.direct,
+            force: self.force,
         })
     }
 }
@@ -124,10 +128,10 @@ struct Source {
     /// Keep the data in a file in this directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Keep the data on this block device; what is on it is lost
+    /// Keep the data on this block device
     #[arg(long = "device", id = "block", value_name = "PATH")]
     block: Option<PathBuf>,
-    /// Keep the data on this export of an NBD server; what is on it is lost
+    /// Keep the data on this export of an NBD server
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
 }

@@ -36,6 +36,7 @@ fn daemon(dir: &Path) -> Daemon {
         size: Some(Bytes::mib(64)),
         emulate: None,
         direct: DirectIo::Off,
+        force: false,
     };
     add_device(&array, None, new).unwrap();
     let create = ControlRequest::Create {

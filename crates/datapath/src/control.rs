@@ -725,6 +725,7 @@ mod tests {
             size: Some(units::Bytes(12345)),
             emulate: model::preset("pm953").map(|p| p.spec()),
             direct: model::DirectIo::Auto,
+            force: false,
         };
         let to = |device: Option<&str>| ControlRequest::Move {
             volume: "v".into(),

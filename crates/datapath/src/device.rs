@@ -16,20 +16,24 @@ use rustix::io::{Errno, ReadWriteFlags};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
+use crate::clock;
 use crate::helper_thread::HelperThread;
 use crate::stages::DeviceStages;
-use crate::{client, clock};
 use direct::Settled;
-use lock::lock;
+use lock::{Claimed, Opening, claim, open_plain};
 use space::{Late, ZERO_HANGS};
 
+mod contents;
 mod direct;
 mod lock;
 mod space;
+mod superblocks;
+mod users;
 
 pub use direct::DirectFile;
 pub(crate) use space::{FLUSH_TIME, STAMP_TIME};
 pub use space::{SlotSpace, Space, ZeroError, Zeroed};
+pub use superblocks::StampError;
 
 /// Why a device cannot be used.
 #[derive(Debug, Error)]
@@ -45,9 +49,31 @@ pub enum DeviceError {
         #[source]
         source: io::Error,
     },
-    /// Another process has it.
-    #[error("device {name:?} ({path}) is in use by another process")]
-    InUse { name: String, path: String },
+    /// The kernel, another process or QEMU uses it.
+    #[error("device {name:?} ({path}) is in use: {by}")]
+    InUse {
+        name: String,
+        path: String,
+        /// The user, as a clause.
+        by: String,
+    },
+    /// It was to be formatted, and holds data.
+    #[error("device {name:?}: {path} holds data: {data}. `--force` destroys that data")]
+    HoldsData {
+        name: String,
+        path: String,
+        data: String,
+    },
+    /// It was to be formatted, and may hold data.
+    #[error(
+        "device {name:?}: cannot tell whether {path} holds data: {why}. `--force` destroys any data there"
+    )]
+    NotProbed {
+        name: String,
+        path: String,
+        /// Why the prober failed.
+        why: String,
+    },
     /// Whoever used it before wrote to it past the page cache, and the device has not done all of that.
     #[error(
         "device {name:?} ({path}) has writes under way of before, which could overwrite what is written now"
@@ -135,7 +161,7 @@ pub struct Device {
     source_size: Option<Bytes>,
     /// Of memory or flash that is lent to another host: how much it is.
     lent: Option<Bytes>,
-    /// The file with this process's lock on it.
+    /// The file with this process's lock on it and, of a block device, the exclusive claim.
     locked: Option<Arc<File>>,
     /// The lock is also that of the process that hands it over, and may go on with it: it is not let go of here.
     borrowed: AtomicBool,
@@ -150,8 +176,8 @@ pub struct Device {
     errors: Mutex<Errors>,
     /// Number of errors, to see at a glance that there are more.
     failures: AtomicU64,
-    /// What was last written as its superblock: a remote device must have it whenever it is connected to.
-    superblock: Mutex<Option<Superblock>>,
+    /// Contents that its superblock places may have: those that this process last read or wrote, or is writing. Empty before the first read.
+    superblock_places: Mutex<Vec<Vec<u8>>>,
     /// Takes space for slots.
     holder: HelperThread,
     /// Zeroes slots. Another thread than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
@@ -166,7 +192,7 @@ pub struct HandedDevice {
     /// Its number.
     pub id: DeviceId,
     pub file: Arc<File>,
-    /// The file with the lock on it: the same, or an earlier opening.
+    /// The file with the lock and the exclusive claim: the same, or an earlier opening.
     pub lock: Arc<File>,
     /// Whether I/O on it is direct, and why, if that was decided.
     pub direct: Option<(bool, String)>,
@@ -222,103 +248,126 @@ pub struct DeviceCounts {
 }
 
 impl Device {
-    /// Prepares a new device: creates its file at full (sparse) size and writes its superblock, durably.
+    /// Prepares a new device: claims it, creates its file at full (sparse) size and writes its superblock, durably. Returns it with the data
+    /// that was destroyed for it, which takes `force`.
     ///
     /// # Errors
-    /// [`DeviceError`]. Of a file that could not be prepared nothing is left.
-    pub fn format(id: ArrayId, extent: Bytes, record: &DeviceRecord) -> Result<(), DeviceError> {
-        let failed = |what| system(record, what);
-        let superblock = superblock_of(id, extent, record);
-        if record.kind.is_remote() {
-            let device = Self::open(extent, record)?;
-            return device
-                .write_superblock(&superblock)
-                .map_err(failed("write"));
-        }
-        let is_file = record.kind == DeviceKind::File;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(is_file)
-            // Guests' data is nobody else's.
-            .mode(0o600)
-            .open(&record.path)
-            .map_err(failed("create"))?;
-        let prepare = || -> Result<(), DeviceError> {
-            if is_file {
-                let bytes = DATA_START + u64::from(record.slots) * extent.0;
-                file.set_len(bytes).map_err(failed("size"))?;
+    /// [`DeviceError`], also of a device that is in use or holds data. A file that could not be prepared is removed.
+    pub fn format(
+        id: ArrayId,
+        extent: Bytes,
+        record: &DeviceRecord,
+        force: bool,
+    ) -> Result<(Self, Vec<String>), DeviceError> {
+        let created = match record.kind {
+            DeviceKind::File => create_file(record)?,
+            DeviceKind::Block | DeviceKind::Nbd | DeviceKind::BareNbd | DeviceKind::Gone => None,
+        };
+        let is_new = created.is_some();
+        let prepare = || -> Result<(Self, Vec<String>), DeviceError> {
+            let failed = |what| system(record, what);
+            let device = Self::of_record(record, Opening::New, created)?;
+            let destroyed = match is_new {
+                true => vec![],
+                false => device.check_contents(record, force)?,
+            };
+            if let Medium::File(file, _) = &device.medium {
+                if record.kind == DeviceKind::File {
+                    let bytes = DATA_START + u64::from(record.slots) * extent.0;
+                    let sized = file.set_len(0).and_then(|()| file.set_len(bytes));
+                    sized.map_err(failed("size"))?;
+                }
+                large_enough(file, extent, record)?;
             }
-            write_superblocks(&file, &superblock).map_err(failed("write"))?;
-            file.sync_all().map_err(failed("flush"))?;
-            if is_file && let Some(parent) = Path::new(&record.path).parent() {
+            if !destroyed.is_empty() && record.kind != DeviceKind::File {
+                contents::clear(&device).map_err(|why| wrong(record, why))?;
+            }
+            let there = device.read_bytes(0, SUPERBLOCKS_BYTES, STAMP_TIME);
+            device.expect(there.map_err(failed("read"))?);
+            let stamped = device.stamp(&superblock_of(id, extent, record));
+            stamped.map_err(|e| failed("write")(superblocks::io(e)))?;
+            if let Medium::File(file, _) = &device.medium {
+                file.sync_all().map_err(failed("flush"))?;
+            }
+            if is_new && let Some(parent) = Path::new(&record.path).parent() {
                 let parent = File::open(parent).map_err(failed("open the directory of"))?;
                 parent
                     .sync_all()
                     .map_err(failed("flush the directory of"))?;
             }
-            Ok(())
+            Ok((device, destroyed))
         };
         prepare().inspect_err(|_| {
-            if is_file {
+            if is_new {
                 let _ = std::fs::remove_file(&record.path);
             }
         })
     }
 
-    /// Makes a device that left the array nobody's: its file is removed, the superblocks of others are zeroed.
-    ///
-    /// # Errors
-    /// [`DeviceError`].
-    pub fn disown(&self, record: &DeviceRecord) -> Result<(), DeviceError> {
-        let failed = |what| system(record, what);
-        match (&self.medium, record.kind) {
-            (Medium::File(..), DeviceKind::File) => {
-                std::fs::remove_file(&record.path).map_err(failed("remove"))
-            }
-            (Medium::File(file, _), _) => {
-                file.write_all_at(&[0; SUPERBLOCKS_BYTES], 0)
-                    .map_err(failed("clear the superblock of"))?;
-                file.sync_all().map_err(failed("flush"))
-            }
-            (Medium::Nbd(uri, start), _) if *start > 0 => {
-                client::write_durably(uri, 0, &[0; SUPERBLOCKS_BYTES])
-                    .map_err(io::Error::other)
-                    .map_err(failed("clear the superblock of"))
-            }
-            _ => Ok(()),
+    /// Looks for data that formatting destroys, and for users of the device that have no exclusive claim.
+    fn check_contents(
+        &self,
+        record: &DeviceRecord,
+        force: bool,
+    ) -> Result<Vec<String>, DeviceError> {
+        let (name, path) = (record.name.clone(), record.path.clone());
+        let file = match &self.medium {
+            Medium::File(file, _) => Some(file),
+            Medium::Nbd(..) | Medium::Lost => None,
+        };
+        if let Some(by) = file.and_then(|f| crate::source::image_in_use(f)) {
+            return Err(DeviceError::InUse { name, path, by });
         }
+        let mut contents = contents::look(self).map_err(|why| wrong(record, why))?;
+        if let Some(file) = file {
+            let bytes = file_bytes(file).map_err(system(record, "measure"))?;
+            if record.kind == DeviceKind::File && bytes > 0 && contents.found.is_empty() {
+                contents.found.push(format!("a file of {}", Bytes(bytes)));
+            }
+        }
+        match contents.unknown {
+            _ if force => {}
+            _ if !contents.found.is_empty() => {
+                let data = contents.found.join("; ");
+                return Err(DeviceError::HoldsData { name, path, data });
+            }
+            Some(why) => return Err(DeviceError::NotProbed { name, path, why }),
+            None => {}
+        }
+        Ok(contents.found)
     }
 
     /// Opens a device. Whether it is the right one, its superblock says ([`SlotSpace::read_superblock`]).
     ///
     /// # Errors
-    /// [`DeviceError`], also of one that is too small.
+    /// [`DeviceError`], also of one that is in use or too small.
     pub fn open(extent: Bytes, record: &DeviceRecord) -> Result<Self, DeviceError> {
-        let failed = |what| system(record, what);
-        let wrong = |why: String| DeviceError::Wrong {
-            name: record.name.clone(),
-            path: record.path.clone(),
-            why,
-        };
+        let device = Self::of_record(record, Opening::Known, None)?;
+        if let Medium::File(file, _) = &device.medium {
+            large_enough(file, extent, record)?;
+        }
+        Ok(device)
+    }
+
+    /// Opens what a record names, or goes on with its file if that is open, and claims it.
+    fn of_record(
+        record: &DeviceRecord,
+        opening: Opening,
+        open: Option<File>,
+    ) -> Result<Self, DeviceError> {
         let mut locked = None;
         let medium = match record.kind {
             DeviceKind::Nbd | DeviceKind::BareNbd => {
                 let uri: Result<nbd::Uri, _> = record.path.parse();
-                let uri = uri.map_err(|e| wrong(e.to_string()))?;
+                let uri = uri.map_err(|e| wrong(record, e.to_string()))?;
                 Medium::Nbd(uri, record.kind.data_start())
             }
             DeviceKind::File | DeviceKind::Block => {
-                let file = OpenOptions::new()
-                    .read(true)
-                    .write(true)
-                    .open(&record.path)
-                    .map_err(failed("open"))?;
-                let file = Arc::new(file);
-                locked = Some(lock(&file, record, false)?);
-                large_enough(&file, extent, record)?;
-                let backing = Backing::of(&file);
-                Medium::File(file, backing)
+                let file = open.map_or_else(|| open_plain(record), Ok)?;
+                let claimed = claim(Arc::new(file), record, opening)?;
+                locked = Some(claimed.locked);
+                let backing = Backing::of(&claimed.file);
+                Medium::File(claimed.file, backing)
             }
             DeviceKind::Gone => Medium::Lost,
         };
@@ -343,11 +392,11 @@ impl Device {
             file, lock, direct, ..
         } = handed;
         // It has it already; but whoever tries the device in this process has to know who has.
-        let locked = Some(self::lock(&lock, record, true)?);
+        let Claimed { locked, .. } = claim(lock, record, Opening::Handed)?;
         large_enough(&file, extent, record)?;
         let backing = Backing::of(&file);
         let device = Self {
-            locked,
+            locked: Some(locked),
             borrowed: AtomicBool::new(true),
             wanted: record.direct,
             stages: DeviceStages::new(record),
@@ -478,7 +527,7 @@ impl Device {
             done: Done::default(),
             errors: Mutex::default(),
             failures: AtomicU64::new(0),
-            superblock: Mutex::default(),
+            superblock_places: Mutex::default(),
             holder: HelperThread::default(),
             zeroer: HelperThread::default(),
             late: Mutex::default(),
@@ -527,19 +576,6 @@ impl Device {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Whether what was read from a remote device is the superblock that it must have.
-    pub fn is_same(&self, found: &[u8]) -> bool {
-        let expected = *self
-            .superblock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        match expected {
-            None => true,
-            Some(e) => Superblock::decode_both(found)
-                .is_ok_and(|f| f.is_of(e.array, e.device, e.extent, e.slots) && f.stamp == e.stamp),
-        }
-    }
-
     /// Counts a request that is done.
     #[inline]
     pub fn completed(&self, op: Op, bytes: u64) {
@@ -570,15 +606,6 @@ impl Device {
             write_bytes: read(&self.done.write_bytes),
         }
     }
-}
-
-fn write_superblocks(file: &File, superblock: &Superblock) -> io::Result<()> {
-    let mut there = [0; SUPERBLOCKS_BYTES];
-    file.read_at(&mut there, 0)?; // a new file has none
-    for (at, block) in superblock.writes(&there) {
-        write_durably(file, &block, at)?;
-    }
-    Ok(())
 }
 
 /// Writes, and flushes what it wrote and no more: guests may have written so much that flushing that too takes longer than anybody waits.
@@ -626,17 +653,46 @@ fn system(
     }
 }
 
+fn wrong(record: &DeviceRecord, why: String) -> DeviceError {
+    DeviceError::Wrong {
+        name: record.name.clone(),
+        path: record.path.clone(),
+        why,
+    }
+}
+
+/// Creates the file of a new device; `None` if there is a file already.
+fn create_file(record: &DeviceRecord) -> Result<Option<File>, DeviceError> {
+    let created = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        // Guests' data is nobody else's.
+        .mode(0o600)
+        .open(&record.path);
+    match created {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            let meta = std::fs::metadata(&record.path).map_err(system(record, "look at"))?;
+            match meta.is_file() {
+                true => Ok(None),
+                false => Err(wrong(record, "it exists, and is not a regular file".into())),
+            }
+        }
+        Err(error) => Err(system(record, "create")(error)),
+    }
+}
+
 /// Whether a device has the slots that it is to have.
 fn large_enough(file: &File, extent: Bytes, record: &DeviceRecord) -> Result<(), DeviceError> {
     let need = DATA_START + u64::from(record.slots) * extent.0;
     let have = file_bytes(file).map_err(system(record, "measure"))?;
     match have < need {
         false => Ok(()),
-        true => Err(DeviceError::Wrong {
-            name: record.name.clone(),
-            path: record.path.clone(),
-            why: format!("it has {} and should have {}", Bytes(have), Bytes(need)),
-        }),
+        true => Err(wrong(
+            record,
+            format!("it has {} and should have {}", Bytes(have), Bytes(need)),
+        )),
     }
 }
 

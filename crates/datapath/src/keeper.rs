@@ -65,6 +65,8 @@ pub struct LostDevice {
     pub unflushed: bool,
     /// It was lost while this process used it: its guests were told so, and it is not taken back without an operator's word.
     pub in_use: bool,
+    /// Another program has written over its superblock.
+    pub overwritten: bool,
 }
 
 /// The array and what is known of it in memory. `D` is a [`Device`], but in tests.
@@ -488,8 +490,8 @@ pub enum KeeperError {
     /// Two extents in one place, or the like: `terrace volume check` says more.
     #[error("the map contradicts itself: {0} (run `terrace volume check`)")]
     Slots(#[from] array::SlotsError),
-    /// Another process uses a device: two that change one array would overwrite each other's data.
-    #[error("{why}: the array is served by another process, or was until a moment ago")]
+    /// A device is in use elsewhere: two that write to it would overwrite each other's data.
+    #[error("{why}")]
     DeviceInUse {
         /// Which, and how that is known.
         why: String,

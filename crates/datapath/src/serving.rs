@@ -338,6 +338,7 @@ pub(crate) fn one_volume_with(dir: &Path, config: ServerConfig) -> (Serving, Lis
         size: Some(units::Bytes::mib(8)),
         emulate: None,
         direct: model::DirectIo::Off,
+        force: false,
     };
     let array = dir.join("array");
     crate::reach::add_device(&array, None, new).unwrap();

@@ -26,6 +26,7 @@ mod image;
 mod locks;
 
 pub use locks::image_in_use;
+pub(crate) use locks::users;
 
 /// The format that is read as it is.
 pub const RAW: &str = "raw";

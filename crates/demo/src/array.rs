@@ -43,6 +43,7 @@ pub(crate) fn add(dir: &Path, tier: &DemoTier, first: bool) -> Result<(), String
         size: Some(Bytes::mib(tier.mib)),
         emulate: Some(tier.spec()),
         direct: DirectIo::Off,
+        force: false,
     };
     add_device(dir, first.then_some(EXTENT), device).map(|_| ())
 }

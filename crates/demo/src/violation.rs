@@ -207,6 +207,7 @@ fn make(dir: &Path) -> Result<(), String> {
         size: Some(Bytes::mib(4 * SIZE_MIB)),
         emulate: model::preset(DISK).map(|p| p.spec()),
         direct: DirectIo::Off,
+        force: false,
     };
     add_device(dir, Some(Bytes::mib(1)), device)?;
     let reach = Reach::find(dir).map_err(|e| explain(&e))?;

@@ -15,6 +15,8 @@ pub enum TroubleKind {
     WorkerStalled,
     /// Nothing can be made durable in the map of an array: no new extents, no moves.
     MapFailing,
+    /// Another program has written over the superblock of a device: the array has stopped writing to it.
+    DeviceOverwritten,
     /// A device cannot be used: what is on it answers with errors.
     DeviceLost,
     /// A device is used, and its file is not at its path any more: the next start will not find it.
@@ -74,6 +76,7 @@ impl TroubleKind {
             TroubleKind::StaleImage => "stale-image",
             TroubleKind::WorkerStalled => "worker-stalled",
             TroubleKind::MapFailing => "map-failing",
+            TroubleKind::DeviceOverwritten => "device-overwritten",
             TroubleKind::DeviceLost => "device-lost",
             TroubleKind::DeviceFileGone => "device-file-gone",
             TroubleKind::VolumeIncomplete => "volume-incomplete",
@@ -108,6 +111,7 @@ impl TroubleKind {
             TroubleKind::StaleImage,
             TroubleKind::WorkerStalled,
             TroubleKind::MapFailing,
+            TroubleKind::DeviceOverwritten,
             TroubleKind::DeviceLost,
             TroubleKind::DeviceFileGone,
             TroubleKind::VolumeIncomplete,

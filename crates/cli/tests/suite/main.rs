@@ -5,6 +5,7 @@ mod architecture;
 mod asked;
 mod bench;
 mod cache;
+mod claims;
 mod clients;
 mod damaged_map;
 mod dependencies;

@@ -336,6 +336,8 @@ pub struct NewDevice {
     /// Whether I/O on it passes the page cache by. Servers from before do not know it.
     #[serde(default)]
     pub direct: DirectIo,
+    /// Format it even if it holds data, which is destroyed.
+    pub force: bool,
 }
 
 /// Where a new device's bytes are.

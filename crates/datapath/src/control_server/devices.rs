@@ -85,13 +85,8 @@ impl ControlServer {
         })?;
         let known = known.expect("something was chosen");
         let record = known.record(&claim, &new)?;
-        Device::format(known.array, known.extent, &record).map_err(text)?;
-        let opened = Device::open(known.extent, &record).map_err(|error| {
-            if record.kind == DeviceKind::File {
-                let _ = std::fs::remove_file(&record.path); // it was made just now
-            }
-            text(error)
-        })?;
+        let formatted = Device::format(known.array, known.extent, &record, new.force);
+        let (opened, destroyed) = formatted.map_err(text)?;
         opened.settle_direct();
         if let Some(why) = opened.direct_refused() {
             let why = format!("direct I/O is not possible: {why}");
@@ -113,8 +108,12 @@ impl ControlServer {
             Err(NotTaken::Stays(why)) => return Err(why),
         }
         let size = Bytes(u64::from(record.slots) * known.extent.0);
+        let destroyed = match destroyed.is_empty() {
+            true => String::new(),
+            false => format!("; destroyed: {}", destroyed.join("; ")),
+        };
         Ok(format!(
-            "device {} of {size} is in tier {}",
+            "device {} of {size} is in tier {}{destroyed}",
             record.name, new.tier
         ))
     }

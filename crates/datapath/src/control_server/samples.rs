@@ -59,6 +59,8 @@ pub enum TroubleKind {
     WorkerStalled,
     /// Nothing can be made durable in the map: no new extents, no moves.
     MapFailing,
+    /// Another program has written over the superblock of a device: Terrace has stopped writing to it.
+    DeviceOverwritten,
     /// A device cannot be used: what is on it answers with errors.
     DeviceLost,
     /// A device is used, and its file is not at its path any more: the next start will not find it.

@@ -1,86 +1,211 @@
-//! A device is one process's at a time, and what the last one still has under way ends first.
+//! Exclusive use of a device: one process at a time, after the direct writes of the process before it have ended.
 //!
-//! A process that is killed leaves direct writes under way: they end when the device is done with them, and may overwrite what the next process
-//! has written meanwhile. Each of them keeps its opening alive, and with it the lock that the opening has.
+//! ```text
+//!   file:          plain opening ─▶ flock
+//!   block device:  plain opening ─▶ O_EXCL opening ─▶ flock       the O_EXCL opening replaces the plain one
+//! ```
+//!
+//! A process has one locked opening of a device. For a block device that opening is exclusive (`O_EXCL`): `mount`, `mkfs`, `swapon`, LVM and
+//! the like fail with EBUSY while it is open, and it fails with EBUSY while they use the device. All further openings share it and are plain.
+//! Both the lock and the exclusive claim belong to the open file description, so a take-over hands that very descriptor to the next process.
+//!
+//! A process that is killed leaves direct writes in flight. They end when the device completes them, and could overwrite data of the next
+//! process. Each of them keeps its opening alive, and with it the lock of that opening.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use array::DeviceRecord;
+use array::{DeviceKind, DeviceRecord};
 use nix::fcntl::{FcntlArg, fcntl};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
-use super::DeviceError;
+use super::{DeviceError, system, users};
 
-/// How long somebody else's lock on a device is waited for.
+/// Time to wait for the lock, or the exclusive claim, of another process. The system looks at block devices now and then with either.
 const LOCK_TIME: Duration = Duration::from_secs(3);
+
+/// Time between two attempts to get a lock or a claim.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The byte of a device's file that openings for direct I/O have a lock for reading on.
 const DIRECT_BYTE: i64 = 0;
 
-/// How long it is waited for what a process that has ended has under way there; opening a device may take ten seconds at a start.
+/// Time to wait for direct writes of a process that has ended. Opening a device may take ten seconds at a start.
 const END_TIME: Duration = Duration::from_secs(6);
 
-/// A device's file that is open in this process.
-struct Opened {
-    /// The one with the lock.
-    first: Weak<File>,
-    /// Nothing of an earlier process is under way there.
-    ended: Arc<AtomicBool>,
+/// Purpose of an opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// The device is about to be formatted: neither this process nor another one may use it.
+    New,
+    /// The device is one of an array, and this process may have opened it already.
+    Known,
+    /// Another process opened, locked and claimed the device, and hands it over.
+    Handed,
 }
 
-/// Whoever has an array has its devices alone: the map can be lost or restored under a server, the devices say that it is there. The
-/// system looks at block devices now and then, under such a lock too: that is waited for. Within a process a device may be open more than
-/// once, when it is tried: all share the lock of the first. The file that has it.
+/// An opening of a device that this process may use.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    /// The opening for I/O.
+    pub file: Arc<File>,
+    /// The opening with the lock and, for a block device, the exclusive claim. It may be the same.
+    pub locked: Arc<File>,
+}
+
+/// State that all openings of a device in this process share.
+#[derive(Default)]
+struct Shared {
+    /// The locked opening.
+    locked: Mutex<Weak<File>>,
+    /// No write of an earlier process is in flight.
+    ended: AtomicBool,
+}
+
+/// Identity of a file, or of a block device by whatever node.
+type Key = (bool, u64, u64);
+
+/// Opens the file of a device for reading and writing, without a claim.
+pub(super) fn open_plain(record: &DeviceRecord) -> Result<File, DeviceError> {
+    let opened = OpenOptions::new().read(true).write(true).open(&record.path);
+    opened.map_err(|error| {
+        let busy = error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
+        match std::fs::metadata(&record.path) {
+            // Linux can be built to refuse writes to mounted devices.
+            Ok(meta) if busy && record.kind == DeviceKind::Block => {
+                let by = user_of(meta.rdev()).unwrap_or_else(|| EXCLUSIVE.into());
+                in_use(record, by)
+            }
+            _ => system(record, "open")(error),
+        }
+    })
+}
+
+/// Locks an opening and, for a block device, claims the device exclusively.
 ///
-/// One that another process hands over is used by that one still, or has been until now, and nothing of it is in flight.
-pub(super) fn lock(
-    file: &Arc<File>,
+/// # Errors
+/// [`DeviceError::InUse`] with the user, [`DeviceError::UnderWay`], and errors of the system.
+pub(super) fn claim(
+    file: Arc<File>,
     record: &DeviceRecord,
-    handed: bool,
-) -> Result<Arc<File>, DeviceError> {
-    static LOCKS: Mutex<BTreeMap<(u64, u64), Opened>> = Mutex::new(BTreeMap::new());
-    let own = match file.metadata() {
-        Ok(meta) => (meta.dev(), meta.ino()),
-        Err(_) => return Ok(file.clone()),
+    opening: Opening,
+) -> Result<Claimed, DeviceError> {
+    let until = Instant::now() + LOCK_TIME;
+    let meta = file.metadata().map_err(system(record, "look at"))?;
+    let is_block = meta.file_type().is_block_device();
+    let key = match is_block {
+        true => (true, meta.rdev(), 0),
+        false => (false, meta.dev(), meta.ino()),
     };
-    let (shared, ended) = {
-        let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
-        locks.retain(|_, opened| opened.first.strong_count() > 0);
-        let opened = locks.entry(own).or_insert_with(|| Opened {
-            first: Arc::downgrade(file),
-            ended: Arc::new(AtomicBool::new(false)),
-        });
-        let shared = opened.first.upgrade().unwrap_or_else(|| file.clone());
-        opened.first = Arc::downgrade(&shared);
-        (shared, opened.ended.clone())
-    };
-    take(&shared, Instant::now() + LOCK_TIME, record)?;
-    // What this process has under way there itself is the workers' to know.
-    if !handed && !ended.load(Ordering::Acquire) {
-        wait_for_writes(file, Instant::now() + END_TIME, record)?;
+    let shared = shared(key);
+    // Other openings of this device wait meanwhile, and share the claim.
+    let mut first = shared.locked.lock().unwrap_or_else(PoisonError::into_inner);
+    while opening == Opening::New && first.strong_count() > 0 {
+        if Instant::now() >= until {
+            return Err(in_use(record, "this process has it open already".into()));
+        }
+        std::thread::sleep(PAUSE);
     }
-    ended.store(true, Ordering::Release);
-    Ok(shared)
+    let claimed = match first.upgrade() {
+        Some(locked) => Claimed { file, locked },
+        None => {
+            shared.ended.store(false, Ordering::Release);
+            let file = match is_block && opening != Opening::Handed {
+                true => Arc::new(open_exclusively(&file, until, record)?),
+                false => file,
+            };
+            let locked = file.clone();
+            Claimed { file, locked }
+        }
+    };
+    *first = Arc::downgrade(&claimed.locked);
+    drop(first);
+    take(&claimed.locked, until, record)?;
+    // Workers keep account of the writes of this process.
+    if opening != Opening::Handed && !shared.ended.load(Ordering::Acquire) {
+        wait_for_writes(&claimed.file, Instant::now() + END_TIME, record)?;
+    }
+    shared.ended.store(true, Ordering::Release);
+    Ok(claimed)
+}
+
+/// Returns the state of a device that is open in this process, or a new one.
+fn shared(key: Key) -> Arc<Shared> {
+    static ALL: Mutex<BTreeMap<Key, Arc<Shared>>> = Mutex::new(BTreeMap::new());
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|_, shared| {
+        // A thread that works with it may hold the lock for seconds.
+        let used = || shared.locked.lock().is_ok_and(|l| l.strong_count() > 0);
+        Arc::strong_count(shared) > 1 || used()
+    });
+    all.entry(key).or_default().clone()
+}
+
+const EXCLUSIVE: &str = "another process has it open exclusively";
+
+/// Opens a block device once more with the exclusive claim. EBUSY decides whether it is in use.
+fn open_exclusively(
+    plain: &File,
+    until: Instant,
+    record: &DeviceRecord,
+) -> Result<File, DeviceError> {
+    let path = format!("/proc/self/fd/{}", plain.as_raw_fd());
+    loop {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(OFlags::EXCL.bits() as i32)
+            .open(&path);
+        let error = match opened {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        if error.raw_os_error() != Some(Errno::BUSY.raw_os_error()) {
+            return Err(system(record, "open exclusively")(error));
+        }
+        let meta = plain.metadata().map_err(system(record, "look at"))?;
+        if let Some(by) = user_of(meta.rdev()) {
+            return Err(in_use(record, by));
+        }
+        if Instant::now() >= until {
+            let by = match crate::source::users(plain) {
+                users if users.is_empty() => EXCLUSIVE.into(),
+                users => format!("{EXCLUSIVE} (open in: {})", users.join("; ")),
+            };
+            return Err(in_use(record, by));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Names the mount, swap space or device that uses a block device.
+fn user_of(rdev: u64) -> Option<String> {
+    let number = (major(rdev), minor(rdev));
+    users::user_of(Path::new("/proc"), Path::new("/sys"), number)
+}
+
+fn in_use(record: &DeviceRecord, by: String) -> DeviceError {
+    DeviceError::InUse {
+        name: record.name.clone(),
+        path: record.path.clone(),
+        by,
+    }
 }
 
 fn take(file: &File, until: Instant, record: &DeviceRecord) -> Result<(), DeviceError> {
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::AGAIN) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(PAUSE),
             Err(Errno::AGAIN) => {
-                return Err(DeviceError::InUse {
-                    name: record.name.clone(),
-                    path: record.path.clone(),
-                });
+                let by = "another process has locked it, as a server of its array does";
+                return Err(in_use(record, by.into()));
             }
             // Not every file system has locks: there the map's own has to do.
             Ok(()) | Err(_) => return Ok(()),

@@ -16,9 +16,10 @@ use rustix::io::Errno;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
-use super::{Device, Medium, write_superblocks};
+use super::{Device, Medium, StampError};
 use crate::client;
 use crate::helper_thread::{Outcome, Wanted, at_once};
+use crate::text::explain;
 
 /// Why slots could not be zeroed.
 #[derive(Debug, Clone, Error)]
@@ -71,11 +72,12 @@ pub trait SlotSpace: Sized {
     /// What keeps it from being read, or being one.
     fn read_superblock(&self) -> Result<Superblock, String>;
 
-    /// Writes both superblocks, durably, one after the other; as [`Superblock::writes`] says.
+    /// Writes both superblocks, durably, one after the other; as [`Superblock::writes`] says. Nothing is written where another program has
+    /// written since this process last read or wrote them.
     ///
     /// # Errors
-    /// Either of them may be there then.
-    fn write_superblock(&self, superblock: &Superblock) -> io::Result<()>;
+    /// [`StampError`]; after an error of the system either of them may be there.
+    fn write_superblock(&self, superblock: &Superblock) -> Result<(), StampError>;
 
     /// Makes everything that was written durable.
     ///
@@ -95,7 +97,7 @@ pub trait SlotSpace: Sized {
     /// [`SlotSpace::write_superblock`] of several devices.
     fn write_superblocks(
         all: Vec<(DeviceId, Arc<Self>, Superblock)>,
-    ) -> Vec<(DeviceId, io::Result<()>)> {
+    ) -> Vec<(DeviceId, Result<(), StampError>)> {
         let one = |(id, device, block): (DeviceId, Arc<Self>, Superblock)| {
             (id, device.write_superblock(&block))
         };
@@ -204,43 +206,15 @@ impl SlotSpace for Device {
     }
 
     fn read_superblock(&self) -> Result<Superblock, String> {
-        let mut head = vec![0; SUPERBLOCKS_BYTES];
-        match &self.medium {
-            Medium::File(file, _) => {
-                let read = file.read_exact_at(&mut head, 0);
-                read.map_err(|e| format!("cannot read its superblock: {e}"))?;
-            }
-            Medium::Nbd(uri, _) => {
-                head = client::read_within(uri, client::QUICK_TIME, 0, SUPERBLOCKS_BYTES as u32)
-                    .map_err(|e| crate::text::explain(&e))?;
-            }
-            Medium::Lost => return Err("it is lost".into()),
-        }
+        let head = self.read_bytes(0, SUPERBLOCKS_BYTES, client::QUICK_TIME);
+        let head = head.map_err(|e| format!("cannot read its superblock: {}", explain(&e)))?;
         let found = Superblock::decode_both(&head).map_err(|e| e.to_string())?;
-        *self
-            .superblock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(found);
+        self.expect(head);
         Ok(found)
     }
 
-    fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
-        match &self.medium {
-            Medium::File(file, _) => write_superblocks(file, superblock)?,
-            Medium::Nbd(uri, _) => {
-                let there = client::read_within(uri, STAMP_TIME, 0, SUPERBLOCKS_BYTES as u32);
-                for (at, block) in superblock.writes(&there.map_err(io::Error::other)?) {
-                    let written = client::write_durably(uri, at, &block);
-                    written.map_err(io::Error::other)?;
-                }
-            }
-            Medium::Lost => return Err(Errno::IO.into()),
-        }
-        *self
-            .superblock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(*superblock);
-        Ok(())
+    fn write_superblock(&self, superblock: &Superblock) -> Result<(), StampError> {
+        self.stamp(superblock)
     }
 
     fn flush_all(&self) -> io::Result<()> {
@@ -270,7 +244,7 @@ impl SlotSpace for Device {
 
     fn write_superblocks(
         all: Vec<(DeviceId, Arc<Self>, Superblock)>,
-    ) -> Vec<(DeviceId, io::Result<()>)> {
+    ) -> Vec<(DeviceId, Result<(), StampError>)> {
         let one = |(id, device, block): (DeviceId, Arc<Self>, Superblock)| {
             (id, move || device.write_superblock(&block))
         };
@@ -291,11 +265,13 @@ impl Device {
     }
 }
 
-fn settled(
+fn settled<E: From<io::Error>>(
     ids: Vec<DeviceId>,
-    results: Vec<io::Result<io::Result<()>>>,
-) -> Vec<(DeviceId, io::Result<()>)> {
-    let results = results.into_iter().map(io::Result::flatten);
+    results: Vec<io::Result<Result<(), E>>>,
+) -> Vec<(DeviceId, Result<(), E>)> {
+    let results = results
+        .into_iter()
+        .map(|r| r.unwrap_or_else(|e| Err(e.into())));
     ids.into_iter().zip(results).collect()
 }
 

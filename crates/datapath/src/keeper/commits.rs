@@ -183,6 +183,7 @@ impl<D: SlotSpace> Keeper<D> {
                             why: "it was added, and is not in use yet".into(),
                             unflushed: false,
                             in_use: false,
+                            overwritten: false,
                         };
                         self.lost.insert(device.id, lost);
                         self.records.insert(device.id, device);

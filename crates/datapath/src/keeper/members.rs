@@ -12,10 +12,11 @@ use array::{
     ArrayError, Change, CommitError, CopyHealth, CopyId, DeviceKind, DeviceRecord, DeviceStamp,
     Members, Membership, Stamp, Superblock, devices_needed, joins,
 };
+use tracing::warn;
 use units::{Bytes, DeviceId};
 
 use super::{Keeper, LostDevice};
-use crate::device::SlotSpace;
+use crate::device::{SlotSpace, StampError};
 use crate::text::explain;
 
 /// Proposals of which none was confirmed, after which one is used again: see [`Keeper::renew`].
@@ -53,7 +54,7 @@ impl<D: SlotSpace> Keeper<D> {
     fn put_superblocks(
         &mut self,
         new: BTreeMap<DeviceId, Superblock>,
-    ) -> Vec<(DeviceId, std::io::Result<()>)> {
+    ) -> Vec<(DeviceId, Result<(), StampError>)> {
         let of = |(id, superblock): (&DeviceId, &Superblock)| {
             (*id, self.devices[id].clone(), *superblock)
         };
@@ -70,7 +71,7 @@ impl<D: SlotSpace> Keeper<D> {
         for (id, result) in self.put_superblocks(new) {
             match result {
                 Ok(()) => written.push(id),
-                Err(error) => self.lose(id, format!("its superblock cannot be written: {error}")),
+                Err(error) => self.lose_with(id, "its superblock cannot be written", &error),
             }
         }
         written
@@ -112,6 +113,7 @@ impl<D: SlotSpace> Keeper<D> {
             why: String::new(),
             unflushed: true,
             in_use: false,
+            overwritten: false,
         });
         self.devices.insert(id, Arc::new(device));
         if unsettled {
@@ -181,9 +183,23 @@ impl<D: SlotSpace> Keeper<D> {
             why,
             unflushed: true,
             in_use: self.guests,
+            overwritten: false,
         };
         self.lost.insert(id, lost);
         self.tell_lost(id);
+    }
+
+    /// [`Keeper::lose`] because of an error. A device that another program has written to is marked as such.
+    pub(super) fn lose_with(&mut self, id: DeviceId, what: &str, error: &StampError) {
+        match error {
+            StampError::Io(error) => self.lose(id, format!("{what}: {}", explain(error))),
+            StampError::Overwritten { .. } => {
+                self.lose(id, error.to_string());
+                if let Some(lost) = self.lost.get_mut(&id) {
+                    lost.overwritten = true;
+                }
+            }
+        }
     }
 
     /// Lets guests in: from here on nothing that another copy of the map, or another state of a device, says may be believed.
@@ -431,7 +447,14 @@ impl<D: SlotSpace> Keeper<D> {
         });
         let closed = closed.collect();
         // One that cannot be written does not say so: nothing is lost with that.
-        let _ = self.put_superblocks(closed);
+        for (id, result) in self.put_superblocks(closed) {
+            let Err(error) = result else { continue };
+            let device = self.records[&id].name.clone();
+            warn!(device, why = %explain(&error), "the device has no mark of an orderly stop");
+            if matches!(error, StampError::Overwritten { .. }) {
+                self.lose_with(id, "its superblock cannot be written", &error);
+            }
+        }
     }
 
     /// What was changed while nobody is served is said to the devices: otherwise a backup from before it would look like the last state.

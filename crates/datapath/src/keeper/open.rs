@@ -459,6 +459,7 @@ impl<D: SlotSpace> Keeper<D> {
                         why,
                         unflushed: unflushed && record.kind != DeviceKind::Gone,
                         in_use: false,
+                        overwritten: false,
                     };
                     self.lost.insert(id, lost);
                 }

@@ -15,7 +15,7 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
 use super::{AcceptLoss, FoundCopy, Held, Host, Keeper, with_superblock};
-use crate::device::{SlotSpace, Space, ZeroError, Zeroed, superblock_of};
+use crate::device::{SlotSpace, Space, StampError, ZeroError, Zeroed, superblock_of};
 use crate::engine::{Fault, StoreReply, StoreRequest};
 
 const ID: ArrayId = ArrayId([7; 16]);
@@ -29,6 +29,8 @@ struct Memory {
     silent: AtomicBool,
     /// Superblocks cannot be written.
     stuck: AtomicBool,
+    /// Another program has written over the superblocks.
+    overwritten: AtomicBool,
     /// Nothing can be flushed.
     unflushable: AtomicBool,
     /// Zeroing takes long; what is being zeroed.
@@ -42,6 +44,7 @@ impl Memory {
             superblock: Mutex::new(superblock),
             silent: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            overwritten: AtomicBool::new(false),
             unflushable: AtomicBool::new(false),
             slow: AtomicBool::new(false),
             zeroing: Mutex::default(),
@@ -94,11 +97,15 @@ impl SlotSpace for Memory {
         Ok(*self.superblock.lock().unwrap())
     }
 
-    fn write_superblock(&self, superblock: &Superblock) -> std::io::Result<()> {
+    fn write_superblock(&self, superblock: &Superblock) -> Result<(), StampError> {
+        if is(&self.overwritten) {
+            let now = "an ext4 file system".into();
+            return Err(StampError::Overwritten { now });
+        }
         // One that is stuck has it all the same, late.
         *self.superblock.lock().unwrap() = *superblock;
         match is(&self.stuck) {
-            true => Err(std::io::ErrorKind::TimedOut.into()),
+            true => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
             false => Ok(()),
         }
     }
@@ -565,6 +572,25 @@ fn a_device_that_cannot_be_flushed_at_the_end_is_not_said_to_be() {
     let flushed = |d| devices[&DeviceId(d)].superblock.lock().unwrap().flushed;
     assert_eq!((flushed(0), flushed(1)), (true, false));
     assert!(bench.keeper.lost.contains_key(&DeviceId(1)));
+}
+
+#[test]
+fn device_overwritten_while_served_is_lost_and_not_stamped_at_the_stop() {
+    let mut bench = Bench::with(DeviceKind::File, 3);
+    bench.keeper.begin_serving().unwrap();
+    let devices = bench.keeper.devices.clone();
+    // Before a stamp: the others are stamped, and no guest uses this one any more.
+    set(&bench.device(1).overwritten, true);
+    bench.keeper.renew().unwrap();
+    let lost = &bench.keeper.lost[&DeviceId(1)];
+    assert!(lost.overwritten && lost.in_use, "{lost:?}");
+    assert!(lost.why.contains("an ext4 file system"), "{lost:?}");
+    // Before the orderly stop.
+    set(&bench.device(2).overwritten, true);
+    bench.keeper.close();
+    assert!(bench.keeper.lost[&DeviceId(2)].overwritten);
+    let flushed = |d| devices[&DeviceId(d)].superblock.lock().unwrap().flushed;
+    assert_eq!((flushed(0), flushed(2)), (true, false));
 }
 
 #[test]

@@ -43,6 +43,14 @@ impl Keeper {
                 continue;
             }
             let name = &record.name;
+            if lost.overwritten {
+                let what = format!(
+                    "{}. Terrace has stopped writing to it, and reads and writes of its data fail. Stop the other program; then `terrace device accept {name}` uses the device again if its superblock is intact, and `terrace device replace {name}` gives it up",
+                    lost.why
+                );
+                say(TroubleKind::DeviceOverwritten, &record.name, what);
+                continue;
+            }
             let back = match lost.in_use {
                 false => format!(
                     "it is taken back when it is there again; `terrace device replace {name}` gives it up"

@@ -19,10 +19,11 @@ use units::DeviceId;
 
 use super::Keeper;
 use super::look::Looks;
+use super::members::whose;
 use super::open::open_one;
 use super::refresh::Changes;
 use crate::client;
-use crate::device::{Device, Medium};
+use crate::device::{Device, Medium, StampError};
 use crate::text::explain;
 use crate::worker::Message;
 
@@ -63,7 +64,7 @@ enum Tried {
     /// It is in use, and works.
     Works,
     /// It was in use, and does not.
-    Fails(Arc<Device>, String),
+    Fails(Arc<Device>, StampError),
 }
 
 impl Keeper {
@@ -117,10 +118,10 @@ impl Keeper {
                 }
                 Tried::Works => {}
                 // Another one may be in use by now.
-                Tried::Fails(tried, why) => {
+                Tried::Fails(tried, error) => {
                     let used = self.devices.get(&id);
                     if used.is_some_and(|d| Arc::ptr_eq(d, &tried)) {
-                        self.lose(id, why);
+                        self.lose_with(id, "it fails", &error);
                         self.renew_or_note();
                     }
                 }
@@ -160,6 +161,10 @@ impl Keeper {
             let id = record.id;
             let tried = move || {
                 let back = open_one(extent, &record).map_err(|not| not.why)?;
+                // Another array's device is not written to.
+                if let Some(found) = &back.1 {
+                    whose(array, extent, &record, found)?;
+                }
                 works(&back.0).map_err(|e| format!("it fails: {e}"))?;
                 super::settle_direct(array, extent, &record, &back);
                 Ok(Tried::Back(Box::new(back)))
@@ -197,20 +202,23 @@ fn try_failing(device: Arc<Device>) -> Tried {
     }
     match works(&device) {
         Ok(()) => Tried::Works,
-        Err(error) => Tried::Fails(device, format!("it fails: {error}")),
+        Err(error) => Tried::Fails(device, error),
     }
 }
 
-/// Writes where nothing is kept, flushes, and reads the superblock.
-fn works(device: &Device) -> io::Result<()> {
+/// Writes where nothing is kept, flushes, and reads the superblock. Nothing is written where another program has written over that.
+fn works(device: &Device) -> Result<(), StampError> {
+    // One without a superblock has no such place.
+    if let Medium::Nbd(_, 0) = device.medium {
+        return Ok(());
+    }
+    device.check_superblock()?;
     let tried = match &device.medium {
         Medium::File(file, _) => {
             let written = file.write_all_at(&[0; 512], SUPERBLOCKS_BYTES as u64);
             let flushed = written.and_then(|()| file.sync_data());
             flushed.and_then(|()| file.read_exact_at(&mut [0; SUPERBLOCKS_BYTES], 0))
         }
-        // One without a superblock has no such place.
-        Medium::Nbd(_, 0) => Ok(()),
         Medium::Nbd(uri, _) => {
             let written = client::write_durably(uri, SUPERBLOCKS_BYTES as u64, &[0; 512]);
             written.map_err(|e| io::Error::other(explain(&e)))
@@ -220,6 +228,6 @@ fn works(device: &Device) -> io::Result<()> {
     match tried {
         // A full file system is no lost device.
         Err(e) if e.kind() == io::ErrorKind::StorageFull => Ok(()),
-        tried => tried,
+        tried => Ok(tried?),
     }
 }

@@ -77,7 +77,7 @@ pub fn image_in_use(file: &File) -> Option<String> {
 }
 
 /// Other processes that have a file open, as far as this one may see. The kernel does not say whose such a lock is.
-fn users(file: &File) -> Vec<String> {
+pub(crate) fn users(file: &File) -> Vec<String> {
     let id = |m: std::fs::Metadata| (m.dev(), m.ino());
     let Ok(own) = file.metadata().map(id) else {
         return vec![];

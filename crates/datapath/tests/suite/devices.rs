@@ -1,6 +1,7 @@
 //! Devices that do not answer, that are not what they should be, and that come and go, beside guests who must not notice.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,6 +47,7 @@ fn of_dir(tier: &str, dir: &Path) -> NewDevice {
         size: Some(Bytes::mib(64)),
         emulate: None,
         direct: model::DirectIo::Off,
+        force: false,
     }
 }
 
@@ -56,6 +58,7 @@ fn of_gate(tier: &str, gate: &Path) -> NewDevice {
         size: None,
         emulate: None,
         direct: model::DirectIo::Off,
+        force: false,
     }
 }
 
@@ -222,6 +225,63 @@ fn a_file_that_is_deleted_under_the_server_is_said() {
     assert!(trouble.what.contains("was deleted"), "{trouble:?}");
     assert!(trouble.what.contains("terrace tier drain"), "{trouble:?}");
     assert_eq!(guest.read(0, 4096).unwrap(), [7; 4096]);
+}
+
+#[test]
+fn superblock_overwritten_under_a_server_is_a_problem_and_stops_writes() {
+    let mut site = served(&["fast", "slow", "third"], &["data"]);
+    let mut guest = site.connect("data").unwrap();
+    guest.write(0, &[7; 4096]).unwrap();
+    guest.flush().unwrap();
+    let path = site.path("fast/fast-0.extents");
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[9; 2048], 1024).unwrap();
+    let damaged = std::fs::read(&path).unwrap();
+    assert_eq!(site.trouble(TroubleKind::DeviceOverwritten), None);
+    // Any change of the membership stamps all devices.
+    let beside = site.path("beside");
+    std::fs::create_dir(&beside).unwrap();
+    site.ask(ControlRequest::AddDevice(of_dir("slow", &beside)))
+        .unwrap();
+    let trouble = site.trouble(TroubleKind::DeviceOverwritten).unwrap();
+    assert_eq!(trouble.about, "fast-0");
+    assert!(
+        trouble.what.contains("in place of its first superblock"),
+        "{trouble:?}"
+    );
+    assert!(
+        trouble.what.contains("`terrace device replace fast-0`"),
+        "{trouble:?}"
+    );
+    wait_for("guests are told", || guest.write(0, &[8; 4096]).is_err());
+    assert!(guest.read(0, 4096).is_err(), "no wrong data");
+    site.stop();
+    assert!(
+        std::fs::read(&path).unwrap() == damaged,
+        "it was written to"
+    );
+}
+
+#[test]
+fn export_that_holds_data_is_refused_unless_forced() {
+    let site = served(&["fast"], &[]);
+    let server = site.path("server.sock");
+    serve(&server, usize::MAX);
+    let new = of_gate("remote", &server);
+    let NewSource::Nbd(uri) = &new.source else {
+        unreachable!("it is an export");
+    };
+    let mut other = datapath::Client::connect(&uri.parse().unwrap()).unwrap();
+    let last = other.size() - 512;
+    other.write(last, &[9; 512]).unwrap();
+    let why = site
+        .ask(ControlRequest::AddDevice(new.clone()))
+        .unwrap_err();
+    assert!(why.contains("its last MiB is not zero"), "{why}");
+    let forced = NewDevice { force: true, ..new };
+    let done = site.done(ControlRequest::AddDevice(forced));
+    assert!(done.contains("; destroyed: unknown data"), "{done}");
+    assert_eq!(other.read(last, 512).unwrap(), [0; 512]);
 }
 
 #[test]

@@ -54,6 +54,8 @@ fn device(tier: &str, source: NewSource, direct: DirectIo) -> NewDevice {
         size,
         emulate: None,
         direct,
+        // The second run formats the disks of the first.
+        force: true,
     }
 }
 

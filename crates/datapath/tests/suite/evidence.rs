@@ -33,6 +33,7 @@ fn a_move_that_its_target_fails_says_on_which_device_and_how() {
         size: None,
         emulate: None,
         direct: DirectIo::Off,
+        force: false,
     };
     add_device(&site.path("array"), None, far).unwrap();
     site.serve(&[]);

@@ -389,6 +389,7 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
         size: None,
         emulate: None,
         direct: DirectIo::Off,
+        force: false,
     };
     add_device(&site.path("array"), None, new).unwrap();
     let connected = |s: &Samples| device(s, "far-0").connected;

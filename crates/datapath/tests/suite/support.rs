@@ -38,6 +38,7 @@ impl Site {
             size: Some(Bytes::mib(mib)),
             emulate,
             direct: DirectIo::Off,
+            force: false,
         };
         add_device(&self.path("array"), None, new).unwrap();
     }

@@ -370,6 +370,7 @@ fn add_remote(site: &Site, uri: &str) -> Result<(), String> {
         size: None,
         emulate: None,
         direct: model::DirectIo::Off,
+        force: false,
     };
     datapath::add_device(&site.path("array"), None, new).map(|_| ())
 }

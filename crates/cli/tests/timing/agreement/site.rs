@@ -51,6 +51,7 @@ impl Site {
                 size: Some(spec.capacity),
                 emulate: Some(spec.clone()),
                 direct: DirectIo::Off,
+                force: false,
             };
             let extent = (i == 0).then_some(model.extent);
             add_device(&array, extent, new).unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use algo::Rng;
 use array::{SUPERBLOCKS_BYTES, Superblock};
 use crashdisk::CrashDisk;
-use datapath::device::{SlotSpace, Space, ZeroError, Zeroed};
+use datapath::device::{SlotSpace, Space, StampError, ZeroError, Zeroed};
 use units::Bytes;
 
 use super::plan::{EXTENT, Faults};
@@ -139,15 +139,14 @@ impl SlotSpace for SimDevice {
         Superblock::decode_both(&head).map_err(|e| e.to_string())
     }
 
-    fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
+    fn write_superblock(&self, superblock: &Superblock) -> Result<(), StampError> {
         let mut there = vec![0; SUPERBLOCKS_BYTES];
         self.disk.read(self.head, &mut there)?;
         for (at, block) in superblock.writes(&there) {
             let at = self.head + at;
             if self.chance(self.faults.io) {
-                return Err(io::Error::other(
-                    "simulated: a superblock cannot be written",
-                ));
+                let failed = io::Error::other("simulated: a superblock cannot be written");
+                return Err(failed.into());
             }
             self.disk.write(at, &block)?;
             self.flush_all()?;

@@ -1,0 +1,299 @@
+//! The two superblock places of a device. They are written only while they hold what this process last read or wrote there: other contents
+//! mean that another program has written to the device, and that it must not be written to any more.
+//!
+//! ```text
+//!   read at the opening ─▶ expected: what was read
+//!   stamp: read, compare ─▶ expected: each sector as before, or as one of the writes leaves it ─▶ write ─▶ expected: what was written
+//!                  └─ differs ─▶ `StampError::Overwritten`, nothing is written
+//! ```
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use array::{DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Superblock};
+use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use super::space::STAMP_TIME;
+use super::{Device, DeviceError, Medium, contents, system, write_durably};
+use crate::client;
+
+/// Smallest unit that devices write as a whole.
+const SECTOR: usize = 512;
+
+/// Why a superblock was not written.
+#[derive(Debug, Error)]
+pub enum StampError {
+    /// The device or the way to it failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The superblock is not the one that this process last read or wrote.
+    #[error("another program has written over its superblock; there is now: {now}")]
+    Overwritten {
+        /// Data that is there now.
+        now: String,
+    },
+}
+
+impl Device {
+    /// Reads from the medium, or from a remote export within a time.
+    pub(super) fn read_bytes(&self, at: u64, length: usize, time: Duration) -> io::Result<Vec<u8>> {
+        match &self.medium {
+            Medium::File(file, _) => {
+                let mut bytes = vec![0; length];
+                // Another host may have written to a shared device since these pages were read.
+                let pages = std::num::NonZeroU64::new(length as u64);
+                let _ = fadvise(file, at, pages, Advice::DontNeed); // only a hint where there is no cache
+                file.read_exact_at(&mut bytes, at)?;
+                Ok(bytes)
+            }
+            Medium::Nbd(uri, _) => {
+                client::read_within(uri, time, at, length as u32).map_err(io::Error::other)
+            }
+            Medium::Lost => Err(Errno::IO.into()),
+        }
+    }
+
+    /// Writes durably.
+    pub(super) fn write_bytes(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        match &self.medium {
+            Medium::File(file, _) => write_durably(file, bytes, at),
+            Medium::Nbd(uri, _) => client::write_durably(uri, at, bytes).map_err(io::Error::other),
+            Medium::Lost => Err(Errno::IO.into()),
+        }
+    }
+
+    fn expected(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.superblock_places
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the contents of the superblock places, as they are read when the device is opened.
+    pub(super) fn expect(&self, there: Vec<u8>) {
+        let mut expected = self.expected();
+        if expected.is_empty() {
+            expected.push(there);
+        }
+    }
+
+    /// Returns true if the contents of the superblock places are those that this process last read or wrote, or is writing.
+    pub fn is_same(&self, found: &[u8]) -> bool {
+        let expected = self.expected();
+        expected.is_empty() || explains(&expected, found)
+    }
+
+    /// Reads the superblock places and compares them with what this process expects there; returns them.
+    ///
+    /// # Errors
+    /// [`StampError::Overwritten`] if they differ.
+    pub(crate) fn check_superblock(&self) -> Result<Vec<u8>, StampError> {
+        let there = {
+            // Read under the lock: a stamp in between would look like a change.
+            let expected = self.expected();
+            let there = self.read_bytes(0, SUPERBLOCKS_BYTES, STAMP_TIME)?;
+            if explains(&expected, &there) {
+                return Ok(there);
+            }
+            there
+        };
+        let now = contents::describe(self, &there);
+        Err(StampError::Overwritten { now })
+    }
+
+    /// Writes both superblocks, unless another program has written there.
+    pub(super) fn stamp(&self, superblock: &Superblock) -> Result<(), StampError> {
+        let there = self.check_superblock()?;
+        let writes = superblock.writes(&there);
+        let mut states = vec![there];
+        for (at, block) in &writes {
+            let mut next = states[states.len() - 1].clone();
+            next[*at as usize..][..block.len()].copy_from_slice(block);
+            states.push(next);
+        }
+        let last = states[states.len() - 1].clone();
+        *self.expected() = states;
+        for (at, block) in &writes {
+            self.write_bytes(*at, block)?;
+        }
+        *self.expected() = vec![last];
+        Ok(())
+    }
+
+    /// Clears a device that left the array: removes its file, or zeroes the superblocks of anything else.
+    ///
+    /// # Errors
+    /// [`DeviceError`]; also of a device that another program has written to, which is left as it is.
+    pub fn disown(&self, record: &DeviceRecord) -> Result<(), DeviceError> {
+        let clear = || {
+            self.check_superblock()?;
+            self.write_bytes(0, &[0; SUPERBLOCKS_BYTES])?;
+            Ok(())
+        };
+        let clear =
+            || clear().map_err(|e: StampError| system(record, "clear the superblock of")(io(e)));
+        match (&self.medium, record.kind) {
+            (Medium::File(..), DeviceKind::File) => {
+                std::fs::remove_file(&record.path).map_err(system(record, "remove"))
+            }
+            (Medium::File(..), _) => clear(),
+            (Medium::Nbd(_, start), _) if *start > 0 => clear(),
+            (Medium::Nbd(..) | Medium::Lost, _) => Ok(()),
+        }
+    }
+}
+
+/// Returns the error of the system, or the whole error as one.
+pub(super) fn io(error: StampError) -> io::Error {
+    match error {
+        StampError::Io(error) => error,
+        overwritten @ StampError::Overwritten { .. } => io::Error::other(overwritten),
+    }
+}
+
+/// Returns true if each sector is that of one of the expected states: a write that failed may have left any of them.
+fn explains(expected: &[Vec<u8>], found: &[u8]) -> bool {
+    let sectors = found.chunks(SECTOR).enumerate();
+    let mut known = sectors.map(|(number, sector)| {
+        let at = number * SECTOR;
+        expected
+            .iter()
+            .any(|state| state.get(at..at + sector.len()) == Some(sector))
+    });
+    found.len() == SUPERBLOCKS_BYTES && known.all(|known| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use array::{ArrayId, SUPERBLOCK_BYTES, Stamp};
+    use model::DirectIo;
+    use tempfile::TempDir;
+    use units::{Bytes, DeviceId, TierId};
+
+    use super::*;
+    use crate::device::SlotSpace;
+
+    const EXTENT: Bytes = Bytes(1 << 20);
+
+    fn record(dir: &TempDir) -> DeviceRecord {
+        DeviceRecord {
+            id: DeviceId(0),
+            tier: TierId(0),
+            name: "slow-0".into(),
+            kind: DeviceKind::File,
+            path: dir.path().join("slow-0.extents").to_str().unwrap().into(),
+            slots: 1,
+            high_water: 0,
+            emulate: None,
+            direct: DirectIo::Off,
+        }
+    }
+
+    fn formatted(dir: &TempDir) -> (Device, Superblock) {
+        let id = ArrayId([7; 16]);
+        let record = record(dir);
+        let (device, destroyed) = Device::format(id, EXTENT, &record, false).unwrap();
+        assert!(destroyed.is_empty());
+        (device, crate::device::superblock_of(id, EXTENT, &record))
+    }
+
+    fn numbered(superblock: Superblock, generation: u64) -> Superblock {
+        let stamp = Stamp {
+            generation,
+            nonce: 1,
+        };
+        Superblock {
+            stamp,
+            ..superblock
+        }
+    }
+
+    fn overwrite(dir: &TempDir, at: u64, bytes: &[u8]) -> Vec<u8> {
+        let path = record(dir).path;
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    fn is_overwritten(result: Result<(), StampError>) -> String {
+        match result {
+            Err(StampError::Overwritten { now }) => now,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn stamp_over_foreign_data_is_refused_and_writes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (device, superblock) = formatted(&dir);
+        device.stamp(&numbered(superblock, 1)).unwrap();
+        device.stamp(&numbered(superblock, 2)).unwrap();
+        // A single sector of the second place, as a partition table has it.
+        let damaged = overwrite(&dir, SUPERBLOCK_BYTES as u64 + 512, &[9; 512]);
+        is_overwritten(device.stamp(&numbered(superblock, 3)));
+        assert!(std::fs::read(record(&dir).path).unwrap() == damaged);
+        assert!(!device.is_same(&damaged[..SUPERBLOCKS_BYTES]));
+        // Clearing the superblocks is a write like others.
+        let block = DeviceRecord {
+            kind: DeviceKind::Block,
+            ..record(&dir)
+        };
+        let error = crate::text::explain(&device.disown(&block).unwrap_err());
+        assert!(error.contains("another program"), "{error}");
+        assert!(std::fs::read(record(&dir).path).unwrap() == damaged);
+    }
+
+    #[test]
+    fn stamp_over_the_stamp_of_another_process_is_refused_and_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (device, superblock) = formatted(&dir);
+        let other = numbered(superblock, 41).encode();
+        overwrite(&dir, 0, &[other, other].concat());
+        let now = is_overwritten(device.stamp(&numbered(superblock, 1)));
+        let array = "07070707";
+        assert!(now.contains("device 0 of Terrace array"), "{now}");
+        assert!(
+            now.contains(array) && now.contains("generation 41"),
+            "{now}"
+        );
+        // A device that is read again in this process keeps its expectation.
+        device.read_superblock().unwrap();
+        is_overwritten(device.stamp(&numbered(superblock, 1)));
+    }
+
+    #[test]
+    fn stamp_of_a_device_with_a_torn_pair_is_written() {
+        for torn_at in [0, SUPERBLOCK_BYTES as u64] {
+            let dir = tempfile::tempdir().unwrap();
+            let (device, superblock) = formatted(&dir);
+            device.stamp(&numbered(superblock, 1)).unwrap();
+            drop(device);
+            let new = numbered(superblock, 2).encode();
+            overwrite(&dir, torn_at, &new[..512]);
+            let device = Device::open(EXTENT, &record(&dir)).unwrap();
+            assert_eq!(device.read_superblock().unwrap().stamp.generation, 1);
+            device.stamp(&numbered(superblock, 3)).unwrap();
+            assert_eq!(device.read_superblock().unwrap().stamp.generation, 3);
+        }
+    }
+
+    #[test]
+    fn failed_stamp_that_left_a_mix_of_sectors_is_no_change() {
+        let [before, second, both] = [[1, 1], [1, 2], [2, 2]].map(|places: [u8; 2]| {
+            let place = |n: u8| vec![n; SUPERBLOCK_BYTES];
+            [place(places[0]), place(places[1])].concat()
+        });
+        let states = [before.clone(), second, both];
+        let mut torn = before;
+        torn[512..1024].fill(2);
+        torn[SUPERBLOCK_BYTES..][..512].fill(2);
+        assert!(explains(&states, &torn));
+        torn[512] = 3;
+        assert!(!explains(&states, &torn));
+        assert!(!explains(&states, &torn[..SUPERBLOCK_BYTES]), "too short");
+        assert!(!explains(&[], &torn), "nothing was read yet");
+    }
+}
