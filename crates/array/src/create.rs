@@ -16,7 +16,7 @@ use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, T
 use units::Bytes;
 
 use crate::codec::Meta;
-use crate::file::{MapFile, open_locked};
+use crate::file::{HeaderLast, MapFile, open_locked};
 use crate::membership::MapState;
 use crate::panics::{Store, contained};
 use crate::sums::{first_sum, write_state};
@@ -87,7 +87,7 @@ impl Array {
 
     pub(crate) fn open_storage(storage: Shared, place: &str) -> Result<Self, ArrayError> {
         contained(place, || {
-            let db = builder().create_with_backend(storage.clone());
+            let db = builder().create_with_backend(HeaderLast::new(storage.clone()));
             let db = db.map_err(|e| database_error(place, "open", e))?;
             Self::read_meta(db, storage, place)
         })
@@ -147,7 +147,7 @@ impl Array {
         id: ArrayId,
         extent: Bytes,
     ) -> Result<Self, ArrayError> {
-        let db = builder().create_with_backend(storage.clone());
+        let db = builder().create_with_backend(HeaderLast::new(storage.clone()));
         let db = db.map_err(|e| database_error(place, "create", e))?;
         let array = Self {
             db: Store::new(db),

@@ -5,11 +5,12 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
 
 use crate::ArrayError;
+use crate::view::Shared;
 
 /// A file as a store wants it.
 #[derive(Debug)]
@@ -34,6 +35,69 @@ impl StorageBackend for MapFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.0.write_all_at(data, offset)
+    }
+}
+
+/// A storage whose header is written after everything else that a sync makes durable.
+///
+/// The store writes the header of a commit before its pages. A process that is killed in between would leave a header that names a commit
+/// without its pages. With this, only a loss of power does.
+#[derive(Debug)]
+pub(crate) struct HeaderLast {
+    storage: Shared,
+    header: Mutex<Option<Vec<u8>>>,
+}
+
+impl HeaderLast {
+    pub(crate) fn new(storage: Shared) -> Self {
+        let header = Mutex::default();
+        Self { storage, header }
+    }
+
+    fn header(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.header.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StorageBackend for HeaderLast {
+    fn len(&self) -> io::Result<u64> {
+        self.storage.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.storage.read(offset, out)?;
+        if let Some(header) = self.header().as_ref()
+            && let Some(behind) = header.get(usize::try_from(offset).unwrap_or(usize::MAX)..)
+        {
+            let length = behind.len().min(out.len());
+            out[..length].copy_from_slice(&behind[..length]);
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.storage.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let header = self.header().take();
+        if let Some(header) = header {
+            self.storage.write(0, &header)?;
+        }
+        self.storage.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        match offset {
+            0 => {
+                let mut header = self.header();
+                let known = header.get_or_insert_default();
+                known.resize(known.len().max(data.len()), 0);
+                known[..data.len()].copy_from_slice(data);
+                Ok(())
+            }
+            _ => self.storage.write(offset, data),
+        }
     }
 }
 

@@ -204,13 +204,15 @@ impl Header {
         (xxh3_128(body).to_le_bytes() == *sum).then(|| u64::from_le_bytes(commit))
     }
 
-    /// Whether both slots are as they were written; in a file that was closed, the flag must name the later one.
-    fn is_intact(&self) -> bool {
+    /// Whether both slots are as they were written.
+    fn has_both_slots(&self) -> bool {
+        self.commit(0).is_some() && self.commit(1).is_some()
+    }
+
+    /// Whether the flags name the slot of the last commit, as they do in a file that was closed.
+    fn names_last_commit(&self) -> bool {
         let named = usize::from(self.flags() & SECOND);
-        match (self.commit(named), self.commit(1 - named)) {
-            (Some(named), Some(other)) => named > other || !self.is_closed(),
-            _ => false,
-        }
+        self.has_both_slots() && self.commit(named) > self.commit(1 - named)
     }
 }
 
@@ -282,8 +284,12 @@ impl Array {
             opened.map_err(|e| database_error(place, "look at", e))
         })?;
         let mut array = contained(place, || Self::read_meta(db, storage, place))?;
-        let rolled_back = returned.load(Ordering::Relaxed) || !header.is_intact();
-        if rolled_back && (header.is_closed() || trust == Trust::Pages) {
+        let rolled_back = returned.load(Ordering::Relaxed) || !header.has_both_slots();
+        let certain = match trust {
+            Trust::Nothing => !rolled_back || !header.is_closed(),
+            Trust::Pages => !rolled_back && header.names_last_commit(),
+        };
+        if !certain {
             return Err(damaged("its last commit cannot be read".into()));
         }
         array.view = Some(View {
@@ -293,7 +299,7 @@ impl Array {
         Ok(array)
     }
 
-    /// Opens a map for reading only as it is found: what is intact may be found among what is not ([`Array::salvage`]).
+    /// Opens a map for reading only as it is found: what is intact may be found among what is not ([`crate::Salvage`]).
     pub(crate) fn look_unverified(storage: Shared, place: &str) -> Result<Self, ArrayError> {
         Self::view(storage, place, Trust::Pages)
     }

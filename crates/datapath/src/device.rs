@@ -178,6 +178,8 @@ pub struct Device {
     failures: AtomicU64,
     /// Contents that its superblock places may have: those that this process last read or wrote, or is writing. Empty before the first read.
     superblock_places: Mutex<Vec<Vec<u8>>>,
+    /// One superblock is written after the other.
+    stamping: Mutex<()>,
     /// Takes space for slots.
     holder: HelperThread,
     /// Zeroes slots. Another thread than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
@@ -528,6 +530,7 @@ impl Device {
             errors: Mutex::default(),
             failures: AtomicU64::new(0),
             superblock_places: Mutex::default(),
+            stamping: Mutex::default(),
             holder: HelperThread::default(),
             zeroer: HelperThread::default(),
             late: Mutex::default(),

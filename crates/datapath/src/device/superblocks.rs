@@ -104,9 +104,15 @@ impl Device {
         Err(StampError::Overwritten { now })
     }
 
-    /// Writes both superblocks, unless another program has written there.
+    /// Writes both superblocks, unless another program has written there, or a later generation is there: a write that was late must not
+    /// replace it.
     pub(super) fn stamp(&self, superblock: &Superblock) -> Result<(), StampError> {
+        let _turn = self.stamping.lock().unwrap_or_else(PoisonError::into_inner);
         let there = self.check_superblock()?;
+        let later = |found: Superblock| found.stamp.generation > superblock.stamp.generation;
+        if Superblock::decode_both(&there).is_ok_and(later) {
+            return Err(io::Error::other("it carries a later generation").into());
+        }
         let writes = superblock.writes(&there);
         let mut states = vec![there];
         for (at, block) in &writes {

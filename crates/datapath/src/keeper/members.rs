@@ -429,8 +429,13 @@ impl<D: SlotSpace> Keeper<D> {
         }
         let settled = self.held.is_none() && self.map.confirmed();
         // A state from before this moment is of an earlier generation, also where nothing was lost.
+        let lost: Vec<DeviceId> = self.lost.keys().copied().collect();
         if settled && self.renew().is_ok() {
             self.say_closed();
+        }
+        for (id, now_lost) in self.lost.iter().filter(|(id, _)| !lost.contains(id)) {
+            let device = &self.records[id].name;
+            warn!(device, why = %now_lost.why, "the device was lost at the stop");
         }
     }
 
@@ -448,11 +453,8 @@ impl<D: SlotSpace> Keeper<D> {
         let closed = closed.collect();
         // One that cannot be written does not say so: nothing is lost with that.
         for (id, result) in self.put_superblocks(closed) {
-            let Err(error) = result else { continue };
-            let device = self.records[&id].name.clone();
-            warn!(device, why = %explain(&error), "the device has no mark of an orderly stop");
-            if matches!(error, StampError::Overwritten { .. }) {
-                self.lose_with(id, "its superblock cannot be written", &error);
+            if let Err(error) = result {
+                self.lose_with(id, "it has no mark of an orderly stop", &error);
             }
         }
     }

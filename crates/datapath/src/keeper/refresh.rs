@@ -8,7 +8,6 @@
 //! A superblock that cannot be written loses no device here: until the proposal is confirmed a device may carry the stamp from before.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -17,11 +16,14 @@ use array::{ArrayError, Change, Stamp, Superblock};
 use units::DeviceId;
 
 use super::Keeper;
-use crate::device::{Device, STAMP_TIME, SlotSpace};
+use crate::device::{Device, STAMP_TIME, SlotSpace, StampError};
 use crate::text::explain;
 
 /// Longest time between two generations while data changes. An older state of less than this age may not be recognised after a crash.
 pub(super) const REFRESH: Duration = Duration::from_secs(60);
+
+/// Devices to which superblocks were written, and how that went.
+type Written = Vec<(DeviceId, Result<(), StampError>)>;
 
 /// Commits of the map for a generation: its proposal and its confirmation.
 const OWN_COMMITS: u64 = 2;
@@ -31,7 +33,7 @@ pub(super) struct Writing {
     stamp: Stamp,
     /// Changes before it was proposed.
     changes: Changes,
-    written: Receiver<Vec<(DeviceId, io::Result<()>)>>,
+    written: Receiver<Written>,
 }
 
 /// Superblocks to write for a new generation.
@@ -75,15 +77,17 @@ impl<D: SlotSpace> Keeper<D> {
     ///
     /// # Errors
     /// When the map fails.
-    pub fn end_refresh(
-        &mut self,
-        stamp: Stamp,
-        written: Vec<(DeviceId, io::Result<()>)>,
-    ) -> Result<(), ArrayError> {
+    pub fn end_refresh(&mut self, stamp: Stamp, written: Written) -> Result<(), ArrayError> {
         let blocks: BTreeMap<DeviceId, Superblock> = self.stamped(stamp);
-        for (id, _) in written.into_iter().filter(|w| w.1.is_ok()) {
-            if let Some(block) = blocks.get(&id) {
-                self.superblocks.insert(id, *block);
+        for (id, result) in written {
+            match (result, blocks.get(&id)) {
+                (Ok(()), Some(block)) => {
+                    self.superblocks.insert(id, *block);
+                }
+                (Err(error @ StampError::Overwritten { .. }), Some(_)) => {
+                    self.lose_with(id, "its superblock cannot be written", &error);
+                }
+                _ => {}
             }
         }
         let everywhere = self.superblocks.values().all(|s| s.stamp == stamp);
@@ -118,7 +122,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
-    fn end_or_note(&mut self, stamp: Stamp, written: Vec<(DeviceId, io::Result<()>)>) {
+    fn end_or_note(&mut self, stamp: Stamp, written: Written) {
         if let Err(error) = self.end_refresh(stamp, written) {
             self.map_failing = Some(explain(&error));
         }

@@ -124,6 +124,8 @@ pub(super) struct Connection {
     pub(super) payload: Option<Payload>,
     /// Its next request waits until others are answered.
     pub(super) paused: bool,
+    /// It ends when its outstanding answers are sent.
+    leaves: bool,
     /// Bytes of a refused write that are still to come and to be dropped.
     pub(super) skip: u64,
     /// The write whose bytes those are, and why it is refused: to be answered when they have come, as clients that are still sending look for no answer.
@@ -144,7 +146,7 @@ impl Connection {
     #[inline]
     fn may_receive(&self) -> bool {
         let full = self.paused || self.requests >= REQUESTS_MAX || self.bytes >= BYTES_MAX;
-        !self.receiving && !full && !matches!(self.stage, Stage::Closing)
+        !self.receiving && !self.leaves && !full && !matches!(self.stage, Stage::Closing)
     }
 
     /// Room for what comes next, but for payloads that have a buffer of their own.
@@ -221,6 +223,7 @@ impl Worker {
             end: 0,
             payload: None,
             paused: false,
+            leaves: false,
             skip: 0,
             refused: None,
             receiving: false,
@@ -482,8 +485,9 @@ impl Worker {
                 return false;
             }
         };
-        if header.command == Command::Disconnect && c.requests > 0 {
-            return false; // outstanding answers are sent before the connection ends
+        c.leaves = header.command == Command::Disconnect && c.requests > 0;
+        if c.leaves {
+            return false;
         }
         let Stage::Serving { session, .. } = &c.stage else {
             unreachable!("called when serving");

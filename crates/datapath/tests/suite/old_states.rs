@@ -137,6 +137,11 @@ fn start(
     let accept = AcceptLoss::default();
     let keeper = Keeper::open_with(found.collect(), host, &accept, open);
     let keeper = keeper.map_err(|e| e.to_string())?;
+    let used = files_in_use(&keeper, files);
+    Ok((keeper, used))
+}
+
+fn files_in_use(keeper: &Keeper<SimDevice>, files: &Files) -> Vec<bool> {
     let members = keeper.map.members();
     let mut used: Vec<bool> = CopyId::ALL
         .into_iter()
@@ -144,7 +149,19 @@ fn start(
         .map(|c| members.contains(c))
         .collect();
     used.extend((0..files.devices.len()).map(|i| keeper.devices.contains_key(&DeviceId(i as u16))));
-    Ok((keeper, used))
+    used
+}
+
+/// Every file that the process before used is used.
+fn check(when: &str, expected: &[bool], used: &[bool]) -> Result<(), String> {
+    match expected
+        .iter()
+        .zip(used)
+        .all(|(expected, used)| *used || !expected)
+    {
+        true => Ok(()),
+        false => Err(format!("{when}: of {expected:?} only {used:?} are used")),
+    }
 }
 
 fn write_something(keeper: &mut Keeper<SimDevice>, number: u32, rng: &mut Rng) {
@@ -186,12 +203,10 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_one_is() {
         let mut boot = 1;
         let mut number = 0;
         let lives = 1 + rng.below(3);
+        let mut expected = vec![false; files.count()];
         for life in 0..lives {
             let (mut keeper, used) = start(&files, boot, &mut rng)?;
-            // The second copy is made by the first life, and members of the map are all that hold a map.
-            if life > 0 && used.iter().any(|used| !used) {
-                return Err(format!("life {life}: a file is refused: {used:?}"));
-            }
+            check(&format!("life {life}"), &expected, &used)?;
             undisturbed += u64::from(life > 0);
             keeper.begin_serving().map_err(|e| e.to_string())?;
             if copies == 2 && !keeper.map.members().second {
@@ -228,6 +243,7 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_one_is() {
                     steps.insert((step, end == End::Killed));
                 }
             }
+            expected = files_in_use(&keeper, &files);
             drop(keeper);
             files = match end {
                 End::PowerLost => {
@@ -240,9 +256,7 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_one_is() {
         }
         // As it is, all of it is used.
         let (keeper, used) = start(&files.each(CrashDisk::killed), boot, &mut rng)?;
-        if used.iter().any(|used| !used) {
-            return Err(format!("the last start refuses a file: {used:?}"));
-        }
+        check("the last start", &expected, &used)?;
         let newest = keeper.map.state().confirmed.stamp;
         drop(keeper);
         let older: Vec<&Old> = old

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Damaged and foreign storage that a start or a server finds, with real clients: mounted devices, devices of other arrays, mkfs and mount of a
+# served device, an overwritten superblock, damaged and older maps, an older device, two servers on one remote tier.
+# Ends with a table of case, expected and seen; fails unless they agree.
+# usage: bench/foreign-state.sh
+# Needs root, loop devices, mkfs.ext4, nbdkit, qemu-io and jq; says "skipped" without.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. bench/skip.sh
+[ "$(id -u)" = 0 ] || skip "root"
+for program in nbdkit qemu-io jq mkfs.ext4 losetup; do command -v $program >/dev/null || skip "$program"; done
+[ -e /dev/loop-control ] || skip "loop"
+
+terrace=${TERRACE:-$(PROFILE=release bench/program.sh cli terrace)}
+dir=$(mktemp -d)
+export NO_COLOR=1
+servers= loops= mounted=
+cleanup() {
+  set +e
+  for pid in $servers; do kill -9 "$pid" 2>/dev/null; done
+  wait 2>/dev/null
+  [ -z "$mounted" ] || umount "$mounted"
+  for loop in $loops; do losetup -d "$loop"; done
+  rm -rf "$dir"
+}
+trap cleanup EXIT
+
+table=$'case\texpected\tseen\n' wrong=0
+# row CASE EXPECTED SEEN
+row() {
+  table+="$1"$'\t'"$2"$'\t'"$3"$'\n'
+  [ "$2" = "$3" ] || { wrong=$((wrong + 1)); echo "-- $1: expected $2, seen $3"; cat "$dir/said" 2>/dev/null || true; }
+}
+# outcome COMMAND...: refused or done; what it prints is in $dir/said.
+outcome() { if "$@" >"$dir/said" 2>&1; then echo done; else echo refused; fi; }
+# names TEXT: whether the last command printed it.
+names() { if grep -qF -- "$1" "$dir/said"; then echo named; else echo "not named"; fi; }
+
+loop() { # NAME: a block device of 64 MiB
+  truncate -s 64M "$dir/$1"
+  device=$(losetup -f --show "$dir/$1")
+  loops+=" $device"
+}
+serve() { # ARRAY [OPTION...]
+  local array=$1; shift
+  rm -f "$dir/$array/nbd.sock"
+  "$terrace" volume export --array "$dir/$array" "$@" >"$dir/$array.log" 2>&1 & server=$!
+  servers+=" $server"
+  for _ in $(seq 3000); do
+    [ -S "$dir/$array/nbd.sock" ] && return 0
+    kill -0 $server 2>/dev/null || return 1
+    sleep 0.02
+  done
+  return 1
+}
+stop() { # [SIGNAL]
+  kill "-${1:-TERM}" "$server"
+  wait "$server" 2>/dev/null || true
+}
+uri() { echo "nbd+unix:///$2?socket=$dir/$1/nbd.sock"; }
+put() { qemu-io -f raw -c "write -P $3 0 4M" -c flush "$(uri "$1" "$2")" >/dev/null; }
+holds() { if qemu-io -f raw -c "read -P $3 0 4M" "$(uri "$1" "$2")" 2>&1 | grep -qE "failed|error"; then echo other; else echo right; fi; }
+# flip FILE: flips one bit in every page that holds something, but for the first.
+flip() {
+  /usr/bin/python3 - "$1" <<'PY'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+for page in range(1, len(data) // 4096):
+    if any(data[page * 4096:(page + 1) * 4096]):
+        data[page * 4096 + 300] ^= 4
+open(sys.argv[1], "r+b").write(data)
+PY
+}
+
+# Devices.
+loop mounted; mkfs.ext4 -q "$device"; mkdir "$dir/mount"; mount "$device" "$dir/mount"; mounted=$dir/mount
+echo precious >"$dir/mount/data"
+row "tier add of a mounted device" refused "$(outcome "$terrace" tier add block --device "$device" --force --array "$dir/a")"
+row "message names the mount" named "$(names "$dir/mount")"
+umount "$dir/mount"; mounted=
+row "tier add of a device with a file system" refused "$(outcome "$terrace" tier add block --device "$device" --array "$dir/a")"
+row "message names the file system" named "$(names ext4)"
+loop other
+"$terrace" tier add block --device "$device" --array "$dir/other-array" >/dev/null
+row "tier add of another array's device" refused "$(outcome "$terrace" tier add block --device "$device" --array "$dir/a")"
+loop served; served=$device
+mkdir "$dir/files"
+"$terrace" tier add block --device "$served" --array "$dir/a" >/dev/null
+"$terrace" tier add files --dir "$dir/files" --size 64M --array "$dir/a" >/dev/null
+"$terrace" volume create db --size 16M --tier block --array "$dir/a" >/dev/null
+"$terrace" volume create logs --size 16M --tier files --array "$dir/a" >/dev/null
+serve a; put a db 0x11; put a logs 0x22
+row "mkfs of a served device" refused "$(outcome mkfs.ext4 -q -F "$served")"
+row "mount of a served device" refused "$(outcome mount "$served" "$dir/mount")"
+row "the guest's data" right "$(holds a db 0x11)"
+stop
+serve a
+dd if=/dev/urandom of="$served" bs=8k count=1 conv=notrunc status=none
+sum=$(head -c 8192 "$served" | sha256sum)
+stop
+row "orderly stop over a foreign superblock" "left as it is" \
+  "$([ "$sum" = "$(head -c 8192 "$served" | sha256sum)" ] && echo "left as it is" || echo stamped)"
+serve a
+row "volume of the overwritten device" other "$(holds a db 0x11)"
+row "volume beside it" right "$(holds a logs 0x22)"
+stop
+
+# Maps.
+mkdir "$dir/m1" "$dir/m2"
+"$terrace" tier add one --dir "$dir/m1" --size 64M --array "$dir/b" >/dev/null
+"$terrace" tier add two --dir "$dir/m2" --size 64M --array "$dir/b" >/dev/null
+"$terrace" volume create db --size 16M --tier one --array "$dir/b" >/dev/null
+serve b; put b db 0x33
+for _ in $(seq 300); do
+  "$terrace" array copies --array "$dir/b" -o json | jq -e '[.copies[].state] == ["current", "current"]' >/dev/null && break
+  sleep 0.1
+done
+second=$("$terrace" array copies --array "$dir/b" -o json | jq -r '.copies[1].path')
+stop
+flip "$dir/b/map.redb"
+row "start with a damaged first copy" done "$(serve b && echo done || echo refused)"
+row "the guest's data" right "$(holds b db 0x33)"
+sleep 8; stop
+flip "$second"
+row "start with a damaged second copy" done "$(serve b && echo done || echo refused)"
+row "the guest's data" right "$(holds b db 0x33)"
+sleep 8; stop
+cp -a "$dir/b" "$dir/b.kept"; cp -a "$second" "$dir/second.kept"; cp -a "$dir/m1" "$dir/m1.kept"
+flip "$dir/b/map.redb"; flip "$second"
+row "start with two damaged copies" refused "$(serve b && echo done || echo refused)"
+row "message tells what can be recovered" named "$(cp "$dir/b.log" "$dir/said"; names "recovered")"
+cp -a "$dir/b.kept/map.redb" "$dir/b/map.redb"; cp -a "$dir/second.kept" "$second"
+serve b; put b db 0x44; stop
+serve b; stop
+for copy in "$dir/b/map.redb" "$second"; do cp -a "$copy" "$copy.now"; done
+cp -a "$dir/b.kept/map.redb" "$dir/b/map.redb"; cp -a "$dir/second.kept" "$second"
+row "start with older maps" refused "$(serve b && echo done || echo refused)"
+for copy in "$dir/b/map.redb" "$second"; do mv "$copy.now" "$copy"; done
+cp -a "$dir/m1/one-0.extents" "$dir/one.now"; cp -a "$dir/m1.kept/one-0.extents" "$dir/m1/one-0.extents"
+serve b
+row "volume on an older device" other "$(holds b db 0x44)"
+stop
+cp -a "$dir/one.now" "$dir/m1/one-0.extents"
+serve b
+row "the newest device again" right "$(holds b db 0x44)"
+stop
+
+# A remote tier.
+nbdkit -f -U "$dir/export.sock" memory 64M >/dev/null 2>&1 & servers+=" $!"
+for _ in $(seq 500); do [ -S "$dir/export.sock" ] && break; sleep 0.02; done
+"$terrace" tier add far --nbd "nbd+unix:///?socket=$dir/export.sock" --array "$dir/c" >/dev/null
+"$terrace" volume create db --size 16M --tier far --array "$dir/c" >/dev/null
+cp -a "$dir/c" "$dir/c2"
+serve c; put c db 0x55; first=$server
+row "second server from a copy of the array" refused "$(serve c2 && echo done || echo refused)"
+server=$first
+row "the guest's data" right "$(holds c db 0x55)"
+stop
+
+printf '\n'
+printf '%s' "$table" | awk -F '\t' '{ printf "%-45s %-15s %s\n", $1, $2, $3 }'
+[ "$wrong" = 0 ] || { echo "$wrong cases differ"; exit 1; }
+echo "all as expected"
