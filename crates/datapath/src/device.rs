@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use array::{ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Stamp, Superblock};
@@ -21,13 +21,17 @@ use crate::stages::DeviceStages;
 use crate::{client, clock};
 use direct::Settled;
 use lock::lock;
+use owner::{End, Ownership, ToClaim};
 use space::{Late, ZERO_HANGS};
 
 mod direct;
 mod lock;
+mod owner;
 mod space;
 
 pub use direct::DirectFile;
+pub use owner::{Claimant, Refusal};
+pub(crate) use owner::{Lease, Owning};
 pub(crate) use space::{FLUSH_TIME, STAMP_TIME};
 pub use space::{SlotSpace, Space, ZeroError, Zeroed};
 
@@ -60,6 +64,14 @@ pub enum DeviceError {
         path: String,
         /// What is wrong.
         why: String,
+    },
+    /// Another server uses the export, or may.
+    #[error("device {name:?} ({path})")]
+    NotOwned {
+        name: String,
+        path: String,
+        #[source]
+        why: Refusal,
     },
 }
 
@@ -150,8 +162,12 @@ pub struct Device {
     errors: Mutex<Errors>,
     /// Number of errors, to see at a glance that there are more.
     failures: AtomicU64,
-    /// What was last written as its superblock: a remote device must have it whenever it is connected to.
-    superblock: Mutex<Option<Superblock>>,
+    /// A remote device must have it whenever it is connected to.
+    superblock: Arc<Mutex<Expected>>,
+    /// Until when this process may write to it.
+    pub(crate) lease: Arc<Lease>,
+    /// Of a remote device that was claimed.
+    ownership: Mutex<Option<Ownership>>,
     /// Takes space for slots.
     holder: HelperThread,
     /// Zeroes slots. Another thread than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
@@ -182,6 +198,29 @@ pub struct Failed {
     /// How often, since the device was opened.
     pub count: u64,
     pub last: Instant,
+}
+
+/// Superblock that a device must have.
+#[derive(Debug, Default)]
+struct Expected {
+    /// The last one that was read or written.
+    known: Option<Superblock>,
+    /// One that may be there, too: it is being written, or could not be.
+    writing: Option<Superblock>,
+}
+
+impl Expected {
+    /// Returns true if these bytes are such a superblock.
+    fn is(&self, found: &[u8]) -> bool {
+        let Some(known) = self.known else {
+            return true;
+        };
+        let one = |f: &Superblock, e: Superblock| {
+            f.is_of(e.array, e.device, e.extent, e.slots) && f.stamp == e.stamp
+        };
+        let found = Superblock::decode_both(found);
+        found.is_ok_and(|f| one(&f, known) || self.writing.is_some_and(|e| one(&f, e)))
+    }
 }
 
 /// Errors by kind and errno.
@@ -226,14 +265,20 @@ impl Device {
     ///
     /// # Errors
     /// [`DeviceError`]. Of a file that could not be prepared nothing is left.
-    pub fn format(id: ArrayId, extent: Bytes, record: &DeviceRecord) -> Result<(), DeviceError> {
+    pub fn format(
+        id: ArrayId,
+        extent: Bytes,
+        record: &DeviceRecord,
+        claimant: &Claimant,
+    ) -> Result<(), DeviceError> {
         let failed = |what| system(record, what);
         let superblock = superblock_of(id, extent, record);
         if record.kind.is_remote() {
             let device = Self::open(extent, record)?;
-            return device
-                .write_superblock(&superblock)
-                .map_err(failed("write"));
+            device.claim_new(id, record, claimant)?;
+            let written = device.write_superblock(&superblock);
+            device.unclaim();
+            return written.map_err(failed("write"));
         }
         let is_file = record.kind == DeviceKind::File;
         let file = OpenOptions::new()
@@ -282,11 +327,102 @@ impl Device {
                 file.sync_all().map_err(failed("flush"))
             }
             (Medium::Nbd(uri, start), _) if *start > 0 => {
-                client::write_durably(uri, 0, &[0; SUPERBLOCKS_BYTES])
+                client::write_durably(uri, &self.lease, 0, &[0; SUPERBLOCKS_BYTES])
                     .map_err(io::Error::other)
-                    .map_err(failed("clear the superblock of"))
+                    .map_err(failed("clear the superblock of"))?;
+                self.end_ownership(End::Clear);
+                Ok(())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Claims an export that is to become a device of an array.
+    fn claim_new(
+        &self,
+        array: ArrayId,
+        record: &DeviceRecord,
+        claimant: &Claimant,
+    ) -> Result<(), DeviceError> {
+        self.claim_for(array, true, claimant)
+            .map_err(|why| DeviceError::NotOwned {
+                name: record.name.clone(),
+                path: record.path.clone(),
+                why,
+            })
+    }
+
+    /// Claims a remote device, of which the superblock was read, for this process; at once, if it has it. May wait for three intervals of
+    /// heartbeats.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn claim(&self, claimant: &Claimant) -> Result<(), Refusal> {
+        let known = self.expected().known;
+        match known {
+            Some(known) => self.claim_for(known.array, false, claimant),
+            None => Ok(()),
+        }
+    }
+
+    /// [`Device::claim`] of a device whose superblock was not read.
+    ///
+    /// # Errors
+    /// As it.
+    pub(crate) fn claim_of(&self, array: ArrayId, claimant: &Claimant) -> Result<(), Refusal> {
+        self.claim_for(array, false, claimant)
+    }
+
+    fn claim_for(&self, array: ArrayId, new: bool, claimant: &Claimant) -> Result<(), Refusal> {
+        let Medium::Nbd(uri, start) = &self.medium else {
+            return Ok(());
+        };
+        if *start == 0 {
+            return Ok(());
+        }
+        let mut ownership = self.ownership();
+        if let Some(ownership) = &*ownership {
+            return match ownership.state() {
+                Owning::Lost(why) => Err(why),
+                Owning::Confirmed | Owning::Paused(_) => Ok(()),
+            };
+        }
+        let device = ToClaim {
+            name: self.name.clone(),
+            uri: uri.clone(),
+            array,
+            new,
+            lease: self.lease.clone(),
+            expected: self.superblock.clone(),
+        };
+        *ownership = Some(Ownership::claim(device, claimant)?);
+        Ok(())
+    }
+
+    fn ownership(&self) -> MutexGuard<'_, Option<Ownership>> {
+        self.ownership
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// State of the ownership of a remote device that was claimed.
+    pub(crate) fn owning(&self) -> Option<Owning> {
+        // A claim that is being made may take long, and nobody waits for it here.
+        let ownership = self.ownership.try_lock().ok()?;
+        ownership.as_ref().map(Ownership::state)
+    }
+
+    /// Lets other servers claim a remote device at once, unless something may be written to it yet.
+    pub fn unclaim(&self) {
+        if !self.is_asked() {
+            self.end_ownership(End::Release);
+        }
+    }
+
+    fn end_ownership(&self, how: End) {
+        let ownership = self.ownership().take();
+        if let Some(ownership) = ownership {
+            ownership.end(how);
         }
     }
 
@@ -462,7 +598,14 @@ impl Device {
     }
 
     fn with(id: DeviceId, name: String, medium: Medium) -> Self {
+        let lease = match medium {
+            // One without a superblock has no place for a claim.
+            Medium::Nbd(_, start) if start > 0 => Lease::none(),
+            _ => Lease::unlimited(),
+        };
         Self {
+            lease: Arc::new(lease),
+            ownership: Mutex::default(),
             id,
             name,
             medium,
@@ -478,7 +621,7 @@ impl Device {
             done: Done::default(),
             errors: Mutex::default(),
             failures: AtomicU64::new(0),
-            superblock: Mutex::default(),
+            superblock: Arc::default(),
             holder: HelperThread::default(),
             zeroer: HelperThread::default(),
             late: Mutex::default(),
@@ -529,15 +672,13 @@ impl Device {
 
     /// Whether what was read from a remote device is the superblock that it must have.
     pub fn is_same(&self, found: &[u8]) -> bool {
-        let expected = *self
-            .superblock
+        self.expected().is(found)
+    }
+
+    fn expected(&self) -> MutexGuard<'_, Expected> {
+        self.superblock
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        match expected {
-            None => true,
-            Some(e) => Superblock::decode_both(found)
-                .is_ok_and(|f| f.is_of(e.array, e.device, e.extent, e.slots) && f.stamp == e.stamp),
-        }
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a request that is done.

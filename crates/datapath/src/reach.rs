@@ -189,11 +189,11 @@ fn served(dir: &Path) -> Option<PathBuf> {
 }
 
 fn open(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
-    opened(dir, Keeper::open(copies_of(dir)?, accept))
+    opened(dir, Keeper::open(dir, copies_of(dir)?, accept))
 }
 
 fn look(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
-    opened(dir, Keeper::look(copies_of(dir)?, accept))
+    opened(dir, Keeper::look(dir, copies_of(dir)?, accept))
 }
 
 fn opened(dir: &Path, keeper: Result<Keeper, KeeperError>) -> Result<Keeper, ReachError> {

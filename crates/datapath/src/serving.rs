@@ -74,6 +74,7 @@ impl Serving {
         accept: &AcceptLoss,
     ) -> Result<Self, ServeError> {
         let mut keeper = open_to_serve(dir, accept)?;
+        keeper.claim_remotes()?;
         // It is no reason not to serve: why there is none is among the troubles, and it is tried again.
         if let Err(why) = keeper.second_by_default() {
             keeper.store_error = Some(format!("no second copy of the map: {why}"));

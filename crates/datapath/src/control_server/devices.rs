@@ -14,7 +14,7 @@ use super::{
     ControlAnswer, ControlServer, DeviceInfo, NewDevice, NewSource, Result, TierInfo, done, policy,
     refused, text,
 };
-use crate::device::{Device, file_bytes};
+use crate::device::{Claimant, Device, file_bytes};
 use crate::keeper::Keeper;
 use crate::worker::Message;
 
@@ -85,13 +85,16 @@ impl ControlServer {
         })?;
         let known = known.expect("something was chosen");
         let record = known.record(&claim, &new)?;
-        Device::format(known.array, known.extent, &record).map_err(text)?;
+        let claimant = &known.claimant;
+        Device::format(known.array, known.extent, &record, claimant).map_err(text)?;
         let opened = Device::open(known.extent, &record).map_err(|error| {
             if record.kind == DeviceKind::File {
                 let _ = std::fs::remove_file(&record.path); // it was made just now
             }
             text(error)
         })?;
+        let claimed = opened.claim_of(known.array, claimant);
+        claimed.map_err(|why| format!("device {}: {why}", record.name))?;
         opened.settle_direct();
         if let Some(why) = opened.direct_refused() {
             let why = format!("direct I/O is not possible: {why}");
@@ -153,6 +156,7 @@ impl ControlServer {
 struct Known {
     array: array::ArrayId,
     extent: Bytes,
+    claimant: Arc<Claimant>,
     last: Option<DeviceId>,
     names: Vec<String>,
     paths: Vec<String>,
@@ -166,6 +170,7 @@ impl Known {
         Ok(Self {
             array: keeper.map.id(),
             extent: keeper.map.extent(),
+            claimant: keeper.claimant(),
             last: keeper.last_number(),
             names: records.clone().map(|r| r.name.clone()).collect(),
             paths: records.map(|r| r.path.clone()).collect(),

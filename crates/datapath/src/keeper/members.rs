@@ -54,10 +54,14 @@ impl<D: SlotSpace> Keeper<D> {
         &mut self,
         new: BTreeMap<DeviceId, Superblock>,
     ) -> Vec<(DeviceId, std::io::Result<()>)> {
+        let refused = self.claim(new.keys().copied());
         let of = |(id, superblock): (&DeviceId, &Superblock)| {
             (*id, self.devices[id].clone(), *superblock)
         };
-        let written = D::write_superblocks(new.iter().map(of).collect());
+        let owned = new.iter().filter(|(id, _)| !refused.contains_key(id));
+        let mut written = D::write_superblocks(owned.map(of).collect());
+        let refused = refused.into_iter();
+        written.extend(refused.map(|(id, why)| (id, Err(std::io::Error::other(why)))));
         for (id, _) in written.iter().filter(|w| w.1.is_ok()) {
             self.superblocks.insert(*id, new[id]);
         }
@@ -114,6 +118,7 @@ impl<D: SlotSpace> Keeper<D> {
             in_use: false,
         });
         self.devices.insert(id, Arc::new(device));
+        self.owned_again(id);
         if unsettled {
             self.settle_superblocks(&[id]);
         }
@@ -410,6 +415,7 @@ impl<D: SlotSpace> Keeper<D> {
         if settled && (all_flushed || self.renew().is_ok()) {
             self.say_closed();
         }
+        self.unclaim();
     }
 
     /// Writes on the devices, of which everything is flushed, how many commits there were then.

@@ -20,6 +20,7 @@ use units::DeviceId;
 use super::Keeper;
 use super::look::Looks;
 use super::open::open_one;
+use super::owners::claim_opened;
 use crate::client;
 use crate::device::{Device, Medium};
 use crate::text::explain;
@@ -108,6 +109,7 @@ impl Keeper {
                 }
             }
         }
+        self.look_at_owners();
         self.try_devices();
     }
 
@@ -140,8 +142,10 @@ impl Keeper {
                 continue;
             }
             let id = record.id;
+            let claimant = self.claimant();
             let tried = move || {
                 let back = open_one(extent, &record).map_err(|not| not.why)?;
+                claim_opened(array, extent, &record, &back, &claimant)?;
                 works(&back.0).map_err(|e| format!("it fails: {e}"))?;
                 super::settle_direct(array, extent, &record, &back);
                 Ok(Tried::Back(Box::new(back)))
@@ -194,7 +198,8 @@ fn works(device: &Device) -> io::Result<()> {
         // One without a superblock has no such place.
         Medium::Nbd(_, 0) => Ok(()),
         Medium::Nbd(uri, _) => {
-            let written = client::write_durably(uri, SUPERBLOCKS_BYTES as u64, &[0; 512]);
+            let written =
+                client::write_durably(uri, &device.lease, SUPERBLOCKS_BYTES as u64, &[0; 512]);
             written.map_err(|e| io::Error::other(explain(&e)))
         }
         Medium::Lost => Err(io::ErrorKind::NotFound.into()),

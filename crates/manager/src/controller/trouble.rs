@@ -314,7 +314,9 @@ impl Controller {
                     let device = report.devices.iter().any(|d| d.name == t.about);
                     device.then(|| format!("moves to {}", t.about))
                 }
-                TroubleKind::DeviceLost => Some(format!("moves from and to {}", t.about)),
+                TroubleKind::DeviceLost | TroubleKind::RemoteNotOwned => {
+                    Some(format!("moves from and to {}", t.about))
+                }
                 TroubleKind::DeviceUnreachable => {
                     let device = report.devices.iter().find(|d| d.name == t.about);
                     let tier = device.map(|d| &d.tier);
@@ -341,8 +343,9 @@ impl Controller {
                     .any(|t| TroubleKind::of_array(&t.kind) == kind)
             };
             // What the array says of it says more.
-            let named =
-                reported(TroubleKind::DeviceLost) || reported(TroubleKind::DeviceUnreachable);
+            let named = reported(TroubleKind::DeviceLost)
+                || reported(TroubleKind::DeviceUnreachable)
+                || reported(TroubleKind::RemoteNotOwned);
             if !d.connected && !named {
                 let undecided = self
                     .unreachable(report, &d.tier)
