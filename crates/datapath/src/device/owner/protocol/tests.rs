@@ -150,7 +150,7 @@ impl Run<'_> {
     fn run(&mut self) {
         let mut started = vec![false; self.servers.len()];
         while let Some((at_ns, server, which)) = self.next_step() {
-            if at_ns > self.ends_ns {
+            if at_ns > self.ends_ns || self.is_over() {
                 return;
             }
             self.now_ns = at_ns;
@@ -207,12 +207,34 @@ impl Run<'_> {
         }
         let first = steps.iter().map(|s| s.0).min()?;
         let mut steps: Vec<_> = steps.into_iter().filter(|s| s.0 == first).collect();
-        // At the same time any order is possible.
-        let chosen = match steps.len() {
-            1 => 0,
-            n => self.choices.choose(n),
+        // At the same time any order is possible. It only matters where one of two requests is a write.
+        let requests = steps.iter().filter_map(|s| self.effect(s));
+        let (writes, requests) = requests.fold((0, 0), |(writes, all), effect| {
+            let write = matches!(effect, Effect::Write(..) | Effect::Stamp);
+            (writes + usize::from(write), all + 1)
+        });
+        let chosen = match writes > 0 && requests > 1 {
+            true => self.choices.choose(steps.len()),
+            false => 0,
         };
         Some(steps.swap_remove(chosen))
+    }
+
+    fn effect(&self, (_, server, step): &(u64, usize, Step)) -> Option<&Effect> {
+        let server = &self.servers[*server];
+        match step {
+            Step::Late(index) => Some(&server.late[*index].1),
+            Step::Effect => server.pending.as_ref()?.effect.as_ref(),
+            Step::Back => None,
+        }
+    }
+
+    /// Only one server is left, and it has a lease: nothing can happen any more.
+    fn is_over(&self) -> bool {
+        let mut left = self.servers.iter().filter(|s| s.refused.is_none());
+        let owns = left.next().is_none_or(|s| s.stamped);
+        let late = self.servers.iter().any(|s| !s.late.is_empty());
+        self.servers.len() > 1 && owns && left.next().is_none() && !late
     }
 
     fn carry_out(&mut self, server: usize, effect: Effect) -> Event {
