@@ -3,13 +3,15 @@
 # copies, a stopped owner that goes on after a forced take-over, and the time that starts wait. Ends with what went wrong, and fails unless
 # that is nothing.
 # usage: bench/remote-owner.sh [ROUNDS]     100 of them take some five minutes
-# Needs nbdkit, nbdcopy and nbdsh; says "skipped" without.
+# Needs nbdkit, nbdcopy and libnbd's Python module; says "skipped" without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-100}
 lanes=5
 . bench/skip.sh
-for program in nbdkit nbdcopy nbdsh; do command -v "$program" >/dev/null || skip "$program"; done
+for program in nbdkit nbdcopy; do command -v "$program" >/dev/null || skip "$program"; done
+python=/usr/bin/python3
+$python -c 'import nbd' 2>/dev/null || skip libnbd "with its Python module"
 
 terrace=${TERRACE:-$(PROFILE=release bench/program.sh cli terrace)}
 dir=$(mktemp -d)
@@ -113,21 +115,26 @@ data() { # LANE: checksum of the superblocks and of all slots
   { head -c 8192 "$dir/$1/bytes"; tail -c +1048577 "$dir/$1/bytes"; } | sha256sum
 }
 
+guest() { # ARRAY LANE PYTHON: uses the volume as h
+  local connect
+  connect="import nbd; h = nbd.NBD(); h.connect_uri('nbd+unix:///db?socket=$dir/$2/$1.sock'); h.set_strict_mode(0)"
+  $python -c "$connect
+$3"
+}
+
 stopped_owner() { # LANE
   site "$1"
   start "$1" array
   serves "$1" array
   local before after pid
   pid=$(cat "$dir/$1/array.pid")
-  nbdsh -u "nbd+unix:///db?socket=$dir/$1/array.sock" -c '
-for i in range(100000000):
-    h.pwrite(b"\xee" * 65536, i % 256 * 65536)' 2>/dev/null & echo $! >"$dir/$1/guest.pid"
+  guest array "$1" 'while True: [h.pwrite(b"\xee" * 65536, i * 65536) for i in range(256)]' 2>/dev/null & echo $! >"$dir/$1/guest.pid"
   sleep 1
   copy "$1" copy
   kill -STOP "$pid"
   start "$1" copy --force-remote
   serves "$1" copy || fail "no take-over: $(cat "$dir/$1/copy.log")"
-  nbdsh -u "nbd+unix:///db?socket=$dir/$1/copy.sock" -c 'h.pwrite(b"\x02" * (16 << 20), 0); h.flush()'
+  guest copy "$1" 'h.pwrite(b"\x02" * (16 << 20), 0); h.flush()'
   before=$(data "$1")
   kill -CONT "$pid"
   sleep 4

@@ -228,14 +228,14 @@ fn stopped_owner_that_goes_on_after_a_take_over_writes_nothing() {
         "the former owner sees that it does not own the tier",
         || not_owned(&site).is_some_and(|what| what.contains("took the export over")),
     );
-    for guest in guests {
-        guest.join().unwrap();
-    }
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(2));
     assert!(device_bytes(&site) == before, "the former owner wrote");
     assert_eq!(guest.read(0, 8 << 20).unwrap(), vec![2; 8 << 20]);
     second.stop();
     site.kill();
+    for guest in guests {
+        guest.join().unwrap();
+    }
 }
 
 #[test]

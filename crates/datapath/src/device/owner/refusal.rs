@@ -8,7 +8,7 @@ use super::claim::Claim;
 
 /// Another server, as its claim names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OtherServer(Claim);
+pub struct OtherServer(Box<Claim>);
 
 impl std::fmt::Display for OtherServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -16,7 +16,7 @@ impl std::fmt::Display for OtherServer {
         let age = now.map_or(0, |n| n.as_secs().saturating_sub(self.0.written_s));
         let Claim {
             host, pid, array, ..
-        } = &self.0;
+        } = &*self.0;
         write!(
             f,
             "process {pid} on host {host:?}, array {array}, last heartbeat {age} s ago"
@@ -64,6 +64,6 @@ pub enum Refusal {
 
 impl From<Claim> for OtherServer {
     fn from(claim: Claim) -> Self {
-        Self(claim)
+        Self(Box::new(claim))
     }
 }

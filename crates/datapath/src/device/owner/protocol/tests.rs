@@ -13,6 +13,12 @@ const QUICK_NS: u64 = 10_000_000;
 /// Longer than the limit of a heartbeat, shorter than a lease.
 const SLOW_NS: u64 = BEAT_LIMIT_NS + INTERVAL_NS / 4;
 
+/// Shorter than the limit of a heartbeat.
+const SHORT_NS: u64 = 3 * BEAT_LIMIT_NS / 4;
+
+/// Shorter than a lease, and so long that a heartbeat ends after a contender's wait.
+const LONG_NS: u64 = WAIT_NS - INTERVAL_NS + INTERVAL_NS / 8;
+
 /// Longer than a lease and the wait of a contender together.
 const STOP_NS: u64 = LEASE_NS + WAIT_NS + INTERVAL_NS;
 
@@ -59,7 +65,8 @@ impl Choices {
         }
         // By chance most requests are not disturbed.
         let none = self.seed.is_some() && self.choose(8) > 0;
-        let chosen = if none { 0 } else { self.choose(6) };
+        let of = if self.seed.is_some() { 100 } else { 9 };
+        let chosen = if none { 0 } else { self.choose(of) };
         self.left -= usize::from(chosen > 0);
         chosen
     }
@@ -320,7 +327,19 @@ impl Run<'_> {
             2 => (0, SLOW_NS, SLOW_NS, false),
             3 => (STOP_NS, QUICK_NS / 2, QUICK_NS, false),
             4 => (0, QUICK_NS / 2, STOP_NS, false),
-            _ => (0, STOP_NS, QUICK_NS, true),
+            5 => (0, STOP_NS, QUICK_NS, true),
+            6 => (0, SHORT_NS, SHORT_NS, false),
+            7 => (0, LONG_NS, LONG_NS, false),
+            8 => (0, STOP_NS, STOP_NS, false),
+            // By chance, of any length.
+            length => {
+                let ns = (length as u64 - 8) * INTERVAL_NS / 16;
+                match self.choices.choose(3) {
+                    0 => (ns, QUICK_NS / 2, QUICK_NS, false),
+                    1 => (0, QUICK_NS / 2, ns, false),
+                    _ => (0, ns, ns, false),
+                }
+            }
         };
         let at_ns = now_ns + begin_ns;
         let one = &mut self.servers[server];
@@ -494,7 +513,9 @@ fn simultaneous_starts_in_all_interleavings_have_one_owner_at_most() {
     ];
     let mut count = 0;
     for (disk, one, other, rights) in disks {
-        for apart_ns in APART_NS.into_iter().chain([WAIT_NS - QUICK_NS, WAIT_NS]) {
+        // Also while the first one takes the device over.
+        let takes = (0..8).map(|n| WAIT_NS + n * QUICK_NS - QUICK_NS);
+        for apart_ns in APART_NS.into_iter().chain(takes) {
             count += all(&disk, &[(one, rights, 0), (other, rights, apart_ns)], 1);
             count += all(&disk, &[(one, rights, apart_ns), (other, rights, 0)], 1);
         }
@@ -517,7 +538,7 @@ fn forced_take_over_of_a_disturbed_owner_has_one_owner_at_most() {
 #[test]
 fn starts_and_take_overs_with_many_disturbances_have_one_owner_at_most() {
     let mut owned = 0;
-    testkit::seeds::run(0..4000, |seed| {
+    testkit::seeds::run(0..20_000, |seed| {
         let mut choices = Choices {
             seed: Some(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             ..Choices::exhaustive()
@@ -563,7 +584,7 @@ fn owner_whose_server_was_slow_has_its_lease_again() {
     let refused: Vec<_> = ended.iter().filter(|e| !owns(e)).collect();
     // Only the requests of the start are not tried again: the start fails, and nothing is lost.
     let only_starts = |e: &&Result<u64, Refusal>| **e == Err(Refusal::NoAnswer);
-    assert!(refused.iter().all(|e| only_starts(e)), "{refused:?}");
+    assert!(refused.iter().all(only_starts), "{refused:?}");
     assert!(
         refused.len() < ended.len() / 4,
         "{} of {}",
