@@ -82,7 +82,7 @@ impl ControlServer {
         })??;
         // Not by the keeper: it may take long.
         let opened = open_one(extent, &record).map_err(|not| not.why)?;
-        // Who takes the device as it is knows that no other server uses it.
+        // The operator takes the device as it is, also from a server that left it behind.
         let claimant = Claimant::new(dir.as_deref(), true);
         claim_opened(array, extent, &record, &opened, &claimant)?;
         settle_direct(array, extent, &record, &opened);

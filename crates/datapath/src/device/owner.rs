@@ -26,6 +26,7 @@ use claim::{CLAIM_BYTES, CONTENDER_AT, Claim, ClaimState, Found, OWNER_AT};
 use protocol::{Action, Event, Place, Protocol, Rights};
 
 mod claim;
+mod device;
 mod home;
 mod protocol;
 mod refusal;
@@ -51,12 +52,12 @@ fn boot_ns() -> u64 {
 pub(crate) struct Lease(AtomicU64);
 
 impl Lease {
-    /// Of a device that needs none.
+    /// Lease without an end, for a device that needs no claim.
     pub fn unlimited() -> Self {
         Self(AtomicU64::new(u64::MAX))
     }
 
-    /// Of a device that is not claimed yet.
+    /// Lease that has ended, for a device that is not claimed yet.
     pub fn none() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -149,7 +150,7 @@ pub(crate) enum Owning {
     Lost(Refusal),
 }
 
-/// What the thread of an ownership and its device share.
+/// State that the thread of an ownership shares with its device.
 #[derive(Debug)]
 struct Shared {
     lease: Arc<Lease>,
@@ -270,7 +271,6 @@ struct Keep {
 
 impl Keep {
     fn run(mut self) {
-        // Heartbeats must not wait behind work that may take long.
         let mut event = Event::Go;
         let mut confirmed = true;
         loop {
@@ -399,7 +399,7 @@ impl Wire {
     fn carry_out(&mut self, action: Action) -> Event {
         let done = self.try_to(action);
         done.unwrap_or_else(|| {
-            // What is still to come on this connection belongs to a request that nobody waits for.
+            // Later answers on this connection belong to a request that nobody waits for.
             self.client = None;
             Event::Failed
         })

@@ -1,4 +1,4 @@
-//! Who owns the remote devices: they are claimed before this process writes to them, and released when it stops in order.
+//! Ownership of the remote devices: they are claimed before this process writes to them, and released when it stops in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

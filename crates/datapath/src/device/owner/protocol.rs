@@ -1,31 +1,34 @@
-//! Who becomes the owner of a remote device and stays it; sans-io. The driver carries out [`Action`]s and says what came of each.
+//! The protocol by which a server becomes the owner of a remote device, and stays it; sans-io. The driver carries out each [`Action`] and
+//! returns its result as an [`Event`].
 //!
-//! NBD has no atomic compare-and-write, so ownership is agreed on with reads, writes and time, as in ZFS's multihost protection and sanlock:
+//! NBD has no atomic compare-and-write, so servers agree on the owner with reads, writes and time, as in ZFS's multihost protection and
+//! sanlock. Two places hold claims: the owner's, and that of a contender.
 //!
 //! ```text
-//!            ┌ released by this array directory ────────────────────────────────────┐
-//!  read the  │                                                                      ▼
-//!  owner's ──┼ released by another one, or left behind ─▶ contend ─── owner ─▶ write the claim, look for a contender
-//!  claim     │ by this one, or by any with --force        (WAIT)      silent        │ none: owner at once
-//!            │                                              │ owner writes,         │ one: owner after WAIT of heartbeats
-//!            └ left behind by another one ─▶ watch it ─▶    ▼ or a later contender  ▼
-//!                                            refused     refused        heartbeats; each one confirmed extends the lease
+//!  owner's claim                                          the server
+//!  ─────────────────────────────────────────────────────  ──────────────────────────────────────────────────────────────
+//!  released by this array directory                       writes the owner's claim; owns the device if there is no
+//!                                                         contender, else after WAIT_NS of heartbeats
+//!  released by another directory, or none                 contends: writes the contender's claim, watches the owner's for
+//!  left by this directory, or by any one and with force   WAIT_NS, then owns the device unless one of the two changed
+//!  left by another directory                              watches for WAIT_NS, then is refused
+//!
+//!  owner: heartbeat ─▶ confirmed: lease of LEASE_NS ─▶ sleep ─▶ heartbeat …
+//!                  └─▶ not confirmed in time: no writes; claims again as after an orderly stop, compares the superblock
 //! ```
 //!
-//! # Why there is one owner at most
+//! # At most one owner
 //!
-//! 1. A lease ends [`LEASE`] after the *begin* of the heartbeat that it is of, and a heartbeat that takes longer than [`BEAT_LIMIT`] counts
-//!    for nothing. A contender takes over only when it has seen the owner's claim unchanged for [`WAIT`] ≥ LEASE + BEAT_LIMIT: every
-//!    heartbeat that was confirmed had ended before, and its lease is over.
-//! 2. Who owns without waiting, or again after its lease ended, writes its own claim and then reads the contender's. A contender writes its
-//!    own one and then reads the owner's. At least one of the two sees the other, in any order of these requests (Dekker). An owner that sees
-//!    a contender has no lease until its heartbeats have gone on for [`WAIT`].
-//! 3. Of several contenders the last one to write its claim goes on: each reads the contender's claim again after WAIT, and writes the owner's
-//!    within [`BEAT_LIMIT`] of that.
-//! 4. A claim that comes late from a former owner has an older generation, and the owner writes its own claim again.
-//!
-//! Before a lease is given to anybody who did not have it all the time, the superblock is compared with that of the time at which the device
-//! was opened: an owner stamps it before it writes anything else.
+//! 1. A lease ends [`LEASE_NS`] after the *begin* of its heartbeat, and a heartbeat that takes longer than [`BEAT_LIMIT_NS`] is not confirmed.
+//!    A contender takes over only after the owner's claim has not changed for [`WAIT_NS`] ≥ LEASE_NS + BEAT_LIMIT_NS. By then every heartbeat
+//!    that was confirmed has ended, and its lease too.
+//! 2. A server that owns without waiting, or again after its lease ended, writes the owner's claim and then reads the contender's. A contender
+//!    writes its claim and then reads the owner's. In any order of these requests at least one of the two sees the other (Dekker's algorithm).
+//!    A server that sees a contender gets no lease until its heartbeats have been confirmed for [`WAIT_NS`].
+//! 3. Of several contenders only the last one to write can win: each reads the contender's claim again after WAIT_NS, and then has
+//!    [`BEAT_LIMIT_NS`] to write the owner's.
+//! 4. A claim of a former owner that is carried out late has an older generation: the owner writes its own claim again.
+//! 5. A server that had no lease gets one only if the superblock is the one it knows. An owner stamps the superblock before it writes data.
 
 use super::claim::{Claim, ClaimState, Found};
 use super::refusal::{OtherServer, Refusal};
@@ -34,14 +37,14 @@ use super::refusal::{OtherServer, Refusal};
 /// a crash to wait three of it.
 pub(crate) const INTERVAL_NS: u64 = 2_000_000_000;
 
-/// The owner writes for so long after the begin of its last confirmed heartbeat.
+/// Length of a lease, from the begin of its heartbeat.
 pub(crate) const LEASE_NS: u64 = 2 * INTERVAL_NS;
 
-/// A heartbeat, or the last step of a take-over, that takes longer counts for nothing.
+/// A heartbeat that takes longer is not confirmed, and a take-over whose last step takes longer fails.
 pub(crate) const BEAT_LIMIT_NS: u64 = INTERVAL_NS / 2;
 
-/// A claim that stands still for so long has no owner any more. What is more than the lease and the limit of a heartbeat is for writes of
-/// the former owner that are on their way.
+/// A claim that does not change for this long has no owner. It is longer than the lease and the limit of a heartbeat together: the rest is
+/// for writes of the former owner that are on their way.
 pub(crate) const WAIT_NS: u64 = LEASE_NS + BEAT_LIMIT_NS + INTERVAL_NS / 4;
 
 // A start waits three intervals at most.
@@ -389,7 +392,7 @@ impl Protocol {
             _ => own || self.rights.force,
         };
         if !may {
-            // Whether its owner runs is said to the operator.
+            // The operator is told if its owner runs.
             return self.watch(begun_ns, found, false);
         }
         self.phase = Phase::Contends { first: found };
@@ -514,7 +517,7 @@ impl Protocol {
         }
     }
 
-    /// What another one's claim, or none, in the place of the owner's means for the one that has it, or had.
+    /// Decides what to do about the content of the owner's place, for a server that owns the device or did.
     fn judge(&mut self, now_ns: u64, found: &Found) -> Judged {
         let Found::Claim(claim) = found else {
             // Somebody cleared it, or the export is another one: the superblock says which.
