@@ -488,6 +488,7 @@ mod tests {
             TroubleKind::VolumeDamaged,
             TroubleKind::MapCopyLost,
             TroubleKind::DeviceUnreachable,
+            TroubleKind::RemoteNotOwned,
             TroubleKind::DeviceErrors,
             TroubleKind::NoSpace,
             TroubleKind::NearlyFull,

@@ -36,12 +36,17 @@ pub struct AcceptLossArg {
     /// device that is not taken by itself; the error message says which, and what that means
     #[arg(long = "accept-loss", value_name = "WHAT")]
     accept: Vec<String>,
+    /// Take over remote tiers that another server left behind. A server that still runs keeps them: this one waits up to six seconds to see
+    /// that it does not
+    #[arg(long)]
+    force_remote: bool,
 }
 
 impl AcceptLossArg {
     /// As the data path takes it.
     pub fn words(&self) -> AcceptLoss {
-        AcceptLoss(self.accept.iter().cloned().collect())
+        let remote = self.force_remote.then(|| AcceptLoss::REMOTE.to_owned());
+        AcceptLoss(self.accept.iter().cloned().chain(remote).collect())
     }
 
     pub fn names(&self, what: &str) -> bool {

@@ -8,13 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use nbd::{
-    Address, ClientHandshake, ClientProgress, ClientWishes, Command, REQUEST_BYTES, ReplyHeader,
-    ReplyReader, ReplyStep, RequestFlags, RequestHeader, Session, TlsWords, Uri, WireError,
-    encode_request,
+    Address, ClientHandshake, ClientProgress, ClientWishes, Command, ExportFlags, REQUEST_BYTES,
+    ReplyHeader, ReplyReader, ReplyStep, RequestFlags, RequestHeader, Session, TlsWords, Uri,
+    WireError, encode_request,
 };
 use thiserror::Error;
 
-use crate::device::{FLUSH_TIME, STAMP_TIME};
+use crate::device::{FLUSH_TIME, Lease, STAMP_TIME};
 use crate::tls::{self, Channel, OUT_BYTES, TlsError};
 
 /// A server that does not answer the handshake within this time is not there.
@@ -307,11 +307,12 @@ pub fn connect(uri: &Uri) -> Result<Connected, ClientError> {
 ///
 /// # Errors
 /// [`ClientError`]; then nothing is known of the ranges.
-pub fn zero(uri: &Uri, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
+pub(crate) fn zero(uri: &Uri, lease: &Lease, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
     let mut client = Client::connect(uri)?;
     let timeout = client.socket.set_timeout(QUICK_TIME);
     timeout.map_err(|e| client.io(e))?;
     for (offset, length) in ranges {
+        lease.check().map_err(|e| client.io(e))?;
         client.zero(*offset, *length)?;
     }
     client.flush()
@@ -341,8 +342,14 @@ pub fn read_within(
 ///
 /// # Errors
 /// [`ClientError`]; then it may be there or not.
-pub fn write_durably(uri: &Uri, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+pub(crate) fn write_durably(
+    uri: &Uri,
+    lease: &Lease,
+    offset: u64,
+    data: &[u8],
+) -> Result<(), ClientError> {
     let mut client = within(uri, STAMP_TIME)?;
+    lease.check().map_err(|e| client.io(e))?;
     client.write(offset, data)?;
     client.flush()
 }
@@ -525,6 +532,30 @@ impl Client {
             length,
             Payload::Out(data),
         )
+    }
+
+    /// Writes, and makes that durable: what was written before need not be.
+    ///
+    /// # Errors
+    /// As for [`Client::read`].
+    pub(crate) fn write_through(&mut self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+        if !self.session.export.flags.contains(ExportFlags::SEND_FUA) {
+            self.write(offset, data)?;
+            return self.flush();
+        }
+        let mut header = self.header(Command::Write, offset, data.len() as u32);
+        header.flags = RequestFlags::FUA;
+        self.send(&encode_request(&header))?;
+        self.send(data)?;
+        self.answer("writing", &header, &mut [])
+    }
+
+    /// Waits for an answer no longer than this, from here on.
+    ///
+    /// # Errors
+    /// [`ClientError::Io`].
+    pub(crate) fn limit(&self, time: Duration) -> Result<(), ClientError> {
+        self.socket.set_timeout(time).map_err(|e| self.io(e))
     }
 
     /// Makes what was written durable.

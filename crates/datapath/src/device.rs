@@ -21,18 +21,23 @@ use crate::helper_thread::HelperThread;
 use crate::stages::DeviceStages;
 use direct::Settled;
 use lock::{Claimed, Opening, claim, open_plain};
+use owner::Ownership;
 use space::{Late, ZERO_HANGS};
 
 mod contents;
 mod direct;
 mod lock;
+mod owner;
 mod space;
 mod superblocks;
 mod users;
 
 pub use direct::DirectFile;
+pub use owner::{Claimant, Refusal};
+pub(crate) use owner::{Lease, Owning};
 pub(crate) use space::{FLUSH_TIME, STAMP_TIME};
 pub use space::{SlotSpace, Space, ZeroError, Zeroed};
+use superblocks::Places;
 pub use superblocks::StampError;
 
 /// Why a device cannot be used.
@@ -86,6 +91,14 @@ pub enum DeviceError {
         path: String,
         /// What is wrong.
         why: String,
+    },
+    /// Another server uses the export, or may.
+    #[error("device {name:?} ({path})")]
+    NotOwned {
+        name: String,
+        path: String,
+        #[source]
+        why: Refusal,
     },
 }
 
@@ -177,9 +190,13 @@ pub struct Device {
     /// Number of errors, to see at a glance that there are more.
     failures: AtomicU64,
     /// Contents that its superblock places may have: those that this process last read or wrote, or is writing. Empty before the first read.
-    superblock_places: Mutex<Vec<Vec<u8>>>,
+    superblock_places: Arc<Mutex<Places>>,
     /// One superblock is written after the other.
     stamping: Mutex<()>,
+    /// Until when this process may write to it.
+    pub(crate) lease: Arc<Lease>,
+    /// Heartbeats of a remote device that was claimed.
+    ownership: Mutex<Option<Ownership>>,
     /// Takes space for slots.
     holder: HelperThread,
     /// Zeroes slots. Another thread than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
@@ -260,6 +277,7 @@ impl Device {
         extent: Bytes,
         record: &DeviceRecord,
         force: bool,
+        claimant: &Claimant,
     ) -> Result<(Self, Vec<String>), DeviceError> {
         let created = match record.kind {
             DeviceKind::File => create_file(record)?,
@@ -281,13 +299,17 @@ impl Device {
                 }
                 large_enough(file, extent, record)?;
             }
-            if !destroyed.is_empty() && record.kind != DeviceKind::File {
-                contents::clear(&device).map_err(|why| wrong(record, why))?;
-            }
-            let there = device.read_bytes(0, SUPERBLOCKS_BYTES, STAMP_TIME);
-            device.expect(there.map_err(failed("read"))?);
-            let stamped = device.stamp(&superblock_of(id, extent, record));
-            stamped.map_err(|e| failed("write")(superblocks::io(e)))?;
+            device.claim_new(id, record, force, claimant)?;
+            let stamp = || -> Result<(), DeviceError> {
+                if !destroyed.is_empty() && record.kind != DeviceKind::File {
+                    contents::clear(&device).map_err(|why| wrong(record, why))?;
+                }
+                let there = device.read_bytes(0, SUPERBLOCKS_BYTES, STAMP_TIME);
+                device.expect(there.map_err(failed("read"))?);
+                let stamped = device.stamp(&superblock_of(id, extent, record));
+                stamped.map_err(|e| failed("write")(superblocks::io(e)))
+            };
+            stamp().inspect_err(|_| device.unclaim())?;
             if let Medium::File(file, _) = &device.medium {
                 file.sync_all().map_err(failed("flush"))?;
             }
@@ -513,7 +535,14 @@ impl Device {
     }
 
     fn with(id: DeviceId, name: String, medium: Medium) -> Self {
+        let lease = match medium {
+            // One without a superblock has no place for a claim.
+            Medium::Nbd(_, start) if start > 0 => Lease::none(),
+            _ => Lease::unlimited(),
+        };
         Self {
+            lease: Arc::new(lease),
+            ownership: Mutex::default(),
             id,
             name,
             medium,
@@ -529,7 +558,7 @@ impl Device {
             done: Done::default(),
             errors: Mutex::default(),
             failures: AtomicU64::new(0),
-            superblock_places: Mutex::default(),
+            superblock_places: Arc::default(),
             stamping: Mutex::default(),
             holder: HelperThread::default(),
             zeroer: HelperThread::default(),

@@ -4,7 +4,7 @@
 //! are handed out again, in batches, when nothing else is to be done or when they are needed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use array::{
 };
 use units::{DeviceId, VolumeId};
 
-use crate::device::{Device, SlotSpace};
+use crate::device::{Device, Refusal, SlotSpace};
 use crate::engine::{Failure, Fault, StoreReply, StoreRequest};
 use crate::worker::{Inbox, Message};
 use commits::Held;
@@ -133,6 +133,8 @@ pub struct Keeper<D: SlotSpace = Device> {
     known: open::Places,
     /// Where volumes are imported from.
     sources: sources::Sources,
+    /// Remote devices that could not be claimed, or that another server took over.
+    not_owned: BTreeMap<DeviceId, Refusal>,
     /// What was said in the log.
     logged: log::Logged,
     /// Nothing is begun that nobody asked for: zeroing, looks at devices and sources. The array is about to be handed over.
@@ -144,24 +146,33 @@ impl Keeper {
     ///
     /// # Errors
     /// No copy of the map that can be believed, or one that contradicts itself.
-    pub fn open(found: Vec<FoundCopy>, accept: &AcceptLoss) -> Result<Self, KeeperError> {
-        Self::open_with(found, Host::this(), accept, open::open_at_once)
+    pub fn open(
+        dir: &Path,
+        found: Vec<FoundCopy>,
+        accept: &AcceptLoss,
+    ) -> Result<Self, KeeperError> {
+        Self::open_with(found, Host::of(dir, accept), accept, open::open_at_once)
     }
 
     /// [`Keeper::open`], also of a map that cannot be believed: then nothing can be changed.
     ///
     /// # Errors
     /// No copy of the map that can be read, or one that contradicts itself.
-    pub fn look(found: Vec<FoundCopy>, accept: &AcceptLoss) -> Result<Self, KeeperError> {
-        Self::look_with(found, Host::this(), accept, open::open_at_once)
+    pub fn look(
+        dir: &Path,
+        found: Vec<FoundCopy>,
+        accept: &AcceptLoss,
+    ) -> Result<Self, KeeperError> {
+        Self::look_with(found, Host::of(dir, accept), accept, open::open_at_once)
     }
 
     /// [`Keeper::open_with`]'s counterpart for a map of which no copy is intact: only its intact volumes, and only for reading.
     ///
     /// # Errors
     /// As of [`Keeper::open`].
-    pub fn open_salvaged(found: FoundCopy) -> Result<Self, KeeperError> {
-        Self::open_salvaged_with(found, Host::this(), open::open_at_once)
+    pub fn open_salvaged(dir: &Path, found: FoundCopy) -> Result<Self, KeeperError> {
+        let host = Host::of(dir, &AcceptLoss::default());
+        Self::open_salvaged_with(found, host, open::open_at_once)
     }
 
     /// Why the map, which is only looked at, cannot be believed.
@@ -459,6 +470,10 @@ impl<D: SlotSpace> Keeper<D> {
 
 impl<D: SlotSpace> Drop for Keeper<D> {
     fn drop(&mut self) {
+        // A server that has not stopped in order may have writes under way.
+        if !self.serves {
+            self.unclaim();
+        }
         self.devices.values().for_each(|d| d.release());
     }
 }
@@ -498,6 +513,13 @@ pub enum KeeperError {
     },
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
+    /// Another server uses a remote device, or may.
+    #[error("device {device:?}")]
+    NotOwned {
+        device: String,
+        #[source]
+        why: Refusal,
+    },
 }
 
 mod commits;
@@ -506,6 +528,7 @@ mod log;
 mod look;
 mod members;
 mod open;
+mod owners;
 mod places;
 mod refresh;
 mod second;
@@ -517,6 +540,7 @@ mod watch;
 pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
 pub(crate) use open::{Places, random};
 pub(crate) use open::{open_one, settle_direct};
+pub(crate) use owners::claim_opened;
 pub use second::HINT_FILE;
 pub(crate) use trouble::errno_name;
 

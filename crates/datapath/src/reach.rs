@@ -246,7 +246,7 @@ pub fn open_salvaged(dir: &Path) -> Result<Keeper, ReachError> {
             place: Box::new(FilePlace(dir.join(MAP_FILE))),
             array: Ok(array),
         };
-        opened(dir, Keeper::open_salvaged(found))
+        opened(dir, Keeper::open_salvaged(dir, found))
     })
 }
 
@@ -258,11 +258,11 @@ fn paths_of_damaged(found: &[FoundCopy]) -> Option<Vec<(CopyId, PathBuf)>> {
 }
 
 fn open(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
-    open_or_say(dir, |found| Keeper::open(found, accept))
+    open_or_say(dir, |found| Keeper::open(dir, found, accept))
 }
 
 fn look(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
-    open_or_say(dir, |found| Keeper::look(found, accept))
+    open_or_say(dir, |found| Keeper::look(dir, found, accept))
 }
 
 /// Opens an array by its copies. Where that fails because a copy is damaged, the error names the volumes that are intact.

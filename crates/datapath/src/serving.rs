@@ -74,6 +74,7 @@ impl Serving {
         accept: &AcceptLoss,
     ) -> Result<Self, ServeError> {
         let mut keeper = open_to_serve(dir, accept)?;
+        keeper.claim_remotes()?;
         // It is no reason not to serve: why there is none is among the troubles, and it is tried again.
         if let Err(why) = keeper.second_by_default() {
             keeper.store_error = Some(format!("no second copy of the map: {why}"));
@@ -89,7 +90,9 @@ impl Serving {
     /// # Errors
     /// [`ServeError`], also where a copy is intact.
     pub fn salvage(dir: &Path, config: ServerConfig) -> Result<Self, ServeError> {
-        Self::online(dir, open_salvaged(dir)?, config)
+        let mut keeper = open_salvaged(dir)?;
+        keeper.claim_remotes()?;
+        Self::online(dir, keeper, config)
     }
 
     fn online(dir: &Path, keeper: Keeper, config: ServerConfig) -> Result<Self, ServeError> {

@@ -31,6 +31,8 @@ pub enum TroubleKind {
     MapCopyLost,
     /// A device cannot be reached, or another one answers in its place.
     DeviceUnreachable,
+    /// Another server owns a remote device, or may: this one does not write to it.
+    RemoteNotOwned,
     /// I/O on a device fails.
     DeviceErrors,
     /// Requests of a volume are answered with errors.
@@ -84,6 +86,7 @@ impl TroubleKind {
             TroubleKind::SourceLost => "source-lost",
             TroubleKind::MapCopyLost => "map-copy-lost",
             TroubleKind::DeviceUnreachable => "device-unreachable",
+            TroubleKind::RemoteNotOwned => "remote-not-owned",
             TroubleKind::DeviceErrors => "device-errors",
             TroubleKind::RequestsFail => "requests-fail",
             TroubleKind::NoSpace => "no-space",
@@ -119,6 +122,7 @@ impl TroubleKind {
             TroubleKind::SourceLost,
             TroubleKind::MapCopyLost,
             TroubleKind::DeviceUnreachable,
+            TroubleKind::RemoteNotOwned,
             TroubleKind::DeviceErrors,
             TroubleKind::NoSpace,
             TroubleKind::NearlyFull,

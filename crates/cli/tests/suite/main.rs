@@ -31,6 +31,7 @@ mod packaging;
 mod programs;
 mod qemu;
 mod remote;
+mod remote_owner;
 mod run;
 mod safety;
 mod save;

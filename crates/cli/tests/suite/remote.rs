@@ -8,8 +8,8 @@ use crate::support::{Site, wait_for};
 fn a_read_that_is_answered_in_part_is_an_error_and_shows_nothing() {
     let mut site = Site::empty();
     let remote = site.path("remote.sock");
-    // Its superblocks are whole.
-    testkit::export::serve(&remote, 8192);
+    // Its superblocks are whole, and the claims of its owner.
+    testkit::export::serve(&remote, 32 << 10);
     let (fast, uri) = (
         site.path("fast"),
         format!("nbd+unix:///?socket={}", remote.display()),

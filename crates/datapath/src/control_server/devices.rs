@@ -14,7 +14,7 @@ use super::{
     ControlAnswer, ControlServer, DeviceInfo, NewDevice, NewSource, Result, TierInfo, done, policy,
     refused, text,
 };
-use crate::device::{Device, file_bytes};
+use crate::device::{Claimant, Device, file_bytes};
 use crate::keeper::Keeper;
 use crate::worker::Message;
 
@@ -85,7 +85,8 @@ impl ControlServer {
         })?;
         let known = known.expect("something was chosen");
         let record = known.record(&claim, &new)?;
-        let formatted = Device::format(known.array, known.extent, &record, new.force);
+        let claimant = &known.claimant;
+        let formatted = Device::format(known.array, known.extent, &record, new.force, claimant);
         let (opened, destroyed) = formatted.map_err(text)?;
         opened.settle_direct();
         if let Some(why) = opened.direct_refused() {
@@ -152,6 +153,7 @@ impl ControlServer {
 struct Known {
     array: array::ArrayId,
     extent: Bytes,
+    claimant: Arc<Claimant>,
     last: Option<DeviceId>,
     names: Vec<String>,
     paths: Vec<String>,
@@ -165,6 +167,7 @@ impl Known {
         Ok(Self {
             array: keeper.map.id(),
             extent: keeper.map.extent(),
+            claimant: keeper.claimant(),
             last: keeper.last_number(),
             names: records.clone().map(|r| r.name.clone()).collect(),
             paths: records.map(|r| r.path.clone()).collect(),

@@ -12,8 +12,8 @@ use super::underway::Taken;
 use super::{
     ControlAnswer, ControlServer, NewDevice, NewSource, Result, done, refused, text, tier_named,
 };
-use crate::device::Device;
-use crate::keeper::{Keeper, open_one, settle_direct};
+use crate::device::{Claimant, Device};
+use crate::keeper::{Keeper, claim_opened, open_one, settle_direct};
 use crate::text::unknown;
 use crate::worker::Message;
 
@@ -70,15 +70,21 @@ impl ControlServer {
 
     pub(super) fn accept_device(&self, name: &str) -> Result<ControlAnswer> {
         let wanted = name.to_owned();
-        let (record, array, extent) = self.with_keeper(move |keeper| {
+        let (record, array, extent, dir) = self.with_keeper(move |keeper| {
             let record = device_named(keeper, &wanted)?;
             match keeper.devices.contains_key(&record.id) {
                 true => Err(format!("device {wanted:?} is in use already")),
-                false => Ok((record, keeper.map.id(), keeper.map.extent())),
+                false => {
+                    let (id, extent) = (keeper.map.id(), keeper.map.extent());
+                    Ok((record, id, extent, keeper.dir.clone()))
+                }
             }
         })??;
         // Not by the keeper: it may take long.
         let opened = open_one(extent, &record).map_err(|not| not.why)?;
+        // The operator takes the device as it is, also from a server that left it behind.
+        let claimant = Claimant::new(dir.as_deref(), true);
+        claim_opened(array, extent, &record, &opened, &claimant)?;
         settle_direct(array, extent, &record, &opened);
         self.with_keeper(move |keeper| accept(keeper, &record, opened))??;
         done(format!("device {name} is in use again, as it is"))

@@ -75,6 +75,8 @@ pub enum TroubleKind {
     MapCopyLost,
     /// A device does not answer, or another one answers in its place.
     DeviceUnreachable,
+    /// Another server owns a remote device, or may.
+    RemoteNotOwned,
     /// I/O on a device has failed within minutes, by kind of request and errno.
     DeviceErrors,
     /// A device, or the disk of a map copy, has no room.

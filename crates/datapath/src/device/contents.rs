@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use array::{SUPERBLOCK_BYTES, Superblock, SuperblockError};
 use serde::Deserialize;
 
+use super::owner::CLAIMS;
 use super::space::STAMP_TIME;
 use super::{Device, Medium, file_bytes};
 use crate::client;
@@ -62,7 +63,15 @@ pub(super) fn look(device: &Device) -> Result<Contents, String> {
 /// # Errors
 /// The device cannot be written.
 pub(super) fn clear(device: &Device) -> Result<(), String> {
-    for (at, length) in edges(device)? {
+    let [(first, length), last] = edges(device)?;
+    let end = first + length as u64;
+    let parts = match device.medium {
+        // This process has claimed it.
+        Medium::Nbd(..) if end > CLAIMS.end => [(first, CLAIMS.start), (CLAIMS.end, end)],
+        _ => [(first, end), (end, end)],
+    };
+    let parts = parts.map(|(from, to)| (from, (to - from) as usize));
+    for (at, length) in parts.into_iter().chain([last]).filter(|p| p.1 > 0) {
         let written = device.write_bytes(at, &vec![0; length]);
         written.map_err(|e| format!("cannot clear it: {}", explain(&e)))?;
     }

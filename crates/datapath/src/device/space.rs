@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
-use super::{Device, Medium, StampError};
+use super::{Claimant, Device, Lease, Medium, Refusal, StampError};
 use crate::client;
 use crate::helper_thread::{Outcome, Wanted, at_once};
 use crate::text::explain;
@@ -88,6 +88,14 @@ pub trait SlotSpace: Sized {
     /// Nobody uses it any more: others may, even if something of it is still being closed.
     fn release(&self) {}
 
+    /// Claims remote devices, at the same time; those that cannot be had, and why. Others need no claim.
+    fn claim_each(_: Vec<(DeviceId, Arc<Self>)>, _: &Arc<Claimant>) -> Vec<(DeviceId, Refusal)> {
+        vec![]
+    }
+
+    /// Lets other servers claim remote devices at once.
+    fn unclaim_each(_: Vec<Arc<Self>>) {}
+
     /// [`SlotSpace::flush_all`] of several devices.
     fn flush_each(all: Vec<(DeviceId, Arc<Self>)>) -> Vec<(DeviceId, io::Result<()>)> {
         let one = |(id, device): (DeviceId, Arc<Self>)| (id, device.flush_all());
@@ -111,6 +119,9 @@ pub(crate) const STAMP_TIME: Duration = Duration::from_secs(10);
 
 /// A device of which everything is not flushed in this time, at the end, is not said to be.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(60);
+
+/// A device that is not claimed in this time does not answer: three intervals of heartbeats, and connections that take long.
+const CLAIM_TIME: Duration = Duration::from_secs(30);
 
 /// Space for a slot is there in this time, or the slot is not taken: others wait for the keeper meanwhile.
 const HOLD_TIME: Duration = Duration::from_secs(1);
@@ -144,7 +155,8 @@ impl SlotSpace for Device {
         }
         let all = slots.to_vec();
         let (name, medium) = (self.name.clone(), self.medium.clone());
-        let work = move |wanted: &Wanted| zero_slots(&name, &medium, &all, extent, wanted);
+        let lease = self.lease.clone();
+        let work = move |wanted: &Wanted| zero_slots(&name, &medium, &lease, &all, extent, wanted);
         match self.zeroer.within(ZERO_TIME, work) {
             Outcome::Done(result) => self.zeroed(result),
             Outcome::Late(end) => {
@@ -234,6 +246,31 @@ impl SlotSpace for Device {
         }
     }
 
+    fn claim_each(
+        all: Vec<(DeviceId, Arc<Self>)>,
+        claimant: &Arc<Claimant>,
+    ) -> Vec<(DeviceId, Refusal)> {
+        let remote = |(_, device): &(_, Arc<Self>)| !device.lease.is_unlimited();
+        let one = |(id, device): (DeviceId, Arc<Self>)| {
+            let claimant = claimant.clone();
+            (id, move || device.claim(&claimant))
+        };
+        let (ids, work): (Vec<_>, Vec<_>) = all.into_iter().filter(remote).map(one).unzip();
+        let claimed = at_once(work, CLAIM_TIME).into_iter();
+        let refused = |c: io::Result<Result<(), Refusal>>| match c {
+            Ok(claimed) => claimed.err(),
+            Err(_) => Some(Refusal::NoAnswer),
+        };
+        let all = ids.into_iter().zip(claimed.map(refused));
+        all.filter_map(|(id, why)| Some((id, why?))).collect()
+    }
+
+    fn unclaim_each(all: Vec<Arc<Self>>) {
+        let remote = all.into_iter().filter(|d| !d.lease.is_unlimited());
+        let work = remote.map(|device| move || device.unclaim()).collect();
+        at_once(work, STAMP_TIME);
+    }
+
     fn flush_each(all: Vec<(DeviceId, Arc<Self>)>) -> Vec<(DeviceId, io::Result<()>)> {
         let (ids, work) = all
             .into_iter()
@@ -279,6 +316,7 @@ fn settled<E: From<io::Error>>(
 fn zero_slots(
     name: &str,
     medium: &Medium,
+    lease: &Lease,
     slots: &[u32],
     extent: Bytes,
     wanted: &Wanted,
@@ -287,7 +325,12 @@ fn zero_slots(
         Medium::Nbd(uri, start) => {
             let at = |slot: &u32| (start + u64::from(*slot) * extent.0, extent.0 as u32);
             let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
-            client::zero(uri, &ranges).map_err(|e| {
+            lease.check().map_err(|e| {
+                let why = format!("device {name:?}: cannot zero: {e}");
+                let (flush, late) = (false, false);
+                (ZeroError { why, flush, late }, None)
+            })?;
+            client::zero(uri, lease, &ranges).map_err(|e| {
                 // The server may carry them out yet, and nobody will say when.
                 let (why, flush, late) = (e.to_string(), true, true);
                 (ZeroError { why, flush, late }, None)

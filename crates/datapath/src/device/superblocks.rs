@@ -17,9 +17,13 @@ use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::owner::End;
 use super::space::STAMP_TIME;
 use super::{Device, DeviceError, Medium, contents, system, write_durably};
 use crate::client;
+
+/// States that the superblock places may be in.
+pub(super) type Places = Vec<Vec<u8>>;
 
 /// Smallest unit that devices write as a whole.
 const SECTOR: usize = 512;
@@ -61,12 +65,14 @@ impl Device {
     pub(super) fn write_bytes(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         match &self.medium {
             Medium::File(file, _) => write_durably(file, bytes, at),
-            Medium::Nbd(uri, _) => client::write_durably(uri, at, bytes).map_err(io::Error::other),
+            Medium::Nbd(uri, _) => {
+                client::write_durably(uri, &self.lease, at, bytes).map_err(io::Error::other)
+            }
             Medium::Lost => Err(Errno::IO.into()),
         }
     }
 
-    fn expected(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+    pub(super) fn expected(&self) -> MutexGuard<'_, Places> {
         self.superblock_places
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -108,6 +114,10 @@ impl Device {
     /// replace it.
     pub(super) fn stamp(&self, superblock: &Superblock) -> Result<(), StampError> {
         let _turn = self.stamping.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Medium::Nbd(..) = self.medium {
+            // A server that is slow for a moment is no reason to do without the device.
+            self.lease.wait(STAMP_TIME / 2)?;
+        }
         let there = self.check_superblock()?;
         let later = |found: Superblock| found.stamp.generation > superblock.stamp.generation;
         if Superblock::decode_both(&there).is_ok_and(later) {
@@ -146,7 +156,11 @@ impl Device {
                 std::fs::remove_file(&record.path).map_err(system(record, "remove"))
             }
             (Medium::File(..), _) => clear(),
-            (Medium::Nbd(_, start), _) if *start > 0 => clear(),
+            (Medium::Nbd(_, start), _) if *start > 0 => {
+                clear()?;
+                self.end_ownership(End::Clear);
+                Ok(())
+            }
             (Medium::Nbd(..) | Medium::Lost, _) => Ok(()),
         }
     }
@@ -161,7 +175,7 @@ pub(super) fn io(error: StampError) -> io::Error {
 }
 
 /// Returns true if each sector is that of one of the expected states: a write that failed may have left any of them.
-fn explains(expected: &[Vec<u8>], found: &[u8]) -> bool {
+pub(super) fn explains(expected: &[Vec<u8>], found: &[u8]) -> bool {
     let sectors = found.chunks(SECTOR).enumerate();
     let mut known = sectors.map(|(number, sector)| {
         let at = number * SECTOR;
@@ -180,6 +194,7 @@ mod tests {
     use units::{Bytes, DeviceId, TierId};
 
     use super::*;
+    use crate::device::Claimant;
     use crate::device::SlotSpace;
 
     const EXTENT: Bytes = Bytes(1 << 20);
@@ -201,7 +216,8 @@ mod tests {
     fn formatted(dir: &TempDir) -> (Device, Superblock) {
         let id = ArrayId([7; 16]);
         let record = record(dir);
-        let (device, destroyed) = Device::format(id, EXTENT, &record, false).unwrap();
+        let (device, destroyed) =
+            Device::format(id, EXTENT, &record, false, &Claimant::default()).unwrap();
         assert!(destroyed.is_empty());
         (device, crate::device::superblock_of(id, EXTENT, &record))
     }

@@ -104,6 +104,7 @@ impl<D: SlotSpace> Keeper<D> {
 
     fn try_commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
         self.check_believed()?;
+        self.check_owned()?;
         if self.held.is_some() {
             return Err(ArrayError::Away {
                 why: "it is not known yet whether an earlier change is durable".into(),

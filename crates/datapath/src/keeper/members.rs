@@ -55,10 +55,14 @@ impl<D: SlotSpace> Keeper<D> {
         &mut self,
         new: BTreeMap<DeviceId, Superblock>,
     ) -> Vec<(DeviceId, Result<(), StampError>)> {
+        let refused = self.claim(new.keys().copied());
         let of = |(id, superblock): (&DeviceId, &Superblock)| {
             (*id, self.devices[id].clone(), *superblock)
         };
-        let written = D::write_superblocks(new.iter().map(of).collect());
+        let owned = new.iter().filter(|(id, _)| !refused.contains_key(id));
+        let mut written = D::write_superblocks(owned.map(of).collect());
+        let refused = refused.into_iter();
+        written.extend(refused.map(|(id, why)| (id, Err(std::io::Error::other(why).into()))));
         for (id, _) in written.iter().filter(|w| w.1.is_ok()) {
             self.superblocks.insert(*id, new[id]);
         }
@@ -116,6 +120,7 @@ impl<D: SlotSpace> Keeper<D> {
             overwritten: false,
         });
         self.devices.insert(id, Arc::new(device));
+        self.owned_again(id);
         if unsettled {
             self.settle_superblocks(&[id]);
         }
@@ -415,7 +420,7 @@ impl<D: SlotSpace> Keeper<D> {
     /// on, and is not taken by itself at the next start.
     pub fn close(&mut self) {
         if !self.serves {
-            return;
+            return self.unclaim();
         }
         let all: Vec<_> = self
             .devices
@@ -437,6 +442,7 @@ impl<D: SlotSpace> Keeper<D> {
             let device = &self.records[id].name;
             warn!(device, why = %now_lost.why, "the device was lost at the stop");
         }
+        self.unclaim();
     }
 
     /// Writes on the devices, of which everything is flushed, how many commits there were then.

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use volume::Location;
 
 use super::members::{has_superblock, is_unsettled, whose};
 use super::{Keeper, KeeperError, LostDevice, watch};
-use crate::device::{Device, DeviceError, SlotSpace};
+use crate::device::{Claimant, Device, DeviceError, SlotSpace};
 use crate::helper_thread::at_once;
 use crate::text::explain;
 
@@ -36,6 +37,9 @@ pub struct AcceptLoss(pub BTreeSet<String>);
 impl AcceptLoss {
     /// The word for the map.
     pub const MAP: &str = "map";
+
+    /// The word for remote devices whose last owner does not run any more, as `--force-remote` says.
+    pub const REMOTE: &str = "remote owner";
 
     fn contains(&self, what: &str) -> bool {
         self.0.contains(what)
@@ -57,6 +61,8 @@ pub struct Host {
     pub boot: u128,
     /// Random numbers.
     pub nonce: Box<dyn FnMut() -> u64 + Send>,
+    /// This process, as it claims remote devices.
+    pub claimant: Arc<Claimant>,
 }
 
 impl Host {
@@ -70,6 +76,18 @@ impl Host {
             // Where the system does not say, every start may be on the same boot.
             boot: boot.filter(|b| *b != 0).unwrap_or(1),
             nonce: Box::new(random),
+            claimant: Arc::default(),
+        }
+    }
+
+    /// The host of an array directory, by whose name remote devices are claimed.
+    pub(super) fn of(dir: &Path, accept: &AcceptLoss) -> Self {
+        Self {
+            claimant: Arc::new(Claimant::new(
+                Some(dir),
+                accept.contains(AcceptLoss::REMOTE),
+            )),
+            ..Self::this()
         }
     }
 }
@@ -387,6 +405,7 @@ impl<D: SlotSpace> Keeper<D> {
             lost_flushes: vec![],
             newly_lost: vec![],
             superblocks: BTreeMap::new(),
+            not_owned: BTreeMap::new(),
             host,
             next_generation: 1,
             held: None,

@@ -7,7 +7,7 @@ use array::{CopyHealth, DeviceKind, Health};
 use super::Keeper;
 use super::look::{Wrong, dir_of};
 use crate::control_server::{Trouble, TroubleKind};
-use crate::device::Failed;
+use crate::device::{Failed, Owning};
 
 /// A copy of the map on a file system with less room than this is nearly full: a map of a million extents has 32 MiB, and is written anew
 /// beside itself when it was dropped.
@@ -51,6 +51,13 @@ impl Keeper {
                 say(TroubleKind::DeviceOverwritten, &record.name, what);
                 continue;
             }
+            if let Some(why) = self.why_not_owned(*id) {
+                let what = format!(
+                    "{why}. Reads and writes of the data on it fail. To use it here again, stop the other server and run `terrace device accept {name}`"
+                );
+                say(TroubleKind::RemoteNotOwned, name, what);
+                continue;
+            }
             let back = match lost.in_use {
                 false => format!(
                     "it is taken back when it is there again; `terrace device replace {name}` gives it up"
@@ -64,6 +71,15 @@ impl Keeper {
                 lost.why
             );
             say(TroubleKind::DeviceLost, &record.name, what);
+        }
+        for (id, device) in &self.devices {
+            if let Some(Owning::Paused(ago)) = device.owning() {
+                let what = format!(
+                    "the last heartbeat on the export was confirmed {} s ago, so another server may own it by now: reads and writes wait, and fail after a while. They go on when a heartbeat is confirmed: check that the remote server answers",
+                    ago.as_secs()
+                );
+                say(TroubleKind::RemoteNotOwned, &self.records[id].name, what);
+            }
         }
         for volume in self.volumes.values() {
             if volume.health == Health::Damaged {

@@ -21,6 +21,7 @@ use super::Keeper;
 use super::look::Looks;
 use super::members::whose;
 use super::open::open_one;
+use super::owners::claim_opened;
 use super::refresh::Changes;
 use crate::client;
 use crate::device::{Device, Medium, StampError};
@@ -127,6 +128,7 @@ impl Keeper {
                 }
             }
         }
+        self.look_at_owners();
         self.try_devices();
     }
 
@@ -159,12 +161,14 @@ impl Keeper {
                 continue;
             }
             let id = record.id;
+            let claimant = self.claimant();
             let tried = move || {
                 let back = open_one(extent, &record).map_err(|not| not.why)?;
                 // Another array's device is not written to.
                 if let Some(found) = &back.1 {
                     whose(array, extent, &record, found)?;
                 }
+                claim_opened(array, extent, &record, &back, &claimant)?;
                 works(&back.0).map_err(|e| format!("it fails: {e}"))?;
                 super::settle_direct(array, extent, &record, &back);
                 Ok(Tried::Back(Box::new(back)))
@@ -220,7 +224,8 @@ fn works(device: &Device) -> Result<(), StampError> {
             flushed.and_then(|()| file.read_exact_at(&mut [0; SUPERBLOCKS_BYTES], 0))
         }
         Medium::Nbd(uri, _) => {
-            let written = client::write_durably(uri, SUPERBLOCKS_BYTES as u64, &[0; 512]);
+            let written =
+                client::write_durably(uri, &device.lease, SUPERBLOCKS_BYTES as u64, &[0; 512]);
             written.map_err(|e| io::Error::other(explain(&e)))
         }
         Medium::Lost => Err(io::ErrorKind::NotFound.into()),

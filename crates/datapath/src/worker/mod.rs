@@ -404,6 +404,7 @@ impl Worker {
         self.close_idle_handshakes();
         self.cut_stalled();
         self.reconnect_remotes();
+        self.resume_remotes();
     }
 }
 

@@ -356,9 +356,17 @@ impl Worker {
         self.device_settled(id);
     }
 
+    /// Sends what waits for that since this server was not known to own the device.
+    pub(super) fn resume_remotes(&mut self) {
+        for index in 0..self.remotes.len() {
+            self.remote_send(index);
+        }
+    }
+
     fn remote_send(&mut self, index: usize) {
         loop {
-            let Some(link) = &mut self.remotes[index].link else {
+            let Remote { device, link, .. } = &mut self.remotes[index];
+            let Some(link) = link else {
                 return;
             };
             if link.waiting_writable {
@@ -367,8 +375,8 @@ impl Worker {
             if link.tls.is_some() {
                 return self.remote_send_secured(index);
             }
-            if link.out.is_empty() {
-                return;
+            if link.out.is_empty() || !device.lease.holds() {
+                return; // without a lease it waits: the next tick looks again
             }
             let guards: Vec<_> = link.out.iter().take(64).map(view).collect();
             let slices: Vec<IoSlice<'_>> = guards.iter().map(|g| IoSlice::new(g)).collect();
@@ -400,9 +408,13 @@ impl Worker {
     /// Encrypts what is to be sent, no more ahead than one send takes, and sends it.
     fn remote_send_secured(&mut self, index: usize) {
         loop {
-            let Some(link) = &mut self.remotes[index].link else {
+            let Remote { device, link, .. } = &mut self.remotes[index];
+            let Some(link) = link else {
                 return;
             };
+            if !device.lease.holds() {
+                return;
+            }
             let tls = link.tls.as_mut().expect("it is asked before");
             if !tls.unsent().is_empty() {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

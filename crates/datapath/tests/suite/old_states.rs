@@ -4,6 +4,7 @@
 //! `TERRACE_SEEDS=0..2000 cargo test --release -p datapath old_states` runs as many arrays.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use algo::Rng;
 use array::{
@@ -129,6 +130,7 @@ fn start(
     let host = Host {
         boot,
         nonce: Box::new(move || nonces.next_u64()),
+        claimant: Arc::default(),
     };
     let open = |_: Bytes, records: &[DeviceRecord]| {
         let one = |r: &DeviceRecord| with_superblock(r, device(&files.devices[r.id.index()]));

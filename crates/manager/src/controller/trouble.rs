@@ -314,9 +314,9 @@ impl Controller {
                     let device = report.devices.iter().any(|d| d.name == t.about);
                     device.then(|| format!("moves to {}", t.about))
                 }
-                TroubleKind::DeviceLost | TroubleKind::DeviceOverwritten => {
-                    Some(format!("moves from and to {}", t.about))
-                }
+                TroubleKind::DeviceLost
+                | TroubleKind::DeviceOverwritten
+                | TroubleKind::RemoteNotOwned => Some(format!("moves from and to {}", t.about)),
                 TroubleKind::DeviceUnreachable => {
                     let device = report.devices.iter().find(|d| d.name == t.about);
                     let tier = device.map(|d| &d.tier);
@@ -345,7 +345,8 @@ impl Controller {
             // What the array says of it says more.
             let named = reported(TroubleKind::DeviceLost)
                 || reported(TroubleKind::DeviceOverwritten)
-                || reported(TroubleKind::DeviceUnreachable);
+                || reported(TroubleKind::DeviceUnreachable)
+                || reported(TroubleKind::RemoteNotOwned);
             if !d.connected && !named {
                 let undecided = self
                     .unreachable(report, &d.tier)

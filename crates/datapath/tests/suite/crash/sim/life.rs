@@ -245,6 +245,7 @@ impl<'a> Life<'a> {
         let host = Host {
             boot,
             nonce: Box::new(move || nonces.next_u64()),
+            claimant: Arc::default(),
         };
         let keeper = Keeper::open_with(found.collect(), host, accept, open);
         let mut keeper = keeper.map_err(|e| match e {

@@ -1,0 +1,224 @@
+//! The claim of an array on a remote device: who may write to it.
+//!
+//! ```text
+//! offset  size  field                                       all numbers little-endian
+//! ──────  ────  ───────────────────────────────────────
+//! 0       8     magic: 89 'T' 'R' 'C' 0D 0A 1A 0A
+//! 8       4     version: 1
+//! 12      1     state: 1 released, 2 claiming, 3 owned
+//! 13      3     zero
+//! 16      16    array id
+//! 32      16    home: the array directory of the owner
+//! 48      16    owner id, random at each start
+//! 64      8     generation: rises by one with each new owner
+//! 72      8     counter: rises by one with each heartbeat
+//! 80      4     interval of heartbeats, milliseconds
+//! 84      4     process id of the owner
+//! 88      8     time of the heartbeat, seconds since 1970, by the owner's clock
+//! 96      64    host name of the owner, UTF-8, filled up with zeroes
+//! 160     344   zero
+//! 504     8     XXH3-64 of bytes 0..504
+//! ```
+//!
+//! Two such blocks are in the first MiB of a remote device: that of the owner at [`OWNER_AT`], and that of a server that wants to become the
+//! owner at [`CONTENDER_AT`]. Only zeroes is no claim.
+
+use array::ArrayId;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Byte of the device where the owner's claim is.
+pub(crate) const OWNER_AT: u64 = 16 << 10;
+
+/// Byte of the device where the claim of a contender is. Another page than the owner's, so that the two are never written together.
+pub(crate) const CONTENDER_AT: u64 = 20 << 10;
+
+/// Bytes of a remote device that belong to claims.
+pub(in crate::device) const CLAIMS: std::ops::Range<u64> = OWNER_AT..CONTENDER_AT + (4 << 10);
+
+/// Length of a claim: one sector, which disks write as a whole.
+pub(crate) const CLAIM_BYTES: usize = 512;
+
+const MAGIC: [u8; 8] = [0x89, b'T', b'R', b'C', 0x0D, 0x0A, 0x1A, 0x0A];
+const VERSION: u32 = 1;
+const HOST_BYTES: usize = 64;
+const SUM_AT: usize = CLAIM_BYTES - 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ClaimState {
+    /// The last owner stopped in order.
+    Released,
+    /// Written by a server that does not know yet whether it is the owner.
+    Claiming,
+    Owned,
+}
+
+/// A claim on a remote device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Claim {
+    pub state: ClaimState,
+    pub array: ArrayId,
+    /// The array directory: copies of a directory have others.
+    pub home: u128,
+    /// Random at each start.
+    pub owner: u128,
+    pub generation: u64,
+    pub counter: u64,
+    pub interval_ms: u32,
+    pub pid: u32,
+    /// When it was written, in seconds since 1970, by the clock of its writer. For messages only.
+    pub written_s: u64,
+    pub host: String,
+}
+
+/// Content of the place of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Found {
+    /// Zeroes.
+    Blank,
+    Claim(Claim),
+    /// Neither zeroes nor a claim that this version can read.
+    Damaged,
+}
+
+impl Claim {
+    pub fn encode(&self) -> [u8; CLAIM_BYTES] {
+        let mut block = [0; CLAIM_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        put(
+            12,
+            &[match self.state {
+                ClaimState::Released => 1,
+                ClaimState::Claiming => 2,
+                ClaimState::Owned => 3,
+            }],
+        );
+        put(16, &self.array.0);
+        put(32, &self.home.to_le_bytes());
+        put(48, &self.owner.to_le_bytes());
+        put(64, &self.generation.to_le_bytes());
+        put(72, &self.counter.to_le_bytes());
+        put(80, &self.interval_ms.to_le_bytes());
+        put(84, &self.pid.to_le_bytes());
+        put(88, &self.written_s.to_le_bytes());
+        put(96, shortened(&self.host).as_bytes());
+        let sum = xxh3_64(&block[..SUM_AT]);
+        block[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        block
+    }
+}
+
+/// As much of a host name as a claim has room for.
+fn shortened(host: &str) -> &str {
+    let fits = (0..=HOST_BYTES.min(host.len())).rev();
+    let end = fits.into_iter().find(|end| host.is_char_boundary(*end));
+    &host[..end.unwrap_or(0)]
+}
+
+impl Found {
+    /// Reads the place of a claim.
+    pub fn decode(bytes: &[u8]) -> Self {
+        let Some(block) = bytes.first_chunk::<CLAIM_BYTES>() else {
+            return Found::Damaged;
+        };
+        if block.iter().all(|b| *b == 0) {
+            return Found::Blank;
+        }
+        decode(block).map_or(Found::Damaged, Found::Claim)
+    }
+
+    pub fn claim(&self) -> Option<&Claim> {
+        match self {
+            Found::Claim(claim) => Some(claim),
+            Found::Blank | Found::Damaged => None,
+        }
+    }
+}
+
+fn decode(block: &[u8; CLAIM_BYTES]) -> Option<Claim> {
+    fn array<const N: usize>(block: &[u8; CLAIM_BYTES], at: usize) -> [u8; N] {
+        block[at..at + N].try_into().expect("it is inside")
+    }
+    let sum = xxh3_64(&block[..SUM_AT]);
+    let known = block[..8] == MAGIC && u32::from_le_bytes(array(block, 8)) == VERSION;
+    if !known || block[SUM_AT..] != sum.to_le_bytes() {
+        return None;
+    }
+    let state = match block[12] {
+        1 => ClaimState::Released,
+        2 => ClaimState::Claiming,
+        3 => ClaimState::Owned,
+        _ => return None,
+    };
+    let host: [u8; HOST_BYTES] = array(block, 96);
+    let length = host.iter().position(|b| *b == 0).unwrap_or(HOST_BYTES);
+    Some(Claim {
+        state,
+        array: ArrayId(array(block, 16)),
+        home: u128::from_le_bytes(array(block, 32)),
+        owner: u128::from_le_bytes(array(block, 48)),
+        generation: u64::from_le_bytes(array(block, 64)),
+        counter: u64::from_le_bytes(array(block, 72)),
+        interval_ms: u32::from_le_bytes(array(block, 80)),
+        pid: u32::from_le_bytes(array(block, 84)),
+        written_s: u64::from_le_bytes(array(block, 88)),
+        host: String::from_utf8_lossy(&host[..length]).into_owned(),
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A claim of one owner of one home.
+    pub fn claim(state: ClaimState, home: u128, owner: u128) -> Claim {
+        Claim {
+            state,
+            array: ArrayId([7; 16]),
+            home,
+            owner,
+            generation: 1,
+            counter: 1,
+            interval_ms: 2000,
+            pid: 4711,
+            written_s: 1_800_000_000,
+            host: "node-1".into(),
+        }
+    }
+
+    #[test]
+    fn claim_encoded_and_decoded_is_the_same() {
+        for state in [
+            ClaimState::Released,
+            ClaimState::Claiming,
+            ClaimState::Owned,
+        ] {
+            let claim = claim(state, u128::MAX - 1, 1 << 100);
+            assert_eq!(Found::decode(&claim.encode()), Found::Claim(claim));
+        }
+        assert_eq!(Found::decode(&[0; CLAIM_BYTES]), Found::Blank);
+    }
+
+    #[test]
+    fn claim_with_any_flipped_bit_is_damaged() {
+        let block = claim(ClaimState::Owned, 1, 2).encode();
+        for bit in 0..CLAIM_BYTES * 8 {
+            let mut block = block;
+            block[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Found::decode(&block), Found::Damaged, "bit {bit}");
+        }
+        assert_eq!(Found::decode(&block[..511]), Found::Damaged);
+    }
+
+    #[test]
+    fn claim_of_a_host_with_a_long_name_keeps_whole_characters() {
+        let mut long = claim(ClaimState::Owned, 1, 2);
+        long.host = format!("{}é", "x".repeat(HOST_BYTES - 1));
+        let found = Found::decode(&long.encode());
+        assert_eq!(
+            found.claim().unwrap().host,
+            "x".repeat(HOST_BYTES - 1).as_str()
+        );
+    }
+}

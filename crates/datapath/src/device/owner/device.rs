@@ -1,0 +1,99 @@
+//! Claims of a remote device, as the keeper asks for them.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use array::{ArrayId, DeviceRecord, Superblock};
+
+use super::super::{Device, DeviceError, Medium};
+use super::{Claimant, End, Ownership, Owning, Refusal, ToClaim};
+
+impl Device {
+    /// Claims an export that is to become a device of an array; with `force` also one that another server left behind.
+    pub(in crate::device) fn claim_new(
+        &self,
+        array: ArrayId,
+        record: &DeviceRecord,
+        force: bool,
+        claimant: &Claimant,
+    ) -> Result<(), DeviceError> {
+        self.claim_for(array, Some(force), claimant)
+            .map_err(|why| DeviceError::NotOwned {
+                name: record.name.clone(),
+                path: record.path.clone(),
+                why,
+            })
+    }
+
+    /// Claims a remote device, of which the superblock was read, for this process; at once, if it has it. May wait for three intervals of
+    /// heartbeats.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn claim(&self, claimant: &Claimant) -> Result<(), Refusal> {
+        let known = self.expected().last().cloned();
+        match known.map(|bytes| Superblock::decode_both(&bytes)) {
+            Some(Ok(known)) => self.claim_for(known.array, None, claimant),
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+
+    /// `new` is set for an export that is to become a device, to true if it may be one that another server left behind.
+    fn claim_for(
+        &self,
+        array: ArrayId,
+        new: Option<bool>,
+        claimant: &Claimant,
+    ) -> Result<(), Refusal> {
+        let Medium::Nbd(uri, start) = &self.medium else {
+            return Ok(());
+        };
+        if *start == 0 {
+            return Ok(());
+        }
+        let mut ownership = self.ownership();
+        if let Some(ownership) = &*ownership {
+            return match ownership.state() {
+                Owning::Lost(why) => Err(why),
+                Owning::Confirmed | Owning::Paused(_) => Ok(()),
+            };
+        }
+        let device = ToClaim {
+            name: self.name.clone(),
+            uri: uri.clone(),
+            array,
+            new: new.is_some(),
+            force: new == Some(true),
+            lease: self.lease.clone(),
+            expected: self.superblock_places.clone(),
+        };
+        *ownership = Some(Ownership::claim(device, claimant)?);
+        Ok(())
+    }
+
+    fn ownership(&self) -> MutexGuard<'_, Option<Ownership>> {
+        self.ownership
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// State of the ownership of a remote device that was claimed.
+    pub(crate) fn owning(&self) -> Option<Owning> {
+        // A claim that is being made may take long, and nobody waits for it here.
+        let ownership = self.ownership.try_lock().ok()?;
+        ownership.as_ref().map(Ownership::state)
+    }
+
+    /// Lets other servers claim a remote device at once, unless something may be written to it yet.
+    pub fn unclaim(&self) {
+        if !self.is_asked() {
+            self.end_ownership(End::Release);
+        }
+    }
+
+    pub(in crate::device) fn end_ownership(&self, how: End) {
+        let ownership = self.ownership().take();
+        if let Some(ownership) = ownership {
+            ownership.end(how);
+        }
+    }
+}

@@ -1,0 +1,570 @@
+//! The protocol by which a server becomes the owner of a remote device, and stays it; sans-io. The driver carries out each [`Action`] and
+//! returns its result as an [`Event`].
+//!
+//! NBD has no atomic compare-and-write, so servers agree on the owner with reads, writes and time, as in ZFS's multihost protection and
+//! sanlock. Two places hold claims: the owner's, and that of a contender.
+//!
+//! ```text
+//!  owner's claim                                          the server
+//!  ─────────────────────────────────────────────────────  ──────────────────────────────────────────────────────────────
+//!  released by this array directory                       writes the owner's claim; owns the device if there is no
+//!                                                         contender, else after WAIT_NS of heartbeats
+//!  released by another directory, or none                 contends: writes the contender's claim, watches the owner's for
+//!  left by this directory, or by any one and with force   WAIT_NS, then owns the device unless one of the two changed
+//!  left by another directory                              watches for WAIT_NS, then is refused
+//!
+//!  owner: heartbeat ─▶ confirmed: lease of LEASE_NS ─▶ sleep ─▶ heartbeat …
+//!                  └─▶ not confirmed in time: no writes; claims again as after an orderly stop, compares the superblock
+//! ```
+//!
+//! # At most one owner
+//!
+//! 1. A lease ends [`LEASE_NS`] after the *begin* of its heartbeat, and a heartbeat that takes longer than [`BEAT_LIMIT_NS`] is not confirmed.
+//!    A contender takes over only after the owner's claim has not changed for [`WAIT_NS`] ≥ LEASE_NS + BEAT_LIMIT_NS. By then every heartbeat
+//!    that was confirmed has ended, and its lease too.
+//! 2. A server that owns without waiting, or again after its lease ended, writes the owner's claim and then reads the contender's. A contender
+//!    writes its claim and then reads the owner's. In any order of these requests at least one of the two sees the other (Dekker's algorithm).
+//!    A server that sees a contender gets no lease until its heartbeats have been confirmed for [`WAIT_NS`].
+//! 3. Of several contenders only the last one to write can win: each reads the contender's claim again after WAIT_NS, and then has
+//!    [`BEAT_LIMIT_NS`] to write the owner's.
+//! 4. A claim of a former owner that is carried out late has an older generation: the owner writes its own claim again.
+//! 5. A server that had no lease gets one only if the superblock is the one it knows. An owner stamps the superblock before it writes data.
+
+use super::claim::{Claim, ClaimState, Found};
+use super::refusal::{OtherServer, Refusal};
+
+/// Time between two heartbeats, in nanoseconds. Long enough for a few small requests to a server that is busy, short enough for a start after
+/// a crash to wait three of it.
+pub(crate) const INTERVAL_NS: u64 = 2_000_000_000;
+
+/// Length of a lease, from the begin of its heartbeat.
+pub(crate) const LEASE_NS: u64 = 2 * INTERVAL_NS;
+
+/// A heartbeat that takes longer is not confirmed, and a take-over whose last step takes longer fails.
+pub(crate) const BEAT_LIMIT_NS: u64 = INTERVAL_NS / 2;
+
+/// A claim that does not change for this long has no owner. It is longer than the lease and the limit of a heartbeat together: the rest is
+/// for writes of the former owner that are on their way.
+pub(crate) const WAIT_NS: u64 = LEASE_NS + BEAT_LIMIT_NS + INTERVAL_NS / 4;
+
+// A start waits three intervals at most.
+const _: () = assert!(WAIT_NS + INTERVAL_NS / 4 <= 3 * INTERVAL_NS);
+
+/// Between two looks at a claim that is watched.
+const LOOK_NS: u64 = INTERVAL_NS / 8;
+
+/// Place of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    Owner,
+    Contender,
+}
+
+/// Request of the protocol to its driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    Read(Place),
+    /// Write a claim, or zeroes, and make them durable if asked to.
+    Write {
+        place: Place,
+        claim: Option<Claim>,
+        durable: bool,
+    },
+    /// Compare the superblock with that of the time at which the device was opened, or that was written since.
+    CompareSuperblock,
+    /// The lease holds until then. Nothing else is to be done before the next call.
+    Grant {
+        until_ns: u64,
+    },
+    Sleep {
+        until_ns: u64,
+    },
+    Refuse(Refusal),
+}
+
+/// Result of the last action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Begin, go on after a grant, or after a sleep.
+    Go,
+    Read(Found),
+    Written,
+    /// The superblock is the same.
+    Same(bool),
+    /// The request failed, or was not answered in time: a write may be carried out at any time later.
+    Failed,
+}
+
+/// How a server may become the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Rights {
+    /// The operator said that the last owner does not run any more.
+    pub force: bool,
+    /// The device is being added to an array: no claim is expected on it.
+    pub new: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Reads the claim of the owner for the first time.
+    First {
+        begun_ns: u64,
+    },
+    /// Has written the contender's claim, or only watches.
+    Contends {
+        first: Found,
+    },
+    /// Reads the owner's claim, to see it change.
+    Watches {
+        base: Found,
+        until_ns: u64,
+        take: bool,
+    },
+    Sleeps {
+        base: Found,
+        until_ns: u64,
+        take: bool,
+    },
+    /// Reads the contender's claim for the last time.
+    LastContender {
+        base: Found,
+        begun_ns: u64,
+    },
+    LastOwner {
+        base: Found,
+        begun_ns: u64,
+    },
+    Takes {
+        begun_ns: u64,
+    },
+    Confirms {
+        begun_ns: u64,
+    },
+    /// Between two heartbeats.
+    Rests,
+    BeatReads {
+        begun_ns: u64,
+    },
+    BeatWrites {
+        begun_ns: u64,
+    },
+    BeatLooks {
+        begun_ns: u64,
+    },
+    BeatConfirms {
+        begun_ns: u64,
+        held: bool,
+    },
+    Compares {
+        begun_ns: u64,
+    },
+    /// Has a lease of that heartbeat, perhaps its first one.
+    Granted {
+        begun_ns: u64,
+        first: bool,
+        clear: bool,
+    },
+    Over,
+}
+
+/// The protocol of one server and device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Protocol {
+    /// Its claim, as it was last written or is to be.
+    mine: Claim,
+    rights: Rights,
+    phase: Phase,
+    /// The lease holds until then; 0 without one.
+    until_ns: u64,
+    /// It had a lease at some time.
+    owned: bool,
+    /// There is a contender, and heartbeats have gone on since then.
+    probation_ns: Option<u64>,
+    /// A server that claims the device while there is no lease, and since when.
+    claiming: Option<(u128, u64)>,
+}
+
+impl Protocol {
+    /// A server that has no claim yet. `mine` says who it is; its state and numbers are of no account.
+    pub fn new(mine: Claim, rights: Rights) -> Self {
+        Self {
+            mine,
+            rights,
+            phase: Phase::Over,
+            until_ns: 0,
+            owned: false,
+            probation_ns: None,
+            claiming: None,
+        }
+    }
+
+    /// The claim as it was last written.
+    pub fn mine(&self) -> &Claim {
+        &self.mine
+    }
+
+    /// Begins.
+    pub fn start(&mut self, now_ns: u64) -> Action {
+        self.phase = Phase::First { begun_ns: now_ns };
+        Action::Read(Place::Owner)
+    }
+
+    /// Takes the result of the last action, and returns the next one.
+    pub fn step(&mut self, now_ns: u64, event: Event) -> Action {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        match (phase, event) {
+            (Phase::Rests, _) => self.beat(now_ns),
+            (
+                Phase::Granted {
+                    begun_ns,
+                    first,
+                    clear: true,
+                },
+                Event::Go,
+            ) => {
+                let clear = false;
+                self.phase = Phase::Granted {
+                    begun_ns,
+                    first,
+                    clear,
+                };
+                Action::Write {
+                    place: Place::Contender,
+                    claim: None,
+                    durable: false,
+                }
+            }
+            (Phase::Granted { first: true, .. }, _) => self.beat(now_ns),
+            (Phase::Granted { begun_ns, .. }, _) => {
+                self.phase = Phase::Rests;
+                Action::Sleep {
+                    until_ns: now_ns.max(begun_ns + INTERVAL_NS),
+                }
+            }
+            (
+                Phase::Sleeps {
+                    base,
+                    until_ns,
+                    take,
+                },
+                _,
+            ) if take && now_ns >= until_ns => {
+                let begun_ns = now_ns;
+                self.phase = Phase::LastContender { base, begun_ns };
+                Action::Read(Place::Contender)
+            }
+            (
+                Phase::Sleeps {
+                    base,
+                    until_ns,
+                    take,
+                },
+                _,
+            ) => {
+                self.phase = Phase::Watches {
+                    base,
+                    until_ns,
+                    take,
+                };
+                Action::Read(Place::Owner)
+            }
+            (Phase::First { begun_ns }, Event::Read(found)) => self.first(begun_ns, found),
+            (Phase::Contends { first }, Event::Written) => self.watch(now_ns, first, true),
+            (
+                Phase::Watches {
+                    base,
+                    until_ns,
+                    take,
+                },
+                Event::Read(found),
+            ) => self.watched(now_ns, base, until_ns, take, found),
+            (Phase::LastContender { base, begun_ns }, Event::Read(found)) => {
+                if !self.is_mine(&found) {
+                    return self.refuse(Refusal::Contended(named(&found)));
+                }
+                self.phase = Phase::LastOwner { base, begun_ns };
+                Action::Read(Place::Owner)
+            }
+            (Phase::LastOwner { base, begun_ns }, Event::Read(found)) => {
+                if found != base {
+                    return self.refuse(live_or_contended(found));
+                }
+                let last = base.claim().map_or(0, |c| c.generation);
+                self.mine.generation = last + 1;
+                self.phase = Phase::Takes { begun_ns };
+                self.write(ClaimState::Claiming, true)
+            }
+            (Phase::Takes { begun_ns }, Event::Written) => {
+                self.phase = Phase::Confirms { begun_ns };
+                Action::Read(Place::Owner)
+            }
+            (Phase::Confirms { begun_ns }, Event::Read(found)) => {
+                if !self.is_mine(&found) {
+                    return self.refuse(Refusal::Contended(named(&found)));
+                }
+                match now_ns - begun_ns > BEAT_LIMIT_NS {
+                    true => self.refuse(Refusal::NoAnswer),
+                    false => self.compare(begun_ns),
+                }
+            }
+            (Phase::BeatReads { begun_ns }, Event::Read(found)) => {
+                self.beat_read(now_ns, begun_ns, found)
+            }
+            (Phase::BeatWrites { begun_ns }, Event::Written) => match now_ns < self.until_ns {
+                true => {
+                    self.phase = Phase::BeatConfirms {
+                        begun_ns,
+                        held: true,
+                    };
+                    Action::Read(Place::Owner)
+                }
+                false => {
+                    self.phase = Phase::BeatLooks { begun_ns };
+                    Action::Read(Place::Contender)
+                }
+            },
+            (Phase::BeatLooks { begun_ns }, Event::Read(found)) => {
+                let other = found != Found::Blank && !self.is_mine(&found);
+                self.probation_ns = other.then(|| self.probation_ns.unwrap_or(now_ns));
+                self.phase = Phase::BeatConfirms {
+                    begun_ns,
+                    held: false,
+                };
+                Action::Read(Place::Owner)
+            }
+            (Phase::BeatConfirms { begun_ns, held }, Event::Read(found)) => {
+                self.beat_confirmed(now_ns, begun_ns, held, found)
+            }
+            (Phase::Compares { begun_ns }, Event::Same(true)) => self.grant(begun_ns),
+            (Phase::Compares { .. }, Event::Same(false)) if !self.owned => {
+                self.refuse(Refusal::TakenOver(None))
+            }
+            (Phase::Over, _) => self.refuse(Refusal::NoAnswer),
+            // Failed, or a result of something else: before there was a lease that is the end; then it is tried again.
+            _ => self.failed(now_ns),
+        }
+    }
+
+    fn is_mine(&self, found: &Found) -> bool {
+        found.claim().is_some_and(|c| c.owner == self.mine.owner)
+    }
+
+    fn refuse(&mut self, why: Refusal) -> Action {
+        self.until_ns = 0;
+        self.phase = Phase::Over;
+        Action::Refuse(why)
+    }
+
+    fn failed(&mut self, now_ns: u64) -> Action {
+        if !self.owned {
+            return self.refuse(Refusal::NoAnswer);
+        }
+        self.unconfirmed(now_ns)
+    }
+
+    /// The heartbeat counts for nothing: another one soon.
+    fn unconfirmed(&mut self, now_ns: u64) -> Action {
+        self.probation_ns = self.probation_ns.map(|_| now_ns);
+        self.phase = Phase::Rests;
+        Action::Sleep {
+            until_ns: now_ns + LOOK_NS,
+        }
+    }
+
+    fn beat(&mut self, now_ns: u64) -> Action {
+        self.phase = Phase::BeatReads { begun_ns: now_ns };
+        Action::Read(Place::Owner)
+    }
+
+    fn first(&mut self, begun_ns: u64, found: Found) -> Action {
+        let own = found.claim().is_some_and(|c| c.home == self.mine.home);
+        let may = match &found {
+            Found::Blank if self.rights.new => {
+                self.mine.generation = 1;
+                return self.assert(begun_ns);
+            }
+            Found::Claim(claim) if claim.state == ClaimState::Released && own => {
+                self.mine.generation = claim.generation + 1;
+                return self.assert(begun_ns);
+            }
+            Found::Blank => true,
+            Found::Claim(claim) if claim.state == ClaimState::Released => true,
+            _ => own || self.rights.force,
+        };
+        if !may {
+            // The operator is told if its owner runs.
+            return self.watch(begun_ns, found, false);
+        }
+        self.phase = Phase::Contends { first: found };
+        self.mine.state = ClaimState::Claiming;
+        Action::Write {
+            place: Place::Contender,
+            claim: Some(self.mine.clone()),
+            durable: true,
+        }
+    }
+
+    /// Writes the claim without waiting, as heartbeats do.
+    fn assert(&mut self, begun_ns: u64) -> Action {
+        self.phase = Phase::BeatWrites { begun_ns };
+        self.write(ClaimState::Claiming, true)
+    }
+
+    fn write(&mut self, state: ClaimState, durable: bool) -> Action {
+        self.mine.state = state;
+        self.mine.counter += 1;
+        Action::Write {
+            place: Place::Owner,
+            claim: Some(self.mine.clone()),
+            durable,
+        }
+    }
+
+    fn watch(&mut self, now_ns: u64, base: Found, take: bool) -> Action {
+        let until_ns = now_ns + WAIT_NS;
+        self.phase = Phase::Watches {
+            base,
+            until_ns,
+            take,
+        };
+        Action::Read(Place::Owner)
+    }
+
+    fn watched(
+        &mut self,
+        now_ns: u64,
+        base: Found,
+        until_ns: u64,
+        take: bool,
+        found: Found,
+    ) -> Action {
+        if found != base {
+            return self.refuse(live_or_contended(found));
+        }
+        if !take && now_ns >= until_ns {
+            return self.refuse(match found {
+                Found::Claim(claim) => Refusal::LeftBehind(claim.into()),
+                Found::Blank | Found::Damaged => Refusal::Damaged,
+            });
+        }
+        self.phase = Phase::Sleeps {
+            base,
+            until_ns,
+            take,
+        };
+        Action::Sleep {
+            until_ns: until_ns.min(now_ns + LOOK_NS),
+        }
+    }
+
+    fn beat_read(&mut self, now_ns: u64, begun_ns: u64, found: Found) -> Action {
+        match self.judge(now_ns, &found) {
+            Judged::Write => {
+                self.phase = Phase::BeatWrites { begun_ns };
+                let state = match self.owned {
+                    true => ClaimState::Owned,
+                    false => ClaimState::Claiming,
+                };
+                self.write(state, false)
+            }
+            Judged::Wait => self.unconfirmed(now_ns),
+            Judged::Lost => self.refuse(Refusal::TakenOver(named(&found))),
+        }
+    }
+
+    fn beat_confirmed(&mut self, now_ns: u64, begun_ns: u64, held: bool, found: Found) -> Action {
+        if !self.is_mine(&found) {
+            return match self.judge(now_ns, &found) {
+                Judged::Write | Judged::Wait => self.unconfirmed(now_ns),
+                Judged::Lost => self.refuse(Refusal::TakenOver(named(&found))),
+            };
+        }
+        self.claiming = None;
+        if now_ns - begun_ns > BEAT_LIMIT_NS {
+            return self.unconfirmed(now_ns);
+        }
+        if held {
+            return self.grant(begun_ns);
+        }
+        match self.probation_ns {
+            Some(since_ns) if begun_ns < since_ns + WAIT_NS => {
+                self.phase = Phase::Rests;
+                Action::Sleep {
+                    until_ns: now_ns + LOOK_NS,
+                }
+            }
+            _ => self.compare(begun_ns),
+        }
+    }
+
+    fn compare(&mut self, begun_ns: u64) -> Action {
+        self.phase = Phase::Compares { begun_ns };
+        Action::CompareSuperblock
+    }
+
+    fn grant(&mut self, begun_ns: u64) -> Action {
+        let first = !std::mem::replace(&mut self.owned, true);
+        self.until_ns = begun_ns + LEASE_NS;
+        // A contender saw the heartbeats, or did not go on: the next start is not to wait because of it.
+        let clear = self.probation_ns.take().is_some();
+        self.phase = Phase::Granted {
+            begun_ns,
+            first,
+            clear,
+        };
+        Action::Grant {
+            until_ns: self.until_ns,
+        }
+    }
+
+    /// Decides what to do about the content of the owner's place, for a server that owns the device or did.
+    fn judge(&mut self, now_ns: u64, found: &Found) -> Judged {
+        let Found::Claim(claim) = found else {
+            // Somebody cleared it, or the export is another one: the superblock says which.
+            return Judged::Wait;
+        };
+        if claim.owner == self.mine.owner || claim.generation < self.mine.generation {
+            self.claiming = None;
+            return Judged::Write;
+        }
+        if claim.state != ClaimState::Claiming {
+            return Judged::Lost;
+        }
+        if now_ns < self.until_ns {
+            return Judged::Write; // it comes late, and gives way
+        }
+        match self.claiming {
+            Some((owner, since_ns)) if owner == claim.owner => match now_ns < since_ns + WAIT_NS {
+                true => Judged::Wait,
+                false => Judged::Write, // it has not gone on
+            },
+            _ => {
+                self.claiming = Some((claim.owner, now_ns));
+                Judged::Wait
+            }
+        }
+    }
+}
+
+enum Judged {
+    /// The claim is to be written.
+    Write,
+    /// It is not to be written now.
+    Wait,
+    Lost,
+}
+
+fn named(found: &Found) -> Option<OtherServer> {
+    found.claim().cloned().map(OtherServer::from)
+}
+
+fn live_or_contended(found: Found) -> Refusal {
+    match found {
+        Found::Claim(claim) if claim.state == ClaimState::Owned => Refusal::Live(claim.into()),
+        Found::Claim(claim) => Refusal::Contended(Some(claim.into())),
+        Found::Blank | Found::Damaged => Refusal::Contended(None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Ownership of the remote devices: they are claimed before this process writes to them, and released when it stops in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use array::{ArrayError, ArrayId, DeviceRecord, Superblock};
+use units::{Bytes, DeviceId};
+
+use super::{Keeper, KeeperError};
+use crate::device::{Claimant, Device, Owning, Refusal, SlotSpace};
+use crate::text::explain;
+
+impl<D: SlotSpace> Keeper<D> {
+    /// This process, as it claims remote devices.
+    pub fn claimant(&self) -> Arc<Claimant> {
+        self.host.claimant.clone()
+    }
+
+    /// Reason why this process does not own a remote device, if that is known.
+    pub(super) fn why_not_owned(&self, id: DeviceId) -> Option<&Refusal> {
+        self.not_owned.get(&id)
+    }
+
+    /// A device is in use again.
+    pub(super) fn owned_again(&mut self, id: DeviceId) {
+        self.not_owned.remove(&id);
+    }
+
+    /// Claims devices, as far as they are remote and not claimed yet; those that this process does not own.
+    pub(super) fn claim(
+        &mut self,
+        devices: impl Iterator<Item = DeviceId>,
+    ) -> BTreeMap<DeviceId, Refusal> {
+        let all = devices.filter_map(|id| Some((id, self.devices.get(&id)?.clone())));
+        let refused: BTreeMap<_, _> = D::claim_each(all.collect(), &self.host.claimant)
+            .into_iter()
+            .collect();
+        self.not_owned.extend(refused.clone());
+        refused
+    }
+
+    /// Claims all remote devices, to serve the array or to change it. Those whose server does not answer are lost for now.
+    ///
+    /// # Errors
+    /// When another server owns one of them, or may.
+    pub fn claim_remotes(&mut self) -> Result<(), KeeperError> {
+        let all: Vec<DeviceId> = self.devices.keys().copied().collect();
+        for (id, why) in self.claim(all.into_iter()) {
+            if why == Refusal::NoAnswer {
+                self.lose(id, why.to_string());
+            }
+        }
+        let mut owned_by_others = self.not_owned.iter();
+        match owned_by_others.find(|(_, why)| **why != Refusal::NoAnswer) {
+            None => Ok(()),
+            Some((id, why)) => Err(KeeperError::NotOwned {
+                device: self.records[id].name.clone(),
+                why: why.clone(),
+            }),
+        }
+    }
+
+    /// Nothing is changed by a command in a map whose remote devices another server uses.
+    pub(super) fn check_owned(&mut self) -> Result<(), ArrayError> {
+        if self.serves {
+            return Ok(()); // they were claimed at the start
+        }
+        self.claim_remotes()
+            .map_err(|e| ArrayError::Away { why: explain(&e) })
+    }
+
+    /// Lets other servers claim the remote devices at once.
+    pub(super) fn unclaim(&self) {
+        D::unclaim_each(self.devices.values().cloned().collect());
+    }
+}
+
+impl Keeper {
+    /// Does without the devices that another server took over.
+    pub(super) fn look_at_owners(&mut self) {
+        let lost = |(id, device): (&DeviceId, &Arc<Device>)| match device.owning() {
+            Some(Owning::Lost(why)) => Some((*id, why)),
+            _ => None,
+        };
+        let lost: Vec<_> = self.devices.iter().filter_map(lost).collect();
+        if lost.is_empty() {
+            return;
+        }
+        for (id, why) in lost {
+            self.lose(id, why.to_string());
+            self.not_owned.insert(id, why);
+        }
+        self.renew_or_note();
+    }
+}
+
+/// Claims a remote device that was opened again, if it is the array's.
+///
+/// # Errors
+/// Why this process does not own it.
+pub(crate) fn claim_opened(
+    array: ArrayId,
+    extent: Bytes,
+    record: &DeviceRecord,
+    opened: &(Device, Option<Superblock>),
+    claimant: &Claimant,
+) -> Result<(), String> {
+    let (device, superblock) = opened;
+    match superblock {
+        Some(found) if found.is_of(array, record.id, extent, record.slots) => {
+            device.claim(claimant).map_err(|why| why.to_string())
+        }
+        _ => Ok(()),
+    }
+}
