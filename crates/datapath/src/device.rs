@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -638,6 +639,12 @@ impl Device {
             write_bytes: read(&self.done.write_bytes),
         }
     }
+}
+
+/// Opens a file once more, whatever its name is by now.
+pub(crate) fn reopened(file: &File) -> io::Result<File> {
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    File::options().read(true).write(true).open(own)
 }
 
 /// Writes, and flushes what it wrote and no more: guests may have written so much that flushing that too takes longer than anybody waits.

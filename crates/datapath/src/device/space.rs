@@ -1,9 +1,8 @@
 //! What the keeper asks of a device: space for slots, zeroing of those that were given up, superblocks, and everything flushed. It waits for
 //! none of that longer than others can wait for it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -16,7 +15,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
-use super::{Claimant, Device, Lease, Medium, Refusal, StampError};
+use super::{Claimant, Device, Lease, Medium, Refusal, StampError, reopened};
 use crate::client;
 use crate::helper_thread::{Outcome, Wanted, at_once};
 use crate::text::explain;
@@ -344,11 +343,8 @@ fn zero_slots(
                     (ZeroError { why, flush, late }, e.raw_os_error())
                 }
             };
-            // The kernel tells of a failed flush once to everybody who has the file open: what this one hears of, however late, the
-            // guests' flushes hear of too.
-            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-            let own = OpenOptions::new().read(true).write(true).open(own);
-            let own = own.map_err(fail(false))?;
+            // The kernel reports a failed flush once to each opening: guests' flushes must hear of it, too.
+            let own = reopened(file).map_err(fail(false))?;
             for slot in slots {
                 let offset = DATA_START + u64::from(*slot) * extent.0;
                 zero_range(&own, offset, extent.0, wanted).map_err(fail(false))?;

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use super::owner::End;
 use super::space::STAMP_TIME;
-use super::{Device, DeviceError, Medium, contents, system, write_durably};
+use super::{Device, DeviceError, Medium, contents, reopened, system, write_durably};
 use crate::client;
 
 /// States that the superblock places may be in.
@@ -64,7 +64,8 @@ impl Device {
     /// Writes durably.
     pub(super) fn write_bytes(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         match &self.medium {
-            Medium::File(file, _) => write_durably(file, bytes, at),
+            // The kernel reports a failed write once to each opening: guests' flushes must hear of it, too.
+            Medium::File(file, _) => write_durably(&reopened(file)?, bytes, at),
             Medium::Nbd(uri, _) => {
                 client::write_durably(uri, &self.lease, at, bytes).map_err(io::Error::other)
             }

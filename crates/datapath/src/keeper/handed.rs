@@ -9,7 +9,7 @@ use array::DeviceKind;
 use units::{DeviceId, VolumeId};
 
 use super::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, Places, open};
-use crate::device::{Device, HandedDevice};
+use crate::device::{Device, HandedDevice, reopened};
 use crate::text::explain;
 
 impl Keeper {
@@ -95,12 +95,7 @@ impl Keeper {
 
 /// Files that make what was written durable, beside those that guests use: what these are told of a failure the others are told too.
 pub fn openings_of(devices: &[HandedDevice]) -> Vec<std::io::Result<File>> {
-    use std::os::fd::AsRawFd;
-    let one = |device: &HandedDevice| {
-        let own = format!("/proc/self/fd/{}", device.file.as_raw_fd());
-        File::options().read(true).write(true).open(own)
-    };
-    devices.iter().map(one).collect()
+    devices.iter().map(|d| reopened(&d.file)).collect()
 }
 
 /// All files of an array, in the order in which they are handed over.

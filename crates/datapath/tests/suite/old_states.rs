@@ -270,7 +270,8 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_one_is() {
         }
         let which = older[rng.below(older.len() as u64) as usize];
         let mut tampered = files.each(CrashDisk::killed);
-        let stays = rng.below(files.count() as u64) as usize;
+        let in_use: Vec<usize> = (0..files.count()).filter(|f| used[*f]).collect();
+        let stays = in_use[rng.below(in_use.len() as u64) as usize];
         let mut back = vec![false; files.count()];
         for file in (0..files.count()).filter(|f| *f != stays) {
             back[file] = rng.below(2) == 0;

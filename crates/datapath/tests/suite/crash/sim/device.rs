@@ -149,7 +149,15 @@ impl SlotSpace for SimDevice {
                 return Err(failed.into());
             }
             self.disk.write(at, &block)?;
-            self.flush_all()?;
+            // By an opening of its own: a loss is reported to guests' flushes, too.
+            if self.chance(self.faults.flush) {
+                self.lose();
+                self.loss_pending.store(true, Ordering::Relaxed);
+            }
+            if self.loss_pending.load(Ordering::Relaxed) {
+                return Err(io::Error::other("simulated: a flush fails").into());
+            }
+            self.disk.sync()?;
         }
         Ok(())
     }
