@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Damaged and foreign storage that a start or a server finds, with real clients: mounted devices, devices of other arrays, mkfs and mount of a
-# served device, an overwritten superblock, damaged and older maps, an older device, two servers on one remote tier.
-# Ends with a table of case, expected and seen; fails unless they agree.
+# Starts and servers on damaged and foreign storage, with real clients: mounted devices, devices of
+# other arrays, mkfs and mount of a served device, an overwritten superblock, damaged and older
+# maps, an older device, two servers on one remote tier.
+# Prints a table of case, expected result and seen result; fails if two results differ.
 # usage: bench/foreign-state.sh
-# Needs root, loop devices, mkfs.ext4, nbdkit, qemu-io and jq; says "skipped" without.
+# Needs root, loop devices, mkfs.ext4, nbdkit, qemu-io and jq; prints "skipped" without them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . bench/skip.sh
@@ -29,12 +30,12 @@ table=$'case\texpected\tseen\n' wrong=0
 # row CASE EXPECTED SEEN
 row() {
   table+="$1"$'\t'"$2"$'\t'"$3"$'\n'
-  [ "$2" = "$3" ] || { wrong=$((wrong + 1)); echo "-- $1: expected $2, seen $3"; cat "$dir/said" 2>/dev/null || true; }
+  [ "$2" = "$3" ] || { wrong=$((wrong + 1)); echo "-- $1: expected $2, seen $3"; cat "$dir/output" 2>/dev/null || true; }
 }
-# outcome COMMAND...: refused or done; what it prints is in $dir/said.
-outcome() { if "$@" >"$dir/said" 2>&1; then echo done; else echo refused; fi; }
-# names TEXT: whether the last command printed it.
-names() { if grep -qF -- "$1" "$dir/said"; then echo named; else echo "not named"; fi; }
+# outcome COMMAND...: prints refused or done; the output of the command is in $dir/output.
+outcome() { if "$@" >"$dir/output" 2>&1; then echo done; else echo refused; fi; }
+# names TEXT: prints named if the output of the last command has the text.
+names() { if grep -qF -- "$1" "$dir/output"; then echo named; else echo "not named"; fi; }
 
 loop() { # NAME: a block device of 64 MiB
   truncate -s 64M "$dir/$1"
@@ -60,11 +61,11 @@ stop() { # [SIGNAL]
 }
 uri() { echo "nbd+unix:///$2?socket=$dir/$1/nbd.sock"; }
 put() { qemu-io -f raw -c "write -P $3 0 4M" -c flush "$(uri "$1" "$2")" >/dev/null; }
-# holds ARRAY VOLUME PATTERN: whether the volume reads as it was written.
+# holds ARRAY VOLUME PATTERN: prints "right" if the volume holds the pattern.
 holds() {
-  if qemu-io -f raw -c "read -P $3 0 4M" "$(uri "$1" "$2")" >"$dir/said" 2>&1 && ! grep -qi failed "$dir/said"; then echo right; else echo error; fi
+  if qemu-io -f raw -c "read -P $3 0 4M" "$(uri "$1" "$2")" >"$dir/output" 2>&1 && ! grep -qi failed "$dir/output"; then echo right; else echo error; fi
 }
-# flip FILE: flips one bit in every page that holds something, but for the first.
+# flip FILE: flips one bit in every page that is not zero, except the first.
 flip() {
   /usr/bin/python3 - "$1" <<'PY'
 import sys
@@ -102,11 +103,11 @@ serve a
 dd if=/dev/urandom of="$served" bs=8k count=1 conv=notrunc status=none
 sum=$(head -c 8192 "$served" | sha256sum)
 stop
-row "orderly stop over a foreign superblock" "left as it is" \
-  "$([ "$sum" = "$(head -c 8192 "$served" | sha256sum)" ] && echo "left as it is" || echo stamped)"
+row "orderly stop over a foreign superblock" "unchanged" \
+  "$([ "$sum" = "$(head -c 8192 "$served" | sha256sum)" ] && echo "unchanged" || echo stamped)"
 serve a
 row "volume of the overwritten device" error "$(holds a db 0x11)"
-row "volume beside it" right "$(holds a logs 0x22)"
+row "volume of another device" right "$(holds a logs 0x22)"
 stop
 
 # Maps.
@@ -132,13 +133,13 @@ sleep 8; stop
 cp -a "$dir/b" "$dir/b.kept"; cp -a "$second" "$dir/second.kept"; cp -a "$dir/m1" "$dir/m1.kept"
 flip "$dir/b/map.redb"; flip "$second"
 begin b; row "start with two damaged copies" refused "$seen"
-row "message tells what can be recovered" named "$(cp "$dir/b.log" "$dir/said"; names "recovered")"
+row "message names the recoverable volumes" named "$(cp "$dir/b.log" "$dir/output"; names "recovered")"
 cp -a "$dir/b.kept/map.redb" "$dir/b/map.redb"; cp -a "$dir/second.kept" "$second"
 serve b; put b db 0x44; stop
 serve b; stop
 for copy in "$dir/b/map.redb" "$second"; do cp -a "$copy" "$copy.now"; done
 cp -a "$dir/b.kept/map.redb" "$dir/b/map.redb"; cp -a "$dir/second.kept" "$second"
-begin b; row "start with older maps" refused "$seen"
+begin b; row "start with older copies of the map" refused "$seen"
 for copy in "$dir/b/map.redb" "$second"; do mv "$copy.now" "$copy"; done
 cp -a "$dir/m1/one-0.extents" "$dir/one.now"; cp -a "$dir/m1.kept/one-0.extents" "$dir/m1/one-0.extents"
 serve b
@@ -146,7 +147,7 @@ row "volume on an older device" error "$(holds b db 0x44)"
 stop
 cp -a "$dir/one.now" "$dir/m1/one-0.extents"
 serve b
-row "the newest device again" right "$(holds b db 0x44)"
+row "volume on the newest device" right "$(holds b db 0x44)"
 stop
 
 # A remote tier.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Ownership of remote tiers, with nbdkit as the remote server: second starts from a copied array directory, simultaneous starts from two
-# copies, a stopped owner that goes on after a forced take-over, and the time that starts wait. Ends with what went wrong, and fails unless
-# that is nothing.
-# usage: bench/remote-owner.sh [ROUNDS]     100 of them take some five minutes
-# Needs nbdkit, nbdcopy and libnbd's Python module; says "skipped" without.
+# Ownership of remote tiers, with nbdkit as the remote server: second starts from a copied array
+# directory, simultaneous starts from two copies, a stopped owner that continues after a forced
+# take-over, and the duration of starts. Prints the number of each outcome; fails if an outcome is
+# wrong.
+# usage: bench/remote-owner.sh [ROUNDS]     100 rounds take about five minutes
+# Needs nbdkit, nbdcopy and libnbd's Python module; prints "skipped" without them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-100}
@@ -36,7 +37,7 @@ site() { # LANE: an export, and an array with a volume on it
   "$terrace" volume create db --size 16M --tier far --array "$dir/$1/array" 2>/dev/null
 }
 
-start() { # LANE ARRAY MORE…: begins to serve an array directory of a lane
+start() { # LANE ARRAY OPTION…: starts a server of an array directory of a lane
   local lane=$dir/$1 array=$2
   shift 2
   rm -f "$lane/$array.sock"
@@ -44,7 +45,7 @@ start() { # LANE ARRAY MORE…: begins to serve an array directory of a lane
   echo $! >"$lane/$array.pid"
 }
 
-serves() { # LANE ARRAY: waits until it serves, or has ended
+serves() { # LANE ARRAY: waits until the server serves; fails if it ends
   local pid
   pid=$(cat "$dir/$1/$2.pid")
   for _ in $(seq 3000); do
@@ -86,7 +87,8 @@ simultaneous_starts() { # LANE ROUNDS
   site "$1"
   local one=0 none=0 two=0 round first count name
   for round in $(seq "$2"); do
-    # In turns two copies, and the directory that released the export beside a copy.
+    # Even rounds start two copies; odd rounds start a copy and the directory that released the
+    # export.
     first=array
     if [ $((round % 2)) = 0 ]; then copy "$1" first; first=first; fi
     copy "$1" second
@@ -100,7 +102,7 @@ simultaneous_starts() { # LANE ROUNDS
     for name in "$first" second; do
       [ -f "$dir/$1/$name.pid" ] || continue
       stop "$1" "$name"
-      # The next round goes on with what the owner left.
+      # The next round starts from the directory of this round's owner.
       [ "$name" = array ] || { rm -rf "$dir/$1/array"; mv "$dir/$1/$name" "$dir/$1/array"; }
     done
   done
@@ -142,7 +144,7 @@ stopped_owner() { # LANE
   stop "$1" guest
   stop "$1" copy
   kill -9 "$pid"; wait "$pid" 2>/dev/null || true; rm -f "$dir/$1/array.pid"
-  grep -q "does not own the device any more" "$dir/$1/array.log" || fail "the former owner does not say that it is not"
+  grep -q "no longer owns the device" "$dir/$1/array.log" || fail "the log of the former owner does not report the loss of the device"
   [ "$before" = "$after" ] && echo 0 >"$dir/$1.wrote" || echo 1 >"$dir/$1.wrote"
 }
 
@@ -155,9 +157,9 @@ wait_lanes
 for lane in $(seq "$lanes"); do stopped_owner "stopped-$lane" & done
 wait_lanes
 
-# How long a start takes with one remote tier.
+# Duration of a start with one remote tier.
 site waits
-measure() { # what: milliseconds until it serves
+measure() { # LABEL: prints the milliseconds until the server serves
   local from
   from=$(now_ms)
   start waits array

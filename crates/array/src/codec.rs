@@ -116,7 +116,7 @@ impl<'a> Fields<'a> {
         self.take(field).map(u128::from_le_bytes)
     }
 
-    /// Refuses bytes behind the last field.
+    /// Returns an error if bytes follow the last field.
     pub(crate) fn end(&self) -> Result<(), String> {
         match self.rest.len() {
             0 => Ok(()),

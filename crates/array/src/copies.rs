@@ -76,7 +76,7 @@ pub enum CopyHealth {
     Member,
     /// Likewise, but its file was removed: when it is closed it is gone.
     Removed,
-    /// Likewise, but pages or records in its file are damaged, and no other copy is intact.
+    /// A member, but its file has damaged pages or records, and no other copy is intact.
     Damaged { why: String },
     /// It is being made anew.
     Rebuilding,
@@ -96,7 +96,7 @@ struct Slot {
     member: bool,
     /// Its file is not in its place any more, though it is open.
     removed: bool,
-    /// Damage that a verification has found in its file, though it is open.
+    /// Damage that a verification found in its open file.
     damaged: Option<String>,
     why: String,
 }
@@ -126,7 +126,7 @@ pub struct Copies {
     rebuild: Option<Rebuild>,
     /// What is in the places of the members, when a thread has looked.
     looking: Option<Receiver<Vec<(CopyId, Identity)>>>,
-    /// The members' files are being verified.
+    /// Running verification of the members' files.
     check: Option<check::Check>,
 }
 

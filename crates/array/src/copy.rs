@@ -1,6 +1,7 @@
 //! A whole map, written somewhere else: the second copy when it comes (back), and backups.
 //!
-//! Records are copied as they are, checksums and all, in one transaction, and compared with the sums of the map.
+//! Records are copied unchanged, checksums included, in one transaction. The copy is then compared
+//! with the sums of the map.
 
 use std::ops::RangeInclusive;
 use std::sync::PoisonError;
@@ -34,7 +35,7 @@ pub struct Image {
     sums: Rows<u32, Bytes>,
 }
 
-/// Rows of a table as the store keeps them, and the table.
+/// Rows of one table, in the encoding of the store.
 pub(crate) struct Rows<K: redb::Key + 'static, V: Value + 'static> {
     table: TableDefinition<'static, K, V>,
     rows: Packed,
@@ -95,7 +96,8 @@ impl Image {
     /// Makes a map that holds this, aside of what is in a place.
     ///
     /// # Errors
-    /// When the map cannot be made, or its store fails; when this does not add up to its sums.
+    /// When the map cannot be made, its store fails, or the copied records do not add up to their
+    /// sums.
     pub fn make_in(&self, place: &dyn CopyPlace) -> Result<Fresh, ArrayError> {
         let fresh = place.begin(self.id, self.extent)?;
         fresh.array.contained(|| self.write_into(&fresh.array))?;
@@ -151,7 +153,7 @@ impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
         Ok(Self { table, rows })
     }
 
-    /// Replaces the table by one of these rows.
+    /// Replaces the table by one with these rows.
     pub(crate) fn write(&self, to: &WriteTransaction) -> Result<(), ArrayError> {
         to.delete_table(self.table)
             .map_err(ArrayError::store("write a copy of the map"))?;
@@ -175,7 +177,7 @@ impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
 }
 
 impl<V: Value + 'static> Rows<u64, V> {
-    /// Rows of a range of keys. Their hashes are added to a sum.
+    /// Reads the rows of a range of keys, and adds their hashes to a sum.
     pub(crate) fn read_range(
         from: &ReadTransaction,
         table: TableDefinition<'static, u64, V>,

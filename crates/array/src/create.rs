@@ -72,7 +72,8 @@ impl Array {
         Self::open_file(&dir.join(MAP_FILE))
     }
 
-    /// Opens a copy of the map in a file of any name, without a look at all of it ([`Array::look_at`]).
+    /// Opens a copy of the map in a file of any name, without verifying it ([`Array::look_at`]
+    /// does).
     pub fn open_file(path: &Path) -> Result<Self, ArrayError> {
         let file = open_there(path)?;
         Self::open_locked_file(file, &path.display().to_string())
@@ -225,7 +226,7 @@ impl Array {
     }
 }
 
-/// Opens and locks the file of a map that must be there.
+/// Opens and locks the file of a map, which must exist.
 pub(crate) fn open_there(path: &Path) -> Result<Arc<File>, ArrayError> {
     let length = match fs::metadata(path) {
         Ok(meta) => meta.len(),

@@ -144,7 +144,7 @@ impl<'t> Draft<'t> {
         }
     }
 
-    /// Writes the sums and what the map says of itself; once for each commit.
+    /// Writes the changed sums and the state of the map; called once for each commit.
     pub(crate) fn count_commit(&mut self) -> Result<(), ArrayError> {
         // A backup says how many commits its array had.
         self.state.commits += u64::from(!self.set_aside);
@@ -153,7 +153,7 @@ impl<'t> Draft<'t> {
             differences.entry(volume).or_default().apply(difference);
         }
         for (volume, difference) in differences {
-            let volume = volume.expect("their records are of volumes");
+            let volume = volume.expect("these tables only have records of volumes");
             let before: Option<VolumeSum> = get(&*self.sums, volume.0)?;
             let mut sum = before.map(|b| b.sum).unwrap_or_default();
             sum.apply(difference);

@@ -36,7 +36,7 @@ pub enum ArrayError {
         place: String,
         why: String,
     },
-    /// Written by another version of the program.
+    /// Another version of the program wrote the map.
     #[error(
         "{place}: the map has format version {found}, and this program reads version {FORMAT_VERSION}: use the program that wrote it"
     )]
@@ -46,7 +46,7 @@ pub enum ArrayError {
         /// Its version.
         found: u32,
     },
-    /// A page or a record of the map is not as it was written.
+    /// A page or a record of the map is damaged.
     #[error("{place}: the map is damaged: {why}")]
     Damaged {
         /// The file.

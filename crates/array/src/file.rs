@@ -38,10 +38,10 @@ impl StorageBackend for MapFile {
     }
 }
 
-/// A storage whose header is written after everything else that a sync makes durable.
+/// Storage that writes its header after all other data of a sync.
 ///
-/// The store writes the header of a commit before its pages. A process that is killed in between would leave a header that names a commit
-/// without its pages. With this, only a loss of power does.
+/// The store writes the header of a commit before its pages. If the process is killed in between,
+/// the header names a commit without pages. With this storage only a loss of power has that effect.
 #[derive(Debug)]
 pub(crate) struct HeaderLast {
     storage: Shared,

@@ -114,7 +114,7 @@ pub struct Array {
     extent: Bytes,
     /// As the last commit left them, if they are known. Held by a commit while it is made.
     families: Mutex<Option<Families>>,
-    /// It is open for reading only.
+    /// Set if the map is open read-only.
     view: Option<View>,
     storage: Shared,
     /// The file that it is in, if it is in one, with the lock on it. Last, so that the store is closed before the lock goes.

@@ -290,7 +290,7 @@ pub struct Candidate {
     pub state: MapState,
     /// The devices that it knows, but for those that are gone for good.
     pub devices: Vec<DeviceId>,
-    /// The commit that was begun last is not in it ([`crate::Array::is_rolled_back`]).
+    /// True if the last commit that was begun is missing ([`crate::Array::is_rolled_back`]).
     pub rolled_back: bool,
 }
 
@@ -301,7 +301,7 @@ pub struct Seen {
     pub stamp: Stamp,
     /// The number of commits with which the array was closed, everything flushed, after its last use; `None` if it was not.
     pub closed_at: Option<u64>,
-    /// It was in use when its host was last shut down without an orderly end of the server.
+    /// True if the host has restarted since the device was last used, without an orderly stop.
     pub lost_power: bool,
 }
 
@@ -341,25 +341,25 @@ pub enum NotChosen {
         "the {copy} copy of the map was no longer kept up to date when it was last written, in generation {generation}"
     )]
     NoMember { copy: CopyId, generation: u64 },
-    /// The array was closed later.
+    /// A device was closed when the map had more commits.
     #[error(
         "the {copy} copy of the map has {commits} commits, but device {device} was closed when there were {closed}: an old copy was put back"
     )]
     Older {
         copy: CopyId,
         commits: u64,
-        /// The device that knows better.
+        /// The device with the later close.
         device: u16,
-        /// Commits when it was closed.
+        /// Number of commits when it was closed.
         closed: u64,
     },
-    /// Its last commit is damaged.
+    /// The last commit of the copy is damaged.
     #[error(
         "the last commit in the {copy} copy of the map cannot be read, although the host has not lost power since it was made (device {device})"
     )]
     RolledBack {
         copy: CopyId,
-        /// A device that was in use and has not lost power, or was closed.
+        /// A device that was closed, or whose host has not restarted since its last use.
         device: u16,
     },
     /// A backup, and the array was in use since, or may have been.

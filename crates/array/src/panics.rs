@@ -1,4 +1,4 @@
-//! The store of the map panics where pages that it believes are damaged. Here that becomes an error.
+//! Conversion of panics of the map's store into errors: it panics on damaged pages that it trusts.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -10,14 +10,14 @@ use redb::Database;
 use crate::ArrayError;
 
 thread_local! {
-    /// Panics of this thread become errors: nothing is printed of them.
+    /// True while a panic of this thread becomes an error. Its message is not printed then.
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what reads or changes a store. A panic of the store is an error of this copy of the map.
+/// Runs an operation on a store. A panic of the store counts as damage of this copy of the map.
 ///
 /// # Errors
-/// [`ArrayError::Damaged`] after a panic, else those of `run`.
+/// [`ArrayError::Damaged`] after a panic; otherwise the errors of `run`.
 pub(crate) fn contained<T>(
     place: &str,
     run: impl FnOnce() -> Result<T, ArrayError>,
@@ -42,7 +42,7 @@ pub(crate) fn contained<T>(
     })
 }
 
-/// A store, which writes as it is closed.
+/// A store that contains panics when it is closed, as closing writes to the file.
 #[derive(Debug)]
 pub(crate) struct Store(Option<Database>);
 
@@ -56,14 +56,16 @@ impl Deref for Store {
     type Target = Database;
 
     fn deref(&self) -> &Database {
-        self.0.as_ref().expect("it is open until it is dropped")
+        self.0
+            .as_ref()
+            .expect("the store is open until it is dropped")
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
         let db = self.0.take();
-        // A map that cannot be closed is recovered, or refused, as it is opened next.
+        // A map that cannot be closed is recovered or refused when it is next opened.
         let _ = contained("the map", || {
             drop(db);
             Ok(())

@@ -120,7 +120,7 @@ impl Array {
         })
     }
 
-    /// Runs what reads or changes this copy; a panic of the store is an error.
+    /// Runs an operation on this copy. A panic of the store becomes an error.
     pub(crate) fn contained<T>(
         &self,
         run: impl FnOnce() -> Result<T, ArrayError>,
@@ -147,7 +147,7 @@ fn extents_of(record: &VolumeRecord, extent: Bytes) -> Result<usize, ArrayError>
     }
 }
 
-/// What a map says of itself.
+/// Reads the state record of a map.
 pub(crate) fn read_state(
     table: &impl ReadableTable<&'static str, tables::Bytes>,
 ) -> Result<MapState, ArrayError> {

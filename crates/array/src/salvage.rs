@@ -1,11 +1,13 @@
-//! Intact volumes of a map of which no copy is intact.
+//! Recovery of intact volumes from an array whose copies of the map are all damaged.
 //!
 //! ```text
-//!   copies, unverified ──▶ one whose own records add up ──▶ its volumes ──▶ records from any copy that add up ──▶ a map in memory
+//!   unverified copies ──▶ base copy, whose own records add up ──▶ list of volumes
+//!   each volume ──▶ copy in which its records add up ──▶ map in memory
 //! ```
 //!
-//! A volume is intact if its records in one of the copies add up to its sum in a copy whose own records add up, and both copies
-//! have the same last commit. Everything else is left out: a volume is served as it was, or not at all.
+//! A volume is intact if its records in one copy add up to its sum in the base copy, and both
+//! copies have the same last commit. All other volumes are left out: a volume is served unchanged
+//! or not at all.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,26 +29,26 @@ use crate::{Array, ArrayError};
 
 /// A map of the intact volumes.
 pub struct Salvage {
-    /// The copy that says which volumes there are.
+    /// The copy that supplies the list of volumes.
     pub copy: CopyId,
-    /// In memory, with the intact volumes only.
+    /// Map in memory with the intact volumes only.
     pub array: Array,
     pub intact: Vec<String>,
-    /// Names of volumes whose records no copy has intact.
+    /// Names of volumes whose records are damaged in every copy.
     pub lost: Vec<String>,
 }
 
-/// A copy that is not verified.
+/// A copy of the map that was opened without verification.
 pub(crate) struct Unverified {
     copy: CopyId,
     array: Array,
 }
 
 impl Salvage {
-    /// Looks for intact volumes in the files of copies.
+    /// Finds the intact volumes in the files of copies.
     ///
     /// # Errors
-    /// [`ArrayError::Damaged`], when no copy has its own records intact.
+    /// [`ArrayError::Damaged`] if the own records of every copy are damaged.
     pub fn find(copies: &[(CopyId, PathBuf)]) -> Result<Self, ArrayError> {
         let open = |path: &Path| -> Result<Array, ArrayError> {
             let file = open_there(path)?;
@@ -103,7 +105,7 @@ impl Salvage {
     }
 }
 
-/// Rows of a volume in one table, and what they add up to.
+/// Reads the rows of a volume in one table, and adds their hashes to a sum.
 fn rows_of<V: Value>(
     txn: &ReadTransaction,
     table: TableDefinition<'static, u64, V>,
@@ -115,7 +117,7 @@ fn rows_of<V: Value>(
 }
 
 impl Array {
-    /// Copies the records of all tables but those of extents.
+    /// Copies the records of all tables except `extents` and `changed`.
     fn copy_own_records(&self, to: &Array) -> Result<(), ArrayError> {
         self.contained(|| {
             let from = self.begin_read()?;
@@ -132,7 +134,7 @@ impl Array {
         })
     }
 
-    /// Copies the records of a volume if they add up; returns whether they do.
+    /// Copies the records of a volume if they add up to the expected sum; returns true if they do.
     fn copy_volume(&self, volume: &VolumeRecord, expected: Sum, to: &Array) -> bool {
         let copied = self.contained(|| {
             let from = self.begin_read()?;
@@ -152,7 +154,7 @@ impl Array {
         copied.unwrap_or(false)
     }
 
-    /// Removes a volume that is not intact from a map in memory, whose sums nobody compares.
+    /// Removes a damaged volume from the map in memory. Nothing reads the sums of that map.
     fn leave_out(&self, volume: VolumeId) -> Result<(), ArrayError> {
         let remove = || -> Result<(), redb::Error> {
             let txn = self.db.begin_write()?;

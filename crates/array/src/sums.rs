@@ -1,13 +1,14 @@
-//! Sums over the records of a map, by which a start finds out that a record is missing, changed or from another time.
+//! Sums over the records of a map. They reveal missing, changed and outdated records at a start.
 //!
 //! ```text
 //!   records of a volume in `extents` and `changed` ──▶ its record in `sums` ─┐
-//!   meta, tiers, devices, volumes, moves, state, stamps ────────────────────┴──▶ one sum for the whole map, in `state`
+//!   meta, tiers, devices, volumes, moves, state, stamps ────────────────────┴──▶ sum of the map, in `state`
 //! ```
 //!
-//! A sum is the number of records and the sum of their hashes modulo 2^128, keys included: it does not depend on the order, and a commit
-//! changes it in time proportional to the records that it changes. Volumes have sums of their own so that intact ones are
-//! recognised in a map that is damaged elsewhere.
+//! A sum is the number of records and the sum of their hashes, keys included, modulo 2^128. It does
+//! not depend on the order of the records. A commit updates it in time proportional to the records
+//! that it changes. Each volume has its own sum: an intact volume is recognised in a map that is
+//! damaged elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref, RangeInclusive};
@@ -53,7 +54,7 @@ impl Sum {
         self.add(hash_of::<K, V>(table, key, value));
     }
 
-    /// Adds a difference of sums.
+    /// Adds the difference between two sums.
     pub(crate) fn apply(&mut self, difference: Sum) {
         self.records = self.records.wrapping_add(difference.records);
         self.hashes = self.hashes.wrapping_add(difference.hashes);
@@ -106,10 +107,10 @@ impl Record for VolumeSum {
     }
 }
 
-/// The volume whose sum a record counts for; `None` for the sum of the whole map.
+/// The volume whose sum covers a record; `None` for the sum of the map.
 type Group = Option<VolumeId>;
 
-/// Differences of sums that a commit makes.
+/// Changes that a commit makes to sums.
 pub(crate) type Differences = BTreeMap<Group, Sum>;
 
 /// Group of a record of `extents` or `changed`.
@@ -123,7 +124,7 @@ pub(crate) fn of_map<K>(_: K) -> Group {
 }
 
 fn hash(table: Table, key: &[u8], value: &[u8]) -> u128 {
-    /// Enough for the records of extents, of which there are many.
+    /// Length of records that are hashed without an allocation. Records of extents are shorter.
     const SHORT: usize = 32;
     let length = 1 + key.len() + value.len();
     let fill = |to: &mut [u8]| {
@@ -138,7 +139,7 @@ fn hash(table: Table, key: &[u8], value: &[u8]) -> u128 {
     }
 }
 
-/// Keys of the tables that have sums.
+/// Key of a table that has sums.
 pub(crate) trait NumberKey:
     Key + for<'a> Value<SelfType<'a> = Self> + Copy + 'static
 {
@@ -154,7 +155,7 @@ fn hash_of<K: NumberKey, V: Value>(table: Table, key: K, value: &V::SelfType<'_>
     )
 }
 
-/// A table inside a transaction that notes how its changes change the sums.
+/// A table of a transaction that records how its changes affect the sums.
 pub(crate) struct Summed<'t, K: NumberKey, V: Value + 'static> {
     table: redb::Table<'t, K, V>,
     number: Table,
@@ -223,15 +224,15 @@ impl<'t, K: NumberKey, V: Value + 'static> Summed<'t, K, V> {
         })
     }
 
-    /// The differences since they were last taken.
+    /// Returns the differences since the last call.
     pub(crate) fn take_differences(&mut self) -> Differences {
         std::mem::take(&mut self.differences)
     }
 }
 
 impl<const N: usize> Summed<'_, u64, &'static [u8; N]> {
-    /// Writes records of keys that are not there yet, in ascending order, between the keys up to `end` and those after it: pages are
-    /// filled one after the other.
+    /// Inserts records with new keys, in ascending order, between the keys up to `end` and those
+    /// after it. Pages fill one after the other.
     pub(crate) fn append(
         &mut self,
         end: u64,
@@ -250,17 +251,17 @@ impl<const N: usize> Summed<'_, u64, &'static [u8; N]> {
     }
 }
 
-/// Records of the map that differ from its sums.
+/// Parts of the map whose records differ from their sums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mismatch {
     /// Volumes whose records do not add up to their sums.
     pub(crate) volumes: BTreeSet<VolumeId>,
-    /// The records of the map itself do not add up.
+    /// True if the records of the map itself do not add up to its sum.
     pub(crate) map: bool,
 }
 
 impl Mismatch {
-    /// The damage in words, if there is any.
+    /// Describes the damage; returns `None` if all sums are correct.
     pub(crate) fn explained(&self) -> Option<String> {
         let records = match (self.map, self.volumes.len()) {
             (false, 0) => return None,
@@ -276,20 +277,20 @@ impl Mismatch {
 }
 
 impl Array {
-    /// Reads every record and compares the sums.
+    /// Reads every record and compares the totals with the sums.
     ///
     /// # Errors
-    /// When the store fails, or the record of the sum of the map cannot be read.
+    /// When the store fails, or the sum of the map cannot be read.
     pub(crate) fn compare_sums(&self) -> Result<Mismatch, ArrayError> {
         let txn = self.begin_read()?;
         let mut found = Differences::new();
         add_table(&txn, EXTENTS, Table::Extents, &mut found, by_volume)?;
         add_table(&txn, CHANGED, Table::Changed, &mut found, by_volume)?;
         let mut volumes = BTreeSet::new();
-        each::<VolumeSum>(&open(&txn, SUMS, Table::Sums)?, |id, said| {
+        each::<VolumeSum>(&open(&txn, SUMS, Table::Sums)?, |id, recorded| {
             let volume = VolumeId(id);
             let counted = found.remove(&Some(volume)).unwrap_or_default();
-            if !said.is_ok_and(|said| said.sum == counted) {
+            if !recorded.is_ok_and(|r| r.sum == counted) {
                 volumes.insert(volume);
             }
             Ok(())
@@ -299,12 +300,12 @@ impl Array {
         Ok(Mismatch { volumes, map })
     }
 
-    /// Whether the records of all tables but those of extents add up.
+    /// Returns true if the records of all tables except `extents` and `changed` add up.
     pub(crate) fn own_records_add_up(&self) -> Result<bool, ArrayError> {
         self.contained(|| own_records_add_up(&self.begin_read()?))
     }
 
-    /// Sum over the records of a volume as it should be.
+    /// Returns the recorded sum of a volume.
     pub(crate) fn sum_of(&self, volume: VolumeId) -> Result<Sum, ArrayError> {
         self.contained(|| {
             let sums = open(&self.begin_read()?, SUMS, Table::Sums)?;
@@ -328,7 +329,7 @@ fn own_records_add_up(txn: &ReadTransaction) -> Result<bool, ArrayError> {
     Ok(read_sum(&open(txn, STATE, Table::State)?)? == counted)
 }
 
-/// Adds the records of a table to sums. The record of the sum of the map is in none.
+/// Adds the records of a table to sums, except the record that holds the sum of the map.
 fn add_table<K: Key + 'static, V: Value + 'static>(
     txn: &ReadTransaction,
     definition: TableDefinition<'static, K, V>,
@@ -353,7 +354,7 @@ fn add_table<K: Key + 'static, V: Value + 'static>(
 
 const SUM_KEY: tables::Key = tables::Key::Name(STATE_SUM_KEY);
 
-/// Sum of the whole map.
+/// Returns the recorded sum of the map.
 pub(crate) fn read_sum(
     table: &impl ReadableTable<&'static str, tables::Bytes>,
 ) -> Result<Sum, ArrayError> {
@@ -369,7 +370,7 @@ pub(crate) fn read_sum(
     Sum::read_all(body).map_err(wrong)
 }
 
-/// Writes what a map says of itself, and its sum with the differences that a commit makes.
+/// Writes the state of a map and its updated sum.
 pub(crate) fn write_state(
     states: &mut redb::Table<'_, &'static str, tables::Bytes>,
     state: &[u8],
@@ -387,7 +388,7 @@ pub(crate) fn write_state(
     Ok(())
 }
 
-/// Sum over the records that a new map begins with, but for what it says of itself.
+/// Returns the sum of a new map, without its state record.
 pub(crate) fn first_sum(meta: &[u8]) -> Sum {
     let mut sum = Sum::default();
     sum.add(hash(Table::Meta, META_KEY.as_bytes(), meta));

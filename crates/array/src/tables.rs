@@ -54,15 +54,17 @@ pub(crate) const VOLUMES: TableDefinition<u32, Bytes> = TableDefinition::new("vo
 pub(crate) const EXTENTS: TableDefinition<u64, ExtentBytes> = TableDefinition::new("extents");
 pub(crate) const MOVES: TableDefinition<u32, Bytes> = TableDefinition::new("moves");
 
-/// Two records: [`STATE_KEY`], what a copy of the map says of itself, and [`STATE_SUM_KEY`], the sum over all other records.
+/// Two records: [`STATE_KEY`] is the state of a copy, [`STATE_SUM_KEY`] the sum over all other
+/// records.
 pub(crate) const STATE: TableDefinition<&str, Bytes> = TableDefinition::new("state");
 pub(crate) const STATE_KEY: &str = "now";
 pub(crate) const STATE_SUM_KEY: &str = "sum";
-/// Superblocks that devices must have.
+/// Stamps that the superblocks of devices must carry.
 pub(crate) const STAMPS: TableDefinition<u16, Bytes> = TableDefinition::new("stamps");
 /// Sums over the records of each volume (`sums`).
 pub(crate) const SUMS: TableDefinition<u32, Bytes> = TableDefinition::new("sums");
-/// Extents that may differ from the snapshot before, by the keys of [`EXTENTS`]; a value is only a checksum.
+/// Extents that may differ from the previous snapshot, with the keys of [`EXTENTS`]. A value is
+/// only a checksum.
 pub(crate) const CHANGED: TableDefinition<u64, ChangedBytes> = TableDefinition::new("changed");
 
 /// A table, in messages and under checksums.

@@ -1,17 +1,19 @@
-//! A map as it is in its file: verified page by page and record by record, without changing the file.
+//! Read-only view of a map: every page and record is verified, and the file is not changed.
 //!
 //! ```text
-//!   file ◀──reads── overlay ◀── store, which believes that it recovers after a crash, and so verifies every page
+//!   file ◀──reads── overlay ◀── store in recovery mode, which verifies every page
 //!                      ▲
-//!                      └── the store's own writes stay here, in memory
+//!                      └── writes of the store stay here, in memory
 //! ```
 //!
-//! The store verifies its pages only after a crash, and then may return to the state before the last commit. Here it always verifies
-//! them, and a return to an earlier state is noticed. Then every record is read and compared with the sums of the map (`sums`).
+//! The store verifies its pages only after a crash, and may then return to the state before the
+//! last commit. In this view it always verifies them, and a return to an earlier state is detected.
+//! Then every record is read and compared with the sums of the map (`sums`).
 //!
-//! # Not its task
+//! # Limits
 //!
-//! Choosing among copies (`membership`). It does not notice that a whole file was replaced by an older one: no single copy can.
+//! `membership` chooses among the copies. This module does not detect that an older file replaced
+//! the whole map: no single copy can reveal it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +30,7 @@ use crate::file::MapFile;
 use crate::panics::contained;
 use crate::{Array, ArrayError};
 
-/// Storage of a store that several parts of a program hold.
+/// Storage that several parts of the program share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared(pub(crate) Arc<dyn StorageBackend>);
 
@@ -54,18 +56,18 @@ impl StorageBackend for Shared {
     }
 }
 
-/// A map that is looked at.
+/// Properties of a map that is open read-only.
 #[derive(Debug)]
 pub(crate) struct View {
     place: String,
-    /// The last commit that was begun is not in it.
+    /// True if the last commit that was begun is missing.
     pub(crate) rolled_back: bool,
 }
 
-/// Length of the parts that the overlay keeps.
+/// Length of a part of the overlay.
 const PART: u64 = 4096;
 
-/// A storage whose writes stay in memory.
+/// Storage that keeps all writes in memory.
 #[derive(Debug)]
 struct Overlay {
     base: Shared,
@@ -75,7 +77,7 @@ struct Overlay {
 #[derive(Debug)]
 struct Changed {
     length: u64,
-    /// Parts that were written, by their number.
+    /// Written parts, by number.
     parts: BTreeMap<u64, Box<[u8; PART as usize]>>,
 }
 
@@ -91,7 +93,7 @@ impl Overlay {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of the base; zeroes behind its end.
+    /// Reads from the base. Bytes behind its end are zero.
     fn read_base(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = self.base.len()?.saturating_sub(offset);
         let there = out.len().min(usize::try_from(there).unwrap_or(usize::MAX));
@@ -101,7 +103,7 @@ impl Overlay {
     }
 }
 
-/// The part of a range that is in a part of the overlay: within the range, and within the part.
+/// Returns the overlap of a byte range and a part, relative to the range and to the part.
 fn within(offset: u64, length: usize, part: u64) -> (Range<usize>, Range<usize>) {
     let (begin, end) = (part * PART, (part + 1) * PART);
     let first = offset.max(begin);
@@ -150,7 +152,10 @@ impl StorageBackend for Overlay {
                 self.read_base(part * PART, &mut bytes[..])?;
                 changed.parts.insert(part, bytes);
             }
-            let bytes = changed.parts.get_mut(&part).expect("it is there by now");
+            let bytes = changed
+                .parts
+                .get_mut(&part)
+                .expect("the part was just inserted");
             let (from, to) = within(offset, data.len(), part);
             bytes[to].copy_from_slice(&data[from]);
         }
@@ -158,7 +163,8 @@ impl StorageBackend for Overlay {
     }
 }
 
-/// The start of a store's file: bytes 0 to 8 are its magic, byte 9 has flags, and two commit slots follow, each behind a checksum.
+/// Start of a store's file. Bytes 0 to 8 hold the magic, byte 9 the flags. Two commit slots follow,
+/// each with a checksum at its end.
 struct Header([u8; HEADER]);
 
 const HEADER: usize = 320;
@@ -169,13 +175,13 @@ const UNCLEAN: u8 = 2;
 const TWO_PHASES: u8 = 4;
 const SLOTS_AT: [usize; 2] = [64, 192];
 const SLOT: usize = 128;
-/// The number of a slot's commit is before its checksum.
+/// Offset in a slot of the number of its commit, which precedes the checksum.
 const SLOT_COMMIT_AT: usize = 104;
 const SLOT_SUM_AT: usize = 112;
-/// Flag: the second slot is the one of the last commit.
+/// Flag: the second slot holds the last commit.
 const SECOND: u8 = 1;
 
-/// Flags by which the store verifies every page, and believes no other flag.
+/// Returns flags that make the store verify every page: unclean, and not flushed in two phases.
 fn unclean(flags: u8) -> u8 {
     (flags | UNCLEAN) & !TWO_PHASES
 }
@@ -191,12 +197,12 @@ impl Header {
         self.0[FLAGS_AT as usize]
     }
 
-    /// Whether the file was closed in an orderly way.
+    /// Returns true if the file was closed in an orderly way.
     fn is_closed(&self) -> bool {
         self.flags() & UNCLEAN == 0
     }
 
-    /// Number of a slot's commit, if the slot is as it was written.
+    /// Returns the number of a slot's commit, or `None` if the slot is damaged.
     fn commit(&self, slot: usize) -> Option<u64> {
         let at = SLOTS_AT[slot];
         let (body, sum) = self.0[at..at + SLOT].split_at(SLOT_SUM_AT);
@@ -204,35 +210,37 @@ impl Header {
         (xxh3_128(body).to_le_bytes() == *sum).then(|| u64::from_le_bytes(commit))
     }
 
-    /// Whether both slots are as they were written.
+    /// Returns true if both slots are intact.
     fn has_both_slots(&self) -> bool {
         self.commit(0).is_some() && self.commit(1).is_some()
     }
 
-    /// Whether the flags name the slot of the last commit, as they do in a file that was closed.
+    /// Returns true if the flags name the slot of the last commit, as in a closed file.
     fn names_last_commit(&self) -> bool {
         let named = usize::from(self.flags() & SECOND);
         self.has_both_slots() && self.commit(named) > self.commit(1 - named)
     }
 }
 
-/// Progress that the store reports when it has found that the last commit does not verify, and returns to the one before.
+/// Progress that the store reports when the last commit fails verification, before it returns to
+/// the previous one.
 const RETURNS: Range<f64> = 0.25..0.5;
 
 impl Array {
-    /// Opens a map for reading only, and verifies all of it. Nothing is written to the storage.
+    /// Opens a map read-only and verifies all pages and records. Nothing is written to the storage.
     ///
     /// # Errors
-    /// [`ArrayError::Damaged`] where a page or a record is not as it was written, and whatever else keeps it from being read.
+    /// [`ArrayError::Damaged`] if a page or a record is damaged, and other errors of reading.
     pub fn look_on(storage: impl StorageBackend) -> Result<Self, ArrayError> {
         let place = std::any::type_name_of_val(&storage).to_string();
         Self::look_in(Shared(Arc::new(storage)), &place)
     }
 
-    /// [`Array::look_on`], of a file.
+    /// Opens the map in a file read-only and verifies it, like [`Array::look_on`].
     ///
     /// # Errors
-    /// As it; [`ArrayError::Missing`] where there is no file, and [`ArrayError::InUse`] where another process has it open.
+    /// Those of [`Array::look_on`]; [`ArrayError::Missing`] if the file does not exist, and
+    /// [`ArrayError::InUse`] if another process has it open.
     pub fn look_at(path: &Path) -> Result<Self, ArrayError> {
         let file = open_there(path)?;
         let storage = Shared(Arc::new(MapFile(file.clone())));
@@ -254,7 +262,8 @@ impl Array {
         }
     }
 
-    /// A map for reading only. A file that was closed in an orderly way has its last commit.
+    /// Opens a map read-only. A file that was closed in an orderly way must have its last commit.
+    /// If pages are not verified, every file must have it.
     fn view(storage: Shared, place: &str, trust: Trust) -> Result<Self, ArrayError> {
         let failed = |e: io::Error| ArrayError::store(format!("read {place}"))(redb::Error::Io(e));
         not_empty(place, storage.len().map_err(failed)?)?;
@@ -263,7 +272,7 @@ impl Array {
             why,
         };
         if storage.len().map_err(failed)? < HEADER as u64 {
-            return Err(damaged("it is cut off".into()));
+            return Err(damaged("the file is truncated".into()));
         }
         let header = Header::read(&storage).map_err(failed)?;
         let overlay = Overlay::new(storage.clone()).map_err(failed)?;
@@ -299,20 +308,22 @@ impl Array {
         Ok(array)
     }
 
-    /// Opens a map for reading only as it is found: what is intact may be found among what is not ([`crate::Salvage`]).
+    /// Opens a map read-only without verification, to find intact records in a damaged map
+    /// ([`crate::Salvage`]).
     pub(crate) fn look_unverified(storage: Shared, place: &str) -> Result<Self, ArrayError> {
         Self::view(storage, place, Trust::Pages)
     }
 
-    /// Whether a commit that was begun last is not in it: the host lost power then, or a page of that commit is damaged.
+    /// Returns true if the last commit that was begun is missing: the host lost power during that
+    /// commit, or one of its pages is damaged.
     pub fn is_rolled_back(&self) -> bool {
         self.view.as_ref().is_some_and(|v| v.rolled_back)
     }
 
-    /// Opens a map that was looked at for changes. One that is open for changes stays so.
+    /// Opens a verified map for changes. A map that is already open for changes stays open.
     ///
     /// # Errors
-    /// When the store cannot open it, or shows another state than the one that was verified.
+    /// When the store cannot open the map, or shows another state than the verified one.
     pub fn open_for_changes(self) -> Result<Self, ArrayError> {
         if self.view.is_none() {
             return Ok(self);
@@ -326,14 +337,14 @@ impl Array {
             ..
         } = self;
         drop(db);
-        let View { place, .. } = view.expect("it is one");
+        let View { place, .. } = view.expect("the map is a view");
         let open = || -> Result<Option<Self>, ArrayError> {
             let array = Self::open_storage(storage.clone(), &place)?;
             Ok((array.state()? == verified).then_some(array))
         };
         let mut opened = open();
         if !matches!(opened, Ok(Some(_))) {
-            // Where the header is damaged, the store finds what was verified in the same way: as after a crash.
+            // If the header is damaged, a recovery as after a crash finds the verified state again.
             let failed = |e| ArrayError::store(format!("open {place}"))(redb::Error::Io(e));
             let flags = Header::read(&storage).map_err(failed)?.flags();
             storage.write(FLAGS_AT, &[unclean(flags)]).map_err(failed)?;
@@ -341,18 +352,18 @@ impl Array {
         }
         let mut array = opened?.ok_or_else(|| ArrayError::Damaged {
             place: place.clone(),
-            why: "its header names another commit than the last one".into(),
+            why: "its header does not name the last commit".into(),
         })?;
         array.file = file;
         Ok(array)
     }
 }
 
-/// How much of a file is believed without a look.
+/// Degree of trust in the file of a read-only map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
     /// Every page is verified.
     Nothing,
-    /// Pages are read as they are found: what is intact is to be found among what is not.
+    /// Pages are read without verification, to find intact records among damaged ones.
     Pages,
 }

@@ -36,8 +36,8 @@ pub struct AcceptLossArg {
     /// device that is not taken by itself; the error message says which, and what that means
     #[arg(long = "accept-loss", value_name = "WHAT")]
     accept: Vec<String>,
-    /// Take over remote tiers that another server left behind. A server that still runs keeps them: this one waits up to six seconds to see
-    /// that it does not
+    /// Take over remote tiers that their last server did not release. Waits up to six seconds for
+    /// heartbeats; a server that still runs keeps its tiers
     #[arg(long)]
     force_remote: bool,
 }

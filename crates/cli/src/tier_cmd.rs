@@ -102,7 +102,8 @@ pub struct DeviceArgs {
     /// device
     #[arg(long, value_name = "auto|on|off", default_value = "auto")]
     direct: DirectIo,
-    /// Use it even if it holds data. That data is destroyed, and the answer names it. A device in use is always refused
+    /// Format the device even if it holds data. That data is destroyed, and the output names it. A
+    /// device in use is always refused
     #[arg(long)]
     force: bool,
 }

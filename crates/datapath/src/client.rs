@@ -534,10 +534,10 @@ impl Client {
         )
     }
 
-    /// Writes, and makes that durable: what was written before need not be.
+    /// Writes data and makes it durable; earlier writes may stay volatile.
     ///
     /// # Errors
-    /// As for [`Client::read`].
+    /// Those of [`Client::read`].
     pub(crate) fn write_through(&mut self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
         if !self.session.export.flags.contains(ExportFlags::SEND_FUA) {
             self.write(offset, data)?;
@@ -550,7 +550,7 @@ impl Client {
         self.answer("writing", &header, &mut [])
     }
 
-    /// Waits for an answer no longer than this, from here on.
+    /// Limits the wait for each later reply to `time`.
     ///
     /// # Errors
     /// [`ClientError::Io`].

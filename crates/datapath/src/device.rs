@@ -55,7 +55,7 @@ pub enum DeviceError {
         #[source]
         source: io::Error,
     },
-    /// The kernel, another process or QEMU uses it.
+    /// The kernel, QEMU or another process uses the device.
     #[error("device {name:?} ({path}) is in use: {by}")]
     InUse {
         name: String,
@@ -63,21 +63,21 @@ pub enum DeviceError {
         /// The user, as a clause.
         by: String,
     },
-    /// It was to be formatted, and holds data.
+    /// The device was not formatted because it holds data.
     #[error("device {name:?}: {path} holds data: {data}. `--force` destroys that data")]
     HoldsData {
         name: String,
         path: String,
         data: String,
     },
-    /// It was to be formatted, and may hold data.
+    /// The device was not formatted because it may hold data.
     #[error(
-        "device {name:?}: cannot tell whether {path} holds data: {why}. `--force` destroys any data there"
+        "device {name:?}: cannot check {path} for data: {why}. `--force` formats it without the check and destroys its data"
     )]
     NotProbed {
         name: String,
         path: String,
-        /// Why the prober failed.
+        /// Reason why the prober failed.
         why: String,
     },
     /// Whoever used it before wrote to it past the page cache, and the device has not done all of that.
@@ -93,7 +93,7 @@ pub enum DeviceError {
         /// What is wrong.
         why: String,
     },
-    /// Another server uses the export, or may.
+    /// Another server uses the export or may use it.
     #[error("device {name:?} ({path})")]
     NotOwned {
         name: String,
@@ -175,7 +175,7 @@ pub struct Device {
     source_size: Option<Bytes>,
     /// Of memory or flash that is lent to another host: how much it is.
     lent: Option<Bytes>,
-    /// The file with this process's lock on it and, of a block device, the exclusive claim.
+    /// File with this process's lock and, for a block device, the exclusive claim.
     locked: Option<Arc<File>>,
     /// The lock is also that of the process that hands it over, and may go on with it: it is not let go of here.
     borrowed: AtomicBool,
@@ -190,13 +190,14 @@ pub struct Device {
     errors: Mutex<Errors>,
     /// Number of errors, to see at a glance that there are more.
     failures: AtomicU64,
-    /// Contents that its superblock places may have: those that this process last read or wrote, or is writing. Empty before the first read.
+    /// Expected contents of the superblock places: last read or written by this process, or being
+    /// written. Empty before the first read.
     superblock_places: Arc<Mutex<Places>>,
-    /// One superblock is written after the other.
+    /// Serializes the writes of superblocks.
     stamping: Mutex<()>,
-    /// Until when this process may write to it.
+    /// Time until which this process may write to the device.
     pub(crate) lease: Arc<Lease>,
-    /// Heartbeats of a remote device that was claimed.
+    /// Heartbeats of a claimed remote device.
     ownership: Mutex<Option<Ownership>>,
     /// Takes space for slots.
     holder: HelperThread,
@@ -212,7 +213,7 @@ pub struct HandedDevice {
     /// Its number.
     pub id: DeviceId,
     pub file: Arc<File>,
-    /// The file with the lock and the exclusive claim: the same, or an earlier opening.
+    /// File with the lock and the exclusive claim: `file` itself or an earlier opening.
     pub lock: Arc<File>,
     /// Whether I/O on it is direct, and why, if that was decided.
     pub direct: Option<(bool, String)>,
@@ -268,11 +269,13 @@ pub struct DeviceCounts {
 }
 
 impl Device {
-    /// Prepares a new device: claims it, creates its file at full (sparse) size and writes its superblock, durably. Returns it with the data
-    /// that was destroyed for it, which takes `force`.
+    /// Prepares a new device: claims it, creates its file at full (sparse) size and writes its
+    /// superblock durably. Returns the device and the data that was destroyed, which requires
+    /// `force`.
     ///
     /// # Errors
-    /// [`DeviceError`], also of a device that is in use or holds data. A file that could not be prepared is removed.
+    /// [`DeviceError`], also if the device is in use or holds data. A file that was created is
+    /// removed.
     pub fn format(
         id: ArrayId,
         extent: Bytes,
@@ -329,7 +332,8 @@ impl Device {
         })
     }
 
-    /// Looks for data that formatting destroys, and for users of the device that have no exclusive claim.
+    /// Returns the data that formatting destroys. Fails if QEMU uses the device, or if it holds
+    /// data and `force` is not set.
     fn check_contents(
         &self,
         record: &DeviceRecord,
@@ -365,7 +369,7 @@ impl Device {
     /// Opens a device. Whether it is the right one, its superblock says ([`SlotSpace::read_superblock`]).
     ///
     /// # Errors
-    /// [`DeviceError`], also of one that is in use or too small.
+    /// [`DeviceError`], also if the device is in use or too small.
     pub fn open(extent: Bytes, record: &DeviceRecord) -> Result<Self, DeviceError> {
         let device = Self::of_record(record, Opening::Known, None)?;
         if let Medium::File(file, _) = &device.medium {
@@ -374,7 +378,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Opens what a record names, or goes on with its file if that is open, and claims it.
+    /// Opens and claims the file, block device or export of a record. `open` is its file if that is
+    /// open already.
     fn of_record(
         record: &DeviceRecord,
         opening: Opening,
@@ -537,7 +542,7 @@ impl Device {
 
     fn with(id: DeviceId, name: String, medium: Medium) -> Self {
         let lease = match medium {
-            // One without a superblock has no place for a claim.
+            // A device without a superblock has no place for a claim.
             Medium::Nbd(_, start) if start > 0 => Lease::none(),
             _ => Lease::unlimited(),
         };
@@ -700,13 +705,13 @@ fn wrong(record: &DeviceRecord, why: String) -> DeviceError {
     }
 }
 
-/// Creates the file of a new device; `None` if there is a file already.
+/// Creates the file of a new device; returns `None` if the file exists.
 fn create_file(record: &DeviceRecord) -> Result<Option<File>, DeviceError> {
     let created = OpenOptions::new()
         .read(true)
         .write(true)
         .create_new(true)
-        // Guests' data is nobody else's.
+        // Only the server's user may read the guests' data.
         .mode(0o600)
         .open(&record.path);
     match created {
@@ -715,7 +720,7 @@ fn create_file(record: &DeviceRecord) -> Result<Option<File>, DeviceError> {
             let meta = std::fs::metadata(&record.path).map_err(system(record, "look at"))?;
             match meta.is_file() {
                 true => Ok(None),
-                false => Err(wrong(record, "it exists, and is not a regular file".into())),
+                false => Err(wrong(record, "it exists and is not a regular file".into())),
             }
         }
         Err(error) => Err(system(record, "create")(error)),

@@ -65,7 +65,7 @@ pub struct LostDevice {
     pub unflushed: bool,
     /// It was lost while this process used it: its guests were told so, and it is not taken back without an operator's word.
     pub in_use: bool,
-    /// Another program has written over its superblock.
+    /// Another program has overwritten its superblock.
     pub overwritten: bool,
 }
 
@@ -114,7 +114,7 @@ pub struct Keeper<D: SlotSpace = Device> {
     unstamped: BTreeMap<DeviceId, Superblock>,
     /// What was used of devices that are lost, while somebody has it still.
     left: BTreeMap<DeviceId, Weak<D>>,
-    /// A device was lost that carries, or may carry, the stamp that is proposed.
+    /// True if a lost device carries, or may carry, the proposed stamp.
     spoiled: bool,
     /// Superblocks of a new generation that are being written.
     writing: Option<refresh::Writing>,
@@ -166,10 +166,10 @@ impl Keeper {
         Self::look_with(found, Host::of(dir, accept), accept, open::open_at_once)
     }
 
-    /// [`Keeper::open_with`]'s counterpart for a map of which no copy is intact: only its intact volumes, and only for reading.
+    /// Opens the intact volumes of a map whose copies are all damaged, read-only.
     ///
     /// # Errors
-    /// As of [`Keeper::open`].
+    /// Those of [`Keeper::open`].
     pub fn open_salvaged(dir: &Path, found: FoundCopy) -> Result<Self, KeeperError> {
         let host = Host::of(dir, &AcceptLoss::default());
         Self::open_salvaged_with(found, host, open::open_at_once)
@@ -180,7 +180,7 @@ impl Keeper {
         self.not_believed.as_ref().map(|e| crate::text::explain(e))
     }
 
-    /// Whether the volumes are those of a damaged map: nobody writes to them.
+    /// Returns true if the volumes are those of a damaged map, which are read-only.
     pub fn is_salvaged(&self) -> bool {
         matches!(self.not_believed, Some(KeeperError::Salvaged))
     }
@@ -470,7 +470,7 @@ impl<D: SlotSpace> Keeper<D> {
 
 impl<D: SlotSpace> Drop for Keeper<D> {
     fn drop(&mut self) {
-        // A server that has not stopped in order may have writes under way.
+        // After an end without an orderly stop, writes may be under way: the claims stay.
         if !self.serves {
             self.unclaim();
         }
@@ -499,13 +499,15 @@ pub enum KeeperError {
         /// What may be lost.
         loss: String,
     },
-    /// Only the intact volumes are there.
-    #[error("the map is damaged, and its intact volumes are only read")]
+    /// The map is damaged, and only its intact volumes are available.
+    #[error(
+        "the map is damaged, so its intact volumes are read-only: save them and import them into a new array"
+    )]
     Salvaged,
     /// Two extents in one place, or the like: `terrace volume check` says more.
     #[error("the map contradicts itself: {0} (run `terrace volume check`)")]
     Slots(#[from] array::SlotsError),
-    /// A device is in use elsewhere: two that write to it would overwrite each other's data.
+    /// A device is in use elsewhere. Two writers would overwrite each other's data.
     #[error("{why}")]
     DeviceInUse {
         /// Which, and how that is known.
@@ -513,7 +515,7 @@ pub enum KeeperError {
     },
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
-    /// Another server uses a remote device, or may.
+    /// Another server uses a remote device or may use it.
     #[error("device {device:?}")]
     NotOwned {
         device: String,

@@ -47,10 +47,10 @@ pub enum ReachError {
     /// Its map or its devices cannot be used.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    /// A copy of its map is intact.
-    #[error("{}: the map is intact: leave --salvage out", dir.display())]
+    /// Salvage was requested, but a copy of the map is intact.
+    #[error("{}: the map is intact: run the command without --salvage", dir.display())]
     Intact { dir: PathBuf },
-    /// No copy of its map is intact.
+    /// No copy of the map is intact.
     #[error("{why}{}", recoverable(intact, lost))]
     Damaged {
         why: KeeperError,
@@ -60,7 +60,7 @@ pub enum ReachError {
     },
 }
 
-/// The way out of a damaged map.
+/// Lists the recoverable volumes and the commands that save them.
 fn recoverable(intact: &[String], lost: &[String]) -> String {
     let named = |names: &[String]| match names {
         [] => "none".to_owned(),
@@ -77,7 +77,7 @@ fn recoverable(intact: &[String], lost: &[String]) -> String {
     match intact {
         [] => format!(". No volume can be recovered from it{lost}"),
         _ => format!(
-            ". Recoverable volumes: {}{lost}. Save each of them:{}\nor serve all of them read-only: `terrace volume export --salvage`",
+            ". Recoverable volumes: {}{lost}. Save each volume:{}\nor serve them all read-only: `terrace volume export --salvage`",
             named(intact),
             commands.concat()
         ),
@@ -224,17 +224,17 @@ fn served(dir: &Path) -> Option<PathBuf> {
     connected.is_ok().then_some(socket)
 }
 
-/// Opens the intact volumes of an array of which no copy of the map is intact.
+/// Opens the intact volumes of an array whose copies of the map are all damaged.
 ///
 /// # Errors
-/// [`ReachError`], also where a copy is intact.
+/// [`ReachError`], also if a copy is intact.
 pub fn open_salvaged(dir: &Path) -> Result<Keeper, ReachError> {
     alone(dir, || {
         let found = copies_of(dir)?;
         let damaged = paths_of_damaged(&found);
         drop(found);
         let Some(salvage) = damaged.map(|paths| Salvage::find(&paths)) else {
-            // It says what is wrong, if anything is.
+            // A normal start reports the problem, if any.
             return Err(match open(dir, &AcceptLoss::default()) {
                 Ok(_) => ReachError::Intact { dir: dir.into() },
                 Err(error) => error,
@@ -250,7 +250,7 @@ pub fn open_salvaged(dir: &Path) -> Result<Keeper, ReachError> {
     })
 }
 
-/// The files of all copies, if at least one of them is damaged.
+/// Returns the files of all copies if at least one copy is damaged.
 fn paths_of_damaged(found: &[FoundCopy]) -> Option<Vec<(CopyId, PathBuf)>> {
     let damaged = |f: &FoundCopy| matches!(f.array, Err(ArrayError::Damaged { .. }));
     let all = found.iter().map(|f| (f.copy, f.place.name().into()));
@@ -265,7 +265,8 @@ fn look(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
     open_or_say(dir, |found| Keeper::look(dir, found, accept))
 }
 
-/// Opens an array by its copies. Where that fails because a copy is damaged, the error names the volumes that are intact.
+/// Opens an array from its copies. If a damaged copy prevents that, the error names the intact
+/// volumes.
 fn open_or_say(
     dir: &Path,
     open: impl FnOnce(Vec<FoundCopy>) -> Result<Keeper, KeeperError>,
@@ -368,7 +369,7 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
     ))
 }
 
-/// A copy that has not answered in this time is one that is not there. All of it is read.
+/// Time limit to open a copy, which reads the whole file. A slower copy counts as missing.
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
 /// Opens a copy for reading, unless its disk hangs.

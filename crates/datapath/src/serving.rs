@@ -85,10 +85,10 @@ impl Serving {
         Self::online(dir, keeper, config)
     }
 
-    /// Serves the intact volumes of an array of which no copy of the map is intact, for reading only.
+    /// Serves the intact volumes of an array read-only, when all copies of its map are damaged.
     ///
     /// # Errors
-    /// [`ServeError`], also where a copy is intact.
+    /// [`ServeError`], also if a copy is intact.
     pub fn salvage(dir: &Path, config: ServerConfig) -> Result<Self, ServeError> {
         let mut keeper = open_salvaged(dir)?;
         keeper.claim_remotes()?;

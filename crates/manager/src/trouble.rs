@@ -15,7 +15,8 @@ pub enum TroubleKind {
     WorkerStalled,
     /// Nothing can be made durable in the map of an array: no new extents, no moves.
     MapFailing,
-    /// Another program has written over the superblock of a device: the array has stopped writing to it.
+    /// Another program has overwritten the superblock of a device. The array has stopped writing to
+    /// it.
     DeviceOverwritten,
     /// A device cannot be used: what is on it answers with errors.
     DeviceLost,
@@ -31,7 +32,7 @@ pub enum TroubleKind {
     MapCopyLost,
     /// A device cannot be reached, or another one answers in its place.
     DeviceUnreachable,
-    /// Another server owns a remote device, or may: this one does not write to it.
+    /// Another server owns a remote device or may own it; this server does not write to it.
     RemoteNotOwned,
     /// I/O on a device fails.
     DeviceErrors,

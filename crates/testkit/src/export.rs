@@ -43,8 +43,9 @@ impl Exports for One {
     }
 }
 
-/// Serves 16 MiB as the export without a name, for as long as the process is there. Of reads that end beyond the first `whole` bytes only one
-/// byte is answered, and that this is all. Reads of a MiB or more are answered in full: the export can be added to an array.
+/// Serves 16 MiB as the export without a name until the process ends. A read that ends beyond the
+/// first `whole` bytes gets a complete reply with one byte only. Reads of 1 MiB or more are
+/// answered in full, so the export can be added to an array.
 ///
 /// # Panics
 /// When there is something in the socket's place.

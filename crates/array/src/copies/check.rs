@@ -1,10 +1,10 @@
 //! Verification of the copies' files while the map is in use.
 //!
 //! ```text
-//!   a reader of the copy ──▶ pages of its state are not used again ──▶ the file is looked at (`view`), slowly ──▶ damaged?
-//!                                                                                                     │ the other copy is not
-//!                                                                                                     ▼
-//!                                                                                        the copy is dropped, and made anew
+//!   reader of the copy ──▶ its pages are not reused ──▶ slow read of the file (`view`) ──▶ damaged?
+//!                                                             the other copy is intact │
+//!                                                                                      ▼
+//!                                                             the copy is dropped and rebuilt
 //! ```
 
 use std::io;
@@ -20,22 +20,22 @@ use crate::membership::CopyId;
 use crate::view::Shared;
 use crate::{Array, ArrayError};
 
-/// After so many bytes the verification pauses.
+/// Bytes read between two pauses of the verification.
 const AT_ONCE: u64 = 256 << 10;
 
-/// The pause: reading takes at most 16 MiB/s of a disk that guests may use.
+/// Length of a pause. It limits the verification to 16 MiB/s of a disk that guests use as well.
 const PAUSE: Duration = Duration::from_millis(16);
 
-/// A header that is read while a commit writes it may look torn: the file is looked at this often before it counts as damaged.
+/// Number of attempts before a file counts as damaged: a header may look torn during a commit.
 const LOOKS: usize = 3;
 
-/// What was found in the copies' files.
-type Found = Vec<(CopyId, Result<(), ArrayError>)>;
+/// Result of the verification of each copy's file.
+type Results = Vec<(CopyId, Result<(), ArrayError>)>;
 
-/// A verification that is under way. It ends early when this is dropped.
+/// A running verification. Dropping it ends the verification early.
 #[derive(Debug)]
 pub(super) struct Check {
-    found: Receiver<Found>,
+    found: Receiver<Results>,
     wanted: Arc<AtomicBool>,
 }
 
@@ -45,7 +45,7 @@ impl Drop for Check {
     }
 }
 
-/// A storage that is read slowly, and not at all once that is not wanted any more.
+/// Storage that is read slowly. Reads fail once the verification is cancelled.
 #[derive(Debug)]
 struct Paced {
     storage: Shared,
@@ -60,7 +60,7 @@ impl StorageBackend for Paced {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "guests use the disk more often than a verification does"
+        reason = "the pauses leave the disk to guests"
     )]
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if !self.wanted.load(Ordering::Relaxed) {
@@ -88,9 +88,9 @@ impl StorageBackend for Paced {
 }
 
 impl Array {
-    /// Verifies what is in the storage, while the map is in use.
+    /// Verifies the file of this copy while the map is in use.
     fn verify_storage(&self, wanted: &Arc<AtomicBool>) -> Result<(), ArrayError> {
-        // Pages that this reader may read are not used for later states.
+        // The reader keeps its pages from being reused by later commits.
         let _reader = self.begin_read()?;
         let mut found = Ok(());
         for _ in 0..LOOKS {
@@ -117,7 +117,10 @@ impl Array {
 }
 
 impl Copies {
-    /// Begins to verify the files of all members in the background; nothing, where that is under way, or copies have no threads.
+    /// Starts to verify the files of all members in the background.
+    ///
+    /// Does nothing while a verification runs or a commit is in doubt, or if copies have no
+    /// threads.
     pub fn begin_check(&mut self) {
         if !self.runner.has_threads() || self.check.is_some() || self.in_doubt() {
             return;
@@ -143,8 +146,10 @@ impl Copies {
         self.check = spawned.is_ok().then_some(check);
     }
 
-    /// Takes the result of a verification, if it is over: a damaged copy is dropped if the other one is intact, and else reported
-    /// ([`super::CopyHealth::Damaged`]). Returns whether it is over.
+    /// Takes the result of a finished verification; returns true if there was one.
+    ///
+    /// A damaged copy is dropped if the other one is intact, and reported otherwise
+    /// ([`super::CopyHealth::Damaged`]).
     pub fn end_check(&mut self) -> bool {
         let found = match self.check.as_ref().map(|check| check.found.try_recv()) {
             None | Some(Err(TryRecvError::Empty)) => return false,

@@ -77,7 +77,7 @@ impl Copies {
         if let Some(why) = self.why_not_handed() {
             return Err(why);
         }
-        self.check = None; // it lets go of the copies
+        self.check = None; // ends the verification, which holds the copies
         let (mut handed, mut open) = (vec![], vec![]);
         for copy in CopyId::ALL {
             let Some(slot) = &mut self.slots[copy.index()] else {

@@ -15,16 +15,17 @@ pub trait CopyPlace: Send + Sync + Debug {
     /// How it is called in messages.
     fn name(&self) -> String;
 
-    /// Opens it for reading only, and verifies all of it.
+    /// Opens the copy read-only and verifies all pages and records.
     ///
     /// # Errors
-    /// [`ArrayError::Missing`] where there is none, [`ArrayError::Damaged`] and whatever else is wrong with it.
+    /// [`ArrayError::Missing`] if the copy does not exist, [`ArrayError::Damaged`], and other
+    /// errors of reading.
     fn look(&self) -> Result<Array, ArrayError>;
 
-    /// Opens it for changes, as this process left it.
+    /// Opens a copy for changes, without verifying its pages.
     ///
     /// # Errors
-    /// As of [`CopyPlace::look`]; pages are not verified.
+    /// Those of [`CopyPlace::look`], except for damage that only a verification finds.
     fn open(&self) -> Result<Array, ArrayError>;
 
     /// What is there now, to see whether it is still what was opened.

@@ -258,7 +258,7 @@ impl Draft<'_> {
         let value = seal_changed(key);
         let found = self.changed.get(key).map_err(store)?;
         let there = found.is_some_and(|found| *found.value() == value);
-        // No page is written for a record that is there already.
+        // An existing record is not written again: that saves a page.
         if !there {
             self.changed.insert(key, &value).map_err(store)?;
         }

@@ -1,4 +1,5 @@
-//! Random damage to copies of a map: a start reads what was written, or refuses; intact volumes are found.
+//! Random damage to copies of a map: a start reads the written state or refuses, and salvage finds
+//! the intact volumes.
 
 use algo::Rng;
 use crashdisk::CrashDisk;
@@ -14,10 +15,10 @@ const EXTENT: Bytes = Bytes(1 << 20);
 const VOLUMES: u32 = 12;
 const EXTENTS: u32 = 160;
 
-/// Places of all volumes, by name.
+/// Locations of the extents of each volume, by name.
 type Truth = Vec<(String, Vec<Option<Location>>)>;
 
-/// A copy of the map: its bytes, bytes of earlier times, and what it says.
+/// A copy of the map: its bytes, its bytes at earlier times, and its content.
 struct Subject {
     now: Vec<u8>,
     before: Vec<Vec<u8>>,
@@ -67,7 +68,7 @@ fn truth(array: &Array) -> Result<Truth, ArrayError> {
     volumes.map(|v| Ok((v.name, array.places(v.id)?))).collect()
 }
 
-/// Makes a map by many commits; `closed` closes it in an orderly way.
+/// Creates a map with many commits. `closed` closes it in an orderly way.
 fn subject(seed: u64, closed: bool) -> Subject {
     let mut rng = Rng::new(seed, 0x53);
     let disk = CrashDisk::new(0);
@@ -102,7 +103,7 @@ fn subject(seed: u64, closed: bool) -> Subject {
     Subject { now, before, truth }
 }
 
-/// Damages pages that hold something.
+/// Returns the bytes of a map with damage in pages that are in use.
 fn damage(rng: &mut Rng, subject: &Subject) -> Vec<u8> {
     let mut bytes = subject.now.clone();
     let used: Vec<usize> = (0..bytes.len() / PAGE)
@@ -137,7 +138,7 @@ fn damage(rng: &mut Rng, subject: &Subject) -> Vec<u8> {
     bytes
 }
 
-/// Random damages that are made with the other tests.
+/// Number of damaged maps in a normal test run.
 const BOUNDED: u64 = 400;
 
 fn subjects() -> Vec<Subject> {
@@ -156,7 +157,7 @@ fn map_with_one_damaged_copy_is_read_as_written_or_refused() {
         let raw = Array::open_on(CrashDisk::of(bytes.clone())).and_then(|a| truth(&a));
         misread_before += u64::from(raw.is_ok_and(|read| read != subject.truth));
         match Array::look_on(CrashDisk::of(bytes)) {
-            // A return to the commit before is noticed too: the other copy has more commits.
+            // A return to the previous commit counts as noticed: the other copy has more commits.
             Ok(array) if array.is_rolled_back() => noticed += 1,
             Ok(array) => {
                 assert!(truth(&array).unwrap() == subject.truth, "seed {seed}");
@@ -172,7 +173,7 @@ fn map_with_one_damaged_copy_is_read_as_written_or_refused() {
         Ok(())
     });
     println!(
-        "{damages} damages: {noticed} noticed, {harmless} in pages that nobody reads; without a look {misread_before} of them are misread"
+        "{damages} damages: {noticed} noticed, {harmless} in unused pages; {misread_before} misread without verification"
     );
     assert!(damages < BOUNDED || noticed > 0 && misread_before > 0);
 }
@@ -207,13 +208,13 @@ fn volumes_of_two_damaged_copies_are_read_as_written_or_left_out() {
         Ok(())
     });
     println!(
-        "{damages} damages: {found} of {possible} volumes recovered; {none} times none could be"
+        "{damages} damages: {found} of {possible} volumes recovered; {none} arrays without any"
     );
     assert!(damages < BOUNDED || found > 0);
 }
 
 #[test]
-fn bit_in_any_byte_of_the_header_of_a_closed_map_changes_no_place() {
+fn flipped_header_bit_of_a_closed_map_changes_no_location() {
     let subject = subject(9, true);
     for bit in 0..320 * 8 {
         let mut bytes = subject.now.clone();

@@ -552,7 +552,7 @@ fn the_copy_that_is_read_is_free_while_the_other_disk_hangs() {
     second.gate.open();
 }
 
-/// A map with two copies in files, both up to date.
+/// Creates a map with two current copies in files.
 fn in_two_files(dir: &tempfile::TempDir) -> (Copies, [FilePlace; 2]) {
     let places = ["a", "b"].map(|name| FilePlace(dir.path().join(name)));
     let Fresh { array, put } = places[0].begin(ID, EXTENT).unwrap();
@@ -572,7 +572,7 @@ fn in_two_files(dir: &tempfile::TempDir) -> (Copies, [FilePlace; 2]) {
     (copies, places)
 }
 
-/// Flips a bit in every page of a file that holds something, but for the first.
+/// Flips a bit in every page of a file that is not zero, except the first.
 fn damage(path: &std::path::Path) {
     let mut bytes = std::fs::read(path).unwrap();
     for page in bytes.chunks_mut(4096).skip(1) {
@@ -580,7 +580,7 @@ fn damage(path: &std::path::Path) {
             page[100] ^= 1;
         }
     }
-    // The file stays the one that is open.
+    // The bytes are replaced in place: the open file stays the same.
     let file = std::fs::File::options().write(true).open(path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
 }
@@ -596,7 +596,7 @@ fn copy_whose_file_is_damaged_is_dropped_if_the_other_one_is_intact() {
     let (mut copies, places) = in_two_files(&dir);
     for n in 1..20 {
         copies.begin_check();
-        copies.commit(&furnish(n)).unwrap(); // beside the verification
+        copies.commit(&furnish(n)).unwrap(); // during the verification
         until(|| copies.end_check());
     }
     assert!(copies.confirmed(), "{:?}", copies.health());
@@ -612,7 +612,7 @@ fn copy_whose_file_is_damaged_is_dropped_if_the_other_one_is_intact() {
     until(|| copies.end_rebuild());
     renew(&mut copies, 3);
     check(&mut copies);
-    assert!(copies.confirmed() && places[1].look().is_err()); // it is in use, and intact
+    assert!(copies.confirmed() && places[1].look().is_err()); // the lock of the open copy refuses `look`
     let health = copies.health().into_iter().map(|h| h.2);
     assert!(health.eq([CopyHealth::Member, CopyHealth::Member]));
 }
@@ -630,7 +630,7 @@ fn damage_of_both_files_is_reported_and_neither_is_dropped() {
 }
 
 #[test]
-fn a_copy_whose_file_is_removed_is_made_anew() {
+fn copy_whose_file_is_removed_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let (mut copies, places) = in_two_files(&dir);
     // Both are removed under the server: one after the other is made anew.

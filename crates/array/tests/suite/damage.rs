@@ -165,7 +165,7 @@ fn meta_record_that_is_damaged_or_of_another_format_is_refused() {
         error.to_string(),
         "table meta, key array: checksum mismatch"
     );
-    // Another format may have any length.
+    // Records of another format may have any length.
     for found in [2, 4] {
         let error = open(&|value| {
             let body = [&[found, 0, 0, 0][..], &[9; 100]].concat();

@@ -1,4 +1,5 @@
-//! Exclusive use of block devices, and data that is not destroyed by mistake, with the tools that an operator has: `mount`, `mkfs`, `wipefs`.
+//! Exclusive use of block devices and protection of existing data, tested with the tools of an
+//! operator: `mount`, `mkfs`, `wipefs`.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +15,7 @@ use crate::support::{KillOnDrop, Site, wait_for};
 
 const MIB: u64 = 1 << 20;
 
-/// A block device of 64 MiB of zeroes, where this machine has loop devices and lets us use them.
+/// Creates a block device of 64 MiB of zeroes; returns `None` without loop devices or root.
 fn disk(site: &Site, name: &str) -> Option<Loop> {
     if !needs::programs(&["losetup", "mkfs.ext4"]) {
         return None;
@@ -32,29 +33,29 @@ fn disk(site: &Site, name: &str) -> Option<Loop> {
     Some(Loop::new(&file).expect("a loop device"))
 }
 
-/// Everything that a command said.
-fn said(output: &Output) -> String {
+/// Returns the output of a command, standard error included.
+fn text_of(output: &Output) -> String {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     text(&output.stdout) + &text(&output.stderr)
 }
 
 fn succeeds(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
-    assert!(output.status.success(), "{program}: {}", said(&output));
-    said(&output)
+    assert!(output.status.success(), "{program}: {}", text_of(&output));
+    text_of(&output)
 }
 
 fn fails(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
-    assert!(!output.status.success(), "{program}: {}", said(&output));
-    said(&output)
+    assert!(!output.status.success(), "{program}: {}", text_of(&output));
+    text_of(&output)
 }
 
 fn add(site: &Site, more: &[&str]) -> Result<String, String> {
     let output = site.run(&[&["tier", "add", "slow"], more].concat());
     match output.status.success() {
-        true => Ok(said(&output)),
-        false => Err(said(&output)),
+        true => Ok(text_of(&output)),
+        false => Err(text_of(&output)),
     }
 }
 
@@ -101,7 +102,7 @@ fn mounted_device_is_refused_and_its_file_system_stays_intact() {
     assert_eq!(fs::read_to_string(at.join("data")).unwrap(), "precious");
     drop(mount);
     succeeds("e2fsck", &["-fn", &disk.0]);
-    // Nobody uses it any more, and it holds a file system.
+    // The device is free now, but holds a file system.
     let why = add(&site, &["--device", &disk.0]).unwrap_err();
     assert!(why.contains("holds data: ext4 file system"), "{why}");
 }
@@ -131,7 +132,7 @@ fn mkfs_and_mount_of_a_served_device_fail() {
     };
     add(&site, &["--device", &disk.0]).unwrap();
     site.ok(&["volume", "create", "db", "--size", "8M", "--tier", "slow"]);
-    assert!(claim(&disk.0).is_ok(), "nobody serves it");
+    assert!(claim(&disk.0).is_ok(), "it is not served");
     site.serve(&[]);
     let mut guest = datapath::Client::connect(&site.uri("db").parse().unwrap()).unwrap();
     guest.write(0, &[7; 4096]).unwrap();
@@ -141,7 +142,7 @@ fn mkfs_and_mount_of_a_served_device_fail() {
     fs::create_dir(&at).unwrap();
     let why = fails("mount", &["-t", "ext4", &disk.0, at.to_str().unwrap()]);
     assert!(why.contains("busy"), "{why}");
-    // Another array cannot have it either.
+    // Another array is refused as well.
     let other = Site::empty();
     let why = add(&other, &["--device", &disk.0, "--force"]).unwrap_err();
     let named = format!("terrace, process {}", site.server_pid());
@@ -169,7 +170,7 @@ fn device_with_data_is_refused_and_force_names_the_data() {
     assert!(answer.contains(&format!("; destroyed: {data}")), "{answer}");
     assert_eq!(succeeds("wipefs", &["--noheadings", &disk.0]), "");
     site.ok(&["tier", "remove", "slow"]);
-    // Data that the prober does not know.
+    // Data without a signature that the prober knows.
     let file = File::options().write(true).open(&disk.0).unwrap();
     for (at, which) in [(4 * 4096, "first"), (63 * MIB, "last")] {
         file.write_all_at(b"data", at).unwrap();
@@ -181,7 +182,7 @@ fn device_with_data_is_refused_and_force_names_the_data() {
         );
         file.write_all_at(&[0; 4], at).unwrap();
     }
-    // A device that was removed is blank.
+    // The removed device is blank.
     add(&site, &device).unwrap();
 }
 
@@ -197,7 +198,7 @@ fn device_of_another_array_is_refused_unless_forced() {
     let owner = "device 0 of Terrace array ";
     let why = add(&site, &device).unwrap_err();
     assert!(why.contains("holds data: ") && why.contains(owner), "{why}");
-    // Replacing a device is the same.
+    // `device replace` applies the same check.
     for tier in ["fast", "slow"] {
         let dir = site.path(tier);
         fs::create_dir(&dir).unwrap();
@@ -206,11 +207,11 @@ fn device_of_another_array_is_refused_unless_forced() {
     }
     let replace = [&["device", "replace", "slow-0"], &device[..]].concat();
     let output = site.run(&replace);
-    let why = said(&output);
+    let why = text_of(&output);
     assert!(!output.status.success() && why.contains(owner), "{why}");
     assert!(fs::read(&disk.0).unwrap() == before, "it was written to");
     let output = site.run(&[&replace[..], &["--force"]].concat());
-    let answer = said(&output);
+    let answer = text_of(&output);
     assert!(
         output.status.success() && answer.contains("; destroyed: device 0 of"),
         "{answer}"
@@ -220,14 +221,14 @@ fn device_of_another_array_is_refused_unless_forced() {
 }
 
 #[test]
-fn file_that_exists_is_refused_unless_forced_and_never_while_qemu_uses_it() {
+fn existing_file_is_refused_unless_forced_and_always_while_qemu_uses_it() {
     let site = Site::empty();
     let dir = site.path("files");
     fs::create_dir(&dir).unwrap();
     let file = dir.join("slow-0.extents");
     let source = ["--dir", dir.to_str().unwrap(), "--size", "16M"];
     let forced = [&source[..], &["--force"]].concat();
-    // Neither end of it says so, and it holds data all the same.
+    // The file holds data only in its middle, and is refused because it exists.
     File::create(&file).unwrap().set_len(32 * MIB).unwrap();
     let image = File::options().read(true).write(true).open(&file).unwrap();
     image.write_all_at(b"data", 16 * MIB).unwrap();
@@ -283,15 +284,15 @@ fn take_over_keeps_the_claim_of_a_block_device() {
         over.store(true, Ordering::Relaxed);
         tries.join().unwrap()
     });
-    assert_eq!(free, 0, "moments at which another program could have it");
+    assert_eq!(free, 0, "moments at which another program could claim it");
     assert!(is_busy(&disk.0), "after");
     site.stop();
     assert!(!is_busy(&disk.0), "the last server has ended");
 }
 
-/// The damage is found at the orderly stop at the latest, and stays as it is.
+/// The server finds the damage at the orderly stop at the latest, and leaves the device unchanged.
 #[test]
-fn orderly_stop_leaves_an_overwritten_device_as_it_is() {
+fn orderly_stop_leaves_an_overwritten_device_unchanged() {
     let mut site = Site::empty();
     let Some(disk) = disk(&site, "disk") else {
         return;
@@ -300,7 +301,7 @@ fn orderly_stop_leaves_an_overwritten_device_as_it_is() {
     site.ok(&["volume", "create", "db", "--size", "8M", "--tier", "slow"]);
     site.serve(&[]);
     site.copies_are_current();
-    // A program that opens it without asking whether it is in use.
+    // Stands for a program that opens the device without checking that it is free.
     let image = site.path("image");
     File::create(&image).unwrap().set_len(64 * MIB).unwrap();
     succeeds(
@@ -312,12 +313,12 @@ fn orderly_stop_leaves_an_overwritten_device_as_it_is() {
     file.write_all_at(&damage, 0).unwrap();
     file.sync_all().unwrap();
     site.stop();
-    // Free space behind it may have been zeroed before the damage was found.
+    // Free space further behind may have been zeroed before the server found the damage.
     let mut head = vec![0; MIB as usize];
     let file = File::open(&disk.0).unwrap();
     file.read_exact_at(&mut head, 0).unwrap();
     assert!(head == damage[..MIB as usize], "it was written to");
     let log = site.log();
-    let told = "another program has written over its superblock; there is now: ext4 file system, label other";
-    assert!(log.contains(told), "{log}");
+    let expected = "another program has overwritten its superblock, which now holds: ext4 file system, label other";
+    assert!(log.contains(expected), "{log}");
 }

@@ -1,4 +1,4 @@
-//! Maps with damaged pages, with the real program and a real client.
+//! Maps with damaged pages, tested with the real program and a real client.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use datapath::Client;
 
 use crate::support::{Site, wait_for};
 
-/// Size of an extent, as small as it can be: the records of each volume fill several pages of the map.
+/// Smallest size of an extent: the records of each volume fill several pages of the map.
 const EXTENT: u64 = 64 << 10;
 const EXTENTS: u64 = 400;
 const VOLUMES: [&str; 2] = ["one", "two"];
@@ -21,7 +21,8 @@ fn content(volume: usize, extent: u64) -> [u8; 8] {
     (volume as u64 * 1_000_000 + extent + 1).to_le_bytes()
 }
 
-/// An array with two copies of its map, closed, and the paths of both.
+/// Creates an array with two copies of its map and stops its server. Returns the paths of the
+/// copies.
 fn closed() -> (Site, [PathBuf; 2]) {
     let mut site = Site::empty();
     for (tier, more) in [("fast", &["--extent", "64 KiB"][..]), ("slow", &[])] {
@@ -57,7 +58,7 @@ fn holds_what_was_written(site: &Site, n: usize) -> bool {
     (0..EXTENTS).all(|extent| client.read(extent * EXTENT, 8).unwrap() == content(n, extent))
 }
 
-/// Flips a bit of a copy so that this holds of it.
+/// Flips one bit of a copy, in page after page, until the condition holds.
 fn damage(path: &Path, is_wanted: impl Fn() -> bool) {
     let intact = fs::read(path).unwrap();
     for page in 1..intact.len() / 4096 {
@@ -68,14 +69,14 @@ fn damage(path: &Path, is_wanted: impl Fn() -> bool) {
             return;
         }
     }
-    panic!("no bit does that");
+    panic!("no flipped bit meets the condition");
 }
 
 fn is_damaged(path: &Path) -> bool {
     matches!(Array::look_at(path), Err(ArrayError::Damaged { .. }))
 }
 
-/// Damages both copies so that one volume is lost.
+/// Damages both copies: the volume "one" is lost, the volume "two" stays intact.
 fn damage_both(site: &Site, copies: &[PathBuf; 2]) {
     let both = [CopyId::First, CopyId::Second].into_iter().zip(copies);
     let both: Vec<(CopyId, PathBuf)> = both.map(|(c, p)| (c, p.clone())).collect();
@@ -87,7 +88,7 @@ fn damage_both(site: &Site, copies: &[PathBuf; 2]) {
     }
     let out = site.run(&["volume", "export"]);
     assert!(!out.status.success());
-    let said = String::from_utf8(out.stderr).unwrap();
+    let message = String::from_utf8(out.stderr).unwrap();
     for part in [
         "first copy: ",
         "second copy: ",
@@ -95,7 +96,7 @@ fn damage_both(site: &Site, copies: &[PathBuf; 2]) {
         "Recoverable volumes: two; not recoverable: one.",
         "terrace volume save two two.raw --salvage",
     ] {
-        assert!(said.contains(part), "{part:?} is not in {said}");
+        assert!(message.contains(part), "{part:?} is not in {message}");
     }
 }
 
@@ -157,12 +158,15 @@ fn salvage_of_an_intact_map_is_refused() {
     let (site, _) = closed();
     let out = site.run(&["volume", "export", "--salvage"]);
     assert!(!out.status.success());
-    let said = String::from_utf8(out.stderr).unwrap();
-    assert!(said.contains("leave --salvage out"), "{said}");
+    let message = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        message.contains("run the command without --salvage"),
+        "{message}"
+    );
 }
 
 #[test]
-fn array_with_one_copy_and_a_damaged_map_is_refused_with_its_intact_volumes() {
+fn array_with_one_damaged_copy_only_is_refused_and_its_intact_volumes_are_named() {
     let (mut site, copies) = closed();
     site.ok(&["array", "copy", "--none"]);
     let first = (CopyId::First, copies[0].clone());
@@ -171,8 +175,8 @@ fn array_with_one_copy_and_a_damaged_map_is_refused_with_its_intact_volumes() {
         found.is_ok_and(|found| found.intact == ["two"])
     });
     let out = site.run(&["volume", "export"]);
-    let said = String::from_utf8(out.stderr).unwrap();
-    assert!(said.contains("Recoverable volumes: two"), "{said}");
+    let message = String::from_utf8(out.stderr).unwrap();
+    assert!(message.contains("Recoverable volumes: two"), "{message}");
     site.serve(&["--salvage"]);
     assert!(holds_what_was_written(&site, 1));
 }

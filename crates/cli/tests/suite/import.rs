@@ -145,7 +145,7 @@ fn used_over_kills(format: &str) {
     ]);
     let mut rng = Rng::new(7, 7);
     for _ in 0..4 {
-        // The connection to the image's server is made beside the first reads: on a busy machine some of them come before it.
+        // On a busy machine some reads precede the connection to the image's server.
         until(&site, "data", |i| i.is_some_and(|i| i["trouble"].is_null()));
         change(&site, "data", &mut content, &mut rng);
         site.kill();

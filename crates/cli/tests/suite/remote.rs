@@ -8,7 +8,7 @@ use crate::support::{Site, wait_for};
 fn a_read_that_is_answered_in_part_is_an_error_and_shows_nothing() {
     let mut site = Site::empty();
     let remote = site.path("remote.sock");
-    // Its superblocks are whole, and the claims of its owner.
+    // Reads of the superblocks and of the owner's claims are answered in full.
     testkit::export::serve(&remote, 32 << 10);
     let (fast, uri) = (
         site.path("fast"),

@@ -1,4 +1,5 @@
-//! Ownership of remote tiers: of servers that are started from copies of one array directory, one uses the export.
+//! Ownership of remote tiers: of several servers started from copies of one array directory, only
+//! one uses the export.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,13 +10,13 @@ use datapath::control_server::{ControlAnswer, ControlRequest, TroubleKind};
 
 use crate::support::{Site, signal, wait_for};
 
-/// Bytes of the export, which the server in memory keeps.
+/// Size of the export, which its server keeps in memory.
 const EXPORT_BYTES: u64 = 16 << 20;
 
-/// First byte of slots, as the format of devices says.
+/// Offset of the first slot (docs/formats/array.md).
 const DATA_START: u64 = 1 << 20;
 
-/// An array with one tier, on an export, and a volume on it.
+/// Creates an array with one tier on an export, and a volume in that tier.
 fn remote_site() -> Site {
     let site = Site::empty();
     let export = site.path("export.sock");
@@ -29,7 +30,7 @@ fn export_uri(site: &Site) -> String {
     format!("nbd+unix:///?socket={}", site.path("export.sock").display())
 }
 
-/// Copies the array directory, also of an array that is served.
+/// Copies the array directory, even while it is served.
 fn copied(site: &Site, name: &str) -> PathBuf {
     let to = site.path(name);
     let _ = std::fs::remove_dir_all(&to);
@@ -75,7 +76,7 @@ impl Second {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until it serves, or has ended; true if it serves.
+    /// Waits until the server serves or ends; returns true if it serves.
     fn serves(&mut self) -> bool {
         let mut serves = false;
         wait_for("the second server serves or ends", || {
@@ -102,7 +103,7 @@ fn connect(uri: &str) -> datapath::Client {
     datapath::Client::connect(&uri.parse().unwrap()).unwrap()
 }
 
-/// Reads the superblocks and everything that slots hold.
+/// Returns the bytes of the superblocks and of all slots.
 fn device_bytes(site: &Site) -> Vec<u8> {
     let mut export = connect(&export_uri(site));
     let mut bytes = export.read(0, array::SUPERBLOCKS_BYTES as u32).unwrap();
@@ -145,7 +146,7 @@ fn second_server_from_a_copied_array_is_refused() {
         guest.write(0, &[7; 4096]).unwrap();
     }
     assert_eq!(not_owned(&site), None);
-    // Commands on the copy change nothing either.
+    // Commands on the copy are refused as well.
     let mut create: Command = site.command(&["volume", "create", "other", "--size", "1 MiB"]);
     let out = create.args(["--tier", "far"]).env("TERRACE_ARRAY", &copy);
     let out = out.output().unwrap();
@@ -159,7 +160,8 @@ fn second_server_from_a_copied_array_is_refused() {
 fn simultaneous_starts_from_two_copies_have_one_owner_at_most() {
     let mut site = remote_site();
     for round in 0..3 {
-        // In the first rounds both are copies, then one of them is the directory that released the export.
+        // The first rounds start two copies. The last one starts a copy and the directory that
+        // released the export.
         let first = match round < 2 {
             true => copied(&site, "first"),
             false => site.path("array"),
@@ -179,7 +181,7 @@ fn simultaneous_starts_from_two_copies_have_one_owner_at_most() {
             if serves {
                 let dir = server.socket.with_extension("");
                 server.stop();
-                // The next round goes on with what the owner left.
+                // The next round starts from the directory of this round's owner.
                 if dir != site.path("array") {
                     std::fs::remove_dir_all(site.path("array")).unwrap();
                     std::fs::rename(&dir, site.path("array")).unwrap();
@@ -192,7 +194,7 @@ fn simultaneous_starts_from_two_copies_have_one_owner_at_most() {
 }
 
 #[test]
-fn stopped_owner_that_goes_on_after_a_take_over_writes_nothing() {
+fn stopped_owner_that_continues_after_a_take_over_writes_nothing() {
     let mut site = remote_site();
     site.serve(&[]);
     connect(&site.uri("db")).write(0, &[1; 65536]).unwrap();
@@ -251,20 +253,20 @@ fn owner_that_was_killed_or_stopped_starts_again_without_an_operator() {
     site.serve(&[]);
     assert_eq!(read(&site), [5; 4096]);
     site.stop();
-    // A copy may go on with what was released in order.
+    // A copy may start after an orderly release.
     let mut copy = Second::start(&site, &copied(&site, "copy"), &[]);
     assert!(copy.serves(), "{}", copy.log());
     copy.stop();
 }
 
 #[test]
-fn owner_that_was_stopped_for_a_while_goes_on() {
+fn owner_that_was_stopped_for_a_while_keeps_its_device() {
     let mut site = remote_site();
     site.serve(&[]);
     let mut guest = connect(&site.uri("db"));
     guest.write(0, &[1; 4096]).unwrap();
     signal(site.server_pid(), "-STOP");
-    // Longer than its lease: it has to confirm first that nobody took the export over.
+    // Longer than the lease: the owner must first confirm that no server took the export over.
     std::thread::sleep(Duration::from_secs(6));
     signal(site.server_pid(), "-CONT");
     guest.write(0, &[2; 4096]).unwrap();

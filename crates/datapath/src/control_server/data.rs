@@ -336,7 +336,7 @@ pub struct NewDevice {
     /// Whether I/O on it passes the page cache by. Servers from before do not know it.
     #[serde(default)]
     pub direct: DirectIo,
-    /// Format it even if it holds data, which is destroyed.
+    /// Format the device even if it holds data, which is then destroyed.
     pub force: bool,
 }
 

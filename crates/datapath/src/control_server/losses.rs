@@ -82,7 +82,8 @@ impl ControlServer {
         })??;
         // Not by the keeper: it may take long.
         let opened = open_one(extent, &record).map_err(|not| not.why)?;
-        // The operator takes the device as it is, also from a server that left it behind.
+        // The operator accepts the device in its present state, even if another server did not
+        // release it.
         let claimant = Claimant::new(dir.as_deref(), true);
         claim_opened(array, extent, &record, &opened, &claimant)?;
         settle_direct(array, extent, &record, &opened);

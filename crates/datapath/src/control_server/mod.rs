@@ -274,7 +274,7 @@ impl ControlServer {
                 ));
             }
             let lost = keeper.lost.iter().map(|(id, l)| (*id, l.unflushed && !l.in_use));
-            // Nothing is copied in an array that is only read.
+            // Nothing is copied in a salvaged array, which is read-only.
             let salvaged = keeper.is_salvaged();
             let order = order.filter(|_| !salvaged);
             Ok((map, past, order, lost.collect(), salvaged))

@@ -59,7 +59,8 @@ pub enum TroubleKind {
     WorkerStalled,
     /// Nothing can be made durable in the map: no new extents, no moves.
     MapFailing,
-    /// Another program has written over the superblock of a device: Terrace has stopped writing to it.
+    /// Another program has overwritten the superblock of a device. Terrace has stopped writing to
+    /// it.
     DeviceOverwritten,
     /// A device cannot be used: what is on it answers with errors.
     DeviceLost,
@@ -75,7 +76,7 @@ pub enum TroubleKind {
     MapCopyLost,
     /// A device does not answer, or another one answers in its place.
     DeviceUnreachable,
-    /// Another server owns a remote device, or may.
+    /// Another server owns a remote device or may own it.
     RemoteNotOwned,
     /// I/O on a device has failed within minutes, by kind of request and errno.
     DeviceErrors,

@@ -1,7 +1,8 @@
-//! Data on a device that is about to be formatted: superblocks of arrays, signatures of file systems and the like, and anything else in its
-//! first or last MiB. A device that holds data is formatted only if its operator says so.
+//! Detection of data on a device before it is formatted: superblocks of arrays, signatures of file
+//! systems and the like, and other data in its first or last MiB. A device that holds data is
+//! formatted only with the operator's consent.
 //!
-//! Signatures are found by `wipefs` of util-linux, which knows what the kernel and its tools write.
+//! `wipefs` of util-linux finds the signatures. It knows the formats of the kernel and its tools.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,27 +21,28 @@ use super::{Device, Medium, file_bytes};
 use crate::client;
 use crate::text::explain;
 
-/// Part of a device, at either end, that must be zero: file systems, partition tables, RAID and volume managers keep their superblocks there.
+/// Length of each end of a device that must be zero. File systems, partition tables, RAID and
+/// volume managers keep their superblocks there.
 const EDGE: u64 = 1 << 20;
 
 const PROGRAM: &str = "wipefs";
 
-/// The prober reads a few hundred KiB; one that needs longer waits for a device that does not answer.
+/// Time limit of the prober. It reads only a few hundred KiB; if it takes longer, the device hangs.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 
-/// Data that was found on a device.
+/// Data found on a device.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// A noun phrase for each.
+    /// One noun phrase for each item.
     pub found: Vec<String>,
-    /// Why there may be more.
+    /// Reason why more data may exist: the prober failed.
     pub unknown: Option<String>,
 }
 
 /// Looks for data on a device.
 ///
 /// # Errors
-/// The device cannot be read.
+/// When the device cannot be read.
 pub(super) fn look(device: &Device) -> Result<Contents, String> {
     let edges = edges(device)?;
     let read = |(at, length)| device.read_bytes(at, length, STAMP_TIME);
@@ -58,15 +60,15 @@ pub(super) fn look(device: &Device) -> Result<Contents, String> {
     Ok(contents)
 }
 
-/// Zeroes the first and the last MiB, so that no other program finds its data there.
+/// Zeroes the first and the last MiB, which removes the data that other programs recognise.
 ///
 /// # Errors
-/// The device cannot be written.
+/// When the device cannot be written.
 pub(super) fn clear(device: &Device) -> Result<(), String> {
     let [(first, length), last] = edges(device)?;
     let end = first + length as u64;
     let parts = match device.medium {
-        // This process has claimed it.
+        // The claim of this process must stay.
         Medium::Nbd(..) if end > CLAIMS.end => [(first, CLAIMS.start), (CLAIMS.end, end)],
         _ => [(first, end), (end, end)],
     };
@@ -78,7 +80,8 @@ pub(super) fn clear(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Describes a device whose superblock is not the expected one. `head` are its first bytes.
+/// Describes the data on a device whose superblock is not the expected one. `head` holds its first
+/// bytes.
 pub(super) fn describe(device: &Device, head: &[u8]) -> String {
     let mut found = named(device, head).found;
     let places = head.chunks(SUPERBLOCK_BYTES).zip(["first", "second"]);
@@ -94,7 +97,7 @@ pub(super) fn describe(device: &Device, head: &[u8]) -> String {
     }
 }
 
-/// Offset and length of the first and the last MiB.
+/// Returns offset and length of the first and the last MiB.
 fn edges(device: &Device) -> Result<[(u64, usize); 2], String> {
     let size = match &device.medium {
         Medium::File(file, _) => file_bytes(file).map_err(|e| format!("cannot measure it: {e}"))?,
@@ -108,7 +111,7 @@ fn edges(device: &Device) -> Result<[(u64, usize); 2], String> {
     Ok([(0, edge as usize), (size - edge, edge as usize)])
 }
 
-/// Data that has a name.
+/// Finds data with a name: superblocks of arrays and known signatures.
 fn named(device: &Device, head: &[u8]) -> Contents {
     let mut contents = Contents::default();
     match Superblock::decode_both(head) {
@@ -130,7 +133,7 @@ fn named(device: &Device, head: &[u8]) -> Contents {
     contents
 }
 
-/// Answer of `wipefs --json`.
+/// Output of `wipefs --json`.
 #[derive(Deserialize)]
 struct Answer {
     signatures: Vec<Signature>,
@@ -149,7 +152,7 @@ fn signatures(file: &File) -> Result<Vec<String>, String> {
         return Ok(vec![]);
     }
     let answer: Answer = serde_json::from_str(&answer)
-        .map_err(|e| format!("the answer of {PROGRAM} cannot be read: {e}"))?;
+        .map_err(|e| format!("cannot read the output of {PROGRAM}: {e}"))?;
     let mut all: Vec<String> = answer.signatures.iter().map(Signature::text).collect();
     all.sort();
     all.dedup();
@@ -176,14 +179,14 @@ impl Signature {
     }
 }
 
-/// Returns where programs are, with the directories of system programs, which users' shells may not search.
+/// Returns the search path with the directories of system programs, which users' shells may lack.
 fn search_path() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
     path
 }
 
-/// Runs the prober on an opening of this process.
+/// Runs the prober on an open file of this process.
 fn probe(file: &File) -> Result<String, String> {
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let child = Command::new(PROGRAM)
@@ -208,7 +211,8 @@ fn probe(file: &File) -> Result<String, String> {
             Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
             Ok(None) => {
                 let _ = child.kill(); // it may have ended just now
-                // A process that waits for a device ends when the device answers: nobody waits for that here.
+                // A prober that waits for a device ends when the device answers. A thread of its
+                // own waits for that.
                 let reaper = std::thread::Builder::new().name("terrace-probe".into());
                 let _ = reaper.spawn(move || child.wait());
                 let seconds = PROBE_TIME.as_secs();
@@ -217,13 +221,13 @@ fn probe(file: &File) -> Result<String, String> {
             Err(error) => return Err(format!("cannot wait for {PROGRAM}: {error}")),
         }
     };
-    // Both fit into a pipe: a device has few signatures.
+    // Both outputs fit into a pipe: a device has few signatures.
     let (mut answer, mut errors) = (String::new(), String::new());
     let pipes = (child.stdout.take(), child.stderr.take());
     if let (Some(mut out), Some(mut err)) = pipes {
         let read = out.read_to_string(&mut answer);
         let read = read.and_then(|_| err.read_to_string(&mut errors));
-        read.map_err(|e| format!("the answer of {PROGRAM} cannot be read: {e}"))?;
+        read.map_err(|e| format!("cannot read the output of {PROGRAM}: {e}"))?;
     }
     match status.success() {
         true => Ok(answer),

@@ -1,16 +1,20 @@
-//! Exclusive use of a device: one process at a time, after the direct writes of the process before it have ended.
+//! Exclusive use of a device: one process at a time, after the direct writes of the previous
+//! process.
 //!
 //! ```text
 //!   file:          plain opening ─▶ flock
-//!   block device:  plain opening ─▶ O_EXCL opening ─▶ flock       the O_EXCL opening replaces the plain one
+//!   block device:  plain opening ─▶ O_EXCL opening, which replaces it ─▶ flock
 //! ```
 //!
-//! A process has one locked opening of a device. For a block device that opening is exclusive (`O_EXCL`): `mount`, `mkfs`, `swapon`, LVM and
-//! the like fail with EBUSY while it is open, and it fails with EBUSY while they use the device. All further openings share it and are plain.
-//! Both the lock and the exclusive claim belong to the open file description, so a take-over hands that very descriptor to the next process.
+//! A process has one locked opening of a device. For a block device that opening is exclusive
+//! (`O_EXCL`). While it is open, `mount`, `mkfs`, `swapon`, LVM and the like fail with EBUSY. While
+//! one of these uses the device, the opening fails with EBUSY. All further openings are plain and
+//! share the lock. The lock and the exclusive claim belong to the open file description, so a
+//! take-over passes that very descriptor to the next process.
 //!
-//! A process that is killed leaves direct writes in flight. They end when the device completes them, and could overwrite data of the next
-//! process. Each of them keeps its opening alive, and with it the lock of that opening.
+//! A killed process leaves direct writes in flight. They end when the device completes them, and
+//! could overwrite data of the next process. Each such write keeps its opening alive, and with it
+//! the lock of that opening.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -28,7 +32,8 @@ use rustix::io::Errno;
 
 use super::{DeviceError, system, users};
 
-/// Time to wait for the lock, or the exclusive claim, of another process. The system looks at block devices now and then with either.
+/// Time to wait for the lock or the exclusive claim of another process. The system takes either for
+/// a moment when it inspects a block device.
 const LOCK_TIME: Duration = Duration::from_secs(3);
 
 /// Time between two attempts to get a lock or a claim.
@@ -37,7 +42,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The byte of a device's file that openings for direct I/O have a lock for reading on.
 const DIRECT_BYTE: i64 = 0;
 
-/// Time to wait for direct writes of a process that has ended. Opening a device may take ten seconds at a start.
+/// Time to wait for direct writes of a process that has ended. A start may spend ten seconds on the
+/// opening of a device.
 const END_TIME: Duration = Duration::from_secs(6);
 
 /// Purpose of an opening.
@@ -45,18 +51,18 @@ const END_TIME: Duration = Duration::from_secs(6);
 pub(super) enum Opening {
     /// The device is about to be formatted: neither this process nor another one may use it.
     New,
-    /// The device is one of an array, and this process may have opened it already.
+    /// The device belongs to an array, and this process may have opened it already.
     Known,
-    /// Another process opened, locked and claimed the device, and hands it over.
+    /// Another process opened, locked and claimed the device and hands it over.
     Handed,
 }
 
-/// An opening of a device that this process may use.
+/// Opening of a device that this process may use.
 #[derive(Debug)]
 pub(super) struct Claimed {
     /// The opening for I/O.
     pub file: Arc<File>,
-    /// The opening with the lock and, for a block device, the exclusive claim. It may be the same.
+    /// The opening with the lock and, for a block device, the exclusive claim. May equal `file`.
     pub locked: Arc<File>,
 }
 
@@ -65,11 +71,11 @@ pub(super) struct Claimed {
 struct Shared {
     /// The locked opening.
     locked: Mutex<Weak<File>>,
-    /// No write of an earlier process is in flight.
+    /// True if no write of an earlier process is in flight.
     ended: AtomicBool,
 }
 
-/// Identity of a file, or of a block device by whatever node.
+/// Identity of a file, or of a block device under any of its nodes.
 type Key = (bool, u64, u64);
 
 /// Opens the file of a device for reading and writing, without a claim.
@@ -78,7 +84,7 @@ pub(super) fn open_plain(record: &DeviceRecord) -> Result<File, DeviceError> {
     opened.map_err(|error| {
         let busy = error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
         match std::fs::metadata(&record.path) {
-            // Linux can be built to refuse writes to mounted devices.
+            // Linux may be built to refuse writes to mounted devices.
             Ok(meta) if busy && record.kind == DeviceKind::Block => {
                 let by = user_of(meta.rdev()).unwrap_or_else(|| EXCLUSIVE.into());
                 in_use(record, by)
@@ -105,7 +111,7 @@ pub(super) fn claim(
         false => (false, meta.dev(), meta.ino()),
     };
     let shared = shared(key);
-    // Other openings of this device wait meanwhile, and share the claim.
+    // Other openings of this device wait here and then share the lock.
     let mut first = shared.locked.lock().unwrap_or_else(PoisonError::into_inner);
     while opening == Opening::New && first.strong_count() > 0 {
         if Instant::now() >= until {
@@ -128,7 +134,7 @@ pub(super) fn claim(
     *first = Arc::downgrade(&claimed.locked);
     drop(first);
     take(&claimed.locked, until, record)?;
-    // Workers keep account of the writes of this process.
+    // Workers track the writes of this process. Only writes of earlier processes are waited for.
     if opening != Opening::Handed && !shared.ended.load(Ordering::Acquire) {
         wait_for_writes(&claimed.file, Instant::now() + END_TIME, record)?;
     }
@@ -141,7 +147,7 @@ fn shared(key: Key) -> Arc<Shared> {
     static ALL: Mutex<BTreeMap<Key, Arc<Shared>>> = Mutex::new(BTreeMap::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|_, shared| {
-        // A thread that works with it may hold the lock for seconds.
+        // A thread that opens the device may hold this mutex for seconds.
         let used = || shared.locked.lock().is_ok_and(|l| l.strong_count() > 0);
         Arc::strong_count(shared) > 1 || used()
     });
@@ -150,7 +156,7 @@ fn shared(key: Key) -> Arc<Shared> {
 
 const EXCLUSIVE: &str = "another process has it open exclusively";
 
-/// Opens a block device once more with the exclusive claim. EBUSY decides whether it is in use.
+/// Opens a block device again, with the exclusive claim. EBUSY means that the device is in use.
 fn open_exclusively(
     plain: &File,
     until: Instant,
@@ -204,7 +210,7 @@ fn take(file: &File, until: Instant, record: &DeviceRecord) -> Result<(), Device
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(PAUSE),
             Err(Errno::AGAIN) => {
-                let by = "another process has locked it, as a server of its array does";
+                let by = "another process has locked it, probably a server of its array";
                 return Err(in_use(record, by.into()));
             }
             // Not every file system has locks: there the map's own has to do.

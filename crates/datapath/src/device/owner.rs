@@ -3,7 +3,7 @@
 //! ```text
 //!  keeper ──claim──▶ Ownership ── thread: heartbeats (protocol) ──▶ claims on the device
 //!                        │
-//!                        └─ Lease: an atomic time ◀── compared with the clock before each remote write (workers, keeper)
+//!                        └─ Lease: an atomic time ◀── checked before each remote write
 //! ```
 //!
 //! Files and block devices have locks of the operating system instead (`lock.rs`).
@@ -34,31 +34,31 @@ mod refusal;
 
 pub use refusal::Refusal;
 
-/// A request of a heartbeat that is not answered in this time has failed. A heartbeat that takes longer than
-/// [`protocol::BEAT_LIMIT_NS`] counts for nothing anyhow; the connection is only given up later, as it may be slow for a moment.
+/// Time limit of a request to the remote server. A heartbeat fails earlier, after
+/// [`protocol::BEAT_LIMIT_NS`]. The connection stays open, as the server may be slow only briefly.
 const REQUEST_TIME: Duration = Duration::from_secs(3);
 
-/// A start that is refused because the server did not answer soon enough is tried again so often.
+/// Number of attempts to claim a device whose server does not answer in time.
 const TRIES: u32 = 3;
 
-/// Now, in nanoseconds of the clock that also runs while the host sleeps.
+/// Returns the time of the clock that also runs while the host sleeps, in nanoseconds.
 #[inline]
 fn boot_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Time until which this process may write to a device. Read without a lock before each write.
+/// Time until which this process may write to a device. Each write checks it, without a lock.
 #[derive(Debug)]
 pub(crate) struct Lease(AtomicU64);
 
 impl Lease {
-    /// Lease without an end, for a device that needs no claim.
+    /// Returns a lease without an end, for a device that needs no claim.
     pub fn unlimited() -> Self {
         Self(AtomicU64::new(u64::MAX))
     }
 
-    /// Lease that has ended, for a device that is not claimed yet.
+    /// Returns a lease that has ended, for a device that is not claimed yet.
     pub fn none() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -70,17 +70,17 @@ impl Lease {
         until_ns == u64::MAX || boot_ns() < until_ns
     }
 
-    /// Returns an error without a lease.
+    /// Returns an error if the lease has ended.
     pub fn check(&self) -> io::Result<()> {
         match self.holds() {
             true => Ok(()),
             false => Err(io::Error::other(
-                "this server cannot confirm that it owns the device, and does not write to it",
+                "this server cannot confirm that it owns the device: check the remote server and the network",
             )),
         }
     }
 
-    /// Waits until there is a lease, for a while.
+    /// Waits up to `time` for a lease.
     pub fn wait(&self, time: Duration) -> io::Result<()> {
         let until = std::time::Instant::now() + time;
         crate::server::poll_until(until, || self.holds().then_some(()));
@@ -96,14 +96,14 @@ impl Lease {
     }
 }
 
-/// This process, as it claims remote devices.
+/// Identity of this process in its claims of remote devices.
 #[derive(Debug, Default)]
 pub struct Claimant {
-    /// Directory of the array; none in tests that have none.
+    /// Directory of the array; `None` in tests without one.
     dir: Option<PathBuf>,
-    /// The operator said that the last owner of a device does not run any more.
+    /// The operator states that the last owner of a device has ended.
     force: bool,
-    /// Home and owner id, made when the first device is claimed.
+    /// Home and owner id, created when the first device is claimed.
     ids: OnceLock<(u128, u128)>,
 }
 
@@ -145,50 +145,52 @@ fn random() -> u128 {
 #[derive(Debug, Clone)]
 pub(crate) enum Owning {
     Confirmed,
-    /// The last heartbeat was confirmed this long ago: nothing is written until one is.
+    /// Time since the last confirmed heartbeat. Nothing is written until the next confirmed one.
     Paused(Duration),
-    /// Another server took it over.
+    /// Another server took the device over.
     Lost(Refusal),
 }
 
-/// State that the thread of an ownership shares with its device.
+/// State that a device shares with the thread of its ownership.
 #[derive(Debug)]
 struct Shared {
     lease: Arc<Lease>,
     lost: Mutex<Option<Refusal>>,
 }
 
-/// A device that this process owns, and a thread that keeps it so.
+/// Ownership of a device by this process, with the thread that sends heartbeats.
 #[derive(Debug)]
 pub(super) struct Ownership {
     shared: Arc<Shared>,
-    /// How it ends; dropped without a word, nothing is released.
+    /// Channel that ends the thread. If it is only dropped, the claim is not released.
     end: Sender<(End, Sender<()>)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
-    /// Others may own the device at once.
+    /// Other servers may own the device at once.
     Release,
-    /// The device leaves the array: no claim is left on it.
+    /// The device leaves the array, and its claims are erased.
     Clear,
 }
 
-/// A device, as its claim needs it.
+/// Data that is needed to claim a device.
 pub(super) struct ToClaim {
     pub name: String,
     pub uri: nbd::Uri,
     pub array: ArrayId,
-    /// A claim without heartbeats is replaced.
+    /// Replace a claim without heartbeats.
     pub force: bool,
-    /// No claim is expected on it.
+    /// The device is new: no claim is expected on it.
     pub new: bool,
     pub lease: Arc<Lease>,
     pub expected: Arc<Mutex<Places>>,
 }
 
 impl Ownership {
-    /// Claims a device. Waits for no longer than three intervals, and not after an orderly stop.
+    /// Claims a device in at most [`TRIES`] attempts. An attempt takes up to three intervals of
+    /// heartbeats. It does not wait if this array directory released the device and there is no
+    /// contender.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -230,7 +232,7 @@ impl Ownership {
             ends,
         };
         let spawned = thread.spawn(move || keep.run());
-        // Without it the lease ends by itself.
+        // Without the thread the lease ends by itself.
         spawned.map_err(|_| Refusal::NoAnswer)?;
         Ok(Self { shared, end })
     }
@@ -247,7 +249,8 @@ impl Ownership {
         }
     }
 
-    /// Ends it: nothing is written to the device any more. Waits for that for a while.
+    /// Ends the ownership: from now on this process does not write to the device. Waits up to
+    /// [`STAMP_TIME`] for the release of the claim.
     pub fn end(self, how: End) {
         self.shared.lease.set(0);
         let (done, over) = channel();
@@ -263,7 +266,7 @@ impl Drop for Ownership {
     }
 }
 
-/// The thread of an ownership.
+/// Thread of an ownership.
 struct Keep {
     name: String,
     shared: Arc<Shared>,
@@ -284,11 +287,11 @@ impl Keep {
                 match confirmed {
                     true => info!(
                         device,
-                        "it is confirmed again that this server owns the device"
+                        "a heartbeat was confirmed: this server owns the device again"
                     ),
                     false => warn!(
                         device,
-                        "this server cannot confirm that it owns the device: writes to it wait"
+                        "this server cannot confirm that it owns the device: requests wait for a confirmed heartbeat"
                     ),
                 }
             }
@@ -300,7 +303,7 @@ impl Keep {
                 }
                 Action::Refuse(why) => {
                     self.shared.lease.set(0);
-                    error!(device = self.name, %why, "this server does not own the device any more");
+                    error!(device = self.name, %why, "this server no longer owns the device");
                     let lost = self.shared.lost.lock();
                     *lost.unwrap_or_else(PoisonError::into_inner) = Some(why);
                     return;
@@ -317,7 +320,7 @@ impl Keep {
         }
     }
 
-    /// Sleeps; false when the ownership is to end, or has.
+    /// Sleeps. Returns false if the ownership ended or must end.
     fn sleep(&mut self, until_ns: u64) -> bool {
         let time = Duration::from_nanos(until_ns.saturating_sub(boot_ns()));
         match self.ends.recv_timeout(time) {
@@ -350,14 +353,17 @@ impl Keep {
             };
             if self.wire.carry_out(write(Place::Owner, claim)) == Event::Failed {
                 let device = &self.name;
-                warn!(device, "the claim cannot be released: the next start waits");
+                warn!(
+                    device,
+                    "cannot release the claim: the next start waits up to 6 s"
+                );
             }
         }
         let _ = done.send(());
     }
 }
 
-/// Requests of the protocol to the remote server.
+/// Connection that carries the protocol's requests to the remote server.
 struct Wire {
     uri: nbd::Uri,
     expected: Arc<Mutex<Places>>,
@@ -365,7 +371,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Goes on until there is a lease.
+    /// Runs the protocol until it grants a lease.
     fn until_owned(&mut self, protocol: &mut Protocol, lease: &Lease) -> Result<(), Refusal> {
         let mut action = protocol.start(boot_ns());
         loop {
@@ -386,7 +392,7 @@ impl Wire {
         }
     }
 
-    /// Removes the claim of a contender that was refused.
+    /// Removes the contender's claim of this server after a refusal.
     fn withdraw(&mut self, mine: &Claim) {
         let found = self.carry_out(Action::Read(Place::Contender));
         let ours = |found: &Found| found.claim().is_some_and(|c| c.owner == mine.owner);
@@ -402,7 +408,7 @@ impl Wire {
     fn carry_out(&mut self, action: Action) -> Event {
         let done = self.try_to(action);
         done.unwrap_or_else(|| {
-            // Later answers on this connection belong to a request that nobody waits for.
+            // A late reply on this connection would be taken for that of a later request.
             self.client = None;
             Event::Failed
         })

@@ -71,11 +71,12 @@ pub trait SlotSpace: Sized {
     /// What keeps it from being read, or being one.
     fn read_superblock(&self) -> Result<Superblock, String>;
 
-    /// Writes both superblocks, durably, one after the other; as [`Superblock::writes`] says. Nothing is written where another program has
-    /// written since this process last read or wrote them.
+    /// Writes both superblocks durably, one after the other ([`Superblock::writes`]). Writes
+    /// nothing if another program has changed them since this process last read or wrote them.
     ///
     /// # Errors
-    /// [`StampError`]; after an error of the system either of them may be there.
+    /// [`StampError`]. After an error of the system each place may hold the old or the new
+    /// superblock.
     fn write_superblock(&self, superblock: &Superblock) -> Result<(), StampError>;
 
     /// Makes everything that was written durable.
@@ -87,12 +88,13 @@ pub trait SlotSpace: Sized {
     /// Nobody uses it any more: others may, even if something of it is still being closed.
     fn release(&self) {}
 
-    /// Claims remote devices, at the same time; those that cannot be had, and why. Others need no claim.
+    /// Claims remote devices in parallel; other devices need no claim. Returns the devices that
+    /// could not be claimed, with the reasons.
     fn claim_each(_: Vec<(DeviceId, Arc<Self>)>, _: &Arc<Claimant>) -> Vec<(DeviceId, Refusal)> {
         vec![]
     }
 
-    /// Lets other servers claim remote devices at once.
+    /// Releases remote devices for other servers.
     fn unclaim_each(_: Vec<Arc<Self>>) {}
 
     /// [`SlotSpace::flush_all`] of several devices.
@@ -119,7 +121,7 @@ pub(crate) const STAMP_TIME: Duration = Duration::from_secs(10);
 /// A device of which everything is not flushed in this time, at the end, is not said to be.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(60);
 
-/// A device that is not claimed in this time does not answer: three intervals of heartbeats, and connections that take long.
+/// Time limit of a claim: three intervals of heartbeats, and slow connections.
 const CLAIM_TIME: Duration = Duration::from_secs(30);
 
 /// Space for a slot is there in this time, or the slot is not taken: others wait for the keeper meanwhile.
@@ -325,7 +327,7 @@ fn zero_slots(
             let at = |slot: &u32| (start + u64::from(*slot) * extent.0, extent.0 as u32);
             let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
             lease.check().map_err(|e| {
-                let why = format!("device {name:?}: cannot zero: {e}");
+                let why = format!("device {name:?}: cannot zero slots: {e}");
                 let (flush, late) = (false, false);
                 (ZeroError { why, flush, late }, None)
             })?;
@@ -338,7 +340,7 @@ fn zero_slots(
         Medium::File(file, _) => {
             let fail = |flush: bool| {
                 move |e: io::Error| {
-                    let why = format!("device {name:?}: cannot zero: {e}");
+                    let why = format!("device {name:?}: cannot zero slots: {e}");
                     let late = false;
                     (ZeroError { why, flush, late }, e.raw_os_error())
                 }

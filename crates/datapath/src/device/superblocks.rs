@@ -1,9 +1,10 @@
-//! The two superblock places of a device. They are written only while they hold what this process last read or wrote there: other contents
-//! mean that another program has written to the device, and that it must not be written to any more.
+//! The two superblock places of a device. They are written only while they hold the bytes that this
+//! process last read or wrote. Other bytes mean that another program has written to the device;
+//! Terrace then stops writing to it.
 //!
 //! ```text
-//!   read at the opening ─▶ expected: what was read
-//!   stamp: read, compare ─▶ expected: each sector as before, or as one of the writes leaves it ─▶ write ─▶ expected: what was written
+//!   opening: read        ─▶ expected: the bytes read
+//!   stamp: read, compare ─▶ expected: old or new, per sector ─▶ write ─▶ expected: new bytes
 //!                  └─ differs ─▶ `StampError::Overwritten`, nothing is written
 //! ```
 
@@ -22,33 +23,33 @@ use super::space::STAMP_TIME;
 use super::{Device, DeviceError, Medium, contents, reopened, system, write_durably};
 use crate::client;
 
-/// States that the superblock places may be in.
+/// Contents that the superblock places may have.
 pub(super) type Places = Vec<Vec<u8>>;
 
-/// Smallest unit that devices write as a whole.
+/// Smallest unit that devices write atomically.
 const SECTOR: usize = 512;
 
-/// Why a superblock was not written.
+/// Reason why a superblock was not written.
 #[derive(Debug, Error)]
 pub enum StampError {
     /// The device or the way to it failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The superblock is not the one that this process last read or wrote.
-    #[error("another program has written over its superblock; there is now: {now}")]
+    /// The superblock differs from the one that this process last read or wrote.
+    #[error("another program has overwritten its superblock, which now holds: {now}")]
     Overwritten {
-        /// Data that is there now.
+        /// Description of the present data.
         now: String,
     },
 }
 
 impl Device {
-    /// Reads from the medium, or from a remote export within a time.
+    /// Reads from the medium. The read of a remote export ends within `time`.
     pub(super) fn read_bytes(&self, at: u64, length: usize, time: Duration) -> io::Result<Vec<u8>> {
         match &self.medium {
             Medium::File(file, _) => {
                 let mut bytes = vec![0; length];
-                // Another host may have written to a shared device since these pages were read.
+                // Another host may have written to a shared device since these pages were cached.
                 let pages = std::num::NonZeroU64::new(length as u64);
                 let _ = fadvise(file, at, pages, Advice::DontNeed); // only a hint where there is no cache
                 file.read_exact_at(&mut bytes, at)?;
@@ -61,7 +62,7 @@ impl Device {
         }
     }
 
-    /// Writes durably.
+    /// Writes bytes durably.
     pub(super) fn write_bytes(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         match &self.medium {
             // The kernel reports a failed write once to each opening: guests' flushes must hear of it, too.
@@ -79,7 +80,8 @@ impl Device {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the contents of the superblock places, as they are read when the device is opened.
+    /// Remembers the contents of the superblock places when the device is opened. Later calls have
+    /// no effect.
     pub(super) fn expect(&self, there: Vec<u8>) {
         let mut expected = self.expected();
         if expected.is_empty() {
@@ -87,19 +89,20 @@ impl Device {
         }
     }
 
-    /// Returns true if the contents of the superblock places are those that this process last read or wrote, or is writing.
+    /// Returns true if the superblock places hold bytes that this process last read or wrote or is
+    /// writing, or if it has not read them yet.
     pub fn is_same(&self, found: &[u8]) -> bool {
         let expected = self.expected();
         expected.is_empty() || explains(&expected, found)
     }
 
-    /// Reads the superblock places and compares them with what this process expects there; returns them.
+    /// Reads the superblock places and compares them with the expected contents; returns the bytes.
     ///
     /// # Errors
     /// [`StampError::Overwritten`] if they differ.
     pub(crate) fn check_superblock(&self) -> Result<Vec<u8>, StampError> {
         let there = {
-            // Read under the lock: a stamp in between would look like a change.
+            // Read under the lock: a concurrent stamp would look like a foreign change.
             let expected = self.expected();
             let there = self.read_bytes(0, SUPERBLOCKS_BYTES, STAMP_TIME)?;
             if explains(&expected, &there) {
@@ -111,12 +114,12 @@ impl Device {
         Err(StampError::Overwritten { now })
     }
 
-    /// Writes both superblocks, unless another program has written there, or a later generation is there: a write that was late must not
-    /// replace it.
+    /// Writes both superblocks. Refuses if another program has changed them or if they carry a
+    /// later generation: a delayed write must not replace a later one.
     pub(super) fn stamp(&self, superblock: &Superblock) -> Result<(), StampError> {
         let _turn = self.stamping.lock().unwrap_or_else(PoisonError::into_inner);
         if let Medium::Nbd(..) = self.medium {
-            // A server that is slow for a moment is no reason to do without the device.
+            // The device is not lost because the remote server is slow for a moment.
             self.lease.wait(STAMP_TIME / 2)?;
         }
         let there = self.check_superblock()?;
@@ -140,10 +143,11 @@ impl Device {
         Ok(())
     }
 
-    /// Clears a device that left the array: removes its file, or zeroes the superblocks of anything else.
+    /// Clears a device that left the array: removes its file, or zeroes the superblocks of a block
+    /// device or an export.
     ///
     /// # Errors
-    /// [`DeviceError`]; also of a device that another program has written to, which is left as it is.
+    /// [`DeviceError`]. A device that another program has written to stays unchanged.
     pub fn disown(&self, record: &DeviceRecord) -> Result<(), DeviceError> {
         let clear = || {
             self.check_superblock()?;
@@ -167,7 +171,7 @@ impl Device {
     }
 }
 
-/// Returns the error of the system, or the whole error as one.
+/// Converts the error into an error of the system.
 pub(super) fn io(error: StampError) -> io::Error {
     match error {
         StampError::Io(error) => error,
@@ -175,7 +179,7 @@ pub(super) fn io(error: StampError) -> io::Error {
     }
 }
 
-/// Returns true if each sector is that of one of the expected states: a write that failed may have left any of them.
+/// Returns true if each sector matches one of the expected states: a failed write may leave a mix.
 pub(super) fn explains(expected: &[Vec<u8>], found: &[u8]) -> bool {
     let sectors = found.chunks(SECTOR).enumerate();
     let mut known = sectors.map(|(number, sector)| {
@@ -259,7 +263,7 @@ mod tests {
         is_overwritten(device.stamp(&numbered(superblock, 3)));
         assert!(std::fs::read(record(&dir).path).unwrap() == damaged);
         assert!(!device.is_same(&damaged[..SUPERBLOCKS_BYTES]));
-        // Clearing the superblocks is a write like others.
+        // The same check precedes the clearing of superblocks.
         let block = DeviceRecord {
             kind: DeviceKind::Block,
             ..record(&dir)
@@ -282,7 +286,7 @@ mod tests {
             now.contains(array) && now.contains("generation 41"),
             "{now}"
         );
-        // A device that is read again in this process keeps its expectation.
+        // A second read in this process does not change the expected contents.
         device.read_superblock().unwrap();
         is_overwritten(device.stamp(&numbered(superblock, 1)));
     }
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_stamp_that_left_a_mix_of_sectors_is_no_change() {
+    fn mix_of_sectors_after_a_failed_stamp_is_expected() {
         let [before, second, both] = [[1, 1], [1, 2], [2, 2]].map(|places: [u8; 2]| {
             let place = |n: u8| vec![n; SUPERBLOCK_BYTES];
             [place(places[0]), place(places[1])].concat()

@@ -1,18 +1,21 @@
-//! Users of a block device, for the message of a refusal. The kernel decides whether a device is in use (EBUSY); this file only explains it.
+//! Users of a block device, for error messages. The kernel decides whether a device is in use
+//! (EBUSY); this module only names the user.
 //!
-//! A device is also in use through its partitions, and a partition through its disk. All of them are looked at:
+//! A device is also in use through its partitions, and a partition through its disk. This module
+//! inspects:
 //!
 //! ```text
 //!   /proc/self/mountinfo                  mounted file systems
 //!   /proc/swaps                           swap space
-//!   /sys/dev/block/MAJOR:MINOR/holders/   device-mapper (LVM, LUKS, multipath) and RAID devices on top
+//!   /sys/dev/block/MAJOR:MINOR/holders/   device-mapper (LVM, LUKS, multipath), RAID
 //! ```
 
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 
-/// Returns a clause such as "/dev/sdb1 is mounted at /mnt (ext4)", or `None` where nothing of the kind uses the device: another process
-/// may have it open exclusively then. `proc` and `sys` are where these file systems are mounted.
+/// Returns a clause such as "/dev/sdb1 is mounted at /mnt (ext4)". `None` means that another
+/// process may have the device open exclusively. `proc` and `sys` are the mount points of these
+/// file systems.
 pub(super) fn user_of(proc: &Path, sys: &Path, (major, minor): (u32, u32)) -> Option<String> {
     let device = sys.join(format!("dev/block/{major}:{minor}"));
     let mounts = read_to_string(proc.join("self/mountinfo")).unwrap_or_default();
@@ -29,9 +32,9 @@ pub(super) fn user_of(proc: &Path, sys: &Path, (major, minor): (u32, u32)) -> Op
     })
 }
 
-/// Directories of a device, of its partitions, and of the disk that it is a partition of.
+/// Returns the directories of a device, of its partitions, and of the disk that contains it.
 fn with_relatives(device: &Path) -> Vec<PathBuf> {
-    // In sysfs it is a symbolic link: the disk is above the place that it leads to.
+    // In sysfs the device is a symbolic link. The disk is the parent of its target.
     let device = device.canonicalize().unwrap_or_else(|_| device.to_owned());
     let is_partition = |directory: &Path| directory.join("partition").exists();
     let inside = read_dir(&device).into_iter().flatten().flatten();
@@ -65,8 +68,8 @@ impl Part {
         })
     }
 
-    /// Reads a line of `mountinfo` (proc_pid_mountinfo(5)). File systems on several devices have a number of their own there, and name one
-    /// device as their source.
+    /// Matches a line of `mountinfo` (proc_pid_mountinfo(5)). A file system on several devices has
+    /// its own number there, and names one device as its source.
     fn mounted_by(&self, line: &str) -> Option<String> {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(2);
@@ -89,7 +92,7 @@ impl Part {
         let read = |path: &str| read_to_string(holder.join(path)).ok();
         let by = match read("dm/name") {
             Some(mapped) => {
-                // Each user of the device mapper has a prefix of its own.
+                // Each user of the device mapper has its own prefix.
                 let uuid = read("dm/uuid").unwrap_or_default();
                 let what = match uuid.split_once('-').map(|(prefix, _)| prefix) {
                     Some("LVM") => "LVM volume",

@@ -194,7 +194,8 @@ impl<D: SlotSpace> Keeper<D> {
         self.tell_lost(id);
     }
 
-    /// [`Keeper::lose`] because of an error. A device that another program has written to is marked as such.
+    /// Drops a device because of an error. Marks the device if another program has overwritten its
+    /// superblock.
     pub(super) fn lose_with(&mut self, id: DeviceId, what: &str, error: &StampError) {
         match error {
             StampError::Io(error) => self.lose(id, format!("{what}: {}", explain(error))),
@@ -286,13 +287,13 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
-    /// The stamp to propose for these members: that of the last proposal, if it was not confirmed, unless a copy knows of it that is to be
-    /// left behind.
+    /// Returns the stamp to propose for these members. The stamp of the last proposal is used again
+    /// if it was not confirmed, unless a copy that is left out knows it.
     pub(super) fn proposal(&mut self, members: Members) -> Stamp {
         let state = self.map.state();
         let again = state.pending.filter(|p| {
-            // One of an earlier process may be in an image of a device that somebody puts back: it is used again only where their
-            // number is about to end.
+            // An earlier process's stamp may be in an old image of a device. It is used again only
+            // when the list of unconfirmed stamps is full.
             let own = self.proposed == Some(p.stamp) || state.earlier.len() > EARLIER_MAX;
             let left_behind = |c: &CopyId| p.members.contains(*c) && !members.contains(*c);
             let latest = p.stamp.generation + 1 == self.next_generation;
@@ -303,7 +304,7 @@ impl<D: SlotSpace> Keeper<D> {
         stamp
     }
 
-    /// Proposes a membership, durably in every copy that stays.
+    /// Proposes a membership durably in every remaining copy.
     pub(super) fn propose(&mut self, stamp: Stamp, members: Members) -> Result<(), ArrayError> {
         let membership = Membership { stamp, members };
         let devices = self.superblocks.iter().map(|(id, s)| (*id, s.stamp));
@@ -380,7 +381,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
-    /// The superblocks of all devices in use with a stamp.
+    /// Returns the superblocks of all devices in use, with the given stamp.
     pub(super) fn stamped(&self, stamp: Stamp) -> BTreeMap<DeviceId, Superblock> {
         let of = |before: &Superblock| match self.serves {
             true => Superblock {
@@ -390,7 +391,7 @@ impl<D: SlotSpace> Keeper<D> {
                 commits: 0,
                 ..*before
             },
-            // Nobody has written anything.
+            // A process that does not serve has written no data.
             false => Superblock { stamp, ..*before },
         };
         let all = self.superblocks.iter();
@@ -433,14 +434,15 @@ impl<D: SlotSpace> Keeper<D> {
             }
         }
         let settled = self.held.is_none() && self.map.confirmed();
-        // A state from before this moment is of an earlier generation, also where nothing was lost.
+        // The new generation exposes every older state that is put back, even if no device was
+        // lost.
         let lost: Vec<DeviceId> = self.lost.keys().copied().collect();
         if settled && self.renew().is_ok() {
             self.say_closed();
         }
         for (id, now_lost) in self.lost.iter().filter(|(id, _)| !lost.contains(id)) {
             let device = &self.records[id].name;
-            warn!(device, why = %now_lost.why, "the device was lost at the stop");
+            warn!(device, why = %now_lost.why, "the device was lost during the orderly stop");
         }
         self.unclaim();
     }
@@ -460,7 +462,7 @@ impl<D: SlotSpace> Keeper<D> {
         // One that cannot be written does not say so: nothing is lost with that.
         for (id, result) in self.put_superblocks(closed) {
             if let Err(error) = result {
-                self.lose_with(id, "it has no mark of an orderly stop", &error);
+                self.lose_with(id, "the orderly stop cannot be recorded on it", &error);
             }
         }
     }

@@ -38,7 +38,7 @@ impl AcceptLoss {
     /// The word for the map.
     pub const MAP: &str = "map";
 
-    /// The word for remote devices whose last owner does not run any more, as `--force-remote` says.
+    /// Word of `--force-remote`: the last owners of remote devices have ended.
     pub const REMOTE: &str = "remote owner";
 
     fn contains(&self, what: &str) -> bool {
@@ -51,7 +51,8 @@ impl AcceptLoss {
 pub struct FoundCopy {
     pub copy: CopyId,
     pub place: Box<dyn CopyPlace>,
-    /// It, verified and open for reading only, or handed over; or why it cannot be read.
+    /// The copy, verified and open read-only, or handed over; otherwise the reason why it cannot be
+    /// read.
     pub array: Result<Array, ArrayError>,
 }
 
@@ -61,7 +62,7 @@ pub struct Host {
     pub boot: u128,
     /// Random numbers.
     pub nonce: Box<dyn FnMut() -> u64 + Send>,
-    /// This process, as it claims remote devices.
+    /// Identity of this process in its claims of remote devices.
     pub claimant: Arc<Claimant>,
 }
 
@@ -80,7 +81,7 @@ impl Host {
         }
     }
 
-    /// The host of an array directory, by whose name remote devices are claimed.
+    /// Returns this host, with a claimant for the remote devices of an array directory.
     pub(super) fn of(dir: &Path, accept: &AcceptLoss) -> Self {
         Self {
             claimant: Arc::new(Claimant::new(
@@ -198,10 +199,11 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
-    /// Opens the intact volumes of a map of which no copy is intact. Nothing can be changed, and nothing is written to a device.
+    /// Opens the intact volumes of a map whose copies are all damaged. Nothing can be changed, and
+    /// nothing is written to a device.
     ///
     /// # Errors
-    /// As of [`Keeper::open_with`], also for a map that is intact.
+    /// Those of [`Keeper::open_with`].
     pub(super) fn open_salvaged_with(
         found: FoundCopy,
         host: Host,
@@ -285,7 +287,7 @@ impl<D: SlotSpace> Keeper<D> {
                             false => format!(" ({whys})"),
                         },
                         loss: format!(
-                            "volumes that were created since, and what was written to places that this copy does not know, are lost; where slots changed hands, volumes read one another's bytes. It knows {}. Volumes concerned: {}",
+                            "volumes created since then, and data in slots that this copy does not know, are lost; where slots were reassigned, volumes read each other's data. The copies know {}. Affected volumes: {}",
                             known(&candidates),
                             names_of_volumes(&copies)
                         ),
@@ -295,7 +297,7 @@ impl<D: SlotSpace> Keeper<D> {
                 anyway.expect("there is a candidate")
             }
         };
-        // Nothing is written to a map that is not believed.
+        // A map that is not trusted stays read-only.
         let open = |array: Array| match &not_believed {
             None => array.open_for_changes(),
             Some(_) => Ok(array),
@@ -493,7 +495,7 @@ impl<D: SlotSpace> Keeper<D> {
     }
 }
 
-/// A copy of the map that is not used, and why.
+/// A copy of the map that is not used, with the reason.
 type Unread = (CopyId, Box<dyn CopyPlace>, String);
 
 fn whys_of(unread: &[Unread]) -> String {

@@ -1,4 +1,5 @@
-//! Ownership of the remote devices: they are claimed before this process writes to them, and released when it stops in order.
+//! Ownership of remote devices. They are claimed before this process writes to them, and released
+//! at an orderly stop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,22 +12,23 @@ use crate::device::{Claimant, Device, Owning, Refusal, SlotSpace};
 use crate::text::explain;
 
 impl<D: SlotSpace> Keeper<D> {
-    /// This process, as it claims remote devices.
+    /// Returns the identity of this process in its claims of remote devices.
     pub fn claimant(&self) -> Arc<Claimant> {
         self.host.claimant.clone()
     }
 
-    /// Reason why this process does not own a remote device, if that is known.
+    /// Returns the reason why this process does not own a remote device, if it is known.
     pub(super) fn why_not_owned(&self, id: DeviceId) -> Option<&Refusal> {
         self.not_owned.get(&id)
     }
 
-    /// A device is in use again.
+    /// Clears that reason when the device is in use again.
     pub(super) fn owned_again(&mut self, id: DeviceId) {
         self.not_owned.remove(&id);
     }
 
-    /// Claims devices, as far as they are remote and not claimed yet; those that this process does not own.
+    /// Claims the remote devices among these that are not claimed yet. Returns the devices that
+    /// this process does not own.
     pub(super) fn claim(
         &mut self,
         devices: impl Iterator<Item = DeviceId>,
@@ -39,10 +41,11 @@ impl<D: SlotSpace> Keeper<D> {
         refused
     }
 
-    /// Claims all remote devices, to serve the array or to change it. Those whose server does not answer are lost for now.
+    /// Claims all remote devices, to serve or change the array. Devices whose server does not
+    /// answer are lost for now.
     ///
     /// # Errors
-    /// When another server owns one of them, or may.
+    /// When another server owns a remote device or may own it.
     pub fn claim_remotes(&mut self) -> Result<(), KeeperError> {
         let all: Vec<DeviceId> = self.devices.keys().copied().collect();
         for (id, why) in self.claim(all.into_iter()) {
@@ -60,7 +63,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
-    /// Nothing is changed by a command in a map whose remote devices another server uses.
+    /// Refuses changes by a command if another server uses a remote device of the map.
     pub(super) fn check_owned(&mut self) -> Result<(), ArrayError> {
         if self.serves {
             return Ok(()); // they were claimed at the start
@@ -69,14 +72,14 @@ impl<D: SlotSpace> Keeper<D> {
             .map_err(|e| ArrayError::Away { why: explain(&e) })
     }
 
-    /// Lets other servers claim the remote devices at once.
+    /// Releases the remote devices for other servers.
     pub(super) fn unclaim(&self) {
         D::unclaim_each(self.devices.values().cloned().collect());
     }
 }
 
 impl Keeper {
-    /// Does without the devices that another server took over.
+    /// Drops the devices that another server took over.
     pub(super) fn look_at_owners(&mut self) {
         let lost = |(id, device): (&DeviceId, &Arc<Device>)| match device.owning() {
             Some(Owning::Lost(why)) => Some((*id, why)),
@@ -94,10 +97,10 @@ impl Keeper {
     }
 }
 
-/// Claims a remote device that was opened again, if it is the array's.
+/// Claims a remote device that was opened again, if it belongs to the array.
 ///
 /// # Errors
-/// Why this process does not own it.
+/// The reason why this process does not own the device.
 pub(crate) fn claim_opened(
     array: ArrayId,
     extent: Bytes,

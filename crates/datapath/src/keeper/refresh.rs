@@ -1,11 +1,13 @@
-//! Rising generations while guests write: an older state of a device or of the map that is put back later is recognised.
+//! New generations while guests write. They expose an older state of a device or of the map that is
+//! put back later.
 //!
 //! ```text
-//!   propose the same members with a new stamp (map) ─▶ superblocks, in a thread ─▶ all written? confirm (map)
-//!                                                                                └▶ else: the same proposal again, a minute later
+//!   propose a new stamp (map) ─▶ superblocks, in a thread ─▶ all written? confirm (map)
+//!                                                         └▶ else: same proposal, a minute later
 //! ```
 //!
-//! A superblock that cannot be written loses no device here: until the proposal is confirmed a device may carry the stamp from before.
+//! A superblock that cannot be written loses no device here: until the confirmation a device may
+//! carry the previous stamp.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,21 +21,22 @@ use super::Keeper;
 use crate::device::{Device, STAMP_TIME, SlotSpace, StampError};
 use crate::text::explain;
 
-/// Longest time between two generations while data changes. An older state of less than this age may not be recognised after a crash.
+/// Longest time between two generations while data changes. A state that is put back after a crash
+/// may not be recognised if it is younger than this.
 pub(super) const REFRESH: Duration = Duration::from_secs(60);
 
-/// Devices to which superblocks were written, and how that went.
-type Written = Vec<(DeviceId, Result<(), StampError>)>;
+/// Result of the write of each device's superblock.
+type WriteResults = Vec<(DeviceId, Result<(), StampError>)>;
 
-/// Commits of the map for a generation: its proposal and its confirmation.
+/// Number of commits that a generation itself makes: its proposal and its confirmation.
 const OWN_COMMITS: u64 = 2;
 
 /// Superblocks that are being written.
 pub(super) struct Writing {
     stamp: Stamp,
-    /// Changes before it was proposed.
+    /// Changes before the proposal.
     changes: Changes,
-    written: Receiver<Written>,
+    written: Receiver<WriteResults>,
 }
 
 /// Superblocks to write for a new generation.
@@ -42,7 +45,7 @@ pub struct Refresh<D> {
     pub blocks: Vec<(DeviceId, Arc<D>, Superblock)>,
 }
 
-/// Writes to devices, and commits of the map: data has changed if this has.
+/// Counters of writes to devices and of commits of the map. They differ if data has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Changes {
     writes: u64,
@@ -50,7 +53,8 @@ pub(super) struct Changes {
 }
 
 impl<D: SlotSpace> Keeper<D> {
-    /// Proposes a new generation of the present membership; `None` where that cannot be now.
+    /// Proposes a new generation of the present membership; returns `None` if that is impossible
+    /// now.
     ///
     /// # Errors
     /// When the map fails.
@@ -73,11 +77,12 @@ impl<D: SlotSpace> Keeper<D> {
         Ok(Some(Refresh { stamp, blocks }))
     }
 
-    /// Confirms a generation whose superblocks are written. One that is not written on every device in use stays a proposal.
+    /// Confirms a generation whose superblocks are written. It stays a proposal if a device in use
+    /// lacks it.
     ///
     /// # Errors
     /// When the map fails.
-    pub fn end_refresh(&mut self, stamp: Stamp, written: Written) -> Result<(), ArrayError> {
+    pub fn end_refresh(&mut self, stamp: Stamp, written: WriteResults) -> Result<(), ArrayError> {
         let blocks: BTreeMap<DeviceId, Superblock> = self.stamped(stamp);
         for (id, result) in written {
             match (result, blocks.get(&id)) {
@@ -100,10 +105,10 @@ impl<D: SlotSpace> Keeper<D> {
         self.commit_directly(&[Change::Confirm { devices }])
     }
 
-    /// A new generation, written at once.
+    /// Starts a new generation and writes its superblocks before it returns.
     ///
     /// # Errors
-    /// As of [`Keeper::begin_refresh`].
+    /// Those of [`Keeper::begin_refresh`].
     pub fn refresh(&mut self) -> Result<(), ArrayError> {
         match self.begin_refresh()? {
             None => Ok(()),
@@ -114,7 +119,8 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
-    /// Ends the writing of superblocks that is under way, if there is any: others must not be written beside it.
+    /// Waits for superblocks that are being written. Other superblocks must not be written
+    /// meanwhile.
     pub(crate) fn finish_refresh(&mut self) {
         if let Some(Writing { stamp, written, .. }) = self.writing.take() {
             let written = written.recv_timeout(STAMP_TIME).unwrap_or_default();
@@ -122,7 +128,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
-    fn end_or_note(&mut self, stamp: Stamp, written: Written) {
+    fn end_or_note(&mut self, stamp: Stamp, written: WriteResults) {
         if let Err(error) = self.end_refresh(stamp, written) {
             self.map_failing = Some(explain(&error));
         }
@@ -130,7 +136,8 @@ impl<D: SlotSpace> Keeper<D> {
 }
 
 impl Keeper {
-    /// Begins a new generation once a minute while data changes, and confirms it when it is written.
+    /// Starts a new generation once a minute while data changes, and confirms it when it is
+    /// written.
     pub(super) fn keep_fresh(&mut self) {
         match self.writing.as_ref().map(|w| w.written.try_recv()) {
             None => {}

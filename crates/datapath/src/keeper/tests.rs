@@ -29,7 +29,7 @@ struct Memory {
     silent: AtomicBool,
     /// Superblocks cannot be written.
     stuck: AtomicBool,
-    /// Another program has written over the superblocks.
+    /// Another program has overwritten the superblocks.
     overwritten: AtomicBool,
     /// Nothing can be flushed.
     unflushable: AtomicBool,
@@ -579,7 +579,7 @@ fn device_overwritten_while_served_is_lost_and_not_stamped_at_the_stop() {
     let mut bench = Bench::with(DeviceKind::File, 3);
     bench.keeper.begin_serving().unwrap();
     let devices = bench.keeper.devices.clone();
-    // Before a stamp: the others are stamped, and no guest uses this one any more.
+    // Before a stamp: other devices are stamped, and guests no longer use this one.
     set(&bench.device(1).overwritten, true);
     bench.keeper.renew().unwrap();
     let lost = &bench.keeper.lost[&DeviceId(1)];

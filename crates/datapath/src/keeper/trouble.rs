@@ -45,7 +45,7 @@ impl Keeper {
             let name = &record.name;
             if lost.overwritten {
                 let what = format!(
-                    "{}. Terrace has stopped writing to it, and reads and writes of its data fail. Stop the other program; then `terrace device accept {name}` uses the device again if its superblock is intact, and `terrace device replace {name}` gives it up",
+                    "{}. Terrace has stopped writing to it, and reads and writes of its data fail. Stop the other program. If the superblock is intact, `terrace device accept {name}` uses the device again; otherwise `terrace device replace {name}` replaces it",
                     lost.why
                 );
                 say(TroubleKind::DeviceOverwritten, &record.name, what);
@@ -75,7 +75,7 @@ impl Keeper {
         for (id, device) in &self.devices {
             if let Some(Owning::Paused(ago)) = device.owning() {
                 let what = format!(
-                    "the last heartbeat on the export was confirmed {} s ago, so another server may own it by now: reads and writes wait, and fail after a while. They go on when a heartbeat is confirmed: check that the remote server answers",
+                    "the last heartbeat on the export was confirmed {} s ago, so another server may own it now. Reads and writes wait for the next confirmed heartbeat, and fail if it takes too long: check the remote server and the network",
                     ago.as_secs()
                 );
                 say(TroubleKind::RemoteNotOwned, &self.records[id].name, what);

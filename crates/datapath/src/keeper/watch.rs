@@ -34,18 +34,18 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A copy of the map that could not be made anew is tried again after this time: it may have to be read and written as a whole.
 const REBUILD: Duration = Duration::from_secs(5);
 
-/// The files of the map are verified this often; the start has done so too.
+/// Interval of the verification of the map's files. A start verifies them as well.
 const VERIFY: Duration = Duration::from_secs(3600);
 
 /// When what was last done.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Start, or end of the last verification of the map's files.
+    /// Time of the start, or of the end of the last verification of the map's files.
     verified: Option<Instant>,
     looked: Option<Instant>,
-    /// Start, or last new generation.
+    /// Time of the start, or of the last new generation.
     pub(super) refreshed: Option<Instant>,
-    /// The changes that it was made for.
+    /// Changes that the last confirmed generation covers.
     pub(super) changes: Changes,
     rebuilt: Option<Instant>,
     /// Failures of devices that are known, and were looked into.
@@ -164,7 +164,7 @@ impl Keeper {
             let claimant = self.claimant();
             let tried = move || {
                 let back = open_one(extent, &record).map_err(|not| not.why)?;
-                // Another array's device is not written to.
+                // A device of another array is not written to.
                 if let Some(found) = &back.1 {
                     whose(array, extent, &record, found)?;
                 }
@@ -210,7 +210,8 @@ fn try_failing(device: Arc<Device>) -> Tried {
     }
 }
 
-/// Writes where nothing is kept, flushes, and reads the superblock. Nothing is written where another program has written over that.
+/// Writes to a reserved place, flushes, and reads the superblock. Writes nothing if another program
+/// has overwritten the superblock.
 fn works(device: &Device) -> Result<(), StampError> {
     // One without a superblock has no such place.
     if let Medium::Nbd(_, 0) = device.medium {

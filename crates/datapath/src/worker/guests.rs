@@ -124,7 +124,7 @@ pub(super) struct Connection {
     pub(super) payload: Option<Payload>,
     /// Its next request waits until others are answered.
     pub(super) paused: bool,
-    /// It ends when its outstanding answers are sent.
+    /// The connection ends when its outstanding replies are sent.
     leaves: bool,
     /// Bytes of a refused write that are still to come and to be dropped.
     pub(super) skip: u64,

@@ -356,7 +356,7 @@ impl Worker {
         self.device_settled(id);
     }
 
-    /// Sends what waits for that since this server was not known to own the device.
+    /// Sends the requests that waited because this server had no lease.
     pub(super) fn resume_remotes(&mut self) {
         for index in 0..self.remotes.len() {
             self.remote_send(index);
@@ -376,7 +376,7 @@ impl Worker {
                 return self.remote_send_secured(index);
             }
             if link.out.is_empty() || !device.lease.holds() {
-                return; // without a lease it waits: the next tick looks again
+                return; // without a lease requests wait for the next tick
             }
             let guards: Vec<_> = link.out.iter().take(64).map(view).collect();
             let slices: Vec<IoSlice<'_>> = guards.iter().map(|g| IoSlice::new(g)).collect();

@@ -253,7 +253,9 @@ fn superblock_overwritten_under_a_server_is_a_problem_and_stops_writes() {
         trouble.what.contains("`terrace device replace fast-0`"),
         "{trouble:?}"
     );
-    wait_for("guests are told", || guest.write(0, &[8; 4096]).is_err());
+    wait_for("a write of the guest fails", || {
+        guest.write(0, &[8; 4096]).is_err()
+    });
     assert!(guest.read(0, 4096).is_err(), "no wrong data");
     site.stop();
     assert!(

@@ -1,7 +1,7 @@
-//! Arrays of which files are put back to an older state: none is used without a word. Kills and losses of power at every step of a
-//! new generation: no file is refused.
+//! Arrays with files that are put back to an older state: no old file is used silently. Kills and
+//! losses of power at every step of a new generation: no current file is refused.
 //!
-//! `TERRACE_SEEDS=0..2000 cargo test --release -p datapath old_states` runs as many arrays.
+//! `TERRACE_SEEDS=0..2000 cargo test --release -p datapath old_states` runs 2000 arrays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::crash::sim::copies::SimPlace;
 use crate::crash::sim::device::SimDevice;
 use crate::crash::sim::plan::{EXTENT, Faults};
 
-/// Arrays that are made with the other tests.
+/// Number of arrays in a normal test run.
 const BOUNDED: u64 = 200;
 
 const ID: ArrayId = ArrayId([3; 16]);
@@ -59,7 +59,7 @@ impl Files {
     }
 }
 
-/// Files at one time, and the newest generation that is confirmed then.
+/// Files at one time, and the newest generation that was confirmed then.
 struct Old {
     files: Files,
     confirmed: u64,
@@ -109,7 +109,8 @@ fn create(copies: usize, devices: u16) -> Files {
     }
 }
 
-/// Starts on files as they are. The files that are in use: of a copy of the map, whether commits go to it.
+/// Starts a keeper on the files. Returns it with the files that are in use; a copy of the map is in
+/// use if it receives commits.
 fn start(
     files: &Files,
     boot: u128,
@@ -154,7 +155,7 @@ fn files_in_use(keeper: &Keeper<SimDevice>, files: &Files) -> Vec<bool> {
     used
 }
 
-/// Every file that the process before used is used.
+/// Checks that every file that the previous process used is in use again.
 fn check(when: &str, expected: &[bool], used: &[bool]) -> Result<(), String> {
     match expected
         .iter()
@@ -186,7 +187,7 @@ fn write_something(keeper: &mut Keeper<SimDevice>, number: u32, rng: &mut Rng) {
     }
 }
 
-/// How the process ends.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum End {
     Closed,
@@ -195,7 +196,7 @@ enum End {
 }
 
 #[test]
-fn file_put_back_to_an_older_generation_is_refused_and_no_other_one_is() {
+fn file_put_back_to_an_older_generation_is_refused_and_no_other_file_is() {
     let (mut put_back, mut undisturbed, mut steps) = (0, 0, BTreeSet::new());
     let arrays = seeds::run(0..BOUNDED, |seed| {
         let mut rng = Rng::new(seed, 0x01d);
@@ -236,7 +237,7 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_one_is() {
             let end = [End::Closed, End::Killed, End::PowerLost][rng.below(3) as usize];
             match end {
                 End::Closed => keeper.close(),
-                // In the middle of a generation: one of the disks stops, and with it the process.
+                // One of the disks fails in the middle of a generation, and the process ends.
                 End::Killed | End::PowerLost => {
                     let all: Vec<CrashDisk> = files.all().cloned().collect();
                     let step = rng.below(12);
@@ -256,7 +257,7 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_one_is() {
                 End::Closed | End::Killed => files.each(CrashDisk::killed),
             };
         }
-        // As it is, all of it is used.
+        // Undisturbed files are all used again.
         let (keeper, used) = start(&files.each(CrashDisk::killed), boot, &mut rng)?;
         check("the last start", &expected, &used)?;
         let newest = keeper.map.state().confirmed.stamp;

@@ -1,4 +1,4 @@
-//! The claim of an array on a remote device: who may write to it.
+//! Claim of an array on a remote device. It names the server that may write to the device.
 //!
 //! ```text
 //! offset  size  field                                       all numbers little-endian
@@ -20,22 +20,24 @@
 //! 504     8     XXH3-64 of bytes 0..504
 //! ```
 //!
-//! Two such blocks are in the first MiB of a remote device: that of the owner at [`OWNER_AT`], and that of a server that wants to become the
-//! owner at [`CONTENDER_AT`]. Only zeroes is no claim.
+//! The first MiB of a remote device has two such blocks. The owner's claim is at [`OWNER_AT`], the
+//! claim of a server that wants to become the owner at [`CONTENDER_AT`]. A block of zeroes is no
+//! claim.
 
 use array::ArrayId;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Byte of the device where the owner's claim is.
+/// Offset of the owner's claim on the device.
 pub(crate) const OWNER_AT: u64 = 16 << 10;
 
-/// Byte of the device where the claim of a contender is. Another page than the owner's, so that the two are never written together.
+/// Offset of a contender's claim. It is in another page than the owner's: the two claims must never
+/// be written together.
 pub(crate) const CONTENDER_AT: u64 = 20 << 10;
 
-/// Bytes of a remote device that belong to claims.
+/// Range of a remote device that is reserved for claims.
 pub(in crate::device) const CLAIMS: std::ops::Range<u64> = OWNER_AT..CONTENDER_AT + (4 << 10);
 
-/// Length of a claim: one sector, which disks write as a whole.
+/// Length of a claim: one sector, which disks write atomically.
 pub(crate) const CLAIM_BYTES: usize = 512;
 
 const MAGIC: [u8; 8] = [0x89, b'T', b'R', b'C', 0x0D, 0x0A, 0x1A, 0x0A];
@@ -45,9 +47,9 @@ const SUM_AT: usize = CLAIM_BYTES - 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ClaimState {
-    /// The last owner stopped in order.
+    /// The last owner stopped in an orderly way.
     Released,
-    /// Written by a server that does not know yet whether it is the owner.
+    /// Written by a server before it knows that it is the owner.
     Claiming,
     Owned,
 }
@@ -57,7 +59,7 @@ pub(crate) enum ClaimState {
 pub(crate) struct Claim {
     pub state: ClaimState,
     pub array: ArrayId,
-    /// The array directory: copies of a directory have others.
+    /// Id of the array directory. Each copy of a directory has its own.
     pub home: u128,
     /// Random at each start.
     pub owner: u128,
@@ -65,18 +67,18 @@ pub(crate) struct Claim {
     pub counter: u64,
     pub interval_ms: u32,
     pub pid: u32,
-    /// When it was written, in seconds since 1970, by the clock of its writer. For messages only.
+    /// Time of the write in seconds since 1970, by the writer's clock. For messages only.
     pub written_s: u64,
     pub host: String,
 }
 
-/// Content of the place of a claim.
+/// Content of a place for claims.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Found {
     /// Zeroes.
     Blank,
     Claim(Claim),
-    /// Neither zeroes nor a claim that this version can read.
+    /// Neither zeroes nor a claim of a known version.
     Damaged,
 }
 
@@ -109,7 +111,7 @@ impl Claim {
     }
 }
 
-/// As much of a host name as a claim has room for.
+/// Returns the part of a host name that fits into a claim.
 fn shortened(host: &str) -> &str {
     let fits = (0..=HOST_BYTES.min(host.len())).rev();
     let end = fits.into_iter().find(|end| host.is_char_boundary(*end));
@@ -117,7 +119,7 @@ fn shortened(host: &str) -> &str {
 }
 
 impl Found {
-    /// Reads the place of a claim.
+    /// Decodes the content of a place for claims.
     pub fn decode(bytes: &[u8]) -> Self {
         let Some(block) = bytes.first_chunk::<CLAIM_BYTES>() else {
             return Found::Damaged;
@@ -171,7 +173,7 @@ fn decode(block: &[u8; CLAIM_BYTES]) -> Option<Claim> {
 pub(super) mod tests {
     use super::*;
 
-    /// A claim of one owner of one home.
+    /// Returns a claim of the given owner and home.
     pub fn claim(state: ClaimState, home: u128, owner: u128) -> Claim {
         Claim {
             state,

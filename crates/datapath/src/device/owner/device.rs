@@ -1,4 +1,4 @@
-//! Claims of a remote device, as the keeper asks for them.
+//! Claims of remote devices on behalf of the keeper.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -8,7 +8,8 @@ use super::super::{Device, DeviceError, Medium};
 use super::{Claimant, End, Ownership, Owning, Refusal, ToClaim};
 
 impl Device {
-    /// Claims an export that is to become a device of an array; with `force` also one that another server left behind.
+    /// Claims an export for a new device of an array. `force` also replaces a claim that
+    /// another server did not release.
     pub(in crate::device) fn claim_new(
         &self,
         array: ArrayId,
@@ -24,8 +25,8 @@ impl Device {
             })
     }
 
-    /// Claims a remote device, of which the superblock was read, for this process; at once, if it has it. May wait for three intervals of
-    /// heartbeats.
+    /// Claims a remote device for this process, at once if the process owns it already. Its
+    /// superblock must have been read. May wait for three intervals of heartbeats.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -37,7 +38,8 @@ impl Device {
         }
     }
 
-    /// `new` is set for an export that is to become a device, to true if it may be one that another server left behind.
+    /// Claims a remote device. `new` is set for the export of a new device. `Some(true)` replaces a
+    /// claim that another server did not release.
     fn claim_for(
         &self,
         array: ArrayId,
@@ -76,14 +78,14 @@ impl Device {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// State of the ownership of a remote device that was claimed.
+    /// Returns the ownership state of a claimed remote device.
     pub(crate) fn owning(&self) -> Option<Owning> {
-        // A claim that is being made may take long, and nobody waits for it here.
+        // Returns `None` while another thread makes a claim, which may take long.
         let ownership = self.ownership.try_lock().ok()?;
         ownership.as_ref().map(Ownership::state)
     }
 
-    /// Lets other servers claim a remote device at once, unless something may be written to it yet.
+    /// Releases a remote device for other servers, unless a write to it may still be under way.
     pub fn unclaim(&self) {
         if !self.is_asked() {
             self.end_ownership(End::Release);

@@ -1,7 +1,8 @@
-//! The home of an owner: an id of an array directory that a copy of the directory does not have.
+//! Home of an owner: the id of an array directory. A copy of the directory has another id.
 //!
-//! The id is random, and is in a file beside the map with what tells the directory from its copies: the machine, and the number and the
-//! birth time of the directory's inode. Where these differ the directory is a copy, or was moved to another file system, and has a new id.
+//! The id is random. A file in the directory stores it with the identity of the directory: the
+//! machine id, and the number and birth time of the inode. If the stored identity does not match,
+//! the directory is a copy or was moved to another file system, and gets a new id.
 
 use std::fs;
 use std::io::Write;
@@ -9,10 +10,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// Its name in the array directory.
+/// Name of the file in the array directory.
 const FILE: &str = "remote-owner";
 
-/// Returns the id of an array directory. One that cannot be kept is a new one, which owns nothing.
+/// Returns the id of an array directory. If the id cannot be stored, each start has a new one,
+/// which owns nothing.
 pub(super) fn home_of(dir: &Path) -> u128 {
     let place = place_of(dir);
     let file = dir.join(FILE);
@@ -26,7 +28,7 @@ pub(super) fn home_of(dir: &Path) -> u128 {
         return id;
     }
     let id = super::random();
-    // Beside it first: a half file would make the directory a copy.
+    // Written under another name first: a partial file would make the directory look like a copy.
     let new = dir.join(format!("{FILE}.new"));
     let written = fs::File::create(&new).and_then(|mut f| {
         writeln!(f, "{id:032x} {place}")?;
@@ -34,12 +36,12 @@ pub(super) fn home_of(dir: &Path) -> u128 {
     });
     if let Err(why) = written.and_then(|()| fs::rename(&new, &file)) {
         let path = file.display().to_string();
-        tracing::warn!(path, %why, "cannot keep the id of the array directory: after a crash its remote tiers need --force-remote");
+        tracing::warn!(path, %why, "cannot store the id of the array directory: after a crash its remote tiers need --force-remote");
     }
     id
 }
 
-/// Tells a directory from its copies.
+/// Returns the identity of a directory, which differs from that of its copies.
 fn place_of(dir: &Path) -> String {
     let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let meta = fs::metadata(dir);
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn home_of_a_copied_directory_is_another() {
+    fn home_of_a_copied_directory_differs() {
         let dir = tempfile::tempdir().unwrap();
         let (first, copy) = (dir.path().join("first"), dir.path().join("copy"));
         fs::create_dir(&first).unwrap();
@@ -66,7 +68,7 @@ mod tests {
         let other = home_of(&copy);
         assert_ne!(other, home);
         assert_eq!(home_of(&copy), other);
-        // A directory that was renamed is the same.
+        // A renamed directory keeps its home.
         fs::rename(&first, dir.path().join("second")).unwrap();
         assert_eq!(home_of(&dir.path().join("second")), home);
     }

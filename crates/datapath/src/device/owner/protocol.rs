@@ -1,56 +1,64 @@
-//! The protocol by which a server becomes the owner of a remote device, and stays it; sans-io. The driver carries out each [`Action`] and
-//! returns its result as an [`Event`].
+//! Protocol by which a server becomes the owner of a remote device and stays it; sans-io. The
+//! driver carries out each [`Action`] and returns its result as an [`Event`].
 //!
-//! NBD has no atomic compare-and-write, so servers agree on the owner with reads, writes and time, as in ZFS's multihost protection and
-//! sanlock. Two places hold claims: the owner's, and that of a contender.
+//! NBD has no atomic compare-and-write. Servers therefore agree on the owner with reads, writes and
+//! time, as in ZFS's multihost protection and in sanlock. The device has two places for claims: the
+//! owner's and a contender's.
 //!
 //! ```text
-//!  owner's claim                                          the server
-//!  ─────────────────────────────────────────────────────  ──────────────────────────────────────────────────────────────
-//!  released by this array directory                       writes the owner's claim; owns the device if there is no
-//!                                                         contender, else after WAIT_NS of heartbeats
-//!  released by another directory, or none                 contends: writes the contender's claim, watches the owner's for
-//!  left by this directory, or by any one and with force   WAIT_NS, then owns the device unless one of the two changed
-//!  left by another directory                              watches for WAIT_NS, then is refused
+//!  owner's claim                     the server
+//!  ────────────────────────────────  ────────────────────────────────────────────────────────
+//!  released by this array directory  writes the owner's claim; owns the device if there is no
+//!                                    contender, else after WAIT_NS of heartbeats
+//!  released by another directory,    contends: writes the contender's claim, watches the
+//!  or none; left by this directory;  owner's for WAIT_NS, then owns the device unless one of
+//!  left by any one, with force       the two claims changed
+//!  left by another directory         watches for WAIT_NS, then is refused
 //!
 //!  owner: heartbeat ─▶ confirmed: lease of LEASE_NS ─▶ sleep ─▶ heartbeat …
-//!                  └─▶ not confirmed in time: no writes; claims again as after an orderly stop, compares the superblock
+//!                  └─▶ not confirmed in time: no writes; claims again as after an orderly stop,
+//!                      and compares the superblock
 //! ```
 //!
 //! # At most one owner
 //!
-//! 1. A lease ends [`LEASE_NS`] after the *begin* of its heartbeat, and a heartbeat that takes longer than [`BEAT_LIMIT_NS`] is not confirmed.
-//!    A contender takes over only after the owner's claim has not changed for [`WAIT_NS`] ≥ LEASE_NS + BEAT_LIMIT_NS. By then every heartbeat
-//!    that was confirmed has ended, and its lease too.
-//! 2. A server that owns without waiting, or again after its lease ended, writes the owner's claim and then reads the contender's. A contender
-//!    writes its claim and then reads the owner's. In any order of these requests at least one of the two sees the other (Dekker's algorithm).
-//!    A server that sees a contender gets no lease until its heartbeats have been confirmed for [`WAIT_NS`].
-//! 3. Of several contenders only the last one to write can win: each reads the contender's claim again after WAIT_NS, and then has
-//!    [`BEAT_LIMIT_NS`] to write the owner's.
-//! 4. A claim of a former owner that is carried out late has an older generation: the owner writes its own claim again.
-//! 5. A server that had no lease gets one only if the superblock is the one it knows. An owner stamps the superblock before it writes data.
+//! 1. A lease ends [`LEASE_NS`] after the *start* of its heartbeat. A heartbeat that takes longer
+//!    than [`BEAT_LIMIT_NS`] is not confirmed. A contender takes over only after the owner's claim
+//!    has not changed for [`WAIT_NS`] ≥ LEASE_NS + BEAT_LIMIT_NS. By then every confirmed heartbeat
+//!    has ended, and its lease too.
+//! 2. A server that owns without waiting, or again after its lease ended, writes the owner's claim
+//!    and then reads the contender's. A contender writes its claim and then reads the owner's. In
+//!    any order of these requests at least one server sees the other (Dekker's algorithm). A server
+//!    that sees a contender gets no lease until its heartbeats have been confirmed for [`WAIT_NS`].
+//! 3. Of several contenders only the last one to write can win. Each contender reads the
+//!    contender's claim again after WAIT_NS, and then has [`BEAT_LIMIT_NS`] to write the owner's
+//!    claim.
+//! 4. A claim of a former owner that is carried out late has an older generation. The owner then
+//!    writes its own claim again.
+//! 5. A server without a lease gets one only if the superblock is the one that it knows. An owner
+//!    stamps the superblock before it writes data.
 
 use super::claim::{Claim, ClaimState, Found};
 use super::refusal::{OtherServer, Refusal};
 
-/// Time between two heartbeats, in nanoseconds. Long enough for a few small requests to a server that is busy, short enough for a start after
-/// a crash to wait three of it.
+/// Time between two heartbeats, in nanoseconds. It leaves time for a few small requests to a busy
+/// server. A start after a crash waits for three intervals.
 pub(crate) const INTERVAL_NS: u64 = 2_000_000_000;
 
-/// Length of a lease, from the begin of its heartbeat.
+/// Length of a lease, from the start of its heartbeat.
 pub(crate) const LEASE_NS: u64 = 2 * INTERVAL_NS;
 
-/// A heartbeat that takes longer is not confirmed, and a take-over whose last step takes longer fails.
+/// Time limit of a heartbeat, and of the last step of a take-over.
 pub(crate) const BEAT_LIMIT_NS: u64 = INTERVAL_NS / 2;
 
-/// A claim that does not change for this long has no owner. It is longer than the lease and the limit of a heartbeat together: the rest is
-/// for writes of the former owner that are on their way.
+/// Time after which an unchanged claim has no owner. It is longer than the lease and the limit of a
+/// heartbeat together. The rest is for writes of the former owner that are in transit.
 pub(crate) const WAIT_NS: u64 = LEASE_NS + BEAT_LIMIT_NS + INTERVAL_NS / 4;
 
-// A start waits three intervals at most.
+// A start waits for three intervals at most.
 const _: () = assert!(WAIT_NS + INTERVAL_NS / 4 <= 3 * INTERVAL_NS);
 
-/// Between two looks at a claim that is watched.
+/// Time between two reads of a watched claim.
 const LOOK_NS: u64 = INTERVAL_NS / 8;
 
 /// Place of a claim.
@@ -64,15 +72,15 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     Read(Place),
-    /// Write a claim, or zeroes, and make them durable if asked to.
+    /// Write a claim, or zeroes for `None`.
     Write {
         place: Place,
         claim: Option<Claim>,
         durable: bool,
     },
-    /// Compare the superblock with that of the time at which the device was opened, or that was written since.
+    /// Compare the superblock with the one that was read at the opening or written since.
     CompareSuperblock,
-    /// The lease holds until then. Nothing else is to be done before the next call.
+    /// Set the end of the lease. The driver then calls [`Protocol::step`] at once.
     Grant {
         until_ns: u64,
     },
@@ -85,20 +93,20 @@ pub(crate) enum Action {
 /// Result of the last action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Begin, go on after a grant, or after a sleep.
+    /// Start, or continuation after a grant or a sleep.
     Go,
     Read(Found),
     Written,
-    /// The superblock is the same.
+    /// Result of the comparison: true if the superblock is the same.
     Same(bool),
-    /// The request failed, or was not answered in time: a write may be carried out at any time later.
+    /// The request failed or timed out. A write may still be carried out at any later time.
     Failed,
 }
 
-/// How a server may become the owner.
+/// Ways in which a server may become the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rights {
-    /// The operator said that the last owner does not run any more.
+    /// The operator states that the last owner has ended.
     pub force: bool,
     /// The device is being added to an array: no claim is expected on it.
     pub new: bool,
@@ -106,15 +114,15 @@ pub(crate) struct Rights {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
-    /// Reads the claim of the owner for the first time.
+    /// Reads the owner's claim for the first time.
     First {
         begun_ns: u64,
     },
-    /// Has written the contender's claim, or only watches.
+    /// Writes the contender's claim.
     Contends {
         first: Found,
     },
-    /// Reads the owner's claim, to see it change.
+    /// Reads the owner's claim to detect a change. Without `take` the server only watches.
     Watches {
         base: Found,
         until_ns: u64,
@@ -158,7 +166,8 @@ enum Phase {
     Compares {
         begun_ns: u64,
     },
-    /// Has a lease of that heartbeat, perhaps its first one.
+    /// Has a lease from the heartbeat begun at `begun_ns`, perhaps its first lease. With `clear`
+    /// the contender's claim is erased next.
     Granted {
         begun_ns: u64,
         first: bool,
@@ -167,25 +176,27 @@ enum Phase {
     Over,
 }
 
-/// The protocol of one server and device.
+/// State of the protocol for one server and one device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Protocol {
-    /// Its claim, as it was last written or is to be.
+    /// Own claim, as last written or about to be written.
     mine: Claim,
     rights: Rights,
     phase: Phase,
-    /// The lease holds until then; 0 without one.
+    /// End of the lease; 0 without one.
     until_ns: u64,
-    /// It had a lease at some time.
+    /// True once a lease was granted.
     owned: bool,
-    /// There is a contender, and heartbeats have gone on since then.
+    /// Start of the uninterrupted heartbeats since a contender was seen.
     probation_ns: Option<u64>,
-    /// A server that claims the device while there is no lease, and since when.
+    /// Owner id of another server that claims the device while this one has no lease, and the time
+    /// when it was first seen.
     claiming: Option<(u128, u64)>,
 }
 
 impl Protocol {
-    /// A server that has no claim yet. `mine` says who it is; its state and numbers are of no account.
+    /// Creates the protocol of a server without a claim. `mine` identifies the server; its state
+    /// and numbers are ignored.
     pub fn new(mine: Claim, rights: Rights) -> Self {
         Self {
             mine,
@@ -198,12 +209,12 @@ impl Protocol {
         }
     }
 
-    /// The claim as it was last written.
+    /// Returns the claim as it was last written.
     pub fn mine(&self) -> &Claim {
         &self.mine
     }
 
-    /// Begins.
+    /// Starts the protocol.
     pub fn start(&mut self, now_ns: u64) -> Action {
         self.phase = Phase::First { begun_ns: now_ns };
         Action::Read(Place::Owner)
@@ -340,7 +351,8 @@ impl Protocol {
                 self.refuse(Refusal::TakenOver(None))
             }
             (Phase::Over, _) => self.refuse(Refusal::NoAnswer),
-            // Failed, or a result of something else: before there was a lease that is the end; then it is tried again.
+            // A failed request or an unexpected result. A server that never had a lease is refused;
+            // others retry.
             _ => self.failed(now_ns),
         }
     }
@@ -362,7 +374,7 @@ impl Protocol {
         self.unconfirmed(now_ns)
     }
 
-    /// The heartbeat counts for nothing: another one soon.
+    /// Discards the heartbeat and tries another one soon.
     fn unconfirmed(&mut self, now_ns: u64) -> Action {
         self.probation_ns = self.probation_ns.map(|_| now_ns);
         self.phase = Phase::Rests;
@@ -392,7 +404,7 @@ impl Protocol {
             _ => own || self.rights.force,
         };
         if !may {
-            // The operator is told if its owner runs.
+            // The refusal reports whether the owner still runs.
             return self.watch(begun_ns, found, false);
         }
         self.phase = Phase::Contends { first: found };
@@ -459,7 +471,7 @@ impl Protocol {
 
     fn beat_read(&mut self, now_ns: u64, begun_ns: u64, found: Found) -> Action {
         match self.judge(now_ns, &found) {
-            Judged::Write => {
+            Verdict::Write => {
                 self.phase = Phase::BeatWrites { begun_ns };
                 let state = match self.owned {
                     true => ClaimState::Owned,
@@ -467,16 +479,16 @@ impl Protocol {
                 };
                 self.write(state, false)
             }
-            Judged::Wait => self.unconfirmed(now_ns),
-            Judged::Lost => self.refuse(Refusal::TakenOver(named(&found))),
+            Verdict::Wait => self.unconfirmed(now_ns),
+            Verdict::Lost => self.refuse(Refusal::TakenOver(named(&found))),
         }
     }
 
     fn beat_confirmed(&mut self, now_ns: u64, begun_ns: u64, held: bool, found: Found) -> Action {
         if !self.is_mine(&found) {
             return match self.judge(now_ns, &found) {
-                Judged::Write | Judged::Wait => self.unconfirmed(now_ns),
-                Judged::Lost => self.refuse(Refusal::TakenOver(named(&found))),
+                Verdict::Write | Verdict::Wait => self.unconfirmed(now_ns),
+                Verdict::Lost => self.refuse(Refusal::TakenOver(named(&found))),
             };
         }
         self.claiming = None;
@@ -505,7 +517,8 @@ impl Protocol {
     fn grant(&mut self, begun_ns: u64) -> Action {
         let first = !std::mem::replace(&mut self.owned, true);
         self.until_ns = begun_ns + LEASE_NS;
-        // A contender saw the heartbeats, or did not go on: the next start is not to wait because of it.
+        // The contender has seen the heartbeats or has stopped. Its claim is erased: the next start
+        // would wait because of the claim.
         let clear = self.probation_ns.take().is_some();
         self.phase = Phase::Granted {
             begun_ns,
@@ -517,39 +530,41 @@ impl Protocol {
         }
     }
 
-    /// Decides what to do about the content of the owner's place, for a server that owns the device or did.
-    fn judge(&mut self, now_ns: u64, found: &Found) -> Judged {
+    /// Decides about the content of the owner's place, for a server that owns the device or owned
+    /// it.
+    fn judge(&mut self, now_ns: u64, found: &Found) -> Verdict {
         let Found::Claim(claim) = found else {
-            // Somebody cleared it, or the export is another one: the superblock says which.
-            return Judged::Wait;
+            // The claim was erased, or the export is another one: the superblock will show the
+            // difference.
+            return Verdict::Wait;
         };
         if claim.owner == self.mine.owner || claim.generation < self.mine.generation {
             self.claiming = None;
-            return Judged::Write;
+            return Verdict::Write;
         }
         if claim.state != ClaimState::Claiming {
-            return Judged::Lost;
+            return Verdict::Lost;
         }
         if now_ns < self.until_ns {
-            return Judged::Write; // it comes late, and gives way
+            return Verdict::Write; // its server is late and will be refused
         }
         match self.claiming {
             Some((owner, since_ns)) if owner == claim.owner => match now_ns < since_ns + WAIT_NS {
-                true => Judged::Wait,
-                false => Judged::Write, // it has not gone on
+                true => Verdict::Wait,
+                false => Verdict::Write, // its server has stopped
             },
             _ => {
                 self.claiming = Some((claim.owner, now_ns));
-                Judged::Wait
+                Verdict::Wait
             }
         }
     }
 }
 
-enum Judged {
-    /// The claim is to be written.
+enum Verdict {
+    /// Write the claim.
     Write,
-    /// It is not to be written now.
+    /// Do not write the claim now.
     Wait,
     Lost,
 }

@@ -1,4 +1,4 @@
-//! Why a server does not own a remote device, for its operator.
+//! Reasons why a server does not own a remote device, in words for its operator.
 
 use std::time::SystemTime;
 
@@ -24,41 +24,43 @@ impl std::fmt::Display for OtherServer {
     }
 }
 
-/// Names another server, if it is known.
+/// Names the other server in parentheses; empty if it is unknown.
 fn by(other: &Option<OtherServer>) -> String {
     other
         .as_ref()
         .map_or_else(String::new, |o| format!(" ({o})"))
 }
 
-/// Reason why a server is not the owner of a remote device, or not any more.
+/// Reason why a server is not, or no longer, the owner of a remote device.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// Its owner runs.
+    /// The owner runs.
     #[error(
         "another server owns the export and runs: {0}. Two servers on one export overwrite each other's data: stop that server first"
     )]
     Live(OtherServer),
-    /// Its owner does not run, and belongs to another array directory.
+    /// The owner sends no heartbeats and belongs to another array directory.
     #[error(
         "the export belongs to another server, which sends no heartbeats: {0}. If that server has ended for good, take the export over with --force-remote"
     )]
     LeftBehind(OtherServer),
-    /// Its claim cannot be read.
+    /// The owner's claim cannot be read.
     #[error(
         "the claim of the export's owner is damaged. If no other server uses the export, take it over with --force-remote"
     )]
     Damaged,
-    /// Another server starts at the same time.
+    /// Another server is starting at the same time.
     #[error(
-        "another server claims the export at the same time{}: run one server only, and start again if it does not run", by(.0)
+        "another server is claiming the export at the same time{}: run one server only, and start it again if no server runs", by(.0)
     )]
     Contended(Option<OtherServer>),
     /// Another server took the device over.
     #[error("another server took the export over{}", by(.0))]
     TakenOver(Option<OtherServer>),
-    /// The remote server does not answer, or not soon enough.
-    #[error("the export does not answer within a second: it is not known who owns it")]
+    /// The remote server does not answer in time.
+    #[error(
+        "the export does not answer within 1 s, so its owner is unknown: check the remote server and the network"
+    )]
     NoAnswer,
 }
 

@@ -1,13 +1,14 @@
 //! All interleavings of two servers on a simulated device, with a bounded number of disturbances.
 //!
-//! A disturbance is a request that is slow (carried out early or late), one that fails and is carried out late, or a server that stops for a
-//! while (SIGSTOP) before a request or after its result.
+//! A disturbance is a slow request (carried out early or late), a failed request that is carried
+//! out late, or a server that is stopped for a while (SIGSTOP) before a request or after its
+//! result.
 
 use super::super::claim::tests::claim;
 use super::super::refusal::Refusal;
 use super::*;
 
-/// Duration of a request that nothing disturbs.
+/// Duration of an undisturbed request.
 const QUICK_NS: u64 = 10_000_000;
 
 /// Longer than the limit of a heartbeat, shorter than a lease.
@@ -16,7 +17,7 @@ const SLOW_NS: u64 = BEAT_LIMIT_NS + INTERVAL_NS / 4;
 /// Shorter than the limit of a heartbeat.
 const SHORT_NS: u64 = 3 * BEAT_LIMIT_NS / 4;
 
-/// Shorter than a lease, and so long that a heartbeat ends after a contender's wait.
+/// Shorter than a lease, but a heartbeat that takes so long ends after a contender's wait.
 const LONG_NS: u64 = WAIT_NS - INTERVAL_NS + INTERVAL_NS / 8;
 
 /// Longer than a lease and the wait of a contender together.
@@ -25,11 +26,11 @@ const STOP_NS: u64 = LEASE_NS + WAIT_NS + INTERVAL_NS;
 const HOME_A: u128 = 0xa;
 const HOME_B: u128 = 0xb;
 
-/// Choices of a run; all of them are gone through, one after the other.
+/// Choices of a run. Successive runs go through all combinations.
 struct Choices {
     made: Vec<(usize, usize)>,
     at: usize,
-    /// Disturbances that are left in this run.
+    /// Number of disturbances left in this run.
     left: usize,
     seed: Option<u64>,
 }
@@ -58,12 +59,12 @@ impl Choices {
         chosen
     }
 
-    /// One of the disturbances, or none.
+    /// Returns a disturbance, or 0 for none.
     fn disturb(&mut self) -> usize {
         if self.left == 0 {
             return 0;
         }
-        // By chance most requests are not disturbed.
+        // In a random run most requests are undisturbed.
         let none = self.seed.is_some() && self.choose(8) > 0;
         let of = if self.seed.is_some() { 100 } else { 9 };
         let chosen = if none { 0 } else { self.choose(of) };
@@ -71,7 +72,7 @@ impl Choices {
         chosen
     }
 
-    /// Goes on to the next run, if there is one.
+    /// Advances to the next combination; returns false after the last one.
     fn next(&mut self) -> bool {
         self.at = 0;
         while let Some((chosen, of)) = self.made.pop() {
@@ -84,7 +85,7 @@ impl Choices {
     }
 }
 
-/// Bytes of the device.
+/// Content of the device.
 #[derive(Clone)]
 struct Disk {
     owner: Found,
@@ -99,13 +100,13 @@ enum Effect {
     Stamp,
 }
 
-/// A request under way, or a sleep.
+/// A request or a sleep under way.
 struct Pending {
-    /// When it is carried out on the device, and what came of it since then.
+    /// Time when the device carries out the request; `None` afterwards and for a sleep.
     effect_ns: Option<u64>,
     effect: Option<Effect>,
     event: Event,
-    /// When the server goes on with it.
+    /// Time when the server continues with the result.
     back_ns: u64,
 }
 
@@ -113,12 +114,12 @@ struct Server {
     id: u128,
     protocol: Protocol,
     lease_ns: u64,
-    /// The superblock that it expects.
+    /// Superblock that the server expects.
     superblock: u128,
     stamped: bool,
     refused: Option<Refusal>,
     pending: Option<Pending>,
-    /// Writes that come late although the server does not wait for them any more.
+    /// Late writes that the server no longer waits for.
     late: Vec<(u64, Effect)>,
 }
 
@@ -153,7 +154,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Carries out everything in the order of its time, and checks after each step that at most one server may write.
+    /// Carries out all steps by time. Checks after each step that at most one server may
+    /// write.
     fn run(&mut self) {
         let mut started = vec![false; self.servers.len()];
         while let Some((at_ns, server, which)) = self.next_step() {
@@ -214,7 +216,8 @@ impl Run<'_> {
         }
         let first = steps.iter().map(|s| s.0).min()?;
         let mut steps: Vec<_> = steps.into_iter().filter(|s| s.0 == first).collect();
-        // At the same time any order is possible. It only matters where one of two requests is a write.
+        // Simultaneous steps can happen in any order, which matters only if one of two requests is
+        // a write.
         let requests = steps.iter().filter_map(|s| self.effect(s));
         let (writes, requests) = requests.fold((0, 0), |(writes, all), effect| {
             let write = matches!(effect, Effect::Write(..) | Effect::Stamp);
@@ -236,7 +239,8 @@ impl Run<'_> {
         }
     }
 
-    /// Only one server is left, and it has a lease: nothing can happen any more.
+    /// Returns true if the outcome is final: at most one server is left, it owns the device, and no
+    /// late write is pending.
     fn is_over(&self) -> bool {
         let mut left = self.servers.iter().filter(|s| s.refused.is_none());
         let owns = left.next().is_none_or(|s| s.stamped);
@@ -251,10 +255,10 @@ impl Run<'_> {
             Effect::Read(Place::Owner) => Event::Read(disk.owner.clone()),
             Effect::Read(Place::Contender) => Event::Read(disk.contender.clone()),
             Effect::Write(place, found) => {
-                let what = found.claim().map(|c| (c.state, c.generation, c.counter));
+                let written = found.claim().map(|c| (c.state, c.generation, c.counter));
                 let at = self.now_ns / 1_000_000;
                 self.log
-                    .push(format!("{at} {:x}: {place:?} := {what:?}", one.id));
+                    .push(format!("{at} {:x}: {place:?} := {written:?}", one.id));
                 match place {
                     Place::Owner => disk.owner = found,
                     Place::Contender => disk.contender = found,
@@ -262,7 +266,7 @@ impl Run<'_> {
                 Event::Written
             }
             Effect::Compare => Event::Same(disk.superblock == one.superblock),
-            // The driver checks the lease right before it.
+            // The driver checks the lease right before a stamp.
             Effect::Stamp => {
                 if self.now_ns < one.lease_ns {
                     disk.superblock = one.id;
@@ -320,7 +324,7 @@ impl Run<'_> {
                 Effect::Write(place, found)
             }
         };
-        // Begin, effect, return, and whether the server hears that it failed.
+        // Start, effect and return of the request, and true if the server sees a failure.
         let (begin_ns, effect_ns, back_ns, failed) = match self.choices.disturb() {
             0 => (0, QUICK_NS / 2, QUICK_NS, false),
             1 => (0, 0, SLOW_NS, false),
@@ -331,7 +335,7 @@ impl Run<'_> {
             6 => (0, SHORT_NS, SHORT_NS, false),
             7 => (0, LONG_NS, LONG_NS, false),
             8 => (0, STOP_NS, STOP_NS, false),
-            // By chance, of any length.
+            // A disturbance of random length.
             length => {
                 let ns = (length as u64 - 8) * INTERVAL_NS / 16;
                 match self.choices.choose(3) {
@@ -398,7 +402,8 @@ fn left_by(home: u128) -> Disk {
     disk(Found::Claim(claim(ClaimState::Owned, home, 0xdead)))
 }
 
-/// Runs servers with the given choices; what became of each: refused, or the end of its lease.
+/// Runs servers with the given choices. Returns for each server its refusal or the end of its
+/// lease.
 fn run(
     disk: &Disk,
     starts: Starts<'_>,
@@ -427,7 +432,7 @@ fn run(
     ended.collect()
 }
 
-/// All runs with so many disturbances; their number.
+/// Runs all combinations with the given number of disturbances; returns their number.
 fn all(disk: &Disk, starts: Starts<'_>, disturbances: usize) -> usize {
     let mut choices = Choices::exhaustive();
     let mut count = 0;
@@ -440,7 +445,7 @@ fn all(disk: &Disk, starts: Starts<'_>, disturbances: usize) -> usize {
     }
 }
 
-/// Times between two starts that are as good as the same.
+/// Offsets between two nearly simultaneous starts.
 const APART_NS: [u64; 6] = [
     0,
     QUICK_NS / 2,
@@ -458,7 +463,7 @@ fn start_after_an_orderly_stop_owns_without_waiting() {
     assert_eq!(action, Action::Read(Place::Owner));
     let ends = run(&released_by(HOME_A), &[(HOME_A, PLAIN, 0)], 0, &mut choices);
     assert!(matches!(ends[..], [Ok(lease)] if lease > 0), "{ends:?}");
-    // Every action up to the lease is a request: none is a sleep.
+    // Every action up to the lease is a request: the server does not sleep.
     let mut disk = released_by(HOME_A);
     let (mut action, mut now_ns) = (action, 0);
     loop {
@@ -479,7 +484,7 @@ fn start_after_an_orderly_stop_owns_without_waiting() {
 }
 
 #[test]
-fn start_beside_a_live_owner_is_refused_even_with_force() {
+fn start_while_the_owner_runs_is_refused_even_with_force() {
     let starts = [(HOME_A, PLAIN, 0), (HOME_B, FORCE, 2 * INTERVAL_NS)];
     let mut choices = Choices::exhaustive();
     let ends = run(&released_by(HOME_A), &starts, 0, &mut choices);
@@ -488,7 +493,7 @@ fn start_beside_a_live_owner_is_refused_even_with_force() {
 }
 
 #[test]
-fn start_beside_a_claim_left_behind_needs_force_unless_it_is_its_own() {
+fn unreleased_claim_of_another_directory_needs_force() {
     for (home, rights) in [(HOME_A, PLAIN), (HOME_B, FORCE)] {
         let mut choices = Choices::exhaustive();
         let ends = run(&left_by(HOME_A), &[(home, rights, 0)], 0, &mut choices);
@@ -513,7 +518,7 @@ fn simultaneous_starts_in_all_interleavings_have_one_owner_at_most() {
     ];
     let mut count = 0;
     for (disk, one, other, rights) in disks {
-        // Also while the first one takes the device over.
+        // The offsets include the moments when the first server takes the device over.
         let takes = (0..8).map(|n| WAIT_NS + n * QUICK_NS - QUICK_NS);
         for apart_ns in APART_NS.into_iter().chain(takes) {
             count += all(&disk, &[(one, rights, 0), (other, rights, apart_ns)], 1);
@@ -566,7 +571,7 @@ fn starts_and_take_overs_with_many_disturbances_have_one_owner_at_most() {
 }
 
 #[test]
-fn owner_whose_server_was_slow_has_its_lease_again() {
+fn owner_of_a_slow_device_regains_its_lease() {
     let mut choices = Choices::exhaustive();
     let mut ended = vec![];
     loop {
@@ -582,7 +587,7 @@ fn owner_whose_server_was_slow_has_its_lease_again() {
     }
     let owns = |e: &&Result<u64, Refusal>| matches!(e, Ok(lease) if *lease > STOP_NS);
     let refused: Vec<_> = ended.iter().filter(|e| !owns(e)).collect();
-    // Only the requests of the start are not tried again: the start fails, and nothing is lost.
+    // Requests of the start are not retried: the start fails, and nothing is lost.
     let only_starts = |e: &&Result<u64, Refusal>| **e == Err(Refusal::NoAnswer);
     assert!(refused.iter().all(only_starts), "{refused:?}");
     assert!(

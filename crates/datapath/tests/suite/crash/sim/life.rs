@@ -552,7 +552,7 @@ impl<'a> Life<'a> {
                     }
                 }
                 if self.rng.below(8) == 0 {
-                    // As of a map that cannot be written now, the trouble shows with the next commit.
+                    // If the map cannot be written now, the next commit reports it.
                     let _ = self.keeper.refresh();
                     self.look_at_disks();
                     self.tell_failures();
