@@ -396,19 +396,18 @@ impl Record for DeviceStamp {
     }
     fn write(&self, out: &mut Vec<u8>) {
         put_stamp(out, self.now);
-        out.push(u8::from(self.was.is_some()));
-        if let Some(was) = self.was {
-            put_stamp(out, was);
-        }
+        out.push(u8::try_from(self.was.len()).expect("a device carries one of a few stamps"));
+        self.was.iter().for_each(|was| put_stamp(out, *was));
     }
     fn read(id: u16, fields: &mut Fields<'_>) -> Result<Self, String> {
         Ok(Self {
             device: DeviceId(id),
             now: read_stamp(fields)?,
-            was: match fields.u8("was")? {
-                0 => None,
-                1 => Some(read_stamp(fields)?),
-                other => return Err(format!("field was begins with {other}, must be 0 or 1")),
+            was: {
+                let count = fields.u8("was")?;
+                let all: Result<Vec<Stamp>, String> =
+                    (0..count).map(|_| read_stamp(fields)).collect();
+                all?
             },
         })
     }

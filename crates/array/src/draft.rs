@@ -197,13 +197,14 @@ impl<'t> Draft<'t> {
             return Err(Failure::Refused(Refusal::Proposals));
         }
         self.state.propose(membership);
+        let mut known: BTreeMap<DeviceId, Vec<Stamp>> = BTreeMap::new();
         for (device, found) in devices {
-            self.device(*device)?;
-            self.put_stamp(DeviceStamp {
-                device: *device,
-                now: stamp,
-                was: Some(*found),
-            })?;
+            known.entry(*device).or_default().push(*found);
+        }
+        for (device, was) in known {
+            self.device(device)?;
+            let now = stamp;
+            self.put_stamp(DeviceStamp { device, now, was })?;
         }
         Ok(())
     }
@@ -215,23 +216,18 @@ impl<'t> Draft<'t> {
         let mut open = vec![];
         each::<DeviceStamp>(&*self.stamps, |_, found| {
             let found = found?;
-            if found.now == confirmed.stamp
-                && let Some(was) = found.was
-            {
-                open.push((found, was));
+            if found.now == confirmed.stamp && !found.was.is_empty() {
+                open.push(found);
             }
             Ok(())
         })?;
-        for (found, was) in open {
-            self.put_stamp(match devices.contains(&found.device) {
-                true => DeviceStamp { was: None, ..found },
-                // It may carry either.
-                false => DeviceStamp {
-                    now: was,
-                    was: Some(found.now),
-                    ..found
-                },
-            })?;
+        for DeviceStamp { device, now, was } in open {
+            let (now, was) = match (devices.contains(&device), was.split_first()) {
+                // It may carry any of them.
+                (false, Some((last, others))) => (*last, [others, &[now]].concat()),
+                _ => (now, vec![]),
+            };
+            self.put_stamp(DeviceStamp { device, now, was })?;
         }
         Ok(())
     }

@@ -218,12 +218,12 @@ impl MapState {
 }
 
 /// What the map expects of a device's superblock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceStamp {
     pub device: DeviceId,
     pub now: Stamp,
-    /// The one that it has if writing `now` did not come to its end.
-    pub was: Option<Stamp>,
+    /// Stamps that it may carry instead, because writing `now` was interrupted. The last one that was certainly written comes first.
+    pub was: Vec<Stamp>,
 }
 
 /// Why a device that is there is not taken.
@@ -262,7 +262,7 @@ pub fn joins(
     let stamp = found.stamp;
     let known = match expected {
         None => stamp == Stamp::NONE,
-        Some(e) => stamp == e.now || Some(stamp) == e.was,
+        Some(e) => stamp == e.now || e.was.contains(&stamp),
     };
     if !known {
         return Err(NotJoined::Generation {
@@ -273,7 +273,7 @@ pub fn joins(
     let belongs = |s: Stamp| s == state.confirmed.stamp || state.has_proposed(s);
     let present = expected.is_some_and(|e| {
         // Of the one before a proposal that did not come to its end. After a confirmation this is a device that was left behind.
-        let before = Some(stamp) == e.was && state.has_proposed(e.now);
+        let before = e.was.contains(&stamp) && state.has_proposed(e.now);
         belongs(stamp) && (stamp == e.now || before)
     });
     if present || stamp == Stamp::NONE || found.flushed || found.boot != boot {

@@ -101,6 +101,8 @@ pub struct Keeper<D: SlotSpace = Device> {
     pub newly_lost: Vec<DeviceId>,
     /// Superblocks of devices that can be used.
     superblocks: BTreeMap<DeviceId, Superblock>,
+    /// Stamps that devices in use may carry, because writing them failed.
+    uncertain: BTreeMap<DeviceId, Stamp>,
     host: Host,
     next_generation: u64,
     held: Option<Held>,

@@ -219,7 +219,7 @@ fn expected(now: u64, was: Option<u64>) -> DeviceStamp {
     DeviceStamp {
         device: DeviceId(0),
         now: stamp(now),
-        was: was.map(stamp),
+        was: was.map(stamp).into_iter().collect(),
     }
 }
 

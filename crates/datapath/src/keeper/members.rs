@@ -64,9 +64,15 @@ impl<D: SlotSpace> Keeper<D> {
         let refused = refused.into_iter();
         written.extend(refused.map(|(id, why)| (id, Err(std::io::Error::other(why).into()))));
         for (id, _) in written.iter().filter(|w| w.1.is_ok()) {
-            self.superblocks.insert(*id, new[id]);
+            self.wrote(*id, new[id]);
         }
         written
+    }
+
+    /// Remembers the superblock that a device carries.
+    pub(super) fn wrote(&mut self, id: DeviceId, superblock: Superblock) {
+        self.superblocks.insert(id, superblock);
+        self.uncertain.remove(&id);
     }
 
     /// [`Keeper::put_superblocks`]; devices that cannot be written are lost. The others.
@@ -111,7 +117,7 @@ impl<D: SlotSpace> Keeper<D> {
                 self.distrust(id);
             }
             unsettled = is_unsettled(stamp);
-            self.superblocks.insert(id, found);
+            self.wrote(id, found);
         }
         let before = self.lost.remove(&id).unwrap_or(LostDevice {
             why: String::new(),
@@ -307,8 +313,10 @@ impl<D: SlotSpace> Keeper<D> {
     /// Proposes a membership durably in every remaining copy.
     pub(super) fn propose(&mut self, stamp: Stamp, members: Members) -> Result<(), ArrayError> {
         let membership = Membership { stamp, members };
-        let devices = self.superblocks.iter().map(|(id, s)| (*id, s.stamp));
-        let devices = devices.collect();
+        let certain = self.superblocks.iter().map(|(id, s)| (*id, s.stamp));
+        let mut devices: Vec<(DeviceId, Stamp)> = certain.collect();
+        let uncertain = self.uncertain.iter().map(|(id, stamp)| (*id, *stamp));
+        devices.extend(uncertain.filter(|(id, _)| self.superblocks.contains_key(id)));
         let mut changes = vec![Change::Propose {
             membership,
             devices,
@@ -489,7 +497,7 @@ pub(super) fn has_superblock(kind: DeviceKind) -> bool {
 
 /// Whether a device's superblock may only be in a cache.
 pub(super) fn is_unsettled(stamp: Option<&DeviceStamp>) -> bool {
-    stamp.is_some_and(|s| s.was.is_some())
+    stamp.is_some_and(|s| !s.was.is_empty())
 }
 
 /// Whether a superblock is that of the device of a record.

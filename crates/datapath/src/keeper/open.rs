@@ -407,6 +407,7 @@ impl<D: SlotSpace> Keeper<D> {
             lost_flushes: vec![],
             newly_lost: vec![],
             superblocks: BTreeMap::new(),
+            uncertain: BTreeMap::new(),
             not_owned: BTreeMap::new(),
             host,
             next_generation: 1,

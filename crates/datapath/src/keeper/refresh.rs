@@ -86,8 +86,10 @@ impl<D: SlotSpace> Keeper<D> {
         let blocks: BTreeMap<DeviceId, Superblock> = self.stamped(stamp);
         for (id, result) in written {
             match (result, blocks.get(&id)) {
-                (Ok(()), Some(block)) => {
-                    self.superblocks.insert(id, *block);
+                (Ok(()), Some(block)) => self.wrote(id, *block),
+                (Err(StampError::Io(_)), Some(_)) => {
+                    // A part of it, or all of it, may have been written.
+                    self.uncertain.insert(id, stamp);
                 }
                 (Err(error @ StampError::Overwritten { .. }), Some(_)) => {
                     self.lose_with(id, "its superblock cannot be written", &error);
