@@ -49,7 +49,7 @@ fn no_crash_loses_what_was_promised() {
         (tally.again, 100),
         (tally.mirrors, 2_000),
         (tally.mirror_reads, 300),
-        (tally.mirror_again, 10),
+        (tally.mirror_again, 5),
         (tally.mirrors_failed, 30),
         (tally.mirrors_late, 3),
         (tally.mirrors_first, 50),
