@@ -16,6 +16,7 @@
 //! the whole map: no single copy can reveal it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -147,15 +148,14 @@ impl StorageBackend for Overlay {
         let mut changed = self.changed();
         changed.length = changed.length.max(offset + data.len() as u64);
         for part in parts_of(offset, data.len()) {
-            if !changed.parts.contains_key(&part) {
-                let mut bytes = Box::new([0; PART as usize]);
-                self.read_base(part * PART, &mut bytes[..])?;
-                changed.parts.insert(part, bytes);
-            }
-            let bytes = changed
-                .parts
-                .get_mut(&part)
-                .expect("the part was just inserted");
+            let bytes = match changed.parts.entry(part) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let mut bytes = Box::new([0; PART as usize]);
+                    self.read_base(part * PART, &mut bytes[..])?;
+                    place.insert(bytes)
+                }
+            };
             let (from, to) = within(offset, data.len(), part);
             bytes[to].copy_from_slice(&data[from]);
         }

@@ -53,7 +53,7 @@ pub enum ReachError {
     /// No copy of the map is intact.
     #[error("{why}{}", recoverable(intact, lost))]
     Damaged {
-        why: KeeperError,
+        why: Box<KeeperError>,
         /// Names of the volumes whose records are intact.
         intact: Vec<String>,
         lost: Vec<String>,
@@ -284,6 +284,7 @@ fn open_or_say(
                 Ok(found) => (found.intact, found.lost),
                 Err(_) => (vec![], vec![]),
             };
+            let why = Box::new(why);
             ReachError::Damaged { why, intact, lost }
         }
         (error, _) => error,
