@@ -112,7 +112,7 @@ RULES = [
      "            let _ = self.put_superblocks_or_lose(self.stamped(stamp)); self.propose(stamp, members)?;\n            if self.map.members() != members {"),
     ("uncertain stamp: a stamp whose writing failed is forgotten",
      DATAPATH + "keeper/refresh.rs",
-     "                    self.uncertain.insert(id, stamp);",
+     "                    self.uncertain.entry(id).or_default().insert(stamp);",
      "                    let _ = id;"),
     ("confirmed early: a generation is confirmed before every device carries it",
      DATAPATH + "keeper/refresh.rs",

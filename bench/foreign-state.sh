@@ -150,6 +150,24 @@ serve b
 row "volume on the newest device" right "$(holds b db 0x44)"
 stop
 
+# Maps of other arrays, and cut off.
+cp -a "$dir/b/map.redb" "$dir/b.now"; cp -a "$dir/a/map.redb" "$dir/b/map.redb"
+begin b; row "start with the first copy of another array" done "$seen"
+row "the guest's data" right "$(holds b db 0x44)"
+sleep 8; stop
+truncate -s 5000 "$dir/b/map.redb"
+begin b; row "start with a truncated first copy" done "$seen"
+row "the guest's data" right "$(holds b db 0x44)"
+sleep 8; stop
+"$terrace" array copy --none --array "$dir/b" >/dev/null
+cp -a "$dir/b/map.redb" "$dir/b.now"; cp -a "$dir/a/map.redb" "$dir/b/map.redb"
+begin b; row "start with the only copy of another array" refused "$seen"
+cp -a "$dir/b.now" "$dir/b/map.redb"
+printf '\x04' | dd of="$dir/b/map.redb" bs=1 seek=9 conv=notrunc status=none
+begin b; row "start with a damaged flag in the only copy" done "$seen"
+row "the guest's data" right "$(holds b db 0x44)"
+stop
+
 # A remote tier.
 nbdkit -f -U "$dir/export.sock" memory 64M >/dev/null 2>&1 & servers+=" $!"
 for _ in $(seq 500); do [ -S "$dir/export.sock" ] && break; sleep 0.02; done

@@ -79,7 +79,7 @@ pub enum CopyHealth {
     /// A member, but its file has damaged pages or records, and no other copy is intact.
     Damaged { why: String },
     /// It is being made anew.
-    Rebuilding,
+    Rebuilding { why: String },
     /// It is not kept up to date.
     Dropped { why: String },
 }
@@ -254,7 +254,9 @@ impl Copies {
                     why: slot.damaged.clone().unwrap_or_default(),
                 },
                 _ if slot.member => CopyHealth::Member,
-                Some(r) if r.copy == copy => CopyHealth::Rebuilding,
+                Some(r) if r.copy == copy => CopyHealth::Rebuilding {
+                    why: slot.why.clone(),
+                },
                 _ => CopyHealth::Dropped {
                     why: slot.why.clone(),
                 },
@@ -417,6 +419,7 @@ impl Copies {
     /// Copies that cannot be opened are dropped once another one can.
     pub fn resolve(&mut self) -> Option<bool> {
         self.doubt.as_ref()?;
+        self.check = None; // it has the files open
         self.open_members();
         let mut found: Vec<(CopyId, MapState)> = vec![];
         for copy in CopyId::ALL {

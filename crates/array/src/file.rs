@@ -5,12 +5,20 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
 
 use crate::ArrayError;
 use crate::view::Shared;
+
+static READS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of reads from files of maps in this process: the opening of a map that hangs makes none.
+pub fn map_reads() -> u64 {
+    READS.load(Ordering::Relaxed)
+}
 
 /// A file as a store wants it.
 #[derive(Debug)]
@@ -22,6 +30,7 @@ impl StorageBackend for MapFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        READS.fetch_add(1, Ordering::Relaxed);
         self.0.read_exact_at(out, offset)
     }
 
@@ -80,10 +89,12 @@ impl StorageBackend for HeaderLast {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let header = self.header().take();
-        if let Some(header) = header {
-            self.storage.write(0, &header)?;
+        let mut header = self.header();
+        if let Some(header) = header.as_ref() {
+            self.storage.write(0, header)?;
         }
+        *header = None;
+        drop(header);
         self.storage.sync_data()
     }
 

@@ -86,6 +86,7 @@ pub use copies::{
 pub use copy::Image;
 pub use create::{EXTENT_MAX, EXTENT_MIN, MAP_FILE};
 pub use error::ArrayError;
+pub use file::map_reads;
 pub use membership::{
     Candidate, Choice, CopyId, DeviceStamp, MapState, Members, Membership, NotChosen, NotJoined,
     SecondCopy, Seen, Stamp, choose, choose_anyway, devices_needed, joins,

@@ -438,9 +438,20 @@ fn unfit(candidate: &Candidate, superblocks: &[Seen]) -> Option<NotChosen> {
         rolled_back,
     } = candidate;
     let (copy, generation) = (*copy, state.confirmed.stamp.generation);
-    let kept_power =
-        |s: &&Seen| devices.contains(&s.device) && s.stamp != Stamp::NONE && !s.lost_power;
-    if *rolled_back && let Some(seen) = superblocks.iter().find(kept_power) {
+    let belongs = |s: &Seen| {
+        let known = s.stamp == state.confirmed.stamp || state.has_proposed(s.stamp);
+        known && devices.contains(&s.device)
+    };
+    // A loss of power may interrupt the last commit. It was acknowledged if the array was closed
+    // after it, and cannot have been interrupted if the host has not lost power.
+    let has_last_commit = |s: &&Seen| {
+        belongs(s)
+            && match s.closed_at {
+                Some(closed) => closed > state.commits,
+                None => !s.lost_power && s.stamp != Stamp::NONE,
+            }
+    };
+    if *rolled_back && let Some(seen) = superblocks.iter().find(has_last_commit) {
         let device = seen.device.0;
         return Some(NotChosen::RolledBack { copy, device });
     }

@@ -34,11 +34,15 @@ pub(crate) fn contained<T>(
     let outer = CONTAINED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(run));
     CONTAINED.set(outer);
-    result.unwrap_or_else(|_| {
-        Err(ArrayError::Damaged {
-            place: place.into(),
-            why: "one of its pages cannot be read".into(),
-        })
+    result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let place = place.into();
+        let why = format!(
+            "one of its pages cannot be read ({})",
+            text.unwrap_or("panic")
+        );
+        Err(ArrayError::Damaged { place, why })
     })
 }
 

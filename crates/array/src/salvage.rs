@@ -73,7 +73,10 @@ impl Salvage {
         let base = copies.iter().filter(adds_up).max_by_key(latest);
         let base = base.ok_or_else(|| ArrayError::Damaged {
             place: "each copy".into(),
-            why: "the list of volumes does not add up to the sum of the last commit".into(),
+            why: match copies.is_empty() {
+                true => "its last commit cannot be read, so no volume can be recovered".into(),
+                false => "the list of volumes does not add up to the sum of the last commit".into(),
+            },
         })?;
         let state = base.array.state()?;
         let others = copies.iter().filter(|c| c.copy != base.copy);

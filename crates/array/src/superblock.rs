@@ -4,7 +4,7 @@
 //! offset  size  field                                       all numbers little-endian
 //! ──────  ────  ───────────────────────────────────────
 //! 0       8     magic: 89 'T' 'R' 'D' 0D 0A 1A 0A
-//! 8       4     version: 2                              1 has zeroes from byte 44 on
+//! 8       4     version: 3
 //! 12      2     device id
 //! 14      2     zero
 //! 16      16    array id
@@ -41,7 +41,7 @@ const MAGIC: [u8; 8] = [0x89, b'T', b'R', b'D', 0x0D, 0x0A, 0x1A, 0x0A];
 /// Bytes of both superblocks of a device.
 pub const SUPERBLOCKS_BYTES: usize = 2 * SUPERBLOCK_BYTES;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const SUM_AT: usize = SUPERBLOCK_BYTES - 8;
 
 /// Whose a device is.
@@ -108,9 +108,9 @@ pub enum SuperblockError {
     /// Damaged.
     #[error("superblock: checksum at byte 4088 does not fit bytes 0 to 4088")]
     Checksum,
-    /// Written by a newer version of the program.
+    /// Written by another version of the program.
     #[error(
-        "superblock: version at byte 8 is {found}, newer than this program, which reads up to {VERSION}"
+        "superblock: version at byte 8 is {found}, and this program reads version {VERSION}: use the program that wrote it"
     )]
     Version {
         /// The version.
@@ -185,20 +185,14 @@ impl Superblock {
             return Err(SuperblockError::Checksum);
         }
         let version = u32::from_le_bytes(field(bytes, 8));
-        if version > VERSION {
+        if version != VERSION {
             return Err(SuperblockError::Version { found: version });
         }
         let refuse = |field, offset, why: &str| {
             let why = why.into();
             Err(SuperblockError::Field { field, offset, why })
         };
-        if version == 0 {
-            return refuse("version", 8, "must not be 0");
-        }
-        let reserved = match version {
-            1 => (14..16).chain(0..0).chain(44..SUM_AT),
-            _ => (14..16).chain(61..64).chain(88..SUM_AT),
-        };
+        let reserved = (14..16).chain(61..64).chain(88..SUM_AT);
         if let Some(at) = reserved.into_iter().find(|i| bytes[*i] != 0) {
             return refuse("reserved byte", at, "must be 0");
         }

@@ -42,7 +42,7 @@ fn parts(keeper: &Keeper) -> Vec<String> {
             CopyHealth::Dropped { why } | CopyHealth::Damaged { why } => {
                 Some(format!("{copy} copy of the map, {path}: {why}"))
             }
-            CopyHealth::Member | CopyHealth::Removed | CopyHealth::Rebuilding => None,
+            CopyHealth::Member | CopyHealth::Removed | CopyHealth::Rebuilding { .. } => None,
         });
     doubt.into_iter().chain(lost).chain(stale).collect()
 }

@@ -102,7 +102,7 @@ pub struct Keeper<D: SlotSpace = Device> {
     /// Superblocks of devices that can be used.
     superblocks: BTreeMap<DeviceId, Superblock>,
     /// Stamps that devices in use may carry, because writing them failed.
-    uncertain: BTreeMap<DeviceId, Stamp>,
+    uncertain: BTreeMap<DeviceId, BTreeSet<Stamp>>,
     host: Host,
     next_generation: u64,
     held: Option<Held>,

@@ -3,19 +3,19 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use array::{
     Array, ArrayError, ArrayId, Change, CopyId, CopyPlace, FilePlace, MAP_FILE, Members, Salvage,
-    SecondCopy,
+    SecondCopy, map_reads,
 };
 use thiserror::Error;
 use units::Bytes;
 
 use crate::control::{self, CONTROL_SOCKET};
 use crate::control_server::{ControlAnswer, ControlRequest, ControlServer, NewDevice};
-use crate::helper_thread::at_once;
 use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.
@@ -192,6 +192,7 @@ pub fn add_device(
             random_id()
                 .map_err(|e| format!("cannot read /dev/urandom: {e}"))
                 .and_then(|id| {
+                    let _ = fs::remove_file(dir.join(HINT_FILE)); // of an array that was there
                     let array = Array::create(dir, id, extent.unwrap_or(EXTENT));
                     array.map_err(|e| crate::text::explain(&e))
                 })?;
@@ -252,7 +253,12 @@ pub fn open_salvaged(dir: &Path) -> Result<Keeper, ReachError> {
 
 /// Returns the files of all copies if at least one copy is damaged.
 fn paths_of_damaged(found: &[FoundCopy]) -> Option<Vec<(CopyId, PathBuf)>> {
-    let damaged = |f: &FoundCopy| matches!(f.array, Err(ArrayError::Damaged { .. }));
+    let damaged = |f: &FoundCopy| {
+        matches!(
+            f.array,
+            Err(ArrayError::Damaged { .. } | ArrayError::Store { .. } | ArrayError::Corrupt { .. })
+        )
+    };
     let all = found.iter().map(|f| (f.copy, f.place.name().into()));
     found.iter().any(damaged).then(|| all.collect())
 }
@@ -373,47 +379,81 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
 /// Time limit to open a copy, which reads the whole file. A slower copy counts as missing.
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
-/// Opens a copy for reading, unless its disk hangs.
+/// Opens a copy for reading, unless its disk hangs. A slow disk has time: only a pause in reading
+/// counts.
 fn open_copy(place: &FilePlace) -> Result<Array, ArrayError> {
+    let away = |why: &str| ArrayError::Away {
+        why: format!("{}: {why}", place.name()),
+    };
+    let (sender, opened) = channel();
     let to_open = place.clone();
-    let opened = at_once(vec![move || to_open.look()], OPEN_TIME).pop();
-    opened.and_then(Result::ok).unwrap_or_else(|| {
-        Err(ArrayError::Away {
-            why: format!("{}: it does not answer", place.name()),
-        })
-    })
+    let spawned = std::thread::Builder::new()
+        .name("terrace-map-open".into())
+        .spawn(move || drop(sender.send(to_open.look())));
+    spawned.map_err(|_| away("no thread can be started"))?;
+    let (mut reads, mut last) = (map_reads(), Instant::now());
+    while last.elapsed() < OPEN_TIME {
+        match opened.recv_timeout(COMMAND_PAUSE) {
+            Ok(array) => return array,
+            Err(RecvTimeoutError::Disconnected) => return Err(away("it cannot be opened")),
+            Err(RecvTimeoutError::Timeout) if map_reads() == reads => {}
+            Err(RecvTimeoutError::Timeout) => (reads, last) = (map_reads(), Instant::now()),
+        }
+    }
+    Err(away("it does not answer"))
+}
+
+/// Refuses a map of another array than that of the directory.
+fn of_array(
+    array: Result<Array, ArrayError>,
+    expected: Option<&str>,
+    place: &FilePlace,
+) -> Result<Array, ArrayError> {
+    let array = array?;
+    let id = array.id().to_string();
+    match expected {
+        Some(expected) if expected != id => Err(ArrayError::NotAnArray {
+            place: place.name(),
+            why: format!("it is the map of array {id}, and the directory is of array {expected}"),
+        }),
+        _ => Ok(array),
+    }
 }
 
 /// The copies of the map of the array in a directory, as far as they can be found.
 fn copies_of(dir: &Path) -> Result<Vec<FoundCopy>, ReachError> {
     let first = FilePlace(dir.join(MAP_FILE));
-    let array = open_copy(&first);
-    let hint = std::fs::read_to_string(dir.join(HINT_FILE));
-    let hint = hint.ok().map(|h| h.trim_end().to_owned());
+    let hint = std::fs::read_to_string(dir.join(HINT_FILE)).unwrap_or_default();
+    let mut hint = hint.lines();
+    let path = hint.next().filter(|path| !path.is_empty());
+    let id = hint.next();
+    let array = of_array(open_copy(&first), id, &first);
     let second = match array.as_ref().map(|a| a.state()) {
         Ok(Ok(state)) => match state.second {
             SecondCopy::At(path) => Some(path),
             SecondCopy::Auto | SecondCopy::Off => None,
         },
-        _ => hint.filter(|h| !h.is_empty()),
+        _ => path.map(str::to_owned),
     };
     if let (Err(ArrayError::Missing { .. }), None) = (&array, &second) {
         return Err(ReachError::Missing { dir: dir.into() });
     }
-    let mut found = vec![FoundCopy {
+    let own = array.as_ref().map(|a| a.id().to_string()).ok();
+    let expected = own.as_deref().or(id);
+    let second = second.map(|path| {
+        let place = FilePlace(path.into());
+        FoundCopy {
+            copy: CopyId::Second,
+            array: of_array(open_copy(&place), expected, &place),
+            place: Box::new(place),
+        }
+    });
+    let first = FoundCopy {
         copy: CopyId::First,
         place: Box::new(first),
         array,
-    }];
-    if let Some(path) = second {
-        let place = FilePlace(path.into());
-        found.push(FoundCopy {
-            copy: CopyId::Second,
-            array: open_copy(&place),
-            place: Box::new(place),
-        });
-    }
-    Ok(found)
+    };
+    Ok([first].into_iter().chain(second).collect())
 }
 
 #[cfg(test)]

@@ -160,8 +160,8 @@ impl Copies {
         let intact = |copy: CopyId| found.iter().any(|f| f.0 == copy && f.1.is_ok());
         for (copy, result) in &found {
             let why = match result {
-                Err(error @ ArrayError::Damaged { .. }) => Some(explain(error)),
-                _ => None,
+                Err(error) => Some(explain(error)),
+                Ok(()) => None,
             };
             let replaceable = intact(copy.other()) && self.is_member(copy.other());
             if let Some(slot) = self.slots[copy.index()].as_mut().filter(|s| s.member) {

@@ -20,7 +20,7 @@ impl ControlServer {
                         Some("its file was removed or replaced: it is gone when the server ends".to_owned()),
                     ),
                     CopyHealth::Damaged { why } => ("damaged", Some(why)),
-                    CopyHealth::Rebuilding => ("rebuilding", None),
+                    CopyHealth::Rebuilding { why } => ("rebuilding", Some(why)),
                     CopyHealth::Dropped { why } => ("out of date", Some(why)),
                 };
                 CopyInfo {

@@ -10,7 +10,7 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use array::{DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Superblock};
@@ -117,7 +117,15 @@ impl Device {
     /// Writes both superblocks. Refuses if another program has changed them or if they carry a
     /// later generation: a delayed write must not replace a later one.
     pub(super) fn stamp(&self, superblock: &Superblock) -> Result<(), StampError> {
-        let _turn = self.stamping.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.stamping.try_lock();
+        let _turn = match turn {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let why = "an earlier write of its superblock has not ended";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, why).into());
+            }
+        };
         if let Medium::Nbd(..) = self.medium {
             // The device is not lost because the remote server is slow for a moment.
             self.lease.wait(STAMP_TIME / 2)?;

@@ -315,8 +315,9 @@ impl<D: SlotSpace> Keeper<D> {
         let membership = Membership { stamp, members };
         let certain = self.superblocks.iter().map(|(id, s)| (*id, s.stamp));
         let mut devices: Vec<(DeviceId, Stamp)> = certain.collect();
-        let uncertain = self.uncertain.iter().map(|(id, stamp)| (*id, *stamp));
-        devices.extend(uncertain.filter(|(id, _)| self.superblocks.contains_key(id)));
+        let uncertain = self.uncertain.iter();
+        let uncertain = uncertain.filter(|(id, _)| self.superblocks.contains_key(id));
+        devices.extend(uncertain.flat_map(|(id, all)| all.iter().map(|stamp| (*id, *stamp))));
         let mut changes = vec![Change::Propose {
             membership,
             devices,

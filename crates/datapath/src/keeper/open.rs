@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use array::{
     Array, ArrayError, Candidate, Copies, CopyId, CopyPlace, DeviceKind, DeviceRecord, Extent,
-    Health, Seen, Slots, Superblock, Used, choose, choose_anyway,
+    Health, Seen, Slots, Superblock, Used, VolumeRecord, choose, choose_anyway,
 };
+use tracing::warn;
 use units::{Bytes, DeviceId, VolumeId};
 use volume::Location;
 
@@ -303,6 +304,11 @@ impl<D: SlotSpace> Keeper<D> {
             Some(_) => Ok(array),
         };
         copies.sort_by_key(|c| c.0 != choice.copy);
+        if copies.first().is_some_and(|c| c.2.is_rolled_back()) {
+            warn!(
+                "the loss of power interrupted the last commit of the map, which is not used: nothing acknowledged is lost unless the file of the map is damaged"
+            );
+        }
         let mut map: Option<Copies> = None;
         for (copy, place, array) in copies {
             let current = copy == choice.copy || choice.other_is_current;
@@ -432,6 +438,21 @@ impl<D: SlotSpace> Keeper<D> {
         })
     }
 
+    /// Names of the volumes with data on a device.
+    fn volumes_on(&self, id: DeviceId) -> String {
+        let on = |v: &&VolumeRecord| {
+            let extents = self.map.extents(v.id).unwrap_or_default();
+            let is = |e: &Extent| matches!(e, Extent::At(at) if at.device == id);
+            extents.iter().any(is)
+        };
+        let names = self.volumes.values().filter(on).map(|v| v.name.clone());
+        let names: Vec<String> = names.collect();
+        match names.is_empty() {
+            true => "none".into(),
+            false => names.join(", "),
+        }
+    }
+
     /// Takes the devices that belong to the array among those that were opened.
     fn join_found(
         &mut self,
@@ -460,9 +481,11 @@ impl<D: SlotSpace> Keeper<D> {
                 let stamp = stamps.iter().find(|s| s.device == id);
                 if let Some(superblock) = superblock {
                     if let Err(why) = self.belongs(id, stamp, &superblock) {
+                        let volumes = self.volumes_on(id);
                         if !accept.contains(&name) {
-                            return Err(why.into());
+                            return Err(format!("{why}; volumes with data on it: {volumes}").into());
                         }
+                        warn!(device = name, volumes, %why, "the device is used as it is");
                         distrusted.push(id);
                     }
                     self.superblocks.insert(id, superblock);

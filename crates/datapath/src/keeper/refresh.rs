@@ -10,6 +10,7 @@
 //! carry the previous stamp.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -36,7 +37,16 @@ pub(super) struct Writing {
     stamp: Stamp,
     /// Changes before the proposal.
     changes: Changes,
+    devices: Vec<DeviceId>,
     written: Receiver<WriteResults>,
+}
+
+impl Writing {
+    /// Results without an answer: each superblock may have been written.
+    fn unknown(devices: Vec<DeviceId>) -> WriteResults {
+        let late = || StampError::Io(io::ErrorKind::TimedOut.into());
+        devices.into_iter().map(|id| (id, Err(late()))).collect()
+    }
 }
 
 /// Superblocks to write for a new generation.
@@ -89,7 +99,7 @@ impl<D: SlotSpace> Keeper<D> {
                 (Ok(()), Some(block)) => self.wrote(id, *block),
                 (Err(StampError::Io(_)), Some(_)) => {
                     // A part of it, or all of it, may have been written.
-                    self.uncertain.insert(id, stamp);
+                    self.uncertain.entry(id).or_default().insert(stamp);
                 }
                 (Err(error @ StampError::Overwritten { .. }), Some(_)) => {
                     self.lose_with(id, "its superblock cannot be written", &error);
@@ -124,9 +134,10 @@ impl<D: SlotSpace> Keeper<D> {
     /// Waits for superblocks that are being written. Other superblocks must not be written
     /// meanwhile.
     pub(crate) fn finish_refresh(&mut self) {
-        if let Some(Writing { stamp, written, .. }) = self.writing.take() {
-            let written = written.recv_timeout(STAMP_TIME).unwrap_or_default();
-            self.end_or_note(stamp, written);
+        if let Some(writing) = self.writing.take() {
+            let written = writing.written.recv_timeout(STAMP_TIME);
+            let written = written.unwrap_or_else(|_| Writing::unknown(writing.devices));
+            self.end_or_note(writing.stamp, written);
         }
     }
 
@@ -145,10 +156,12 @@ impl Keeper {
             None => {}
             Some(Err(TryRecvError::Empty)) => return,
             Some(written) => {
-                let Some(Writing { stamp, changes, .. }) = self.writing.take() else {
+                let Some(writing) = self.writing.take() else {
                     return;
                 };
-                self.end_or_note(stamp, written.unwrap_or_default());
+                let (stamp, changes) = (writing.stamp, writing.changes);
+                let written = written.unwrap_or_else(|_| Writing::unknown(writing.devices));
+                self.end_or_note(stamp, written);
                 if self.map.state().confirmed.stamp == stamp {
                     let commits = changes.commits + OWN_COMMITS;
                     self.watch.changes = Changes { commits, ..changes };
@@ -170,6 +183,7 @@ impl Keeper {
 
     fn write_in_thread(&mut self, refresh: Refresh<Device>, changes: Changes) {
         let Refresh { stamp, blocks } = refresh;
+        let devices = blocks.iter().map(|b| b.0).collect();
         let (sender, written) = channel();
         let write = move || drop(sender.send(Device::write_superblocks(blocks)));
         let spawned = std::thread::Builder::new()
@@ -179,6 +193,7 @@ impl Keeper {
             self.writing = Some(Writing {
                 stamp,
                 changes,
+                devices,
                 written,
             });
         }

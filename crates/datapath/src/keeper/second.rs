@@ -137,26 +137,24 @@ impl Keeper {
         Ok(())
     }
 
-    /// Notes in the array's directory where the second copy is.
+    /// Writes two lines to a file in the array's directory: the path of the second copy, if there is
+    /// one, and the id of the array.
     pub fn write_hint(&self) -> std::io::Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let hint = dir.join(HINT_FILE);
-        match &self.map.state().second {
-            SecondCopy::At(path) => {
-                if std::fs::read_to_string(&hint).is_ok_and(|h| h.trim_end() == path) {
-                    return Ok(());
-                }
-                let fresh = dir.join(format!("{HINT_FILE}.new"));
-                std::fs::write(&fresh, format!("{path}\n"))?;
-                std::fs::File::open(&fresh)?.sync_all()?;
-                std::fs::rename(fresh, hint)?;
-                std::fs::File::open(dir)?.sync_all()
-            }
-            _ => match std::fs::remove_file(hint) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-                _ => Ok(()),
-            },
+        let path = match &self.map.state().second {
+            SecondCopy::At(path) => path,
+            SecondCopy::Auto | SecondCopy::Off => "",
+        };
+        let text = format!("{path}\n{}\n", self.map.id());
+        if std::fs::read_to_string(&hint).is_ok_and(|before| before == text) {
+            return Ok(());
         }
+        let fresh = dir.join(format!("{HINT_FILE}.new"));
+        std::fs::write(&fresh, text)?;
+        std::fs::File::open(&fresh)?.sync_all()?;
+        std::fs::rename(fresh, hint)?;
+        std::fs::File::open(dir)?.sync_all()
     }
 
     /// Waits until copies that are being made are made, where nothing else is to be done.

@@ -95,7 +95,7 @@ impl Keeper {
                 CopyHealth::Member => continue,
                 CopyHealth::Removed => "the file of this copy of the map was removed or replaced, and there is no other one: the map is gone when the server ends; `terrace array backup FILE` saves it, `terrace array copy --dir DIR` makes another one".to_owned(),
                 CopyHealth::Damaged { why } => format!("the file of this copy of the map is damaged ({why}), and no other copy is intact: save each volume with `terrace volume save` before the server stops"),
-                CopyHealth::Rebuilding => "this copy of the map is not up to date: it is being made anew".to_owned(),
+                CopyHealth::Rebuilding { why } => format!("this copy of the map is being rebuilt: {why}"),
                 CopyHealth::Dropped { why } => format!("this copy of the map is not up to date: {why}; it is made anew as soon as it can be"),
             };
             say(TroubleKind::MapCopyLost, &place, what);

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use array::{DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Superblock};
 use units::DeviceId;
 
-use super::Keeper;
 use super::look::Looks;
 use super::members::whose;
 use super::open::open_one;
 use super::owners::claim_opened;
 use super::refresh::Changes;
+use super::{Keeper, LostDevice};
 use crate::client;
 use crate::device::{Device, Medium, StampError};
 use crate::text::explain;
@@ -138,7 +138,9 @@ impl Keeper {
                 self.tell(|| Message::Device(self.devices[&id].clone()));
             }
             Err(why) => {
-                if let Some(lost) = self.lost.get_mut(&id) {
+                // The reason from the start names the volumes, too.
+                let known = |lost: &&mut LostDevice| !lost.why.starts_with(&why);
+                if let Some(lost) = self.lost.get_mut(&id).filter(known) {
                     lost.why = why;
                 }
             }

@@ -540,7 +540,7 @@ impl<'a> Life<'a> {
                     self.tally.settled += answers.len() as u64;
                     let begin = self.rng.below(3) == 0;
                     let health = self.keeper.map.health().into_iter();
-                    let anew = health.filter(|h| h.2 == CopyHealth::Rebuilding);
+                    let anew = health.filter(|h| matches!(h.2, CopyHealth::Rebuilding { .. }));
                     let anew: Vec<CopyId> = anew.map(|h| h.0).collect();
                     self.keeper.look_at_copies(begin);
                     let is_member = |c: &&CopyId| self.keeper.map.members().contains(**c);
