@@ -31,7 +31,7 @@ fn with(at: usize, bytes: &[u8]) -> [u8; SUPERBLOCK_BYTES] {
 #[test]
 fn the_layout_is_what_the_page_says() {
     let block = GOOD.encode();
-    assert_eq!(block[..12], *b"\x89TRD\r\n\x1a\n\x02\0\0\0");
+    assert_eq!(block[..12], *b"\x89TRD\r\n\x1a\n\x03\0\0\0");
     assert_eq!(block[12..16], [2, 1, 0, 0]);
     assert_eq!(block[16..32], *b"0123456789abcdef");
     assert_eq!(block[32..44], [0, 0, 0x10, 0, 0, 0, 0, 0, 6, 5, 4, 3]);

@@ -51,6 +51,16 @@ impl Files {
         self.maps.len() + self.devices.len()
     }
 
+    /// Returns true if a file carries another stamp than in an older state. A device that was not in
+    /// use in between carries the same one.
+    fn is_later(&self, file: usize, old: &Files) -> bool {
+        let Some(i) = file.checked_sub(self.maps.len()) else {
+            return true;
+        };
+        let stamp = |files: &Files| device(&files.devices[i]).read_superblock().map(|s| s.stamp);
+        stamp(self) != stamp(old)
+    }
+
     fn put_back(&mut self, file: usize, old: &Files) {
         match file.checked_sub(self.maps.len()) {
             None => self.maps[file] = old.maps[file].killed(),
@@ -187,6 +197,14 @@ fn write_something(keeper: &mut Keeper<SimDevice>, number: u32, rng: &mut Rng) {
     }
 }
 
+/// Stops one of the disks after some changes; returns their number.
+fn stop_a_disk(files: &Files, rng: &mut Rng) -> u64 {
+    let all: Vec<&CrashDisk> = files.all().collect();
+    let step = rng.below(12);
+    all[rng.below(all.len() as u64) as usize].fail_after(step);
+    step
+}
+
 /// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum End {
@@ -211,18 +229,25 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_file_is() {
             let (mut keeper, used) = start(&files, boot, &mut rng)?;
             check(&format!("life {life}"), &expected, &used)?;
             undisturbed += u64::from(life > 0);
-            keeper.begin_serving().map_err(|e| e.to_string())?;
-            if copies == 2 && !keeper.map.members().second {
+            // A disk stops during the start, and with it the process.
+            let ends_at_start = life > 0 && rng.below(4) == 0;
+            if ends_at_start {
+                steps.insert(("start", stop_a_disk(&files, &mut rng)));
+            }
+            match keeper.begin_serving() {
+                Err(error) if !ends_at_start => return Err(error.to_string()),
+                _ => {}
+            }
+            if copies == 2 && !ends_at_start && !keeper.map.members().second {
                 let place = SimPlace::new("second", Some(files.maps[1].clone()));
-                keeper
-                    .map
-                    .add(CopyId::Second, Box::new(place.clone()), None, "it is new");
+                let second = Box::new(place.clone());
+                keeper.map.add(CopyId::Second, second, None, "it is new");
                 keeper.map.begin_rebuild(CopyId::Second).unwrap();
                 assert!(keeper.map.end_rebuild(), "{:?}", keeper.map.health());
                 keeper.renew().map_err(|e| e.to_string())?;
                 files.maps[1] = place.disk().expect("it was made");
             }
-            for _ in 0..1 + rng.below(4) {
+            for _ in 0..(1 + rng.below(4)) * u64::from(!ends_at_start) {
                 for _ in 0..rng.below(4) {
                     number += 1;
                     write_something(&mut keeper, number, &mut rng);
@@ -234,17 +259,21 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_file_is() {
                 });
                 keeper.refresh().map_err(|e| e.to_string())?;
             }
-            let end = [End::Closed, End::Killed, End::PowerLost][rng.below(3) as usize];
-            match end {
-                End::Closed => keeper.close(),
-                // One of the disks fails in the middle of a generation, and the process ends.
-                End::Killed | End::PowerLost => {
-                    let all: Vec<CrashDisk> = files.all().cloned().collect();
-                    let step = rng.below(12);
-                    all[rng.below(all.len() as u64) as usize].fail_after(step);
+            let end = match ends_at_start {
+                true => [End::Killed, End::PowerLost][rng.below(2) as usize],
+                false => [End::Closed, End::Killed, End::PowerLost][rng.below(3) as usize],
+            };
+            if end != End::Closed && !ends_at_start {
+                let step = stop_a_disk(&files, &mut rng);
+                if rng.below(2) == 0 {
                     let _ = keeper.refresh();
-                    steps.insert((step, end == End::Killed));
+                    steps.insert(("generation", step));
+                } else {
+                    keeper.close();
+                    steps.insert(("stop", step));
                 }
+            } else if end == End::Closed {
+                keeper.close();
             }
             expected = files_in_use(&keeper, &files);
             drop(keeper);
@@ -275,7 +304,7 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_file_is() {
         let stays = in_use[rng.below(in_use.len() as u64) as usize];
         let mut back = vec![false; files.count()];
         for file in (0..files.count()).filter(|f| *f != stays) {
-            back[file] = rng.below(2) == 0;
+            back[file] = rng.below(2) == 0 && files.is_later(file, &which.files);
             if back[file] {
                 tampered.put_back(file, &which.files);
                 put_back += 1;
@@ -299,5 +328,5 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_file_is() {
         "{arrays} arrays, {undisturbed} starts of files as they were, {put_back} files put back, {} steps",
         steps.len()
     );
-    assert!(put_back > 0 && (arrays < BOUNDED || steps.len() > 15));
+    assert!(put_back > 0 && (arrays < BOUNDED || steps.len() > 25));
 }
