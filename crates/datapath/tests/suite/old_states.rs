@@ -51,14 +51,14 @@ impl Files {
         self.maps.len() + self.devices.len()
     }
 
-    /// Returns true if a file carries another stamp than in an older state. A device that was not in
-    /// use in between carries the same one.
+    /// Returns true if a file carries a later stamp than in an older state. A device that was not in use
+    /// in between does not, and after a loss of power it may carry an earlier one.
     fn is_later(&self, file: usize, old: &Files) -> bool {
         let Some(i) = file.checked_sub(self.maps.len()) else {
             return true;
         };
         let stamp = |files: &Files| device(&files.devices[i]).read_superblock().map(|s| s.stamp);
-        stamp(self) != stamp(old)
+        stamp(self).is_ok_and(|now| stamp(old).is_ok_and(|then| now.generation > then.generation))
     }
 
     fn put_back(&mut self, file: usize, old: &Files) {
