@@ -59,6 +59,12 @@ stop() { # [SIGNAL]
   kill "-${1:-TERM}" "$server"
   wait "$server" 2>/dev/null || true
 }
+rebuilt() { # ARRAY: waits until both copies of the map are current
+  for _ in $(seq 600); do
+    "$terrace" array copies --array "$dir/$1" -o json | jq -e '[.copies[].state] == ["current", "current"]' >/dev/null && return
+    sleep 0.1
+  done
+}
 uri() { echo "nbd+unix:///$2?socket=$dir/$1/nbd.sock"; }
 put() { qemu-io -f raw -c "write -P $3 0 4M" -c flush "$(uri "$1" "$2")" >/dev/null; }
 # holds ARRAY VOLUME PATTERN: prints "right" if the volume holds the pattern.
@@ -116,20 +122,17 @@ mkdir "$dir/m1" "$dir/m2"
 "$terrace" tier add two --dir "$dir/m2" --size 64M --array "$dir/b" >/dev/null
 "$terrace" volume create db --size 16M --tier one --array "$dir/b" >/dev/null
 serve b; put b db 0x33
-for _ in $(seq 300); do
-  "$terrace" array copies --array "$dir/b" -o json | jq -e '[.copies[].state] == ["current", "current"]' >/dev/null && break
-  sleep 0.1
-done
+rebuilt b
 second=$("$terrace" array copies --array "$dir/b" -o json | jq -r '.copies[1].path')
 stop
 flip "$dir/b/map.redb"
 begin b; row "start with a damaged first copy" done "$seen"
 row "the guest's data" right "$(holds b db 0x33)"
-sleep 8; stop
+rebuilt b; stop
 flip "$second"
 begin b; row "start with a damaged second copy" done "$seen"
 row "the guest's data" right "$(holds b db 0x33)"
-sleep 8; stop
+rebuilt b; stop
 cp -a "$dir/b" "$dir/b.kept"; cp -a "$second" "$dir/second.kept"; cp -a "$dir/m1" "$dir/m1.kept"
 flip "$dir/b/map.redb"; flip "$second"
 begin b; row "start with two damaged copies" refused "$seen"
@@ -154,11 +157,11 @@ stop
 cp -a "$dir/b/map.redb" "$dir/b.now"; cp -a "$dir/a/map.redb" "$dir/b/map.redb"
 begin b; row "start with the first copy of another array" done "$seen"
 row "the guest's data" right "$(holds b db 0x44)"
-sleep 8; stop
+rebuilt b; stop
 truncate -s 5000 "$dir/b/map.redb"
 begin b; row "start with a truncated first copy" done "$seen"
 row "the guest's data" right "$(holds b db 0x44)"
-sleep 8; stop
+rebuilt b; stop
 "$terrace" array copy --none --array "$dir/b" >/dev/null
 cp -a "$dir/b/map.redb" "$dir/b.now"; cp -a "$dir/a/map.redb" "$dir/b/map.redb"
 begin b; row "start with the only copy of another array" refused "$seen"
