@@ -300,8 +300,17 @@ fn file_put_back_to_an_older_generation_is_refused_and_no_other_file_is() {
         }
         let which = older[rng.below(older.len() as u64) as usize];
         let mut tampered = files.each(CrashDisk::killed);
-        let in_use: Vec<usize> = (0..files.count()).filter(|f| used[*f]).collect();
-        let stays = in_use[rng.below(in_use.len() as u64) as usize];
+        // A device that was lost in the last life does not carry the newest stamp.
+        let newest_is_on = |file: usize| match file.checked_sub(files.maps.len()) {
+            None => true,
+            Some(i) => device(&files.devices[i])
+                .read_superblock()
+                .is_ok_and(|s| s.stamp == newest),
+        };
+        let newest: Vec<usize> = (0..files.count())
+            .filter(|f| used[*f] && newest_is_on(*f))
+            .collect();
+        let stays = newest[rng.below(newest.len() as u64) as usize];
         let mut back = vec![false; files.count()];
         for file in (0..files.count()).filter(|f| *f != stays) {
             back[file] = rng.below(2) == 0 && files.is_later(file, &which.files);
