@@ -184,7 +184,6 @@ impl Record for DeviceRecord {
         out.push(match self.kind {
             DeviceKind::File => 0,
             DeviceKind::Block => 1,
-            DeviceKind::BareNbd => 2,
             DeviceKind::Nbd => 3,
             DeviceKind::Gone => 4,
         });
@@ -211,10 +210,9 @@ impl Record for DeviceRecord {
         let kind = match fields.u8("kind")? {
             0 => DeviceKind::File,
             1 => DeviceKind::Block,
-            2 => DeviceKind::BareNbd,
             3 => DeviceKind::Nbd,
             4 => DeviceKind::Gone,
-            other => return Err(format!("field kind is {other}, must be 0 to 4")),
+            other => return Err(format!("field kind is {other}, must be 0, 1, 3 or 4")),
         };
         let (slots, high_water) = (fields.u32("slots")?, fields.u32("high-water mark")?);
         let (name, path) = (fields.text("name")?, fields.text("path")?);

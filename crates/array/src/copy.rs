@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 use std::sync::PoisonError;
 
-use redb::{ReadTransaction, ReadableTable, TableDefinition, Value, WriteTransaction};
+use redb::{Range, ReadTransaction, ReadableTable, TableDefinition, Value, WriteTransaction};
 
 use crate::read::open;
 use crate::sums::Sum;
@@ -101,17 +101,8 @@ impl Image {
     pub fn make_in(&self, place: &dyn CopyPlace) -> Result<Fresh, ArrayError> {
         let fresh = place.begin(self.id, self.extent)?;
         fresh.array.contained(|| self.write_into(&fresh.array))?;
-        match fresh
-            .array
-            .contained(|| fresh.array.compare_sums())?
-            .explained()
-        {
-            None => Ok(fresh),
-            Some(why) => Err(ArrayError::Damaged {
-                place: "the map that is copied".into(),
-                why,
-            }),
-        }
+        fresh.array.check_sums("the map that is copied")?;
+        Ok(fresh)
     }
 
     fn write_into(&self, other: &Array) -> Result<(), ArrayError> {
@@ -142,11 +133,21 @@ impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
         table: TableDefinition<'static, K, V>,
         number: Table,
     ) -> Result<Self, ArrayError> {
+        let opened = open(from, table, number)?;
+        Self::collect(table, opened.iter(), |_, _| ())
+    }
+
+    fn collect(
+        table: TableDefinition<'static, K, V>,
+        from: Result<Range<'_, K, V>, redb::StorageError>,
+        mut seen: impl FnMut(&K::SelfType<'_>, &V::SelfType<'_>),
+    ) -> Result<Self, ArrayError> {
         let failed = || ArrayError::store("read the map");
         let mut rows = Packed::default();
-        for row in open(from, table, number)?.iter().map_err(failed())? {
+        for row in from.map_err(failed())? {
             let (key, value) = row.map_err(failed())?;
             let (key, value) = (key.value(), value.value());
+            seen(&key, &value);
             rows.push(K::as_bytes(&key).as_ref());
             rows.push(V::as_bytes(&value).as_ref());
         }
@@ -185,15 +186,9 @@ impl<V: Value + 'static> Rows<u64, V> {
         keys: RangeInclusive<u64>,
         sum: &mut Sum,
     ) -> Result<Self, ArrayError> {
-        let failed = || ArrayError::store("read the map");
-        let mut rows = Packed::default();
-        for row in open(from, table, number)?.range(keys).map_err(failed())? {
-            let (key, value) = row.map_err(failed())?;
-            let (key, value) = (key.value(), value.value());
-            sum.add_record::<u64, V>(number, key, &value);
-            rows.push(&key.to_le_bytes());
-            rows.push(V::as_bytes(&value).as_ref());
-        }
-        Ok(Self { table, rows })
+        let opened = open(from, table, number)?;
+        Self::collect(table, opened.range(keys), |key, value| {
+            sum.add_record::<u64, V>(number, *key, value);
+        })
     }
 }

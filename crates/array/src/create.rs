@@ -75,13 +75,21 @@ impl Array {
     /// Opens a copy of the map in a file of any name, without verifying it ([`Array::look_at`]
     /// does).
     pub fn open_file(path: &Path) -> Result<Self, ArrayError> {
-        let file = open_there(path)?;
-        Self::open_locked_file(file, &path.display().to_string())
+        Self::open_locked_file(open_there(path)?, &path.display().to_string())
     }
 
     /// Opens the map in a file that is open, and locked, already: one that was handed over.
     pub fn open_locked_file(file: Arc<File>, place: &str) -> Result<Self, ArrayError> {
-        let mut array = Self::open_storage(Shared(Arc::new(MapFile(file.clone()))), place)?;
+        Self::in_file(file, place, Self::open_storage)
+    }
+
+    /// Opens the map in an open file in the given way.
+    pub(crate) fn in_file(
+        file: Arc<File>,
+        place: &str,
+        open: impl FnOnce(Shared, &str) -> Result<Self, ArrayError>,
+    ) -> Result<Self, ArrayError> {
+        let mut array = open(Shared(Arc::new(MapFile(file.clone()))), place)?;
         array.file = Some(file);
         Ok(array)
     }
@@ -105,10 +113,8 @@ impl Array {
             fs::remove_file(fresh).map_err(ArrayError::io("remove", fresh))?;
         }
         let file = open_locked(fresh, true)?;
-        let storage = Shared(Arc::new(MapFile(file.clone())));
-        let place = fresh.display().to_string();
-        let mut array = Self::create_in(storage, &place, id, extent)?;
-        array.file = Some(file);
+        let create = |storage, place: &str| Self::create_in(storage, place, id, extent);
+        let array = Self::in_file(file, &fresh.display().to_string(), create)?;
         // It says where guests' data is; it is nobody else's.
         fs::set_permissions(fresh, PermissionsExt::from_mode(0o600))
             .map_err(ArrayError::io("protect", fresh))?;
@@ -128,10 +134,6 @@ impl Array {
             return Err(ArrayError::Exists { path: place.into() });
         }
         Self::create_in(Shared(Arc::new(backend)), &place, id, extent)
-    }
-
-    pub(crate) fn create_in_memory(id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
-        Self::create_on(redb::backends::InMemoryBackend::new(), id, extent)
     }
 
     /// [`Array::open`] on any storage.

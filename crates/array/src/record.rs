@@ -30,10 +30,8 @@ pub enum DeviceKind {
     File,
     /// A block device; what is on its unused slots is not known.
     Block,
-    /// An export of an NBD server, behind a superblock; what is on its unused slots is not known.
+    /// An export of an NBD server; what is on its unused slots is not known.
     Nbd,
-    /// An export of an NBD server without a superblock, as they were added to maps of format 1: slots begin at its first byte.
-    BareNbd,
     /// It is lost for good, and extents that are still there with it. Their volumes answer with errors there until they
     /// are trimmed; the record goes with the last of them.
     Gone,
@@ -47,15 +45,7 @@ impl DeviceKind {
 
     /// Whether an NBD server has it.
     pub fn is_remote(self) -> bool {
-        matches!(self, DeviceKind::Nbd | DeviceKind::BareNbd)
-    }
-
-    /// Where its slot 0 begins.
-    pub fn data_start(self) -> u64 {
-        match self {
-            DeviceKind::BareNbd => 0,
-            _ => crate::DATA_START,
-        }
+        self == DeviceKind::Nbd
     }
 }
 

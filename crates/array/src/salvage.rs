@@ -9,22 +9,19 @@
 //! copies have the same last commit. All other volumes are left out: a volume is served unchanged
 //! or not at all.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use redb::{ReadTransaction, TableDefinition, Value};
+use redb::backends::InMemoryBackend;
 use units::VolumeId;
 
 use crate::copy::Rows;
 use crate::create::open_there;
-use crate::file::MapFile;
 use crate::membership::CopyId;
 use crate::record::VolumeRecord;
 use crate::sums::Sum;
 use crate::tables::{
     CHANGED, DEVICES, EXTENTS, META, MOVES, STAMPS, STATE, SUMS, TIERS, Table, VOLUMES, keys_of,
 };
-use crate::view::Shared;
 use crate::{Array, ArrayError};
 
 /// A map of the intact volumes.
@@ -38,36 +35,26 @@ pub struct Salvage {
     pub lost: Vec<String>,
 }
 
-/// A copy of the map that was opened without verification.
-pub(crate) struct Unverified {
-    copy: CopyId,
-    array: Array,
-}
-
 impl Salvage {
     /// Finds the intact volumes in the files of copies.
     ///
     /// # Errors
     /// [`ArrayError::Damaged`] if the own records of every copy are damaged.
     pub fn find(copies: &[(CopyId, PathBuf)]) -> Result<Self, ArrayError> {
-        let open = |path: &Path| -> Result<Array, ArrayError> {
-            let file = open_there(path)?;
-            let storage = Shared(Arc::new(MapFile(file.clone())));
-            let mut array = Array::look_unverified(storage, &path.display().to_string())?;
-            array.file = Some(file);
-            Ok(array)
-        };
         let opened = copies.iter().filter_map(|(copy, path)| {
-            let (copy, array) = (*copy, open(path).ok()?);
-            Some(Unverified { copy, array })
+            let file = open_there(path).ok()?;
+            let place = path.display().to_string();
+            let array = Array::in_file(file, &place, Array::look_unverified);
+            Some((*copy, array.ok()?))
         });
         Self::of(opened.collect())
     }
 
-    pub(crate) fn of(copies: Vec<Unverified>) -> Result<Self, ArrayError> {
-        let adds_up = |c: &&Unverified| c.array.own_records_add_up().is_ok_and(|fits| fits);
-        let latest = |c: &&Unverified| {
-            let state = c.array.state().ok();
+    /// Finds the intact volumes in copies that were opened without verification.
+    fn of(copies: Vec<(CopyId, Array)>) -> Result<Self, ArrayError> {
+        let adds_up = |c: &&(CopyId, Array)| c.1.own_records_add_up().is_ok_and(|fits| fits);
+        let latest = |c: &&(CopyId, Array)| {
+            let state = c.1.state().ok();
             state.map(|s| (s.confirmed.stamp.generation, s.commits))
         };
         let base = copies.iter().filter(adds_up).max_by_key(latest);
@@ -78,15 +65,16 @@ impl Salvage {
                 false => "the list of volumes does not add up to the sum of the last commit".into(),
             },
         })?;
-        let state = base.array.state()?;
-        let others = copies.iter().filter(|c| c.copy != base.copy);
-        let others = others.filter(|c| c.array.state().is_ok_and(|other| other == state));
-        let sources: Vec<&Array> = [base].into_iter().chain(others).map(|c| &c.array).collect();
-        let array = Array::create_in_memory(base.array.id(), base.array.extent())?;
-        base.array.copy_own_records(&array)?;
+        let (copy, base) = (base.0, &base.1);
+        let state = base.state()?;
+        let others = copies.iter().filter(|c| c.0 != copy).map(|c| &c.1);
+        let others = others.filter(|c| c.state().is_ok_and(|other| other == state));
+        let sources: Vec<&Array> = [base].into_iter().chain(others).collect();
+        let array = Array::create_on(InMemoryBackend::new(), base.id(), base.extent())?;
+        base.copy_own_records(&array)?;
         let (mut intact, mut lost) = (vec![], vec![]);
-        for volume in base.array.volumes()? {
-            let sum = base.array.sum_of(volume.id)?;
+        for volume in base.volumes()? {
+            let sum = base.sum_of(volume.id)?;
             let copied = sources
                 .iter()
                 .any(|from| from.copy_volume(&volume, sum, &array));
@@ -98,7 +86,6 @@ impl Salvage {
                 }
             }
         }
-        let copy = base.copy;
         Ok(Self {
             copy,
             array,
@@ -106,17 +93,6 @@ impl Salvage {
             lost,
         })
     }
-}
-
-/// Reads the rows of a volume in one table, and adds their hashes to a sum.
-fn rows_of<V: Value>(
-    txn: &ReadTransaction,
-    table: TableDefinition<'static, u64, V>,
-    number: Table,
-    volume: VolumeId,
-    sum: &mut Sum,
-) -> Result<Rows<u64, V>, ArrayError> {
-    Rows::read_range(txn, table, number, keys_of(volume), sum)
 }
 
 impl Array {
@@ -141,9 +117,9 @@ impl Array {
     fn copy_volume(&self, volume: &VolumeRecord, expected: Sum, to: &Array) -> bool {
         let copied = self.contained(|| {
             let from = self.begin_read()?;
-            let mut sum = Sum::default();
-            let extents = rows_of(&from, EXTENTS, Table::Extents, volume.id, &mut sum)?;
-            let changed = rows_of(&from, CHANGED, Table::Changed, volume.id, &mut sum)?;
+            let (keys, mut sum) = (keys_of(volume.id), Sum::default());
+            let extents = Rows::read_range(&from, EXTENTS, Table::Extents, keys.clone(), &mut sum)?;
+            let changed = Rows::read_range(&from, CHANGED, Table::Changed, keys, &mut sum)?;
             if sum != expected {
                 return Ok(false);
             }

@@ -20,6 +20,7 @@ use units::VolumeId;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::codec::{Fields, Record};
+use crate::panics::contained;
 use crate::read::{each, get, open};
 use crate::tables::{
     self, CHANGED, DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, STATE_KEY,
@@ -253,16 +254,16 @@ impl<const N: usize> Summed<'_, u64, &'static [u8; N]> {
 
 /// Parts of the map whose records differ from their sums.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mismatch {
+struct Mismatch {
     /// Volumes whose records do not add up to their sums.
-    pub(crate) volumes: BTreeSet<VolumeId>,
+    volumes: BTreeSet<VolumeId>,
     /// True if the records of the map itself do not add up to its sum.
-    pub(crate) map: bool,
+    map: bool,
 }
 
 impl Mismatch {
     /// Describes the damage; returns `None` if all sums are correct.
-    pub(crate) fn explained(&self) -> Option<String> {
+    fn explained(&self) -> Option<String> {
         let records = match (self.map, self.volumes.len()) {
             (false, 0) => return None,
             (true, 0) => "its own records".to_owned(),
@@ -280,8 +281,19 @@ impl Array {
     /// Reads every record and compares the totals with the sums.
     ///
     /// # Errors
-    /// When the store fails, or the sum of the map cannot be read.
-    pub(crate) fn compare_sums(&self) -> Result<Mismatch, ArrayError> {
+    /// [`ArrayError::Damaged`] if they differ; when the store fails, or the sum of the map cannot be
+    /// read.
+    pub(crate) fn check_sums(&self, place: &str) -> Result<(), ArrayError> {
+        match contained(place, || self.compare_sums())?.explained() {
+            None => Ok(()),
+            Some(why) => Err(ArrayError::Damaged {
+                place: place.into(),
+                why,
+            }),
+        }
+    }
+
+    fn compare_sums(&self) -> Result<Mismatch, ArrayError> {
         let txn = self.begin_read()?;
         let mut found = Differences::new();
         add_table(&txn, EXTENTS, Table::Extents, &mut found, by_volume)?;

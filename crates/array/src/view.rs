@@ -27,7 +27,6 @@ use redb::{Database, RepairSession, StorageBackend};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::create::{builder, database_error, not_empty, open_there};
-use crate::file::MapFile;
 use crate::panics::contained;
 use crate::{Array, ArrayError};
 
@@ -72,6 +71,7 @@ const PART: u64 = 4096;
 #[derive(Debug)]
 struct Overlay {
     base: Shared,
+    base_length: u64,
     changed: Mutex<Changed>,
 }
 
@@ -84,10 +84,16 @@ struct Changed {
 
 impl Overlay {
     fn new(base: Shared) -> io::Result<Self> {
-        let length = base.len()?;
-        let parts = BTreeMap::new();
-        let changed = Mutex::new(Changed { length, parts });
-        Ok(Self { base, changed })
+        let base_length = base.len()?;
+        let changed = Mutex::new(Changed {
+            length: base_length,
+            parts: BTreeMap::new(),
+        });
+        Ok(Self {
+            base,
+            base_length,
+            changed,
+        })
     }
 
     fn changed(&self) -> std::sync::MutexGuard<'_, Changed> {
@@ -96,7 +102,7 @@ impl Overlay {
 
     /// Reads from the base. Bytes behind its end are zero.
     fn read_base(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let there = self.base.len()?.saturating_sub(offset);
+        let there = self.base_length.saturating_sub(offset);
         let there = out.len().min(usize::try_from(there).unwrap_or(usize::MAX));
         let (inside, behind) = out.split_at_mut(there);
         behind.fill(0);
@@ -242,24 +248,14 @@ impl Array {
     /// Those of [`Array::look_on`]; [`ArrayError::Missing`] if the file does not exist, and
     /// [`ArrayError::InUse`] if another process has it open.
     pub fn look_at(path: &Path) -> Result<Self, ArrayError> {
-        let file = open_there(path)?;
-        let storage = Shared(Arc::new(MapFile(file.clone())));
-        let mut array = Self::look_in(storage, &path.display().to_string())?;
-        array.file = Some(file);
-        Ok(array)
+        let place = path.display().to_string();
+        Self::in_file(open_there(path)?, &place, Self::look_in)
     }
 
     pub(crate) fn look_in(storage: Shared, place: &str) -> Result<Self, ArrayError> {
-        let damaged = |why: String| {
-            let place = place.to_owned();
-            Err(ArrayError::Damaged { place, why })
-        };
         let array = Self::view(storage, place, Trust::Nothing)?;
-        let mismatch = contained(place, || array.compare_sums())?;
-        match mismatch.explained() {
-            None => Ok(array),
-            Some(why) => damaged(why),
-        }
+        array.check_sums(place)?;
+        Ok(array)
     }
 
     /// Opens a map read-only. A file that was closed in an orderly way must have its last commit.

@@ -108,8 +108,8 @@ pub enum DeviceError {
 pub enum Medium {
     /// A file or block device; slots begin at [`DATA_START`].
     File(Arc<File>, Backing),
-    /// A remote export, and where its slots begin.
-    Nbd(nbd::Uri, u64),
+    /// A remote export.
+    Nbd(nbd::Uri),
     /// It cannot be reached, or is not the array's: reads and writes fail at once.
     Lost,
 }
@@ -169,7 +169,7 @@ pub struct Device {
     pub name: String,
     /// Where its bytes are.
     pub medium: Medium,
-    /// The byte of its file that its data begins at.
+    /// Offset of its data in the file or export: [`DATA_START`], or 0 without a superblock.
     pub(crate) start: u64,
     /// Of an export that is the source of an import: the size that it has to have whenever it is connected to.
     source_size: Option<Bytes>,
@@ -285,7 +285,7 @@ impl Device {
     ) -> Result<(Self, Vec<String>), DeviceError> {
         let created = match record.kind {
             DeviceKind::File => create_file(record)?,
-            DeviceKind::Block | DeviceKind::Nbd | DeviceKind::BareNbd | DeviceKind::Gone => None,
+            DeviceKind::Block | DeviceKind::Nbd | DeviceKind::Gone => None,
         };
         let is_new = created.is_some();
         let prepare = || -> Result<(Self, Vec<String>), DeviceError> {
@@ -387,10 +387,10 @@ impl Device {
     ) -> Result<Self, DeviceError> {
         let mut locked = None;
         let medium = match record.kind {
-            DeviceKind::Nbd | DeviceKind::BareNbd => {
+            DeviceKind::Nbd => {
                 let uri: Result<nbd::Uri, _> = record.path.parse();
                 let uri = uri.map_err(|e| wrong(record, e.to_string()))?;
-                Medium::Nbd(uri, record.kind.data_start())
+                Medium::Nbd(uri)
             }
             DeviceKind::File | DeviceKind::Block => {
                 let file = open.map_or_else(|| open_plain(record), Ok)?;
@@ -401,8 +401,14 @@ impl Device {
             }
             DeviceKind::Gone => Medium::Lost,
         };
+        // The export of a member is written only with a claim in its superblock's area.
+        let lease = match medium {
+            Medium::Nbd(_) => Lease::none(),
+            Medium::File(..) | Medium::Lost => Lease::unlimited(),
+        };
         Ok(Self {
             locked,
+            lease: Arc::new(lease),
             wanted: record.direct,
             stages: DeviceStages::new(record),
             ..Self::with(record.id, record.name.clone(), medium)
@@ -515,8 +521,9 @@ impl Device {
     /// The source of an import that is an export.
     pub(crate) fn source_at(id: DeviceId, uri: nbd::Uri, size: Bytes) -> Self {
         Self {
+            start: 0,
             source_size: Some(size),
-            ..Self::with(id, SOURCE.into(), Medium::Nbd(uri, 0))
+            ..Self::with(id, SOURCE.into(), Medium::Nbd(uri))
         }
     }
 
@@ -537,17 +544,15 @@ impl Device {
 
     /// A remote export that belongs to no array.
     pub fn remote(name: String, uri: nbd::Uri) -> Self {
-        Self::with(DeviceId(0), name, Medium::Nbd(uri, 0))
+        Self {
+            start: 0,
+            ..Self::with(DeviceId(0), name, Medium::Nbd(uri))
+        }
     }
 
     fn with(id: DeviceId, name: String, medium: Medium) -> Self {
-        let lease = match medium {
-            // A device without a superblock has no place for a claim.
-            Medium::Nbd(_, start) if start > 0 => Lease::none(),
-            _ => Lease::unlimited(),
-        };
         Self {
-            lease: Arc::new(lease),
+            lease: Arc::new(Lease::unlimited()),
             ownership: Mutex::default(),
             id,
             name,
@@ -646,10 +651,12 @@ impl Device {
     }
 }
 
-/// Opens a file once more, whatever its name is by now.
-pub(crate) fn reopened(file: &File) -> io::Result<File> {
+/// Opens a file once more, whatever its name is by now, with further flags.
+pub(crate) fn reopened(file: &File, flags: OFlags) -> io::Result<File> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-    File::options().read(true).write(true).open(own)
+    let mut options = File::options();
+    let options = options.read(true).write(true);
+    options.custom_flags(flags.bits() as i32).open(own)
 }
 
 /// Writes, and flushes what it wrote and no more: guests may have written so much that flushing that too takes longer than anybody waits.

@@ -62,23 +62,19 @@ pub enum ReachError {
 
 /// Lists the recoverable volumes and the commands that save them.
 fn recoverable(intact: &[String], lost: &[String]) -> String {
-    let named = |names: &[String]| match names {
-        [] => "none".to_owned(),
-        names => names.join(", "),
-    };
     let commands: Vec<String> = intact
         .iter()
         .map(|name| format!("\n  terrace volume save {name} {name}.raw --salvage"))
         .collect();
     let lost = match lost {
         [] => String::new(),
-        lost => format!("; not recoverable: {}", named(lost)),
+        lost => format!("; not recoverable: {}", lost.join(", ")),
     };
     match intact {
         [] => format!(". No volume can be recovered from it{lost}"),
         _ => format!(
             ". Recoverable volumes: {}{lost}. Save each volume:{}\nor serve them all read-only: `terrace volume export --salvage`",
-            named(intact),
+            intact.join(", "),
             commands.concat()
         ),
     }

@@ -16,6 +16,14 @@ pub fn explain(error: &dyn Error) -> String {
     all
 }
 
+/// Lists names, or says that there are none.
+pub(crate) fn listed(names: &[String]) -> String {
+    match names {
+        [] => "none".into(),
+        names => names.join(", "),
+    }
+}
+
 /// Says that there is no such thing, and what was probably meant.
 pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();

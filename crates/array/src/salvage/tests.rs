@@ -1,6 +1,8 @@
 //! Random damage to copies of a map: a start reads the written state or refuses, and salvage finds
 //! the intact volumes.
 
+use std::sync::Arc;
+
 use algo::Rng;
 use crashdisk::CrashDisk;
 use testkit::seeds;
@@ -8,6 +10,7 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
 use super::*;
+use crate::view::Shared;
 use crate::{ArrayId, Change, DeviceKind, DeviceRecord, Health, TierRecord};
 
 const PAGE: usize = 4096;
@@ -188,7 +191,7 @@ fn volumes_of_two_damaged_copies_are_read_as_written_or_left_out() {
         let copy = |rng: &mut Rng, copy| {
             let storage = Shared(Arc::new(CrashDisk::of(damage(rng, subject))));
             let array = Array::look_unverified(storage, "a copy").ok()?;
-            Some(Unverified { copy, array })
+            Some((copy, array))
         };
         let copies = CopyId::ALL.into_iter().filter_map(|id| copy(&mut rng, id));
         possible += subject.truth.len();

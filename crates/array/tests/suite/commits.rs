@@ -322,7 +322,7 @@ fn what_is_not_valid_is_refused_and_changes_nothing() {
 
 fn dev(change: impl Fn(&mut array::DeviceRecord)) -> Change {
     let mut record = device(2, 0);
-    assert_eq!(record.kind, DeviceKind::BareNbd);
+    assert_eq!(record.kind, DeviceKind::Nbd);
     change(&mut record);
     Change::AddDevice(record)
 }

@@ -149,7 +149,7 @@ fn a_flipped_bit_is_named_by_table_and_key_and_refused() {
 }
 
 #[test]
-fn meta_record_that_is_damaged_or_of_another_format_is_refused() {
+fn meta_record_damaged_or_of_another_format_is_refused() {
     let open = |change: &dyn Fn(&mut Vec<u8>)| {
         let disk = disk();
         tamper(&disk, |txn| {

@@ -59,6 +59,14 @@ fn add(site: &Site, more: &[&str]) -> Result<String, String> {
     }
 }
 
+/// Adds a block device to an array and serves volume `db` from it.
+fn serve_on(site: &mut Site, disk: &Loop) {
+    add(site, &["--device", &disk.0]).unwrap();
+    site.ok(&["volume", "create", "db", "--size", "8M", "--tier", "slow"]);
+    site.serve(&[]);
+    site.copies_are_current();
+}
+
 /// Opens a block device as `mount` and `mkfs` do.
 fn claim(device: &str) -> io::Result<File> {
     let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
@@ -264,10 +272,7 @@ fn take_over_keeps_the_claim_of_a_block_device() {
     let Some(disk) = disk(&site, "disk") else {
         return;
     };
-    add(&site, &["--device", &disk.0]).unwrap();
-    site.ok(&["volume", "create", "db", "--size", "8M", "--tier", "slow"]);
-    site.serve(&[]);
-    site.copies_are_current();
+    serve_on(&mut site, &disk);
     assert!(is_busy(&disk.0), "before");
     let over = AtomicBool::new(false);
     let free = std::thread::scope(|scope| {
@@ -297,10 +302,7 @@ fn orderly_stop_leaves_an_overwritten_device_unchanged() {
     let Some(disk) = disk(&site, "disk") else {
         return;
     };
-    add(&site, &["--device", &disk.0]).unwrap();
-    site.ok(&["volume", "create", "db", "--size", "8M", "--tier", "slow"]);
-    site.serve(&[]);
-    site.copies_are_current();
+    serve_on(&mut site, &disk);
     // Stands for a program that opens the device without checking that it is free.
     let image = site.path("image");
     File::create(&image).unwrap().set_len(64 * MIB).unwrap();

@@ -53,7 +53,7 @@ fn closed() -> (Site, [PathBuf; 2]) {
     (site, [path(0), path(1)])
 }
 
-fn holds_what_was_written(site: &Site, n: usize) -> bool {
+fn holds_written_data(site: &Site, n: usize) -> bool {
     let mut client = client(site, VOLUMES[n]);
     (0..EXTENTS).all(|extent| client.read(extent * EXTENT, 8).unwrap() == content(n, extent))
 }
@@ -106,7 +106,7 @@ fn array_with_one_damaged_copy_is_served_from_the_other_and_the_copy_is_rebuilt(
         let (mut site, copies) = closed();
         damage(&copies[n], || is_damaged(&copies[n]));
         site.serve(&[]);
-        assert!((0..2).all(|n| holds_what_was_written(&site, n)));
+        assert!((0..2).all(|n| holds_written_data(&site, n)));
         site.copies_are_current();
         wait_for("no problem is left", || {
             let log = site.log();
@@ -142,7 +142,7 @@ fn intact_volumes_of_an_array_with_two_damaged_copies_are_saved_and_served_read_
     let out = site.run(&["volume", "save", "one", "one.raw", "--salvage"]);
     assert!(!out.status.success());
     site.serve(&["--salvage"]);
-    assert!(holds_what_was_written(&site, 1));
+    assert!(holds_written_data(&site, 1));
     assert!(client(&site, "two").write(0, &[1; 512]).is_err());
     let create = [
         "volume", "create", "new", "--size", "1 MiB", "--tier", "fast",
@@ -178,5 +178,5 @@ fn array_with_one_damaged_copy_only_is_refused_and_its_intact_volumes_are_named(
     let message = String::from_utf8(out.stderr).unwrap();
     assert!(message.contains("Recoverable volumes: two"), "{message}");
     site.serve(&["--salvage"]);
-    assert!(holds_what_was_written(&site, 1));
+    assert!(holds_written_data(&site, 1));
 }

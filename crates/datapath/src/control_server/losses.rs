@@ -124,11 +124,7 @@ fn wipe(leaving: Leaving) -> String {
 }
 
 /// Takes a device as it is.
-fn accept(
-    keeper: &mut Keeper,
-    record: &DeviceRecord,
-    opened: (Device, Option<Superblock>),
-) -> Result<()> {
+fn accept(keeper: &mut Keeper, record: &DeviceRecord, opened: (Device, Superblock)) -> Result<()> {
     let id = record.id;
     let now = keeper.records.get(&id);
     if now.is_none_or(|now| (now.kind, &now.path) != (record.kind, &record.path)) {

@@ -101,7 +101,7 @@ pub(super) fn describe(device: &Device, head: &[u8]) -> String {
 fn edges(device: &Device) -> Result<[(u64, usize); 2], String> {
     let size = match &device.medium {
         Medium::File(file, _) => file_bytes(file).map_err(|e| format!("cannot measure it: {e}"))?,
-        Medium::Nbd(uri, _) => {
+        Medium::Nbd(uri) => {
             let connected = client::connect(uri).map_err(|e| explain(&e))?;
             connected.session.export.size
         }

@@ -1,9 +1,8 @@
 //! Whether I/O on a device passes the page cache by: what its file system says, and what is measured.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use model::DirectIo;
 use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags, fadvise, statx};
 
 use super::lock::mark_direct;
-use super::{Backing, Device, Medium, write_durably};
+use super::{Backing, Device, Medium, reopened, write_durably};
 use crate::direct::Alignment;
 use crate::helper_thread::{Outcome, Wanted};
 use crate::io::{BUF_ALIGNMENT, Buf};
@@ -185,12 +184,7 @@ fn alignment_of(file: &File) -> Result<Alignment, String> {
 /// Opens what is open a second time, past the page cache.
 fn open_direct(file: &File) -> Result<DirectFile, String> {
     let alignment = alignment_of(file)?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(OFlags::DIRECT.bits() as i32)
-        .open(path);
+    let opened = reopened(file, OFlags::DIRECT);
     let direct = DirectFile {
         file: Arc::new(opened.map_err(|e| format!("it cannot be opened for direct I/O: {e}"))?),
         alignment,

@@ -18,8 +18,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -30,7 +30,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
-use super::{DeviceError, system, users};
+use super::{DeviceError, reopened, system, users};
 
 /// Time to wait for the lock or the exclusive claim of another process. The system takes either for
 /// a moment when it inspects a block device.
@@ -162,14 +162,8 @@ fn open_exclusively(
     until: Instant,
     record: &DeviceRecord,
 ) -> Result<File, DeviceError> {
-    let path = format!("/proc/self/fd/{}", plain.as_raw_fd());
     loop {
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(OFlags::EXCL.bits() as i32)
-            .open(&path);
-        let error = match opened {
+        let error = match reopened(plain, OFlags::EXCL) {
             Ok(file) => return Ok(file),
             Err(error) => error,
         };

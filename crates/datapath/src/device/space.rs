@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use array::{DATA_START, SUPERBLOCKS_BYTES, Superblock};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
@@ -233,7 +233,7 @@ impl SlotSpace for Device {
     fn flush_all(&self) -> io::Result<()> {
         match &self.medium {
             Medium::File(file, _) => file.sync_data(),
-            Medium::Nbd(uri, _) => client::flush(uri).map_err(io::Error::other),
+            Medium::Nbd(uri) => client::flush(uri).map_err(io::Error::other),
             Medium::Lost => Err(Errno::IO.into()),
         }
     }
@@ -323,8 +323,8 @@ fn zero_slots(
     wanted: &Wanted,
 ) -> Result<(), ZeroFailed> {
     match medium {
-        Medium::Nbd(uri, start) => {
-            let at = |slot: &u32| (start + u64::from(*slot) * extent.0, extent.0 as u32);
+        Medium::Nbd(uri) => {
+            let at = |slot: &u32| (DATA_START + u64::from(*slot) * extent.0, extent.0 as u32);
             let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
             lease.check().map_err(|e| {
                 let why = format!("device {name:?}: cannot zero slots: {e}");
@@ -346,7 +346,7 @@ fn zero_slots(
                 }
             };
             // The kernel reports a failed flush once to each opening: guests' flushes must hear of it, too.
-            let own = reopened(file).map_err(fail(false))?;
+            let own = reopened(file, OFlags::empty()).map_err(fail(false))?;
             for slot in slots {
                 let offset = DATA_START + u64::from(*slot) * extent.0;
                 zero_range(&own, offset, extent.0, wanted).map_err(fail(false))?;

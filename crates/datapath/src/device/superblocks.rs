@@ -14,7 +14,7 @@ use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use array::{DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Superblock};
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, OFlags, fadvise};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -55,7 +55,7 @@ impl Device {
                 file.read_exact_at(&mut bytes, at)?;
                 Ok(bytes)
             }
-            Medium::Nbd(uri, _) => {
+            Medium::Nbd(uri) => {
                 client::read_within(uri, time, at, length as u32).map_err(io::Error::other)
             }
             Medium::Lost => Err(Errno::IO.into()),
@@ -66,8 +66,8 @@ impl Device {
     pub(super) fn write_bytes(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         match &self.medium {
             // The kernel reports a failed write once to each opening: guests' flushes must hear of it, too.
-            Medium::File(file, _) => write_durably(&reopened(file)?, bytes, at),
-            Medium::Nbd(uri, _) => {
+            Medium::File(file, _) => write_durably(&reopened(file, OFlags::empty())?, bytes, at),
+            Medium::Nbd(uri) => {
                 client::write_durably(uri, &self.lease, at, bytes).map_err(io::Error::other)
             }
             Medium::Lost => Err(Errno::IO.into()),
@@ -169,12 +169,12 @@ impl Device {
                 std::fs::remove_file(&record.path).map_err(system(record, "remove"))
             }
             (Medium::File(..), _) => clear(),
-            (Medium::Nbd(_, start), _) if *start > 0 => {
+            (Medium::Nbd(_), _) => {
                 clear()?;
                 self.end_ownership(End::Clear);
                 Ok(())
             }
-            (Medium::Nbd(..) | Medium::Lost, _) => Ok(()),
+            (Medium::Lost, _) => Ok(()),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::sync::{Arc, Weak};
 
 use array::DeviceKind;
+use rustix::fs::OFlags;
 use units::{DeviceId, VolumeId};
 
 use super::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, Places, open};
@@ -84,7 +85,7 @@ impl Keeper {
                     let at = at.ok_or("it was not handed over")?;
                     let device = Device::from_handed(extent, record, devices.swap_remove(at));
                     let device = device.map_err(|e| explain(&e))?;
-                    open::with_superblock(record, device)
+                    open::with_superblock(device)
                 };
                 records.iter().map(one).collect()
             },
@@ -95,7 +96,10 @@ impl Keeper {
 
 /// Files that make what was written durable, beside those that guests use: what these are told of a failure the others are told too.
 pub fn openings_of(devices: &[HandedDevice]) -> Vec<std::io::Result<File>> {
-    devices.iter().map(|d| reopened(&d.file)).collect()
+    devices
+        .iter()
+        .map(|d| reopened(&d.file, OFlags::empty()))
+        .collect()
 }
 
 /// All files of an array, in the order in which they are handed over.

@@ -202,7 +202,7 @@ fn what_is_wrong(device: &Device, path: &str) -> Option<Wrong> {
             let why = format!("{path} cannot be looked at: {e}");
             Some(Wrong::NoAnswer(why))
         }),
-        Medium::Nbd(uri, start) => is_right(device, uri, *start),
+        Medium::Nbd(uri) => is_right(device, uri),
         Medium::Lost => None,
     }
 }
@@ -236,12 +236,11 @@ fn is_at(file: &File, path: &str) -> io::Result<Option<Wrong>> {
 }
 
 /// Whether a remote device answers with the superblock that it must have.
-fn is_right(device: &Device, uri: &nbd::Uri, start: u64) -> Option<Wrong> {
-    // One without a superblock is taken as it is.
-    let length = if start > 0 { SUPERBLOCKS_BYTES } else { 512 };
+fn is_right(device: &Device, uri: &nbd::Uri) -> Option<Wrong> {
     let look = || {
-        let found = client::read_within(uri, client::QUICK_TIME, 0, length as u32)?;
-        Ok(start == 0 || device.is_same(&found))
+        let length = SUPERBLOCKS_BYTES as u32;
+        let found = client::read_within(uri, client::QUICK_TIME, 0, length)?;
+        Ok(device.is_same(&found))
     };
     let mut right = look();
     if matches!(right, Ok(false)) {

@@ -88,37 +88,33 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// Takes a device that is back, or that was opened anew, if it belongs to the array; it is used once the membership is renewed.
-    /// `found` is its superblock, if its kind has one.
+    /// `found` is its superblock.
     ///
     /// # Errors
     /// Why it is not taken.
     pub fn join(
         &mut self,
         id: DeviceId,
-        (device, found): (D, Option<Superblock>),
+        (device, found): (D, Superblock),
         accepted: bool,
     ) -> Result<(), String> {
         let record = self.records.get(&id).ok_or("it was removed")?;
-        if record.kind == DeviceKind::Gone {
+        if is_given_up(record) {
             return Err("it was given up".into());
         }
         if let Some(lost) = self.lost.get(&id).filter(|l| l.in_use && !accepted) {
             return Err(lost.why.clone());
         }
-        let mut unsettled = false;
-        if let Some(found) = found {
-            whose(self.map.id(), self.map.extent(), record, &found)?;
-            let stamps = self.map.stamps().map_err(|e| explain(&e))?;
-            let stamp = stamps.iter().find(|s| s.device == id);
-            if let Err(why) = self.belongs(id, stamp, &self.as_before(id, found)) {
-                if !accepted {
-                    return Err(why);
-                }
-                self.distrust(id);
+        whose(self.map.id(), self.map.extent(), record, &found)?;
+        let stamps = self.map.stamps().map_err(|e| explain(&e))?;
+        let stamp = stamps.iter().find(|s| s.device == id);
+        if let Err(why) = self.belongs(id, stamp, &self.as_before(id, found)) {
+            if !accepted {
+                return Err(why);
             }
-            unsettled = is_unsettled(stamp);
-            self.wrote(id, found);
+            self.distrust(id);
         }
+        self.wrote(id, found);
         let before = self.lost.remove(&id).unwrap_or(LostDevice {
             why: String::new(),
             unflushed: true,
@@ -127,7 +123,7 @@ impl<D: SlotSpace> Keeper<D> {
         });
         self.devices.insert(id, Arc::new(device));
         self.owned_again(id);
-        if unsettled {
+        if is_unsettled(stamp) {
             self.settle_superblocks(&[id]);
         }
         if let Err(error) = self.renew_if_served() {
@@ -171,11 +167,8 @@ impl<D: SlotSpace> Keeper<D> {
     pub fn add(&mut self, record: &DeviceRecord, device: Arc<D>) {
         self.slots.add_device(record);
         self.devices.insert(record.id, device);
-        if record.kind != DeviceKind::BareNbd {
-            let (array, extent) = (self.map.id(), self.map.extent());
-            let superblock = crate::device::superblock_of(array, extent, record);
-            self.superblocks.insert(record.id, superblock);
-        }
+        let superblock = crate::device::superblock_of(self.map.id(), self.map.extent(), record);
+        self.superblocks.insert(record.id, superblock);
         self.records.insert(record.id, record.clone());
     }
 
@@ -226,7 +219,7 @@ impl<D: SlotSpace> Keeper<D> {
         let lost = before.into_iter().filter(|b| self.lost.contains_key(&b.0));
         self.unstamped = lost.collect();
         // Devices that were given up go with the last extent that was on them.
-        let given_up = self.records.values().filter(|r| r.kind == DeviceKind::Gone);
+        let given_up = self.records.values().filter(|r| is_given_up(r));
         let empty = given_up.filter(|r| !self.holds(r.id)).map(|r| r.id);
         for id in empty.collect::<Vec<_>>() {
             self.commit(&[Change::RemoveDevice(id)])?;
@@ -352,8 +345,7 @@ impl<D: SlotSpace> Keeper<D> {
         let Some(copy) = goes_alone.filter(|_| !self.accepts_map) else {
             return Ok(());
         };
-        let counts = self.records.values().filter(|r| has_superblock(r.kind));
-        let all = counts.count();
+        let all = self.records.values().filter(|r| !is_given_up(r)).count();
         let needed = devices_needed(copy, all);
         match stamped >= needed {
             true => Ok(()),
@@ -491,9 +483,9 @@ impl<D: SlotSpace> Keeper<D> {
     }
 }
 
-/// Whether devices of this kind have one that counts.
-pub(super) fn has_superblock(kind: DeviceKind) -> bool {
-    !matches!(kind, DeviceKind::BareNbd | DeviceKind::Gone)
+/// Returns true if the device was given up: its data is lost, and its superblock does not count.
+pub(super) fn is_given_up(record: &DeviceRecord) -> bool {
+    record.kind == DeviceKind::Gone
 }
 
 /// Whether a device's superblock may only be in a cache.

@@ -22,11 +22,11 @@ use tracing::warn;
 use units::{Bytes, DeviceId, VolumeId};
 use volume::Location;
 
-use super::members::{has_superblock, is_unsettled, whose};
+use super::members::{is_given_up, is_unsettled, whose};
 use super::{Keeper, KeeperError, LostDevice, watch};
 use crate::device::{Claimant, Device, DeviceError, SlotSpace};
 use crate::helper_thread::at_once;
-use crate::text::explain;
+use crate::text::{explain, listed};
 
 /// Places of volumes' extents.
 pub type Places = BTreeMap<VolumeId, Vec<Option<Location>>>;
@@ -105,8 +105,8 @@ pub(crate) fn random() -> u64 {
     }
 }
 
-/// A device that was opened, with its superblock, if its kind has one; or what is wrong with it.
-pub type Opened<D> = Result<(D, Option<Superblock>), NotOpened>;
+/// A device that was opened, with its superblock; or what is wrong with it.
+pub type Opened<D> = Result<(D, Superblock), NotOpened>;
 
 /// Why a device is not to be had.
 #[derive(Debug, Clone)]
@@ -126,12 +126,9 @@ impl<S: Into<String>> From<S> for NotOpened {
     }
 }
 
-/// Reads the superblock of a device that has just been opened, if its kind has one.
-pub fn with_superblock<D: SlotSpace>(record: &DeviceRecord, device: D) -> Opened<D> {
-    let found = match record.kind {
-        DeviceKind::BareNbd => None,
-        _ => Some(device.read_superblock()?),
-    };
+/// Reads the superblock of a device that has just been opened.
+pub fn with_superblock<D: SlotSpace>(device: D) -> Opened<D> {
+    let found = device.read_superblock()?;
     Ok((device, found))
 }
 
@@ -155,7 +152,7 @@ pub(crate) fn open_one(extent: Bytes, record: &DeviceRecord) -> Opened<Device> {
         in_use: matches!(e, DeviceError::InUse { .. }),
         why: explain(&e),
     })?;
-    with_superblock(record, device)
+    with_superblock(device)
 }
 
 /// Decides how an opened device is used, if it is the array's.
@@ -163,10 +160,9 @@ pub(crate) fn settle_direct(
     array: array::ArrayId,
     extent: Bytes,
     record: &DeviceRecord,
-    opened: &(Device, Option<Superblock>),
+    (device, superblock): &(Device, Superblock),
 ) {
-    let (device, superblock) = opened;
-    if superblock.is_some_and(|s| s.is_of(array, record.id, extent, record.slots)) {
+    if superblock.is_of(array, record.id, extent, record.slots) {
         device.settle_direct();
     }
 }
@@ -446,11 +442,7 @@ impl<D: SlotSpace> Keeper<D> {
             extents.iter().any(is)
         };
         let names = self.volumes.values().filter(on).map(|v| v.name.clone());
-        let names: Vec<String> = names.collect();
-        match names.is_empty() {
-            true => "none".into(),
-            false => names.join(", "),
-        }
+        listed(&names.collect::<Vec<_>>())
     }
 
     /// Takes the devices that belong to the array among those that were opened.
@@ -461,12 +453,8 @@ impl<D: SlotSpace> Keeper<D> {
     ) -> Result<(), KeeperError> {
         // Whether a process before this one may have left something that was not flushed, and that a power loss has not forgiven.
         let boot = self.host.boot;
-        let unclean = |o: &Opened<D>| matches!(o, Ok((_, Some(b))) if !b.flushed && b.boot == boot);
-        let stamped = opened
-            .values()
-            .filter(|o| matches!(o, Ok((_, Some(_)))))
-            .count();
-        let unflushed = stamped == 0 || opened.values().any(unclean);
+        let unclean = |o: &Opened<D>| matches!(o, Ok((_, b)) if !b.flushed && b.boot == boot);
+        let unflushed = !opened.values().any(Result::is_ok) || opened.values().any(unclean);
         let stamps = self.map.stamps()?;
         let (mut unsettled, mut distrusted) = (vec![], vec![]);
         for record in self.records.values().cloned().collect::<Vec<_>>() {
@@ -479,19 +467,17 @@ impl<D: SlotSpace> Keeper<D> {
             };
             let taken = found.and_then(|(device, superblock)| {
                 let stamp = stamps.iter().find(|s| s.device == id);
-                if let Some(superblock) = superblock {
-                    if let Err(why) = self.belongs(id, stamp, &superblock) {
-                        let volumes = self.volumes_on(id);
-                        if !accept.contains(&name) {
-                            return Err(format!("{why}; volumes with data on it: {volumes}").into());
-                        }
-                        warn!(device = name, volumes, %why, "the device is used as it is");
-                        distrusted.push(id);
+                if let Err(why) = self.belongs(id, stamp, &superblock) {
+                    let volumes = self.volumes_on(id);
+                    if !accept.contains(&name) {
+                        return Err(format!("{why}; volumes with data on it: {volumes}").into());
                     }
-                    self.superblocks.insert(id, superblock);
-                    if is_unsettled(stamp) {
-                        unsettled.push(id);
-                    }
+                    warn!(device = name, volumes, %why, "the device is used as it is");
+                    distrusted.push(id);
+                }
+                self.superblocks.insert(id, superblock);
+                if is_unsettled(stamp) {
+                    unsettled.push(id);
                 }
                 Ok(device)
             });
@@ -529,7 +515,7 @@ fn whys_of(unread: &[Unread]) -> String {
 
 fn candidate(copy: CopyId, array: &Array) -> Result<Candidate, ArrayError> {
     let devices = array.devices()?;
-    let devices = devices.iter().filter(|d| has_superblock(d.kind));
+    let devices = devices.iter().filter(|d| !is_given_up(d));
     Ok(Candidate {
         copy,
         state: array.state()?,
@@ -548,7 +534,7 @@ fn open_devices<D: SlotSpace>(
     let mut records: Vec<DeviceRecord> = vec![];
     for (_, _, copy) in copies {
         let of_copy = copy.devices()?.into_iter();
-        for record in of_copy.filter(|r| r.kind != DeviceKind::Gone) {
+        for record in of_copy.filter(|r| !is_given_up(r)) {
             let same = |r: &DeviceRecord| r.id == record.id && r.path == record.path;
             if !records.iter().any(same) {
                 records.push(record);
@@ -558,9 +544,7 @@ fn open_devices<D: SlotSpace>(
     let opened = open(extent, &records);
     let whose = |(record, opened): (DeviceRecord, Opened<D>)| {
         let opened = opened.and_then(|(device, found)| {
-            if let Some(found) = &found {
-                whose(array, extent, &record, found)?;
-            }
+            whose(array, extent, &record, &found)?;
             Ok((device, found))
         });
         ((record.id, record.path), opened)
@@ -569,9 +553,7 @@ fn open_devices<D: SlotSpace>(
 }
 
 fn seen<D>(device: DeviceId, opened: &Opened<D>, boot: u128) -> Option<Seen> {
-    let Ok((_, Some(superblock))) = opened else {
-        return None;
-    };
+    let (_, superblock) = opened.as_ref().ok()?;
     Some(Seen {
         device,
         stamp: superblock.stamp,
@@ -586,10 +568,7 @@ fn names_of_volumes(copies: &[(CopyId, Box<dyn CopyPlace>, Array)]) -> String {
         .iter()
         .flat_map(|c| c.2.volumes().unwrap_or_default());
     let names: BTreeSet<String> = all.map(|v| v.name).collect();
-    match names.is_empty() {
-        true => "none".into(),
-        false => names.into_iter().collect::<Vec<_>>().join(", "),
-    }
+    listed(&names.into_iter().collect::<Vec<_>>())
 }
 
 /// What copies know, for a person.

@@ -105,14 +105,11 @@ pub(crate) fn claim_opened(
     array: ArrayId,
     extent: Bytes,
     record: &DeviceRecord,
-    opened: &(Device, Option<Superblock>),
+    (device, found): &(Device, Superblock),
     claimant: &Claimant,
 ) -> Result<(), String> {
-    let (device, superblock) = opened;
-    match superblock {
-        Some(found) if found.is_of(array, record.id, extent, record.slots) => {
-            device.claim(claimant).map_err(|why| why.to_string())
-        }
-        _ => Ok(()),
+    match found.is_of(array, record.id, extent, record.slots) {
+        true => device.claim(claimant).map_err(|why| why.to_string()),
+        false => Ok(()),
     }
 }

@@ -156,7 +156,7 @@ fn open(dir: &Path) -> Keeper<Memory> {
     };
     let accept = AcceptLoss::default();
     let open = |extent, records: &[DeviceRecord]| {
-        let one = |r: &DeviceRecord| with_superblock(r, Memory::new(superblock_of(ID, extent, r)));
+        let one = |r: &DeviceRecord| with_superblock(Memory::new(superblock_of(ID, extent, r)));
         records.iter().map(one).collect()
     };
     Keeper::open_with(vec![found], Host::this(), &accept, open).unwrap()
@@ -507,15 +507,15 @@ fn a_device_that_no_guest_used_is_taken_when_it_answers() {
     // Once more it cannot be stamped: no guest has used it for that.
     let again = Memory::new(late);
     set(&again.stuck, true);
-    assert!(bench.keeper.join(id, (again, Some(late)), false).is_err());
+    assert!(bench.keeper.join(id, (again, late), false).is_err());
     assert!(!bench.keeper.lost[&id].in_use);
     let late = Memory::new(late);
     let found = late.read_superblock().unwrap();
-    bench.keeper.join(id, (late, Some(found)), false).unwrap();
+    bench.keeper.join(id, (late, found), false).unwrap();
     // From here on guests may have written to it.
     bench.keeper.lose(id, "it fails".into());
     assert!(bench.keeper.lost[&id].in_use);
-    let back = (Memory::new(found), Some(found));
+    let back = (Memory::new(found), found);
     assert_eq!(bench.keeper.join(id, back, false), Err("it fails".into()));
 }
 
@@ -525,9 +525,7 @@ fn what_was_not_flushed_before_a_start_is_not_flushed_by_it() {
     let id = DeviceId(1);
     let before = bench.keeper.unstamped.get_mut(&id).unwrap();
     (before.flushed, before.boot) = (false, late.boot);
-    let refused = bench
-        .keeper
-        .join(id, (Memory::new(late), Some(late)), false);
+    let refused = bench.keeper.join(id, (Memory::new(late), late), false);
     assert!(refused.is_err());
 }
 
@@ -537,7 +535,7 @@ fn a_device_that_was_given_up_meanwhile_is_not_taken() {
     let id = DeviceId(1);
     let record = bench.keeper.records.get_mut(&id).unwrap();
     record.kind = DeviceKind::Gone;
-    let back = (Memory::new(late), Some(late));
+    let back = (Memory::new(late), late);
     let refused = bench.keeper.join(id, back, true);
     assert_eq!(refused, Err("it was given up".into()));
 }

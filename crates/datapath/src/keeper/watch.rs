@@ -59,7 +59,7 @@ pub(super) struct Watch {
 /// What came of trying a device.
 enum Tried {
     /// It was lost, and is there again.
-    Back(Box<(Device, Option<Superblock>)>),
+    Back(Box<(Device, Superblock)>),
     /// It is lost still.
     Away(String),
     /// It is in use, and works.
@@ -132,7 +132,7 @@ impl Keeper {
         self.try_devices();
     }
 
-    fn come_back(&mut self, id: DeviceId, device: (Device, Option<Superblock>)) {
+    fn come_back(&mut self, id: DeviceId, device: (Device, Superblock)) {
         match self.join(id, device, false) {
             Ok(()) => {
                 self.tell(|| Message::Device(self.devices[&id].clone()));
@@ -167,9 +167,7 @@ impl Keeper {
             let tried = move || {
                 let back = open_one(extent, &record).map_err(|not| not.why)?;
                 // A device of another array is not written to.
-                if let Some(found) = &back.1 {
-                    whose(array, extent, &record, found)?;
-                }
+                whose(array, extent, &record, &back.1)?;
                 claim_opened(array, extent, &record, &back, &claimant)?;
                 works(&back.0).map_err(|e| format!("it fails: {e}"))?;
                 super::settle_direct(array, extent, &record, &back);
@@ -215,10 +213,6 @@ fn try_failing(device: Arc<Device>) -> Tried {
 /// Writes to a reserved place, flushes, and reads the superblock. Writes nothing if another program
 /// has overwritten the superblock.
 fn works(device: &Device) -> Result<(), StampError> {
-    // One without a superblock has no such place.
-    if let Medium::Nbd(_, 0) = device.medium {
-        return Ok(());
-    }
     device.check_superblock()?;
     let tried = match &device.medium {
         Medium::File(file, _) => {
@@ -226,7 +220,7 @@ fn works(device: &Device) -> Result<(), StampError> {
             let flushed = written.and_then(|()| file.sync_data());
             flushed.and_then(|()| file.read_exact_at(&mut [0; SUPERBLOCKS_BYTES], 0))
         }
-        Medium::Nbd(uri, _) => {
+        Medium::Nbd(uri) => {
             let written =
                 client::write_durably(uri, &device.lease, SUPERBLOCKS_BYTES as u64, &[0; 512]);
             written.map_err(|e| io::Error::other(explain(&e)))

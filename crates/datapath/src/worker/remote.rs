@@ -170,11 +170,11 @@ impl Worker {
             let device = remote.device.clone();
             let inbox = myself.clone();
             let connect = move || {
-                let Medium::Nbd(uri, start) = &device.medium else {
+                let Medium::Nbd(uri) = &device.medium else {
                     unreachable!("only remote devices are listed");
                 };
-                // One without a superblock is taken as it is.
-                let head = if *start > 0 {
+                // The source of an import and lent memory have no superblock.
+                let head = if device.start > 0 {
                     array::SUPERBLOCKS_BYTES
                 } else {
                     0
@@ -290,9 +290,7 @@ impl Worker {
             return self.remote_failed(id, Errno::NOTCONN);
         };
         let remote = &mut self.remotes[index];
-        let Medium::Nbd(_, start) = &remote.device.medium else {
-            unreachable!("only remote devices are listed");
-        };
+        let start = remote.device.start;
         let Some(link) = &mut remote.link else {
             return self.remote_failed(id, Errno::NOTCONN);
         };
@@ -507,10 +505,7 @@ impl Worker {
     /// Takes one reply, or piece of data, from the input; whether there may be another.
     fn remote_step(&mut self, index: usize) -> bool {
         let remote = &mut self.remotes[index];
-        let start = match &remote.device.medium {
-            Medium::Nbd(_, start) => *start,
-            _ => 0,
-        };
+        let start = remote.device.start;
         let Some(link) = &mut remote.link else {
             return false;
         };

@@ -144,7 +144,7 @@ fn start(
         claimant: Arc::default(),
     };
     let open = |_: Bytes, records: &[DeviceRecord]| {
-        let one = |r: &DeviceRecord| with_superblock(r, device(&files.devices[r.id.index()]));
+        let one = |r: &DeviceRecord| with_superblock(device(&files.devices[r.id.index()]));
         records.iter().map(one).collect()
     };
     let accept = AcceptLoss::default();

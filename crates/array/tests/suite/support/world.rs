@@ -347,7 +347,7 @@ pub fn tier(id: u16) -> TierRecord {
 
 pub fn device(id: u16, tier: u16) -> DeviceRecord {
     let slots = 300 + u32::from(id);
-    let kind = [DeviceKind::File, DeviceKind::Block, DeviceKind::BareNbd][usize::from(id % 3)];
+    let kind = [DeviceKind::File, DeviceKind::Block, DeviceKind::Nbd][usize::from(id % 3)];
     DeviceRecord {
         id: DeviceId(id),
         tier: TierId(tier),

@@ -46,12 +46,9 @@ impl Device {
         new: Option<bool>,
         claimant: &Claimant,
     ) -> Result<(), Refusal> {
-        let Medium::Nbd(uri, start) = &self.medium else {
+        let Medium::Nbd(uri) = &self.medium else {
             return Ok(());
         };
-        if *start == 0 {
-            return Ok(());
-        }
         let mut ownership = self.ownership();
         if let Some(ownership) = &*ownership {
             return match ownership.state() {

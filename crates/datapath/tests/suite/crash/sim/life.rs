@@ -213,7 +213,7 @@ impl<'a> Life<'a> {
             let one = |record: &array::DeviceRecord| {
                 let i = record.id.index();
                 let disk = disks[i].as_ref().ok_or("simulated: it is missing")?;
-                with_superblock(record, device(i, disk))
+                with_superblock(device(i, disk))
             };
             records.iter().map(one).collect()
         };
@@ -713,7 +713,7 @@ impl<'a> Life<'a> {
         let id = DeviceId(i as u16);
         let seed = self.rng.next_u64();
         let device = SimDevice::new(disk, self.plan.devices[i].slots, seed, self.faults);
-        let opened = with_superblock(&self.keeper.records[&id], device);
+        let opened = with_superblock(device);
         let joined = opened.and_then(|opened| Ok(self.keeper.join(id, opened, false)?));
         self.taken[i] |= joined.is_ok();
         self.look_at_disks();
