@@ -1,10 +1,9 @@
 #!/bin/sh
-# README's figures of decisions, from one program: the suite with seeds and random arrays, under `terrace` and its rivals, which have the parameters
-# with which they did best (bench/rivals-best.toml), into docs/data/decisions-*.json, and the tables that are made of those into README.md.
+# Runs the suite and random arrays under `terrace` and its rivals, with the parameters of bench/rivals-best.toml. Writes docs/data/decisions-*.json
+# and the tables of docs/results/decisions.md.
 # Usage: bench/figures.sh [--tables | DIRECTORY]
-# With --tables only README.md is written, from the data that is there. Results of runs are kept in DIRECTORY, by default in the target directory by
-# the program's checksum: what was interrupted goes on, and another program begins anew. STRATEGIES, SEEDS and ARRAYS name others; README's are those
-# below. PROFILE names another profile to build with than `dist`.
+# With --tables it only writes the page, from existing data. Results of runs are kept in DIRECTORY (default: a directory per checksum of the program
+# in the target directory), so an interrupted run continues. STRATEGIES, SEEDS and ARRAYS replace the values below. PROFILE names another profile to build with than `dist`.
 set -eu
 cd "$(dirname "$0")/.."
 strategies=${STRATEGIES:-terrace,noop,static,idt,edt,autotiering}
@@ -13,12 +12,13 @@ arrays=${ARRAYS:-1001..1040}
 # Not scenarios, or of traces that are not in this repository: anybody can make the figures.
 leave_out='suite production production-pressed'
 
+page=docs/results/decisions.md
 suite=docs/data/decisions-suite.json
 random=docs/data/decisions-random.json
 begin='<!-- decisions:begin -->'
 end='<!-- decisions:end -->'
 for marker in "$begin" "$end"; do
-  [ "$(grep -cxF -e "$marker" README.md)" = 1 ] || { echo "README.md: \"$marker\" has to be there once" >&2; exit 1; }
+  [ "$(grep -cxF -e "$marker" "$page")" = 1 ] || { echo "$page: the marker \"$marker\" must occur once" >&2; exit 1; }
 done
 terrace=$(bench/program.sh cli terrace)
 
@@ -39,11 +39,11 @@ if [ "${1:-}" != --tables ]; then
   mv "$random.tmp" "$random"
 fi
 
-"$terrace" bench figures "$suite" "$random" >README.block.tmp
+"$terrace" bench figures "$suite" "$random" >"$page.block.tmp"
 awk -v begin="$begin" -v end="$end" '
     NR == FNR { block = block $0 "\n"; next }
     $0 == end { inside = 0 }
     !inside { print }
-    $0 == begin { printf "%s", block; inside = 1 }' README.block.tmp README.md >README.md.tmp
-mv README.md.tmp README.md
-rm README.block.tmp
+    $0 == begin { printf "%s", block; inside = 1 }' "$page.block.tmp" "$page" >"$page.tmp"
+mv "$page.tmp" "$page"
+rm "$page.block.tmp"

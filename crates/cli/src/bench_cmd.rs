@@ -153,7 +153,7 @@ fn print_figures(args: &FiguresArgs) -> anyhow::Result<ExitCode> {
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Figures::parse(&text).map_err(|why| anyhow!("{}: {why}", path.display()))
     };
-    let of = report::ReadmeFigures {
+    let of = report::DecisionFigures {
         suite: &read(&args.suite)?,
         random: &read(&args.random)?,
     };

@@ -1,4 +1,4 @@
-//! Figures of a comparison that are kept: what the README says of decisions, and what shows whether it still holds.
+//! Stored figures of a comparison: the source of the page of results, with hashes that show whether they are current.
 
 use std::collections::BTreeMap;
 

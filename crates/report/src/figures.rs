@@ -1,4 +1,4 @@
-//! How good decisions are, as Markdown for the README: from figures that are kept, never from a run.
+//! Results of decisions as Markdown for the book: from stored figures, never from a run.
 
 use std::cmp::Ordering;
 
@@ -10,16 +10,16 @@ use crate::format::{NONE, fixed, maybe};
 /// Rows of scenarios at which a strategy is best, and as many of those at which it is worst.
 const EXTREMES: usize = 3;
 
-/// What the README tells of.
+/// Figures of the two comparisons on the page.
 #[derive(Debug, Clone, Copy)]
-pub struct ReadmeFigures<'a> {
+pub struct DecisionFigures<'a> {
     pub suite: &'a Figures,
     /// Random arrays.
     pub random: &'a Figures,
 }
 
-/// Tables and sentences between the README's markers.
-pub fn decisions_markdown(of: ReadmeFigures<'_>) -> String {
+/// Tables and sentences between the markers of `docs/results/decisions.md`.
+pub fn decisions_markdown(of: DecisionFigures<'_>) -> String {
     let parts = [
         by_strategy(of),
         legend(of),
@@ -48,7 +48,7 @@ fn runs(figures: &Figures, strategy: &str) -> usize {
     figures.scenarios.iter().filter_map(of).sum()
 }
 
-fn by_strategy(of: ReadmeFigures<'_>) -> String {
+fn by_strategy(of: DecisionFigures<'_>) -> String {
     let heads = [
         "strategy",
         "V/B, suite",
@@ -81,7 +81,7 @@ fn by_strategy(of: ReadmeFigures<'_>) -> String {
     text
 }
 
-fn legend(of: ReadmeFigures<'_>) -> String {
+fn legend(of: DecisionFigures<'_>) -> String {
     let (suite, random) = (of.suite, of.random);
     format!(
         "V is the time for which volumes miss their latency objective, each second times the weight of the volume's class.\n\
@@ -194,7 +194,7 @@ fn arrays(random: &Figures) -> String {
 }
 
 /// What the others pay. Nothing where `noop` did not run.
-fn without_objective(of: ReadmeFigures<'_>) -> String {
+fn without_objective(of: DecisionFigures<'_>) -> String {
     let worst = |figures: &Figures| totals(figures, &figures.own)?.free_mean_worst;
     let (Some(suite), Some(random)) = (worst(of.suite), worst(of.random)) else {
         return String::new();
@@ -207,7 +207,7 @@ fn without_objective(of: ReadmeFigures<'_>) -> String {
     )
 }
 
-fn predictions(of: ReadmeFigures<'_>) -> String {
+fn predictions(of: DecisionFigures<'_>) -> String {
     let heads = [
         &format!("predictions of {}", code(&of.suite.own)),
         "moves",
@@ -284,7 +284,7 @@ mod tests {
             ("open", [50.0, 100.0], [90.0, 60.0]),
         ]);
         let random = figures(&[("array-1", [5.0, 5.0], [5.0, 5.0])]);
-        let text = decisions_markdown(ReadmeFigures {
+        let text = decisions_markdown(DecisionFigures {
             suite: &suite,
             random: &random,
         });

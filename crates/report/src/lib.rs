@@ -7,7 +7,7 @@
 //!            └─▶ html     one self-contained page that compares all runs
 //!  SweepResult ──▶ sweep    a row per cell, or means over seeds
 //!  Comparison   ──▶ decisions  strategies over a suite, as text and as a page
-//!  Figures      ──▶ figures    the same over a suite and random arrays, as Markdown for the README
+//!  Figures      ──▶ figures    the same over a suite and random arrays, as Markdown for the book
 //!  views of a live controller ──▶ live   status, volumes at work, plans, jobs, reasons, for a terminal
 //!  Trial        ──▶ trial   disks of a host over some minutes, and what moves would gain, for a terminal and as a page
 //!  anything else ──▶ document   text, tables and charts, for a terminal and as a page
@@ -50,7 +50,7 @@ pub use csv::{csv, moves_csv};
 pub use decisions::{ablation, decisions, decisions_page};
 pub use demo::{DemoAdapted, DemoClass, DemoTable, demo, demo_compared};
 pub use document::{Block, Cell, Chart, Document, Section, Tone};
-pub use figures::{ReadmeFigures, decisions_markdown};
+pub use figures::{DecisionFigures, decisions_markdown};
 pub use format::utc;
 pub use html::page;
 pub use mirrors::mirrors;

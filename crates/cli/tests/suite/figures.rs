@@ -1,4 +1,4 @@
-//! What README.md says of decisions is what the program does: its tables, the data that they are made of, and runs made again.
+//! The page of results of decisions agrees with the program: its tables, their data, and some runs that are repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +10,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::run::{err, out, terrace};
 
+const PAGE: &str = "docs/results/decisions.md";
 const SUITE: &str = "docs/data/decisions-suite.json";
 const RANDOM: &str = "docs/data/decisions-random.json";
 const RIVALS: &str = "rivals-best.toml";
-const STALE: &str = "README's figures are stale, bench/figures.sh makes them anew";
+const STALE: &str = "the figures in docs/data are stale, bench/figures.sh runs them again";
 
 /// What is run again: scenarios that take least, among them some in which much is missed, under the strategy and one that needs no
 /// measurements. The seed has to be one of the figures'.
@@ -32,18 +33,18 @@ fn read(path: &Path) -> Figures {
 }
 
 #[test]
-fn the_readme_says_what_the_figures_say() {
+fn page_of_decisions_has_the_tables_of_the_figures() {
     let printed = terrace(&root(), &["bench", "figures", SUITE, RANDOM]);
     assert!(printed.status.success(), "{}", err(&printed));
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, after) = readme.split_once("<!-- decisions:begin -->\n").unwrap();
+    let page = fs::read_to_string(root().join(PAGE)).unwrap();
+    let (_, after) = page.split_once("<!-- decisions:begin -->\n").unwrap();
     let (block, _) = after.split_once("<!-- decisions:end -->\n").unwrap();
     let printed = out(&printed);
     let differ = |(a, b): &(&str, &str)| a != b;
     let lines = block.lines().zip(printed.lines()).find(differ);
     assert!(
         block == printed,
-        "README.md does not say what {SUITE} and {RANDOM} say, bench/figures.sh --tables writes it anew; first lines that differ: {lines:#?}"
+        "{PAGE} differs from {SUITE} and {RANDOM}: run bench/figures.sh --tables; first lines that differ: {lines:#?}"
     );
 }
 

@@ -492,7 +492,7 @@ fn interval(trial: &Trial, gain: &Gain) -> Section {
     )];
     if let Some(factor) = gain.factor() {
         points.push(format!(
-            "The bounds of after are those that all of Terrace's predictions come with, a factor of {} either way here. A trial has made no move yet, so no error of its own is known: the factor is what holds about nine of ten outcomes over the recorded suites of scenarios and random arrays (`terrace bench decisions`; the README has how many it held).",
+            "The bounds of after are those that all of Terrace's predictions come with, a factor of {} either way here. A trial has made no move yet, so no error of its own is known: the factor is what holds about nine of ten outcomes over the recorded suites of scenarios and random arrays (`terrace bench decisions`).",
             fixed(factor, 2)
         ));
         points.push(format!(
