@@ -106,6 +106,10 @@ pub struct DeviceArgs {
     /// device in use is always refused
     #[arg(long)]
     force: bool,
+    /// Allow devices in the directory's file system to be larger together than the file system.
+    /// Writes to new extents fail when it is full
+    #[arg(long, requires = "dir")]
+    thin: bool,
 }
 
 impl DeviceArgs {
@@ -118,6 +122,7 @@ impl DeviceArgs {
             emulate: self.emulate.map(DevicePreset::spec),
             direct: self.direct,
             force: self.force,
+            thin: self.thin,
         })
     }
 }

@@ -37,6 +37,7 @@ fn daemon(dir: &Path) -> Daemon {
         emulate: None,
         direct: DirectIo::Off,
         force: false,
+        thin: false,
     };
     add_device(&array, None, new).unwrap();
     let create = ControlRequest::Create {

@@ -726,6 +726,7 @@ mod tests {
             emulate: model::preset("pm953").map(|p| p.spec()),
             direct: model::DirectIo::Auto,
             force: false,
+            thin: false,
         };
         let to = |device: Option<&str>| ControlRequest::Move {
             volume: "v".into(),

@@ -342,6 +342,7 @@ pub(crate) fn one_volume_with(dir: &Path, config: ServerConfig) -> (Serving, Lis
         emulate: None,
         direct: model::DirectIo::Off,
         force: false,
+        thin: false,
     };
     let array = dir.join("array");
     crate::reach::add_device(&array, None, new).unwrap();

@@ -338,6 +338,8 @@ pub struct NewDevice {
     pub direct: DirectIo,
     /// Format the device even if it holds data, which is then destroyed.
     pub force: bool,
+    /// Allow devices in files to be larger together than their file system.
+    pub thin: bool,
 }
 
 /// Where a new device's bytes are.

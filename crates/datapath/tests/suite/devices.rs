@@ -48,6 +48,7 @@ fn of_dir(tier: &str, dir: &Path) -> NewDevice {
         emulate: None,
         direct: model::DirectIo::Off,
         force: false,
+        thin: false,
     }
 }
 
@@ -59,6 +60,7 @@ fn of_gate(tier: &str, gate: &Path) -> NewDevice {
         emulate: None,
         direct: model::DirectIo::Off,
         force: false,
+        thin: false,
     }
 }
 
