@@ -70,7 +70,6 @@ mod superblock;
 mod tables;
 mod view;
 
-use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 use units::Bytes;
@@ -119,7 +118,7 @@ pub struct Array {
     view: Option<View>,
     storage: Shared,
     /// The file that it is in, if it is in one, with the lock on it. Last, so that the store is closed before the lock goes.
-    file: Option<Arc<File>>,
+    file: Option<Arc<file::MapFile>>,
 }
 
 impl Array {

@@ -103,6 +103,16 @@ pub enum DeviceError {
     },
 }
 
+impl DeviceError {
+    /// Returns true if another attempt may succeed.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            DeviceError::System { source, .. } => source.kind() != io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+}
+
 /// Where a device's bytes are.
 #[derive(Debug, Clone)]
 pub enum Medium {
