@@ -289,6 +289,25 @@ fn export_that_holds_data_is_refused_unless_forced() {
 }
 
 #[test]
+fn devices_larger_together_than_their_file_system_are_refused_unless_thin() {
+    let site = served(&["fast"], &[]);
+    let dir = site.path("fast");
+    let stat = rustix::fs::statvfs(dir.as_path()).unwrap();
+    // Alone it would fit. The first device has 64 MiB.
+    let size = Some(Bytes(stat.f_blocks * stat.f_frsize - 32 * MIB));
+    let new = NewDevice {
+        size,
+        ..of_dir("slow", &dir)
+    };
+    let why = site
+        .ask(ControlRequest::AddDevice(new.clone()))
+        .unwrap_err();
+    assert!(why.contains("--thin"), "{why}");
+    let thin = NewDevice { thin: true, ..new };
+    site.done(ControlRequest::AddDevice(thin));
+}
+
+#[test]
 fn a_remote_device_that_is_silent_or_another_one_is_named() {
     let site = served(&["fast", "slow"], &[]);
     let (right, wrong) = (site.path("right.sock"), site.path("wrong.sock"));
