@@ -8,8 +8,8 @@ use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 
 use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
 use crate::record::{
-    DeviceKind, DeviceRecord, Health, MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord,
-    VolumeRecord,
+    DeviceKind, DeviceRecord, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN, MoveRecord, SnapshotOf,
+    SourceMark, SourceRecord, TierRecord, VolumeRecord,
 };
 use crate::refusal::MOVE_RANGES_MAX;
 use crate::tables::{
@@ -273,6 +273,7 @@ impl Record for VolumeRecord {
         });
         put_text(out, &self.name);
         put_text(out, &self.class);
+        out.extend_from_slice(&self.logical_block.to_le_bytes());
         if let Some(of) = &self.snapshot {
             out.extend_from_slice(&of.volume.0.to_le_bytes());
             out.extend_from_slice(&of.sequence.to_le_bytes());
@@ -302,6 +303,7 @@ impl Record for VolumeRecord {
             size,
             home,
             class: fields.text("class")?,
+            logical_block: read_logical_block(fields)?,
             health,
             snapshot: match fields.version {
                 SNAPSHOT_VERSION => Some(read_snapshot(id, fields)?),
@@ -312,6 +314,17 @@ impl Record for VolumeRecord {
                 _ => None,
             },
         })
+    }
+}
+
+fn read_logical_block(fields: &mut Fields<'_>) -> Result<u32, String> {
+    let bytes = fields.u32("logical block")?;
+    let allowed = LOGICAL_BLOCK_MIN..=LOGICAL_BLOCK_MAX;
+    match bytes.is_power_of_two() && allowed.contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!(
+            "field logical block is {bytes}, must be a power of two from {LOGICAL_BLOCK_MIN} to {LOGICAL_BLOCK_MAX}"
+        )),
     }
 }
 

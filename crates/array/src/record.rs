@@ -117,6 +117,12 @@ pub struct SourceMark {
     pub inode: u64,
 }
 
+/// The usual logical block size of disks, and the smallest.
+pub const LOGICAL_BLOCK_MIN: u32 = 512;
+
+/// The largest logical block size that guests of all kinds know.
+pub const LOGICAL_BLOCK_MAX: u32 = 4096;
+
 /// A volume, or a snapshot of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
@@ -129,6 +135,9 @@ pub struct VolumeRecord {
     pub home: TierId,
     /// Name of its service class.
     pub class: String,
+    /// Bytes of the sectors that its guests see: a power of two from [`LOGICAL_BLOCK_MIN`] to
+    /// [`LOGICAL_BLOCK_MAX`].
+    pub logical_block: u32,
     /// Whether the map knows everything about it.
     pub health: Health,
     /// Of what, and since when, if it is a snapshot: nobody writes to it then.

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use datapath::control_server::ControlRequest;
 use datapath::stages::{measure, throttle};
@@ -299,7 +299,8 @@ fn xml(
     vhost_user: Option<PathBuf>,
     target: &str,
 ) -> anyhow::Result<String> {
-    let name = ListedVolume::of(&which.array, &which.volume)?.info.name;
+    let info = ListedVolume::of(&which.array, &which.volume)?.info;
+    let (name, logical_block) = (info.name, info.logical_block);
     if let Some(dir) = vhost_user {
         let socket = dir.join(format!("{name}.sock"));
         let socket = is_socket(&socket, "say by --vhost-user where the volumes are served")?;
@@ -314,7 +315,13 @@ fn xml(
         },
         format: "raw".into(),
     };
-    Ok(vmhost::disk_of(&image, target))
+    let ide = !target.starts_with("vd") && !target.starts_with("sd");
+    if ide && logical_block != 512 {
+        bail!(
+            "a disk on an IDE bus has sectors of 512 bytes, and this volume has {logical_block}: say a target such as vda or sda"
+        );
+    }
+    Ok(vmhost::disk_of(&image, target, logical_block))
 }
 
 /// A socket's path in full, or that there is none.

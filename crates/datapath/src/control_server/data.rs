@@ -420,6 +420,8 @@ pub struct VolumeInfo {
     pub home: String,
     /// Service class; `default` is that of a volume which was given none.
     pub class: String,
+    /// Bytes of the sectors that the guest sees.
+    pub logical_block: u32,
     /// Whether its map is whole.
     pub healthy: bool,
     /// Whether it is served now.
@@ -456,6 +458,9 @@ pub struct ImportInfo {
     /// What is wrong with the source, though it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// Content of the source that is not imported, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -474,6 +479,13 @@ pub enum ControlAnswer {
     Done {
         /// One line.
         message: String,
+    },
+    /// An import began.
+    Importing {
+        /// One line, for a person.
+        message: String,
+        /// Content of the source that is not imported, in words.
+        more: Option<String>,
     },
     Tiers {
         /// High end first.

@@ -326,7 +326,8 @@ impl ControlServer {
             None if !salvaged => Access::ReadWrite,
             _ => Access::ReadOnly,
         };
-        server.offer(name, size, access, home).map_err(text)
+        let block = record.logical_block;
+        server.offer(name, size, block, access, home).map_err(text)
     }
 
     /// Answers a question.

@@ -197,6 +197,7 @@ impl Bench {
             size: Bytes::mib(8),
             home: TierId(0),
             class: "default".into(),
+            logical_block: 512,
             health: Health::Whole,
             snapshot: None,
             source: None,
