@@ -83,7 +83,7 @@ pub struct Cache {
     /// The service class whose volumes are to share a part of the cache among themselves. Until the server ends
     #[arg(long, value_name = "CLASS", requires = "share")]
     class: Option<String>,
-    /// How much of each worker's cache that is: 0 to 1, below 1; with 0 they are not cached. Off is what all others share
+    /// Share of each worker's cache for the class, from 0 (no caching) to below 1; off for the common part
     #[arg(long, value_name = "SHARE|off", requires = "class", value_parser = share)]
     share: Option<Share>,
     #[command(flatten)]

@@ -35,7 +35,7 @@ pub struct ControllerArg {
 /// Who asks, and which controller to trust.
 #[derive(Debug, Args)]
 pub struct Credentials {
-    /// A file with the token that says who asks; not needed on a socket
+    /// File with the access token; not needed on a unix socket
     #[arg(
         long,
         value_name = "FILE",
@@ -52,7 +52,7 @@ pub struct Credentials {
         help_heading = "Controller"
     )]
     fingerprint: Option<Fingerprint>,
-    /// Trust certificates that one of this PEM file signed
+    /// Trust certificates signed by a certificate in this PEM file
     #[arg(long, value_name = "FILE", help_heading = "Controller")]
     ca: Option<PathBuf>,
 }

@@ -40,7 +40,7 @@ pub struct Import {
     /// An image, a block device, or an NBD export such as nbd://host/name; it is only read
     #[arg(value_name = "FROM")]
     from: String,
-    /// What an image is: raw, qcow2, vmdk or another format that qemu-nbd reads; raw if left out and it does not look like another
+    /// Format of an image: raw, qcow2, vmdk or another format of qemu-nbd; raw by default if no other format is detected
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
     /// The tier that its data comes to
@@ -49,13 +49,13 @@ pub struct Import {
     /// Its service class; none, so no objective, if left out
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Copy at most so fast; as fast as guests allow if left out
+    /// Highest rate of the copy; by default limited only by the load of guests
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BytesPerSec>,
-    /// Do not wait until all is copied; the server goes on with it
+    /// Do not wait for the copy; the server continues it
     #[arg(long, conflicts_with = "verify")]
     detach: bool,
-    /// Compare the volume with what it was made of when all is copied (needs qemu-img, and no guests)
+    /// After the copy, compare the volume with its source (needs qemu-img, and no connected guests)
     #[arg(long)]
     verify: bool,
     /// For --verify: the unix socket on which the volume is served; `nbd.sock` in the array's directory if left out

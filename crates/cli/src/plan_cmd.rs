@@ -17,7 +17,7 @@ use crate::live::{message, wrong_usage};
 /// The host, where there are several.
 #[derive(Debug, Args)]
 struct HostArg {
-    /// The host; may be left out when there is one
+    /// The host; optional with one host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 }
@@ -25,13 +25,13 @@ struct HostArg {
 /// `terrace plan`
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// Number of the plan; the current one if left out
+    /// Number of the plan; the current plan by default
     #[arg(value_name = "PLAN")]
     plan: Option<u64>,
-    /// Tell the reasons, what was held back and by which filter, and notes
+    /// Also show the reasons of moves, rejected moves with their filter, and notes
     #[arg(long)]
     explain: bool,
-    /// Print what a person would type to carry it out: commands of libvirt, or of the platform that owns a virtual machine
+    /// Print the commands that carry out the plan by hand, for libvirt or the platform of the virtual machine
     #[arg(long, conflicts_with = "explain")]
     commands: bool,
     #[command(flatten)]
@@ -138,7 +138,7 @@ pub struct DiffArgs {
     /// Number of the plan
     #[arg(value_name = "PLAN")]
     plan: u64,
-    /// Number of another one: say which moves only one of both has
+    /// Number of a second plan: list the moves that are in only one of the two
     #[arg(value_name = "OTHER")]
     other: Option<u64>,
     #[command(flatten)]
@@ -200,7 +200,7 @@ struct ChoiceArgs {
     /// Number of the plan
     #[arg(value_name = "PLAN")]
     plan: u64,
-    /// Only this move of the plan, by its number there; may be given several times
+    /// Only this move of the plan, by its number in the plan; repeatable
     #[arg(long, value_name = "MOVE", value_delimiter = ',')]
     only: Vec<u32>,
     #[command(flatten)]
@@ -237,7 +237,7 @@ pub fn reject(args: &RejectArgs) -> anyhow::Result<()> {
 pub struct ApplyArgs {
     #[command(flatten)]
     which: ChoiceArgs,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }

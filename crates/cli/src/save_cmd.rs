@@ -44,10 +44,10 @@ pub struct Save {
     /// A new file, or a block device
     #[arg(value_name = "TO")]
     to: PathBuf,
-    /// What to write: raw, or qcow2, vmdk or another format that qemu-img writes
+    /// Format of the output: raw, qcow2, vmdk or another format of qemu-img
     #[arg(long, value_name = "FORMAT", default_value = RAW)]
     format: String,
-    /// Put it in the place of a file that is there, or overwrite a block device
+    /// Replace an existing file, or overwrite a block device
     #[arg(long)]
     force: bool,
     /// Read both again when it is written, and compare

@@ -21,6 +21,7 @@ use units::Bytes;
 
 use crate::asking::Credentials;
 use crate::export_cmd::volumes;
+use crate::file_kind::{FileKind, with_kind};
 use crate::live::{
     AGENT_ENDS_WITHIN, AcceptLossArg, Go, HANGUP, OutputArg, SERVER_ENDS_WITHIN, Signalled, Stop,
     absolute, explained, stopped_after,
@@ -65,7 +66,7 @@ pub struct Agent {
     /// Look after the virtual machines of plain QEMU instead, by the QMP sockets NAME.qmp or NAME.sock in this directory, which nobody else uses
     #[arg(long, value_name = "DIR", conflicts_with_all = ["array", "libvirt"], requires = "tiers")]
     qemu: Option<PathBuf>,
-    /// Look after nothing: the host only lends memory or flash
+    /// Manage no volumes: the host only lends memory or flash
     #[arg(long, conflicts_with_all = ["array", "libvirt", "qemu"], requires = "lends")]
     lend_only: bool,
     /// With --libvirt or --qemu: a tier and the pools, directories or exports that it is made of, high end first
@@ -74,14 +75,14 @@ pub struct Agent {
     /// With --libvirt or --qemu: which disks (DOMAIN:TARGET, a * stands for anything) are of which class, the first that fits
     #[arg(long = "class", id = "classes", value_name = "DISKS=CLASS", value_parser = disks_of_class, requires = "tiers")]
     classes: Vec<(String, String)>,
-    /// With --libvirt or --qemu: move disks, and write down in this directory, which must outlast restarts, what becomes of them; without it moves
+    /// With --libvirt or --qemu: move disks, and keep the state of moves in this persistent directory; without it moves
     /// are recommended only
     #[arg(long, value_name = "DIR", requires = "tiers")]
     moves: Option<PathBuf>,
     /// With --moves: for how long an image that a disk has left is kept
     #[arg(long, value_name = "TIME", default_value = "1d", requires = "moves")]
     keep_source: units::Nanos,
-    /// With --libvirt: have QEMU count latencies, so that percentiles are known; libvirt marks domains as tainted for that (`custom-monitor`)
+    /// With --libvirt: enable latency histograms in QEMU for percentiles; libvirt then marks the domains as tainted (`custom-monitor`)
     #[arg(long, requires = "libvirt")]
     latency_histograms: bool,
     /// This host's name
@@ -102,7 +103,7 @@ pub struct Agent {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("lends").multiple(true))]
 struct LendArgs {
-    /// Lend so much memory of this host to the caches of other hosts' arrays, where their controller wants that
+    /// Amount of memory to lend to the caches of other hosts, on request of their controller
     #[arg(
         long = "lend",
         value_name = "SIZE",
@@ -110,7 +111,7 @@ struct LendArgs {
         group = "lends"
     )]
     memory: Option<Bytes>,
-    /// Lend so much flash, too, or alone
+    /// Amount of flash to lend, with or without memory
     #[arg(
         long = "lend-flash",
         value_name = "SIZE",
@@ -118,7 +119,7 @@ struct LendArgs {
         group = "lends"
     )]
     flash: Option<Bytes>,
-    /// With --lend-flash: the directory on it; files there have no names, so nothing is left of them
+    /// With --lend-flash: the directory for it; its files are unnamed and vanish with the process
     #[arg(long = "lend-flash-dir", value_name = "DIR", requires = "flash")]
     flash_dir: Option<String>,
     /// With --lend or --lend-flash: where those hosts connect, tcp:ADDRESS at ports that the system chooses, tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
@@ -129,11 +130,11 @@ struct LendArgs {
         requires = "lends"
     )]
     listen: Option<String>,
-    /// With --lend-listen: have them speak TLS, with certificates, which is needed beyond loopback: a directory with ca-cert.pem, server-cert.pem, server-key.pem and,
+    /// With --lend-listen: require TLS with certificates (required beyond loopback): a directory with ca-cert.pem, server-cert.pem, server-key.pem and,
     /// if there is one, ca-crl.pem
     #[arg(long = "lend-tls-certificates", value_name = "DIR", requires = "lends")]
     tls_certificates: Option<String>,
-    /// With --lend-tls-certificates: the directory in which those hosts have their own certificates; the same one if left out
+    /// With --lend-tls-certificates: the directory of the client certificates on those hosts; the same path by default
     #[arg(
         long = "lend-client-certificates",
         value_name = "DIR",
@@ -177,6 +178,10 @@ fn disks_of_class(text: &str) -> Result<(String, String), String> {
 
 /// Reads a live configuration; its paths are taken from its directory.
 pub fn read_config(path: &Path) -> anyhow::Result<Settings> {
+    parse_config(path).map_err(|e| with_kind(path, &[FileKind::LiveConfiguration], e))
+}
+
+fn parse_config(path: &Path) -> anyhow::Result<Settings> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     let (words, text) = config::read::<ManagerConfig>(&name, &text)?;

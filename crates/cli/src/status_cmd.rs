@@ -35,10 +35,10 @@ pub fn reload(asking: &Asking) -> anyhow::Result<()> {
 /// `terrace mode`
 #[derive(Debug, Args)]
 pub struct ModeArgs {
-    /// What moves are for; without it, all modes are shown
+    /// The goal of moves; without it, the command shows all modes
     #[arg(value_name = "GOAL", requires = "mode")]
     goal: Option<GoalName>,
-    /// How far to go by itself
+    /// Which moves need no approval
     #[arg(value_name = "MODE")]
     mode: Option<ModeName>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ enum GoalName {
     Rules,
     /// Devices that run full
     Space,
-    /// What the strategy wants
+    /// Moves that the strategy proposes
     Latency,
 }
 

@@ -37,25 +37,25 @@ pub struct Trial {
     /// The hypervisor, such as qemu:///system; virsh's own default if left out
     #[arg(value_name = "URI")]
     uri: Option<String>,
-    /// How long to look, at least 1m
+    /// Length of the observation, at least 1m
     #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = parse_time)]
     time: Nanos,
-    /// The mean latency that disks are to have at most
+    /// Objective: highest mean latency of the disks
     #[arg(long, value_name = "TIME", default_value = "2ms")]
     latency: Nanos,
     /// A tier and the pools or directories that it is made of, high end first; guessed if left out
     #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
     tiers: Vec<TierOf>,
-    /// What a tier's devices are like, a device preset (`terrace sim presets`); guessed if left out
+    /// Device preset of a tier (`terrace sim presets`); guessed by default
     #[arg(long = "preset", id = "presets", value_name = "TIER=PRESET", value_parser = parse_preset)]
     presets: Vec<(String, String)>,
-    /// Read a little from each place to see how fast it is: at most 64 times 4 KiB and 2 s, from the largest file there, reads only
+    /// Measure each pool with at most 64 reads of 4 KiB in at most 2 s from its largest file
     #[arg(long)]
     probe: bool,
-    /// Write what is found as one HTML page, with charts
+    /// Write the findings as one HTML page with charts
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write a configuration for `terrace serve` that goes on with these tiers and recommends only; FILE must not exist
+    /// Write a configuration for `terrace serve` with these tiers, which only recommends moves; FILE must not exist
     #[arg(long, value_name = "FILE")]
     write_config: Option<PathBuf>,
     #[command(flatten)]

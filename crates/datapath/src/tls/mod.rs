@@ -256,7 +256,7 @@ enum Wish<'a> {
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// ControlRequest again.
+    /// Try again.
     Again,
     /// The handshake needs more of the peer's bytes.
     Blocked,
