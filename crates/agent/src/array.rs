@@ -368,7 +368,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
             .collect(),
         movable: v.healthy && v.exported,
         bound: None,
-        command: None,
+        by_hand: None,
         throttle: v.throttled.map(|t| Throttle {
             iops: t.iops.map(|i| i.0 as u64),
             bandwidth_bytes_per_s: t.bandwidth.map(|b| b.0),

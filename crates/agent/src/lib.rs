@@ -49,7 +49,7 @@ pub use host::Host;
 pub use kernel::medium_of;
 pub use lending::LendSettings;
 use lending::Lender;
-pub use libvirt::{FoundPlace, Libvirt, Stays};
+pub use libvirt::{FoundPlace, Libvirt};
 use machines::Machines;
 pub use machines::MachinesSettings;
 use nothing::Nothing;

@@ -1,17 +1,15 @@
 //! A host of virtual machines, whatever tells of them: looked at, and moved where there is a directory for what has to be written down of that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use manager::agent::{AgentAction, Snapshot, VolumeSnapshot, WantedExtents};
-use manager::wire::{ArrayPolicy, Bound, MoveOrder, Throttle};
+use manager::wire::{ArrayPolicy, Bound, HandMove, MoveOrder, Throttle};
 use model::ClassObjective;
 use units::Nanos;
 use vmhost::{At, Disk, Domain, Image, Inventory, Limits, Place, builds};
 
 use crate::host::Host;
-use crate::kernel;
 use crate::moves::{MoveOperations, Moves, Planned};
 use crate::places::{self, Moving, TierOf, check_room, target_in};
 use crate::throttles::Throttles;
@@ -71,23 +69,24 @@ pub(crate) trait Hypervisor: Send {
     /// It is nowhere.
     fn path_of_pool(&self, name: &str) -> Result<String, String>;
 
-    /// Why no disk of a domain is moved by us.
+    /// Why no disk of a domain is limited by us.
     fn fault(&self, domain: &str) -> Option<String>;
 
-    /// Looks at what stands against a copy, or would not be in it; the size of clusters that a copy in qcow2 gets.
+    /// Takes nothing of a domain for known any more: the next look reads all that decides whether
+    /// its disks may move.
+    fn forget(&mut self, domain: &str);
+
+    /// Looks at what stands against a target.
     ///
     /// # Errors
     /// What it is.
-    fn check(&self, copied: &Copied<'_>) -> Result<Option<u64>, String>;
+    fn check_target(&self, copied: &Copied<'_>) -> Result<(), String>;
 
     /// Takes note of the moves before anything is done about them: of what they concern nothing that was known before is taken for known.
     fn moves_go_on(&mut self, _: &Moves) {}
 
     /// What does something for moves.
     fn operations(&mut self) -> Box<dyn MoveOperations + '_>;
-
-    /// Whether [`vmhost::Inventory`]'s commands are its operators'.
-    fn has_commands(&self) -> bool;
 
     /// What the disks of a domain that runs are limited to, by name.
     ///
@@ -185,23 +184,19 @@ impl<H: Hypervisor> Machines<H> {
         moves.beat(&mut *self.hypervisor.operations(), &self.yielding, now_ns);
     }
 
-    /// Says what keeps disks from being moved by us, whatever they are; our own moves do not.
+    /// Says what else keeps disks from being moved by us; our own moves do not.
     fn say_what_is_bound(&self, snapshot: &mut Snapshot) {
         for v in &mut snapshot.volumes {
             if v.moving.is_some() {
                 v.bound = None;
-            }
-            let domain = v.name.rsplit_once(':').map_or("", |(domain, _)| domain);
-            let fault = match (&v.moving, &self.moves) {
-                (Some(_), _) => None,
-                (None, None) => Some("moves are recommended only on this host".into()),
-                (None, Some(_)) => self.hypervisor.fault(domain),
-            };
-            if let (None, Some(why)) = (&v.bound, fault) {
-                v.bound = Some(Bound { why, by_hand: true });
-            }
-            if !self.hypervisor.has_commands() {
-                v.command = None;
+                v.by_hand = Some(HandMove::None {
+                    why: "its agent is moving it".into(),
+                });
+            } else if v.bound.is_none() && self.moves.is_none() {
+                v.bound = Some(Bound {
+                    why: "moves are recommended only on this host".into(),
+                    by_hand: true,
+                });
             }
         }
     }
@@ -221,7 +216,7 @@ impl<H: Hypervisor> Machines<H> {
         let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
         let (domain, disk) = inventory
             .disk_of(volume)
-            .map(|(domain, disk)| (domain.clone(), disk.clone()))
+            .map(|(known, disk)| (known.domain.clone(), disk.clone()))
             .ok_or("there is no such disk in a running domain")?;
         if let Some(why) = self.hypervisor.fault(&domain.name) {
             return Err(why); // whether limits do what they should is not known of every build either
@@ -255,6 +250,10 @@ impl<H: Hypervisor> Machines<H> {
                 order.volume
             ));
         }
+        if let Some((domain, _)) = order.volume.rsplit_once(':') {
+            self.hypervisor.forget(domain);
+        }
+        self.look()?;
         let planned = self.plan(order)?;
         let Some(moves) = &mut self.moves else {
             return Err("it was not looked at yet what is under way".into());
@@ -268,15 +267,12 @@ impl<H: Hypervisor> Machines<H> {
             return Err("only whole disks are moved".into());
         }
         let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
-        let (domain, disk) = inventory
+        let (known, disk) = inventory
             .disk_of(&order.volume)
             .ok_or("there is no such disk in a running domain")?;
-        if let Some(why) = disk.fixed(domain) {
-            return Err(why.to_string());
-        }
-        if let Some(why) = self.hypervisor.fault(&domain.name) {
-            return Err(why);
-        }
+        let domain = &known.domain;
+        let verdict = known.verdict(disk, inventory.by);
+        let layout = verdict.map_err(|why| why.to_string())?;
         let from = disk.image(|pool| inventory.directory_of(pool));
         let from = from.ok_or("its image is not known")?;
         let place = self.places.iter().find(|p| p.name == order.device);
@@ -295,39 +291,20 @@ impl<H: Hypervisor> Machines<H> {
         }
         let (sizes, rate) = ((capacity, physical), order.rate_bytes_per_s);
         check_room(&self.settings.tiers, place, &to, sizes, rate)?;
-        if let Some(path) = from.at.file()
-            && !kernel::is_plain(Path::new(path))
-        {
-            return Err(format!(
-                "{path} is a link, or reached by one: name the file itself"
-            ));
-        }
-        if let Some(path) = from.at.file()
-            && !kernel::may_rename(Path::new(path))
-        {
-            return Err(format!(
-                "the old image could not be renamed: the directory of {path} is not to be written by this agent"
-            ));
-        }
-        // What runs from the new image before the pivot is told from a start of a part of it by that.
-        let life = domain.id.filter(|id| *id != 0);
-        let life = life.ok_or(
-            "its process cannot be seen from here, so a start of it could not be told from another",
-        )?;
         let copied = Copied {
             domain,
             disk,
             from: &from,
             to: &to,
         };
-        let cluster_bytes = self.hypervisor.check(&copied)?;
+        self.hypervisor.check_target(&copied)?;
         Ok(Planned {
             uuid: domain.uuid.clone(),
             target: disk.target.clone(),
             bytes: capacity,
-            cluster_bytes: cluster_bytes.filter(|_| to.format == "qcow2"),
+            layout: layout.filter(|_| to.format == "qcow2"),
             hold: builds::holds_at_start(disk),
-            life,
+            life: domain.id.unwrap_or(0),
             from,
             to,
         })

@@ -83,8 +83,10 @@ struct CommandOf<'a> {
     reason: &'a str,
     /// Why the agent does not do it, if so.
     by_hand: Option<&'a str>,
-    /// None where no command is known.
+    /// None where no command moves it without loss.
     command: Option<&'a str>,
+    /// Why, where that is known.
+    no_command: Option<&'a str>,
 }
 
 impl<'a> Commands<'a> {
@@ -97,6 +99,7 @@ impl<'a> Commands<'a> {
             reason: &m.reason,
             by_hand: m.by_hand.as_deref(),
             command: m.command.as_deref(),
+            no_command: m.no_command.as_deref(),
         });
         Self {
             host: &plan.host,
@@ -125,7 +128,10 @@ impl<'a> Commands<'a> {
                 Some(command) if !command.contains(char::is_control) => {
                     out += &format!("{command}\n");
                 }
-                _ => out += "# no command is known\n",
+                _ => {
+                    let why = m.no_command.unwrap_or("none is known");
+                    out += &format!("# no command: {}\n", report::printable(why));
+                }
             }
         }
         out
@@ -309,6 +315,7 @@ mod tests {
         let moves = states.iter().enumerate().map(|(i, state)| PlannedMove {
             by_hand: None,
             command: None,
+            no_command: None,
             position: i as u32,
             job: None,
             volume: format!("v{i}"),
@@ -340,6 +347,23 @@ mod tests {
             staying: 0,
             notes: vec![],
         }
+    }
+
+    #[test]
+    fn a_script_has_each_command_or_the_reason_as_a_comment() {
+        let mut plan = plan(&[MoveState::Done, MoveState::Done, MoveState::Done]);
+        plan.moves[0].command = Some("virsh blockcopy 'a'".into());
+        plan.moves[1].no_command = Some("its image has 3 bitmaps\nrm -rf /".into());
+        let text = Commands::of(&plan).lines();
+        let code = text
+            .lines()
+            .filter(|l| !l.starts_with('#') && !l.is_empty());
+        assert_eq!(code.collect::<Vec<_>>(), ["virsh blockcopy 'a'"]);
+        assert!(
+            text.contains("# no command: its image has 3 bitmaps"),
+            "{text}"
+        );
+        assert!(text.contains("# no command: none is known"), "{text}");
     }
 
     #[test]

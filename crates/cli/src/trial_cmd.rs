@@ -17,7 +17,7 @@ use config::Text;
 use daemon::Daemon;
 use manager::settings::Settings;
 use report::live::{self, TopOrder};
-use report::trial::{DiskSeen, Trial as Found, TrialTier, gain, seen};
+use report::trial::{DiskSeen, Trial as Found, TrialTier, gain, seen, withhold};
 use units::Nanos;
 
 use crate::live::{Go, OutputArg, Stop, explained, message};
@@ -216,7 +216,7 @@ fn found(
     seconds: u64,
 ) -> anyhow::Result<Found> {
     let mut client = client(daemon)?;
-    let plan = client.plan(None).ok();
+    let mut plan = client.plan(None).ok();
     let mut volumes = client.volumes()?;
     live::in_order(&mut volumes, TopOrder::Iops);
     let latency_us = what.latency.as_micros_f64();
@@ -234,23 +234,35 @@ fn found(
     disks.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     // Once more, for what is not reported.
     let of: Vec<TierOf> = tiers.iter().map(as_directories).collect();
-    let stays = Libvirt::new(what.uri.clone()).stays(&of);
-    let (fixed, left_out) = stays.map_err(|why| anyhow!("libvirt: {why}"))?;
+    let left_out = Libvirt::new(what.uri.clone()).left_out(&of);
+    let left_out = left_out.map_err(|why| anyhow!("libvirt: {why}"))?;
+    let gain = plan.as_ref().and_then(|p| gain(p, &disks, latency_us));
+    if let (Some(plan), Some(gain)) = (&mut plan, &gain) {
+        withhold(plan, gain);
+    }
+    let fixed = volumes.iter().filter_map(|v| {
+        let bound = v.bound.as_ref().filter(|b| !b.by_hand)?;
+        Some((v.name.clone(), bound.why.clone()))
+    });
+    let fixed = fixed.collect();
     let moves = plan.iter().flat_map(|p| &p.moves);
-    let movable = moves.filter(|m| fixed.iter().all(|f| f.0 != m.volume));
-    let commands = movable.filter_map(|m| Some((m.volume.clone(), m.command.clone()?)));
+    let commands = moves
+        .clone()
+        .filter_map(|m| Some((m.volume.clone(), m.command.clone()?)));
+    let no_commands = moves.filter_map(|m| Some((m.volume.clone(), m.no_command.clone()?)));
     let file = what.write_config.as_ref();
     Ok(Found {
         seconds,
         latency_us,
         uri: what.uri.clone(),
         commands: commands.collect(),
+        no_commands: no_commands.collect(),
         config: configuration::for_keeps(what.uri.as_ref(), what.latency, &tiers),
         config_file: file.map(|path| path.display().to_string()),
         tiers,
         tiers_now: client.tiers()?,
         volumes,
-        gain: plan.as_ref().and_then(|p| gain(p, &disks, latency_us)),
+        gain,
         disks,
         plan,
         fixed,

@@ -48,6 +48,7 @@ pub(crate) fn view(
             state,
             by_hand: None,
             command: None,
+            no_command: None,
         }
     });
     let stays = |v: &&VolumeReport| {

@@ -389,9 +389,12 @@ pub struct PlannedMove {
     /// Why a person has to carry it out, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<String>,
-    /// What a person would type for it, where the host's agent knows.
+    /// What a person would type for it, where that loses nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Why there is nothing to type for it, where the host's agent knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_command: Option<String>,
 }
 
 impl PlannedMove {

@@ -309,9 +309,9 @@ pub struct VolumeWindow {
     /// What keeps its agent from moving it, as it is and whatever is planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
-    /// The command that moves it by hand: `{device}`, `{tier}` and `{place}` stand for those of the target.
+    /// How a person moves it, on hosts of virtual machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub by_hand: Option<HandMove>,
     /// The move under way, the agent's or another's.
     pub moving: Option<MovingWindow>,
     /// Whether a calibration session is under way.
@@ -342,7 +342,25 @@ impl VolumeWindow {
     }
 }
 
-/// A command of [`VolumeWindow::command`] with a target for `{place}`, `{device}` and `{tier}`, which are inside of single quotes there.
+/// How a person moves a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum HandMove {
+    /// By a command of a shell.
+    Command {
+        /// The command; `{device}`, `{tier}` and `{place}` stand for those of the target.
+        text: String,
+        /// Bytes that must be free on the target.
+        needed_bytes: u64,
+    },
+    /// No command moves it without loss.
+    None {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A command of [`HandMove`] with a target for `{place}`, `{device}` and `{tier}`, which are inside of single quotes there.
 pub fn filled(command: &str, place: &str, device: &str, tier: &str) -> String {
     let quoted = |word: &str| word.replace('\'', "'\\''");
     let mut filled = String::new();

@@ -390,7 +390,7 @@ impl Simulation<'_> {
                     placed: placed.collect(),
                     movable: true,
                     bound: None,
-                    command: None,
+                    by_hand: None,
                     moving: moving.map(|m| MovingWindow {
                         device: device(m.to()),
                         extents: m.extents().cloned(),

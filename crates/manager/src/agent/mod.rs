@@ -468,7 +468,7 @@ impl Agent {
                     placed: v.placed.clone(),
                     movable: v.movable,
                     bound: v.bound.clone(),
-                    command: v.command.clone(),
+                    by_hand: v.by_hand.clone(),
                     moving: v.moving.clone(),
                     calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
                     sample: before(i, &v.name).and_then(|old| v.sample_since(old)),

@@ -27,7 +27,7 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
         }],
         movable: true,
         bound: None,
-        command: None,
+        by_hand: None,
         throttle: None,
         moving: moving.map(|to| MovingWindow {
             device: to.into(),

@@ -274,7 +274,7 @@ impl Controller {
                 let of = format!("move {position} of plan {generation}");
                 let why = match not_ours {
                     NotOurs::ByHand(why) => format!(
-                        "{of} has to be made by hand: {why}; `terrace plan --commands` has what to type"
+                        "{of} has to be made by hand: {why}; `terrace plan --commands` says how"
                     ),
                     other => format!("{of} cannot be made now: {}", other.why()),
                 };

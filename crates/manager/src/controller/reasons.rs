@@ -1,13 +1,13 @@
 //! Plans with their reasons, and why a volume is where it is.
 
 use executor::{JobId, JobState};
-use model::Outcome;
+use model::{Goal, Outcome};
 
 use super::Controller;
 use super::host::{Current, Host};
 use crate::planned::{self, Names, option_view};
-use crate::view::{ExtentsWhyView, MoveState, PlanView, WhyNotView, WhyView};
-use crate::wire::{VolumeWindow, WindowReport, filled};
+use crate::view::{ExtentsWhyView, MoveState, PlanView, PlannedMove, WhyNotView, WhyView};
+use crate::wire::{HandMove, VolumeWindow, WindowReport, filled};
 
 impl Controller {
     pub(super) fn plan_view(&self, host: &Host, current: &Current) -> PlanView {
@@ -42,7 +42,7 @@ impl Controller {
             (job.map(|j| j.id.0), state)
         });
         match host.report() {
-            Some(report) => with_commands(view, report),
+            Some(report) => self.with_commands(view, report),
             None => view,
         }
     }
@@ -119,24 +119,65 @@ impl Controller {
             why: text,
         }
     }
+
+    /// A plan with what a person would type for its moves.
+    fn with_commands(&self, mut view: PlanView, report: &WindowReport) -> PlanView {
+        for m in &mut view.moves {
+            let Some(v) = report.volumes.iter().find(|v| v.name == m.volume) else {
+                m.no_command = Some("its host does not report it now".into());
+                continue;
+            };
+            let bound = v.bound.as_ref().filter(|b| b.by_hand);
+            m.by_hand = bound.map(|b| b.why.clone());
+            let Some(by_hand) = &v.by_hand else {
+                continue;
+            };
+            let doubt = self.trust.broken().filter(|_| m.goal == Goal::Latency);
+            let command = doubt.map_or_else(|| command(m, v, by_hand, report), Err);
+            match command {
+                Ok(command) => m.command = Some(command),
+                Err(why) => m.no_command = Some(why),
+            }
+        }
+        view
+    }
 }
 
-/// A plan with what a person would type for its moves.
-fn with_commands(mut view: PlanView, report: &WindowReport) -> PlanView {
-    for m in &mut view.moves {
-        let Some(v) = report.volumes.iter().find(|v| v.name == m.volume) else {
-            continue;
-        };
-        m.by_hand = v
-            .bound
-            .as_ref()
-            .filter(|b| b.by_hand)
-            .map(|b| b.why.clone());
-        let place = report.devices.iter().find(|d| d.name == m.to);
-        let place = place.and_then(|d| d.place.as_ref());
-        let place = place.unwrap_or(&m.to);
-        let command = v.command.as_ref();
-        m.command = command.map(|command| filled(command, place, &m.to, &m.to_tier));
+/// What a person would type for a move, or why there is nothing to type.
+fn command(
+    m: &PlannedMove,
+    v: &VolumeWindow,
+    by_hand: &HandMove,
+    report: &WindowReport,
+) -> Result<String, String> {
+    let (text, needed) = match by_hand {
+        HandMove::None { why } => return Err(why.clone()),
+        HandMove::Command { text, needed_bytes } => (text, *needed_bytes),
+    };
+    if v.moving.is_some() {
+        return Err("it is being moved already".into());
     }
-    view
+    let device = report.devices.iter().find(|d| d.name == m.to);
+    let Some(device) = device.filter(|d| d.connected) else {
+        return Err(format!("{} cannot be reached", m.to));
+    };
+    let place = device.place.as_ref().unwrap_or(&m.to);
+    let is_file = text.contains("{place}");
+    if is_file && !place.starts_with('/') {
+        return Err(format!("{place} is no directory: let the agent move it"));
+    }
+    let free = device.size_bytes.saturating_sub(device.used_bytes);
+    if is_file && free < needed {
+        return Err(format!(
+            "{} has {free} bytes free, and {needed} are needed",
+            m.to
+        ));
+    }
+    if [place, &m.to, &m.to_tier]
+        .iter()
+        .any(|w| w.contains(char::is_control))
+    {
+        return Err("the name of its target has control characters".into());
+    }
+    Ok(filled(text, place, &m.to, &m.to_tier))
 }

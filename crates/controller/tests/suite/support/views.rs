@@ -241,6 +241,7 @@ pub fn plan() -> PlanView {
         |position: u32, volume: &str, from: usize, to: usize, us: (f64, f64)| PlannedMove {
             by_hand: None,
             command: None,
+            no_command: None,
             position,
             job: Some(118 + position),
             volume: volume.into(),
@@ -635,7 +636,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
     };
     let volume = |n: usize| VolumeWindow {
         bound: None,
-        command: None,
+        by_hand: None,
         name: format!("volume-{n:05}"),
         vm: None,
         class: "silver".into(),

@@ -14,9 +14,9 @@ use manager::store::{
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
     ApplianceWindow, ArrayTrouble, Bound, BusyWindow, CacheWindow, CalibrationResult,
-    DeviceIoCounts, DeviceWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, MirrorWindow,
-    MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle, VolumeSample, VolumeWindow,
-    WindowReport,
+    DeviceIoCounts, DeviceWindow, FailedIo, HandMove, JobProgress, JobWindow, Load, LoadOf,
+    MirrorWindow, MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle, VolumeSample,
+    VolumeWindow, WindowReport,
 };
 use units::Nanos;
 
@@ -66,6 +66,8 @@ pub struct FakeVolume {
     pub waiting: Option<(u64, u64)>,
     /// What keeps the agent from moving it.
     pub bound: Option<Bound>,
+    /// How a person moves it.
+    pub by_hand: HandMove,
     pub throttle: Option<Throttle>,
 }
 
@@ -88,6 +90,10 @@ pub fn volume(
         rest: None,
         waiting: None,
         bound: None,
+        by_hand: HandMove::Command {
+            text: "move 'it' '{place}' '{tier}'".into(),
+            needed_bytes: 1,
+        },
         throttle: None,
     }
 }
@@ -246,7 +252,7 @@ impl Host {
             emulate: (self.emulated && self.real.is_none() && !self.undescribed.contains(&tier))
                 .then(|| model::preset(model).expect("a preset").spec()),
             connected: !self.unreachable.contains(&name),
-            place: None,
+            place: Some(format!("/srv/{name}")),
             io: Some(DeviceIoCounts::default()),
             waf: None,
             errors: self
@@ -540,7 +546,7 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             .collect(),
         movable: true,
         bound: v.bound.clone(),
-        command: Some("move 'it' '{place}' '{tier}'".into()),
+        by_hand: Some(v.by_hand.clone()),
         moving: v.moving.map(|(device, left_bytes)| MovingWindow {
             device: device.into(),
             copied_bytes: 0,
