@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use manager::agent::{AgentAction, Snapshot, VolumeSnapshot, WantedExtents};
+use manager::agent::{ActionError, AgentAction, Snapshot, VolumeSnapshot, WantedExtents};
 use manager::wire::{ArrayPolicy, Bound, HandMove, MoveOrder, Throttle};
-use model::ClassObjective;
+use model::{ClassObjective, LeaseHolder, LeaseStatus};
 use units::Nanos;
 use vmhost::{At, Disk, Domain, Image, Inventory, Limits, Place, builds};
+use volume::{Lease, LeaseClaim};
 
+use crate::controller;
 use crate::host::Host;
 use crate::moves::{MoveOperations, Moves, Planned};
 use crate::places::{self, Moving, TierOf, check_room, target_in};
@@ -118,6 +120,7 @@ pub(crate) struct Machines<H> {
     moves: Option<Moves>,
     throttles: Option<Throttles>,
     yielding: Yielding,
+    lease: Lease,
     last: Option<(Instant, Snapshot)>,
     began: Instant,
 }
@@ -135,6 +138,7 @@ impl<H: Hypervisor> Machines<H> {
             moves: None,
             throttles: None,
             yielding: Yielding::default(),
+            lease: Lease::default(),
             last: None,
             began: Instant::now(),
         }
@@ -243,12 +247,12 @@ impl<H: Hypervisor> Machines<H> {
         }
     }
 
-    fn start_move(&mut self, order: &MoveOrder) -> Result<(), String> {
+    fn start_move(&mut self, order: &MoveOrder) -> Result<(), ActionError> {
         if self.settings.moving.is_none() {
-            return Err(format!(
+            return Err(ActionError::permanent(format!(
                 "moves of {} are recommended only: there is no directory to write down what becomes of disks",
                 order.volume
-            ));
+            )));
         }
         if let Some((domain, _)) = order.volume.rsplit_once(':') {
             self.hypervisor.forget(domain);
@@ -258,13 +262,13 @@ impl<H: Hypervisor> Machines<H> {
         let Some(moves) = &mut self.moves else {
             return Err("it was not looked at yet what is under way".into());
         };
-        moves.begin(&mut *self.hypervisor.operations(), order, planned)
+        Ok(moves.begin(&mut *self.hypervisor.operations(), order, planned)?)
     }
 
     /// Whether an order can be carried out as everything is, and where to.
-    fn plan(&self, order: &MoveOrder) -> Result<Planned, String> {
+    fn plan(&self, order: &MoveOrder) -> Result<Planned, ActionError> {
         if order.extents.is_some() {
-            return Err("only whole disks are moved".into());
+            return Err(ActionError::permanent("only whole disks are moved"));
         }
         let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
         let (known, disk) = inventory
@@ -272,13 +276,13 @@ impl<H: Hypervisor> Machines<H> {
             .ok_or("there is no such disk in a running domain")?;
         let domain = &known.domain;
         let verdict = known.verdict(disk, inventory.by);
-        let layout = verdict.map_err(|why| why.to_string())?;
+        let layout = verdict.map_err(|why| ActionError::permanent(why.to_string()))?;
         let from = disk.image(|pool| inventory.directory_of(pool));
         let from = from.ok_or("its image is not known")?;
         let place = self.places.iter().find(|p| p.name == order.device);
         let place = place.ok_or_else(|| format!("there is no device {}", order.device))?;
         if !place.connected {
-            return Err(format!("{} cannot be reached", place.name));
+            return Err(format!("{} cannot be reached", place.name).into());
         }
         let (capacity, physical) = inventory.sizes_of(&order.volume);
         let capacity = capacity.ok_or("the size of the disk is not known")?;
@@ -287,7 +291,8 @@ impl<H: Hypervisor> Machines<H> {
             return Err(format!(
                 "{} is known to a move that is not forgotten yet",
                 place.name
-            ));
+            )
+            .into());
         }
         let (sizes, rate) = ((capacity, physical), order.rate_bytes_per_s);
         check_room(&self.settings.tiers, place, &to, sizes, rate)?;
@@ -322,6 +327,8 @@ impl<H: Hypervisor> Host for Machines<H> {
         {
             let moves = Moves::open(&moving.dir, moving.keep_source)?;
             self.throttles = Some(Throttles::open(&moving.dir)?);
+            let now_ns = self.began.elapsed().as_nanos() as u64;
+            self.lease = controller::read(&moving.dir, now_ns)?;
             self.moves = Some(moves);
         }
         // While something moves an agent looks more often than there is anything new.
@@ -381,6 +388,17 @@ impl<H: Hypervisor> Host for Machines<H> {
         Ok(()) // nothing is known of extents
     }
 
+    fn claim(&mut self, by: &LeaseHolder, lasting: Nanos) -> Result<LeaseStatus, String> {
+        let now_ns = self.began.elapsed().as_nanos() as u64;
+        let mut next = self.lease.clone();
+        let claim = next.claim(now_ns, by, lasting);
+        if let (LeaseClaim::Taken, Some(moving)) = (claim, &self.settings.moving) {
+            controller::write(&moving.dir, by, lasting)?;
+        }
+        self.lease = next;
+        Ok(self.lease.status(now_ns).expect("it was just claimed"))
+    }
+
     fn hold_to(&mut self, _: &ArrayPolicy) -> Result<(), String> {
         Ok(()) // its operators do not ask here
     }
@@ -390,9 +408,9 @@ impl<H: Hypervisor> Host for Machines<H> {
         Ok(())
     }
 
-    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
-        match action {
-            AgentAction::StartMove(order) => self.start_move(order),
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), ActionError> {
+        let done = match action {
+            AgentAction::StartMove(order) => return self.start_move(order),
             AgentAction::CancelMove { volume } => match &mut self.moves {
                 Some(moves) => moves.cancel(volume),
                 None => Ok(()),
@@ -408,9 +426,10 @@ impl<H: Hypervisor> Host for Machines<H> {
                 Err("a host of virtual machines has no cache to have a second level of".into())
             }
             AgentAction::Inject { .. } => {
-                Err("nothing is delayed on a host of virtual machines".into())
+                Err("nothing is delayed on a host of virtual machines".to_owned())
             }
-        }
+        };
+        Ok(done?)
     }
 
     fn end(&mut self) {

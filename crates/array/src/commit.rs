@@ -15,7 +15,7 @@ use crate::file::is_no_space;
 use crate::membership::{Membership, SecondCopy, Stamp};
 use crate::problem::Repair;
 use crate::read::open;
-use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
+use crate::record::{DeviceRecord, LeaseRecord, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::Refusal;
 use crate::tables::{EXTENTS, Table, extent_key};
 use crate::{Array, ArrayError};
@@ -92,6 +92,8 @@ pub enum Change {
         devices: Vec<DeviceId>,
     },
     SetSecondCopy(SecondCopy),
+    /// Another controller's orders are carried out from now on.
+    SetLease(LeaseRecord),
     /// This map is a backup: it takes no part in memberships any more, and is only believed where the devices say that nothing happened since.
     SetAside,
     /// What a check has found is repaired.
@@ -186,6 +188,7 @@ impl Array {
                 | Change::Confirm { .. }
                 | Change::SetSecondCopy(_)
                 | Change::SetAside
+                | Change::SetLease(_)
                 | Change::Repair(_) => false,
             };
             if adds {

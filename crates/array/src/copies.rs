@@ -408,6 +408,7 @@ impl Copies {
                     assert!(confirmed.is_some(), "what is confirmed was proposed");
                 }
                 Change::SetSecondCopy(second) => self.state.second = second.clone(),
+                Change::SetLease(lease) => self.state.lease = Some(lease.clone()),
                 _ => {}
             }
         }

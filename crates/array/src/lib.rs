@@ -92,7 +92,7 @@ pub use membership::{
 };
 pub use problem::{CheckReport, Problem, Repair, Repaired};
 pub use record::{
-    ArrayId, DeviceKind, DeviceRecord, Extent, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN,
+    ArrayId, DeviceKind, DeviceRecord, Extent, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN, LeaseRecord,
     MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord, VolumeRecord,
 };
 pub use refusal::{

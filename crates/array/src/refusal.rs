@@ -243,6 +243,11 @@ fn check_text(what: &'static str, text: &str, most: usize) -> Result<(), Refusal
     }
 }
 
+/// Refuses the name of a controller that cannot be kept.
+pub(crate) fn check_controller(name: &str) -> Result<(), Refusal> {
+    check_text("controller", name, NAME_BYTES_MAX)
+}
+
 /// What a path must be by itself.
 pub(crate) fn check_path(path: &str) -> Result<(), Refusal> {
     check_text("path", path, PATH_BYTES_MAX)

@@ -127,7 +127,7 @@ impl Daemon {
         };
         let store = open_store(&state.join(STORE_FILE), retention, array.is_some())?;
         let unix_ms = clock::unix_ms();
-        let mut managed = Managed::new(settings, store, unix_ms)?;
+        let mut managed = Managed::new(settings, store, unix_ms, datapath::random())?;
         if let Some(file) = &words.record {
             managed.record(recording::to_file(&base.join(file))?)?;
         }

@@ -608,8 +608,9 @@ mod sources;
 mod trouble;
 mod watch;
 
+pub(crate) use open::Places;
+pub use open::random;
 pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
-pub(crate) use open::{Places, random};
 pub(crate) use open::{open_one, retried, settle_direct};
 pub(crate) use owners::claim_opened;
 pub use second::HINT_FILE;

@@ -37,7 +37,7 @@ pub use engine::EngineLimits;
 pub use filter::{Filter, FilterError, FilterOptions};
 pub use heat::Heat;
 pub use io::IoChoice;
-pub use keeper::{AcceptLoss, Keeper, KeeperError};
+pub use keeper::{AcceptLoss, Keeper, KeeperError, random};
 pub use listen::{Listen, ListenError};
 pub use pulse::{Pulse, StalledWorker};
 pub use reach::{Reach, ReachError, add_device, open_to_look, open_to_serve, restore};

@@ -50,14 +50,20 @@ impl<S: Store> Managed<S> {
         &self.settings
     }
 
-    /// From what the store has.
+    /// From what the store has. `random` tells this start from all others, also of controllers on
+    /// copies of the store.
     ///
     /// # Errors
     /// The store, or a value in it that is not understood.
-    pub fn new(settings: Settings, mut store: S, unix_ms: u64) -> Result<Self, StoreError> {
+    pub fn new(
+        settings: Settings,
+        mut store: S,
+        unix_ms: u64,
+        random: u64,
+    ) -> Result<Self, StoreError> {
         let mut controller = load(&settings, &mut store)?;
         let at = controller.time_at(unix_ms);
-        controller.started(Now { at, unix_ms });
+        controller.started(Now { at, unix_ms }, random);
         let changes = controller.take_changes();
         store.commit(&changes)?;
         Ok(Self {

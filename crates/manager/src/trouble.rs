@@ -42,6 +42,8 @@ pub enum TroubleKind {
     NoSpace,
     /// The controller's store cannot be written: nothing is decided or ordered.
     StoreFailing,
+    /// A second controller gives orders to an array, which carries out those of one of them.
+    TwoControllers,
     /// Everything about a host is unknown.
     HostLost,
     /// A volume misses its objective.
@@ -56,6 +58,8 @@ pub enum TroubleKind {
     NoDecision,
     /// More is promised to guests than the policy allows.
     Overcommitted,
+    /// A move fails each time that it is tried.
+    MoveFailing,
     /// A job does not go on.
     JobStuck,
     /// What is left of a move cannot be put away.
@@ -92,6 +96,7 @@ impl TroubleKind {
             TroubleKind::RequestsFail => "requests-fail",
             TroubleKind::NoSpace => "no-space",
             TroubleKind::StoreFailing => "store-failing",
+            TroubleKind::TwoControllers => "two-controllers",
             TroubleKind::HostLost => "host-lost",
             TroubleKind::ObjectiveMissed => "objective-missed",
             TroubleKind::NearlyFull => "nearly-full",
@@ -99,6 +104,7 @@ impl TroubleKind {
             TroubleKind::HostLate => "host-late",
             TroubleKind::NoDecision => "no-decision",
             TroubleKind::Overcommitted => "overcommitted",
+            TroubleKind::MoveFailing => "move-failing",
             TroubleKind::JobStuck => "job-stuck",
             TroubleKind::MoveStuck => "move-stuck",
             TroubleKind::FileLeftBehind => "file-left-behind",

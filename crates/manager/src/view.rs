@@ -458,7 +458,8 @@ pub struct JobView {
     /// Why it ended before its time.
     pub why: Option<String>,
     /// That by name. Of a cancelled one: `superseded`, `rejected`, `plan-too-old`, `tier-closed`, `pinned`, `given-up`,
-    /// `space-not-freed` or `unsaid`. Of a failed one: `failed-io`, `host-gave-up` or `space-not-freed`.
+    /// `other-controller`, `space-not-freed` or `unsaid`. Of a failed one: `failed-io`, `host-gave-up`,
+    /// `other-controller` or `space-not-freed`.
     #[serde(default)]
     pub cause: Option<String>,
     /// The I/O that it failed by, if it did by one.

@@ -22,7 +22,8 @@
 mod response;
 
 use model::{
-    CalibrationStep, ClassObjective, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure,
+    CalibrationStep, ClassObjective, ControllerId, DeviceSpec, ExtentHeat, ExtentPlaces,
+    ExtentRanges, IoFailure, LeaseStatus,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -214,6 +215,9 @@ pub struct WindowReport {
     /// What the host lends to the arrays of others; none where it lends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lends: Option<LendWindow>,
+    /// The lease after the last claim; none before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseStatus>,
 }
 
 /// Something that is wrong with an array.
@@ -493,6 +497,9 @@ pub struct JobWindow {
     /// The I/O that it failed by, if it did by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_io: Option<IoFailure>,
+    /// Whether it fails again unless somebody changes something: the host knows that by its cause.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub permanent: bool,
 }
 
 /// How far a job is.
@@ -543,6 +550,8 @@ pub struct Orders {
     pub session: u64,
     /// The report that this answers.
     pub seq: u64,
+    /// Whose orders they are: the array carries out those of one controller at a time.
+    pub controller: ControllerId,
     /// The controller's time.
     pub at_ns: u64,
     /// Nothing new is begun by these orders once so much time has passed since the report was sent.

@@ -185,6 +185,17 @@ pub enum Rejection {
     },
     /// The tier takes no new data.
     Cordoned,
+    /// Moves of it there have failed.
+    MoveFailed {
+        /// The target.
+        device: String,
+        /// Attempts that have failed, one after the other.
+        attempts: u32,
+        /// Time until the next attempt; none while the cause lasts.
+        left: Option<Nanos>,
+        /// The last cause.
+        why: String,
+    },
     /// A rule binds it to other volumes.
     Affinity {
         /// The other volume.
@@ -349,6 +360,18 @@ impl fmt::Display for Rejection {
             ),
             Rejection::Pinned { tier } => write!(f, "pinned to tier {tier}"),
             Rejection::Cordoned => f.write_str("the tier is cordoned"),
+            Rejection::MoveFailed {
+                device,
+                attempts,
+                left,
+                why,
+            } => {
+                write!(f, "move failed: {attempts} attempt(s) to {device}, ")?;
+                match left {
+                    Some(left) => write!(f, "the next one in {}: {why}", left.words()),
+                    None => write!(f, "none more while its cause lasts: {why}"),
+                }
+            }
             Rejection::Affinity { with, rule } => write!(f, "affinity: {rule} with {with}"),
             Rejection::Budget { limit } => write!(f, "budget: {limit} is used up in this epoch"),
             Rejection::MoveUnderWay => f.write_str("a move of it is under way"),

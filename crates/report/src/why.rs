@@ -479,6 +479,7 @@ fn filter(by: &Rejection) -> String {
         Rejection::ExceedsTier { resource, .. } => format!("exceeds tier {resource}"),
         Rejection::NoDevice { .. } => "no device".into(),
         Rejection::TransientSpace { .. } => "transient space".into(),
+        Rejection::MoveFailed { device, .. } => format!("move failed {device}"),
         Rejection::Cooldown { .. } => "cooldown".into(),
         Rejection::Hold { .. } => "hold".into(),
         Rejection::Margin { .. } => "margin".into(),

@@ -325,6 +325,7 @@ impl Simulation<'_> {
             second_by_hand: false,
             appliances: self.appliance_windows(now_ns),
             lends: None,
+            lease: None,
         }
     }
 
@@ -468,6 +469,7 @@ impl Simulation<'_> {
                 job: *job,
                 state,
                 failed_io: None,
+                permanent: false,
             })
         })
         .collect()

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model::{ClassObjective, DeviceSpec, DirectIo, ExtentRanges};
+use model::{ClassObjective, DeviceSpec, DirectIo, ExtentRanges, LeaseHolder, LeaseStatus};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -24,6 +24,12 @@ pub enum ControlRequest {
     TakeOver {
         /// Version of all that follows.
         format: u32,
+    },
+    /// A controller wants its orders to be carried out, and nobody else's, for a time.
+    Claim {
+        controller: LeaseHolder,
+        /// Time until the lease ends unless it is claimed again.
+        lasting: Nanos,
     },
     /// Everything as it is, with counters.
     Samples,
@@ -494,6 +500,8 @@ pub enum ControlAnswer {
         #[serde(default)]
         overcommit_max: Option<f64>,
     },
+    /// The lease after a claim.
+    Lease(LeaseStatus),
     /// Everything as it is.
     Samples(Samples),
     /// The extents of a volume.

@@ -8,6 +8,7 @@ mod handed;
 mod heat;
 mod holds;
 mod imports;
+mod lease;
 mod limits;
 mod losses;
 mod mirrors;
@@ -25,12 +26,12 @@ mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use array::{Health, VolumeRecord};
 use model::ExtentRanges;
 use units::{TierId, VolumeId};
-use volume::Limits;
+use volume::{Lease, Limits};
 
 use crate::keeper::{Keeper, ToKeeper};
 use crate::registry::{Access, Home};
@@ -76,6 +77,8 @@ pub struct ControlServer {
     underway: Underway,
     /// Volumes that are being changed as a whole.
     changing: Claims,
+    /// Orders of controllers hold it for reading, claims for writing.
+    lease: RwLock<Lease>,
     /// Whether operators may ask.
     pub(crate) gate: Arc<Gate>,
 }
@@ -117,6 +120,7 @@ impl ControlServer {
             allowed: Mutex::default(),
             underway: Underway::default(),
             changing: Claims::default(),
+            lease: RwLock::default(),
             gate: Arc::default(),
         }
     }
@@ -124,7 +128,7 @@ impl ControlServer {
     /// Of a server with an array.
     pub fn online(server: Server) -> Self {
         let sender = server.keeper().expect("a server with an array").clone();
-        Self {
+        let online = Self {
             access: KeeperAccess::There(Mutex::new(sender)),
             server: Some(Mutex::new(server)),
             volumes: Mutex::default(),
@@ -133,8 +137,11 @@ impl ControlServer {
             allowed: Mutex::default(),
             underway: Underway::default(),
             changing: Claims::default(),
+            lease: RwLock::default(),
             gate: Arc::default(),
-        }
+        };
+        online.load_lease();
+        online
     }
 
     pub fn server(&self) -> Option<&Mutex<Server>> {
@@ -336,7 +343,15 @@ impl ControlServer {
     /// A sentence that says what is wrong.
     pub fn ask(&self, ask: ControlRequest) -> Result<ControlAnswer> {
         let _inside = self.gate.enter()?;
+        self.answer(ask)
+    }
+
+    fn answer(&self, ask: ControlRequest) -> Result<ControlAnswer> {
         match ask {
+            ControlRequest::Claim {
+                controller,
+                lasting,
+            } => self.claim_lease(&controller, lasting),
             ControlRequest::TakeOver { .. } => {
                 Err("it can be taken over by a server that starts".into())
             }

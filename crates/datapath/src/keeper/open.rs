@@ -95,7 +95,7 @@ impl Host {
 }
 
 /// Some number that nobody knows.
-pub(crate) fn random() -> u64 {
+pub fn random() -> u64 {
     let mut bytes = [0; 8];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes));
     match read {

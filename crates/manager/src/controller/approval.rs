@@ -250,6 +250,12 @@ impl Controller {
                     host.name
                 )));
             }
+            if let Some(other) = self.holder_beside(host) {
+                return Err(Refusal::Conflict(format!(
+                    "the array of host {} carries out the orders of another {other}: stop that one first",
+                    host.name
+                )));
+            }
             let age = self.now.at.saturating_sub(current.plan.at);
             let migration = self.migration_epoch();
             if age.0 > migration.0 * PLAN_EPOCHS {

@@ -26,6 +26,9 @@ const TIERS_MAX: usize = 256;
 const TROUBLES_MAX: usize = 1_024;
 const TROUBLE_BYTES_MAX: usize = 4_096;
 
+/// Bytes of the name of a controller, as an array takes them.
+const HOLDER_BYTES_MAX: usize = 255;
+
 /// Jobs that a message may name: a volume has one move at a time. Protects the controller's memory.
 const JOBS_MAX: usize = VOLUMES_MAX;
 
@@ -117,6 +120,17 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         }
     }
     check_jobs(&report.jobs)?;
+    let lease = report.lease.iter();
+    let holders = lease.flat_map(|l| l.refused.iter().chain([&l.holder]));
+    if let Some(holder) = holders
+        .into_iter()
+        .find(|h| h.name.len() > HOLDER_BYTES_MAX)
+    {
+        return nonsense(format!(
+            "lease: a controller's name has {} bytes, more than {HOLDER_BYTES_MAX}",
+            holder.name.len()
+        ));
+    }
     if let Some(why) = report.lends.as_ref().and_then(lends_fault) {
         return nonsense(format!("lends: {why}"));
     }
@@ -188,6 +202,7 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
         job,
         state,
         failed_io,
+        ..
     } in jobs
     {
         let (copied, left, why) = match state {
@@ -525,11 +540,13 @@ impl Controller {
             JobProgress::Done { copied_bytes } => {
                 self.copied(host, now, id, *copied_bytes);
                 self.input(host, now, Input::Done(id));
+                host.forget_failure(id);
                 self.await_outcome(host, now, id);
             }
             JobProgress::Failed { why, copied_bytes } => {
                 self.copied(host, now, id, *copied_bytes);
                 let cause = FailCause::of_host(why.clone(), job.failed_io.clone());
+                self.remember_failure(host, id, why, job.permanent);
                 self.input(host, now, Input::Failed { job: id, cause });
             }
         }

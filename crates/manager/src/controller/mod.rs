@@ -17,9 +17,11 @@ mod approval;
 mod busy;
 mod decide;
 mod facts;
+mod failures;
 mod host;
 mod intake;
 mod jobs;
+mod lease;
 mod outcomes;
 mod place;
 mod reasons;
@@ -32,7 +34,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 
-use model::{ClassObjective, Goal, IoFailure, Report, SloClass};
+use model::{ClassObjective, ControllerId, Goal, IoFailure, Report, SloClass};
 use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -100,6 +102,8 @@ struct Counters {
 /// All hosts, and what is decided about them.
 pub struct Controller {
     settings: Settings,
+    /// This start on this store; the default of a controller that stores nothing.
+    id: ControllerId,
     strategy: Box<dyn AnyStrategy>,
     operator: Operator,
     tallies: Tallies,
@@ -168,6 +172,7 @@ impl Controller {
     fn with_strategy(settings: Settings, strategy: Box<dyn AnyStrategy>) -> Self {
         Self {
             strategy,
+            id: ControllerId::default(),
             operator: Operator::default(),
             tallies: Tallies::default(),
             hosts: BTreeMap::new(),
@@ -211,6 +216,7 @@ impl Controller {
             return Ok(());
         }
         match key.split('/').collect::<Vec<_>>()[..] {
+            ["controller"] => self.id = serde_json::from_str(value)?,
             ["operator"] => self.operator = serde_json::from_str(value)?,
             ["tallies"] => self.tallies = serde_json::from_str(value)?,
             ["trust"] => self.trust = serde_json::from_str(value)?,
@@ -311,9 +317,19 @@ impl Controller {
         std::mem::take(&mut self.changes)
     }
 
-    /// The controller has been started: a line for the audit.
-    pub fn started(&mut self, now: Now) {
+    /// The controller has been started: another identity, and a line for the audit.
+    pub fn started(&mut self, now: Now, random: u64) {
         self.advance(now);
+        if self.id.epoch == 0 {
+            self.id.store = random; // a new store
+        }
+        self.id.epoch += 1;
+        self.id.start = random;
+        let value = serde_json::to_string(&self.id).expect("it is plain data");
+        self.changes.push(Change::Put {
+            key: "controller".into(),
+            value,
+        });
         let text = format!(
             "started: strategy {}, {} host(s) known",
             self.settings.words.strategy,
@@ -480,7 +496,9 @@ impl Controller {
         let fresh = self.now.at.saturating_sub(as_of) <= self.late_after();
         self.take_in(name, as_of, report);
         self.watch();
-        if fresh {
+        if self.other_holder(name).is_some() {
+            self.stand_back(name);
+        } else if fresh {
             self.respond(name, known);
             self.decide_when_due(name, as_of);
             self.approve_by_mode(name);
@@ -573,6 +591,7 @@ impl Controller {
         Orders {
             session,
             seq,
+            controller: self.id,
             at_ns: at.0,
             lease_ns,
             // What is being given up has to end before its volume moves again.

@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use super::Controller;
+use super::failures::{ATTEMPTS_TOLD, Failure, Next};
 use super::host::Host;
+use super::{Controller, LEASE_WINDOWS};
 use crate::trouble::{TroubleKind, TroubleView};
 use crate::view::{EventKind, HostState};
 use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
@@ -234,6 +235,8 @@ impl Controller {
         }
         for host in self.hosts.values() {
             self.trouble_of_host(host, &mut found);
+            self.trouble_of_lease(host, &mut found);
+            self.trouble_of_failures(host, &mut found);
             let Some(report) = host.report() else {
                 continue;
             };
@@ -288,6 +291,63 @@ impl Controller {
                 Some(format!("another move of {volume}")),
             );
         }
+    }
+
+    /// Moves that fail each time, those that began to do so first.
+    fn trouble_of_failures(&self, host: &Host, found: &mut Found) {
+        let failures = host.kept.failures.iter();
+        let failures = failures.flat_map(|(v, of)| of.iter().map(move |(d, f)| (f.since, v, d, f)));
+        let told = |f: &Failure| f.attempts >= ATTEMPTS_TOLD || matches!(f.next, Next::Unlike(_));
+        let mut failures: Vec<_> = failures.filter(|f| told(f.3)).collect();
+        failures.sort_by_key(|f| (f.0, f.1, f.2));
+        let kind = TroubleKind::MoveFailing;
+        for (_, volume, device, failure) in failures.iter().take(VOLUMES_NAMED) {
+            found.with(
+                kind,
+                Some(&host.name),
+                &format!("{volume} to {device}"),
+                failure.words(volume, device, self.now.at),
+                Some(format!("moves of {volume} to {device}")),
+            );
+        }
+        if let Some(others) = failures.len().checked_sub(VOLUMES_NAMED).filter(|n| *n > 0) {
+            let what =
+                format!("{others} more moves fail each time: `terrace why` tells of a volume");
+            found.with(kind, Some(&host.name), OTHERS, what, None);
+        }
+    }
+
+    /// A second controller of the host's array.
+    fn trouble_of_lease(&self, host: &Host, found: &mut Found) {
+        let Some(lease) = host.report().and_then(|r| r.lease.as_ref()) else {
+            return;
+        };
+        let name = host.name.as_str();
+        let (what, undecided) = match &lease.refused {
+            _ if lease.holder.id != self.id => (
+                format!(
+                    "the array of host {name} carries out the orders of another {}, and refuses those of this one ({}): stop one of the two; its lease ends {} after its last renewal",
+                    lease.holder,
+                    self.id,
+                    Nanos(self.settings.words.window.0 * LEASE_WINDOWS).words()
+                ),
+                Some(format!("anything about {name}")),
+            ),
+            Some(other) => (
+                format!(
+                    "another {other} wants to give orders to the array of host {name}, and is refused: stop it, or remove that host from it"
+                ),
+                None,
+            ),
+            None => return,
+        };
+        found.with(
+            TroubleKind::TwoControllers,
+            Some(name),
+            name,
+            what,
+            undecided,
+        );
     }
 
     /// What an array says of itself.

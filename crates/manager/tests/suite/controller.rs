@@ -1,8 +1,10 @@
 //! The controller, as an agent and as people meet it.
 
 mod exports;
+mod failures;
 mod goals;
 mod host;
+mod lease;
 mod place;
 mod reload;
 mod reports;

@@ -106,6 +106,7 @@ fn report(devices: Vec<DeviceWindow>, volumes: Vec<VolumeWindow>) -> WindowRepor
         second_by_hand: false,
         appliances: vec![],
         lends: None,
+        lease: None,
     }
 }
 

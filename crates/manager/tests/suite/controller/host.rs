@@ -18,6 +18,7 @@ use manager::wire::{
     MirrorWindow, MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle, VolumeSample,
     VolumeWindow, WindowReport,
 };
+use model::LeaseStatus;
 use units::Nanos;
 
 pub const WINDOW: u64 = 1_000_000_000;
@@ -143,6 +144,8 @@ pub struct Host {
     /// Devices that do not say how busy they are.
     pub silent: Vec<&'static str>,
     /// Reads in a window that get past appliances, where not all do.
+    /// The lease of its array, as its agent tells.
+    pub lease: Option<LeaseStatus>,
     pub array_reads: Vec<(&'static str, u64)>,
     /// What the agent tells of appliances.
     pub appliances: Vec<ApplianceWindow>,
@@ -176,7 +179,7 @@ impl Host {
         let store = Shared::default();
         // Saturday, 21 November 2026, 12:00 UTC.
         let unix_ms = 1_795_262_400_000;
-        let managed = Managed::new(settings(config), store.clone(), unix_ms).expect("it is new");
+        let managed = Managed::new(settings(config), store.clone(), unix_ms, 1).expect("it is new");
         let mut host = Self {
             managed,
             store,
@@ -202,6 +205,7 @@ impl Host {
             mirrors: vec![],
             hits: vec![],
             silent: vec![],
+            lease: None,
             array_reads: vec![],
             appliances: vec![],
             second_by_hand: false,
@@ -233,8 +237,8 @@ impl Host {
     /// The controller is killed and started again on its store.
     pub fn restart_controller(&mut self) {
         let unix_ms = self.now().unix_ms;
-        self.managed =
-            Managed::new(settings(&self.config), self.store.clone(), unix_ms).expect("it resumes");
+        self.managed = Managed::new(settings(&self.config), self.store.clone(), unix_ms, 2)
+            .expect("it resumes");
         self.now_ns = self.now_ns.max(self.managed.time().0);
     }
 
@@ -280,6 +284,7 @@ impl Host {
             second_by_hand: self.second_by_hand,
             appliances: self.appliances.clone(),
             lends: None,
+            lease: self.lease.clone(),
             troubles: self.troubles.clone(),
         };
         self.measure(&mut report);
@@ -491,6 +496,7 @@ impl Host {
             job,
             state,
             failed_io: None,
+            permanent: false,
         });
     }
 
