@@ -1,8 +1,8 @@
 //! What the commands that ask a controller share: where it is, who asks, what is trusted, forms of output.
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::{env, fs};
 
 use anyhow::Context;
 use clap::Args;
@@ -140,9 +140,8 @@ fn socket_here() -> bool {
 }
 
 fn token(path: &Path) -> anyhow::Result<Token> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Token::new(text.trim()).with_context(|| format!("in {}", path.display()))
+    let secret = String::from_utf8_lossy(&secret::read(path)?).into_owned();
+    Token::new(secret.trim()).with_context(|| format!("in {}", path.display()))
 }
 
 /// Which controller, and the form of its answer.

@@ -125,7 +125,7 @@ impl<'a> Commands<'a> {
                 out += &format!("# by hand, as {}\n", report::printable(why));
             }
             match m.command {
-                Some(command) if !command.contains(char::is_control) => {
+                Some(command) if !command.contains(units::is_hidden) => {
                     out += &format!("{command}\n");
                 }
                 _ => {

@@ -24,7 +24,7 @@ fn main() {
         Err(error) => return eprintln!("error: {error}"),
     };
     for (role, secret) in [("operate", OPERATE), ("read", READ)] {
-        println!("{role}: https://127.0.0.1:{port}/?token={secret}");
+        println!("{role}: https://127.0.0.1:{port}/#token={secret}");
     }
     while running.healthy() {
         std::thread::sleep(Duration::from_secs(1));

@@ -2,18 +2,23 @@
 
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
 use axum::http::StatusCode;
 use manager::question::{Actor, Answer, Question};
 use manager::service::{Now, Service};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::warn;
 
 use crate::access::Caller;
+use crate::bodies::{Bodies, Received};
+use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::problem::Problem;
 use crate::reload::{Reloader, SharedTls};
 use crate::server::Clock;
+use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 
 /// What all requests share.
@@ -26,6 +31,11 @@ pub(crate) struct State {
     /// One at a time.
     pub(crate) reloading: Mutex<()>,
     pub(crate) limits: Limits,
+    pub(crate) bodies: Arc<Bodies>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) sessions: Sessions,
+    /// Long messages are read one at a time: what is made of one has several times its length.
+    pub(crate) reading: Mutex<()>,
 }
 
 type Held<'a> = MutexGuard<'a, dyn Service + Send + 'static>;
@@ -48,9 +58,21 @@ impl State {
         tokens.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Wall-clock time, for the expiry of tokens.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        (self.clock)().unix_ms
+    }
+
     pub(crate) fn tick(&self) {
+        let refused = self.gate.take_refusals(Instant::now());
+        if let Some(refused) = &refused {
+            warn!("{refused}");
+        }
         if let Ok((mut service, now)) = self.hold() {
             service.tick(now);
+            if let Some(refused) = refused {
+                service.refused(now, refused);
+            }
         }
     }
 
@@ -115,7 +137,7 @@ pub(crate) struct Call {
     /// Parts of the path, decoded.
     pub(crate) path: Vec<(String, String)>,
     pub(crate) query: String,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Received,
 }
 
 impl Call {
@@ -147,7 +169,7 @@ impl Call {
     /// An empty body is one without fields.
     pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let wrong = |why: String| Problem::invalid(format!("the body is not understood: {why}"));
-        let body = match self.body.trim_ascii_start() {
+        let body = match self.body.bytes().trim_ascii_start() {
             b"" => b"{}",
             // A list would be taken for fields without their names.
             body if body.starts_with(b"[") => return Err(wrong("it is no JSON object".into())),
@@ -181,6 +203,7 @@ impl Call {
     {
         let host = self.part("host");
         self.caller.check_host(&host)?;
+        let _one = self.body.is_long().then(|| self.state.reading.lock());
         let message = self.body()?;
         let answer = {
             let (mut service, now) = self.state.hold()?;

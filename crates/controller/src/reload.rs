@@ -86,6 +86,22 @@ impl State {
         done
     }
 
+    /// Puts new tokens in force; what has changed. Sessions of tokens that are gone end.
+    fn take_tokens(&self, actor: &Actor, tokens: Tokens) -> Result<String, Problem> {
+        let changes = self.tokens().changes(&tokens);
+        self.sessions.keep(|digest| tokens.have(digest));
+        let terms = tokens.terms();
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        let (mut service, now) = self.hold()?;
+        service.set_tokens(now, terms);
+        if let Some(changes) = &changes {
+            service.tokens_changed(now, actor, changes.clone());
+        }
+        Ok(changes
+            .map(|changes| format!("; {changes}"))
+            .unwrap_or_default())
+    }
+
     fn read_again(&self, actor: &Actor) -> Result<Done, Problem> {
         let _one = self
             .reloading
@@ -116,7 +132,7 @@ impl State {
             })?
         };
         if let (Some((tokens, loaded)), Some(tls)) = (secrets, &self.tls) {
-            *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+            done.message += &self.take_tokens(actor, tokens)?;
             if loaded.fingerprint != tls.fingerprint() {
                 done.message +=
                     &format!("; the certificate is another one, {}", loaded.fingerprint);

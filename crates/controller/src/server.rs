@@ -14,11 +14,14 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::bodies::Bodies;
 use crate::call::State;
 use crate::certificate::Certificate;
+use crate::gate::Gate;
 use crate::limits::{Limits, STOP_TIME, WORKERS_MAX};
 use crate::reload::{Reloader, SharedTls};
 use crate::serving::{Listening, serve};
+use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 use crate::{dispatch, listen};
 
@@ -43,7 +46,7 @@ pub struct ServerSettings {
 pub struct TcpSettings {
     /// The address; port 0 takes any.
     pub listen: SocketAddr,
-    /// The token file: lines of `ROLE NAME SECRET`, mode 0600.
+    /// The token file: lines of `ROLE NAME SECRET [expires=DATE]`, mode 0600.
     pub tokens: PathBuf,
     pub certificate: Certificate,
 }
@@ -100,12 +103,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// A file of secrets that others may read.
-    #[error("{path} may be read by others: chmod 600 {path}, and change what is in it")]
-    Open {
-        /// The file.
-        path: PathBuf,
-    },
+    /// A file of secrets that cannot be read, or that others can.
+    #[error(transparent)]
+    Secret(#[from] secret::SecretError),
     /// The token file cannot be used.
     #[error("cannot use the token file {path}: {why}")]
     Tokens {
@@ -172,7 +172,14 @@ impl ControllerServer {
             reload: settings.reload,
             reloading: Mutex::new(()),
             limits,
+            bodies: Bodies::new(&limits),
+            gate: Gate::new(&limits),
+            sessions: Sessions::default(),
+            reading: Mutex::new(()),
         });
+        if let Ok((mut service, now)) = state.hold() {
+            service.set_tokens(now, state.tokens().terms());
+        }
         let mut running = Running {
             socket: settings.socket,
             address,

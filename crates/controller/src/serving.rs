@@ -1,10 +1,11 @@
 //! Connections: accepting them, and what happens on one until it ends.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::body::Incoming;
@@ -19,6 +20,7 @@ use tower_service::Service as _;
 
 use crate::access::Peer;
 use crate::call::State;
+use crate::gate::Gate;
 use crate::limits::{HEAD_BYTES_MAX, Limits, READ_BYTES_MAX, STOP_TIME, TICK};
 use crate::reload::SharedTls;
 
@@ -33,7 +35,7 @@ pub(crate) enum Listening {
 
 enum Socket {
     Unix(UnixStream),
-    Tcp(TcpStream, TlsAcceptor),
+    Tcp(TcpStream, IpAddr, TlsAcceptor),
 }
 
 impl Listening {
@@ -41,9 +43,9 @@ impl Listening {
         match self {
             Listening::Unix(listener) => Ok(Socket::Unix(listener.accept().await?.0)),
             Listening::Tls(listener, tls) => {
-                let (socket, _) = listener.accept().await?;
+                let (socket, address) = listener.accept().await?;
                 socket.set_nodelay(true)?;
-                Ok(Socket::Tcp(socket, tls.acceptor()))
+                Ok(Socket::Tcp(socket, address.ip(), tls.acceptor()))
             }
         }
     }
@@ -64,6 +66,7 @@ pub(crate) async fn serve(
             let serving = Serving {
                 router: router.clone(),
                 limits,
+                gate: state.gate.clone(),
                 stop: stop.clone(),
             };
             tokio::spawn(serving.accept(listening, room.clone()));
@@ -97,6 +100,7 @@ async fn tick(state: Arc<State>) {
 struct Serving {
     router: Router,
     limits: Limits,
+    gate: Arc<Gate>,
     stop: watch::Receiver<()>,
 }
 
@@ -127,10 +131,14 @@ impl Serving {
                     self.speak(socket, Peer::Unix { uid }).await;
                 }
             }
-            Socket::Tcp(socket, acceptor) => {
+            Socket::Tcp(socket, address, acceptor) => {
+                // Before the handshake, which costs most.
+                let Some(connection) = self.gate.connect(address, Instant::now()) else {
+                    return;
+                };
                 let shaken = timeout(self.limits.handshake_time, acceptor.accept(socket)).await;
                 if let Ok(Ok(socket)) = shaken {
-                    self.speak(socket, Peer::Tls).await;
+                    self.speak(socket, Peer::Tls(connection)).await;
                 }
             }
         }
@@ -141,7 +149,7 @@ impl Serving {
     async fn speak(mut self, socket: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
         let router = self.router;
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(peer.clone());
             router.clone().call(request)
         });
         let socket = Watched::new(socket, self.limits.write_time);

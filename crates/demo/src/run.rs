@@ -171,7 +171,7 @@ pub(crate) fn ready(daemon: &Daemon, secret: &str) -> DemoEvent<'static> {
     let address = controller.address().map(|a| a.to_string());
     let fingerprint = controller.fingerprint().map(|f| f.to_string());
     DemoEvent::Ready {
-        page: format!("https://{}/?token={secret}", address.unwrap_or_default()),
+        page: format!("https://{}/#token={secret}", address.unwrap_or_default()),
         fingerprint: fingerprint.unwrap_or_default(),
         socket: daemon.socket().into(),
     }

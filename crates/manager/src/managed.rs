@@ -12,7 +12,7 @@ use crate::export;
 use crate::planned;
 use crate::question::{Actor, Answer, Done, Question, Refusal};
 use crate::recording::{Call, Entry, RECORDING_SCHEMA};
-use crate::service::{MessageRefusal, Now, Service};
+use crate::service::{MessageRefusal, Now, Service, TokenTerm};
 use crate::settings::Settings;
 use crate::store::{Change, HistoryQuery, Store, StoreError};
 use crate::trouble::{TroubleKind, TroubleView};
@@ -39,6 +39,8 @@ pub struct Managed<S> {
     /// Since when it has failed, in the controller's time.
     failing_since: Option<Nanos>,
     recorder: Option<Recorder>,
+    /// For a controller that is read again.
+    tokens: Vec<TokenTerm>,
 }
 
 /// Takes what is recorded.
@@ -73,6 +75,7 @@ impl<S: Store> Managed<S> {
             failure: None,
             failing_since: None,
             recorder: None,
+            tokens: vec![],
         })
     }
 
@@ -145,7 +148,9 @@ impl<S: Store> Managed<S> {
     fn ready(&mut self) -> Result<&mut Controller, String> {
         if self.controller.is_none() {
             let read = load(&self.settings, &mut self.store);
-            self.controller = Some(read.map_err(|e| e.to_string())?);
+            let mut controller = read.map_err(|e| e.to_string())?;
+            controller.restore_tokens(self.tokens.clone());
+            self.controller = Some(controller);
             self.record_beginning().map_err(|e| e.to_string())?;
         }
         Ok(self.controller.as_mut().expect("it was just read"))
@@ -255,6 +260,20 @@ impl<S: Store> Service for Managed<S> {
             .map_err(Refusal::Unavailable)??;
         self.settings = settings;
         Ok(done)
+    }
+
+    // Tokens and refusals reach no decision, so no recording has them.
+    fn set_tokens(&mut self, now: Now, terms: Vec<TokenTerm>) {
+        self.tokens = terms.clone();
+        let _ = self.with(|c| c.set_tokens(now, terms));
+    }
+
+    fn tokens_changed(&mut self, now: Now, actor: &Actor, text: String) {
+        let _ = self.with(|c| c.tokens_changed(now, actor, text));
+    }
+
+    fn refused(&mut self, now: Now, text: String) {
+        let _ = self.with(|c| c.refused(now, text));
     }
 
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {

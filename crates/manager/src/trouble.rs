@@ -68,6 +68,8 @@ pub enum TroubleKind {
     FileLeftBehind,
     /// The strategy's predictions do not hold.
     PredictionsFail,
+    /// A token of the interface expires soon, or has.
+    TokenExpires,
     /// Nobody described what a tier can do.
     UndescribedTier,
     /// Volumes are of a class that the configuration does not know.
@@ -109,6 +111,7 @@ impl TroubleKind {
             TroubleKind::MoveStuck => "move-stuck",
             TroubleKind::FileLeftBehind => "file-left-behind",
             TroubleKind::PredictionsFail => "predictions-fail",
+            TroubleKind::TokenExpires => "token-expires",
             TroubleKind::UndescribedTier => "undescribed-tier",
             TroubleKind::UnknownClass => "unknown-class",
             TroubleKind::Other => "other",

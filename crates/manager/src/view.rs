@@ -556,6 +556,20 @@ pub enum EventKind {
     Trouble,
     /// The controller itself: started, store trouble.
     Controller,
+    /// Tokens of the interface were added, changed or removed.
+    Access,
+    /// Callers without a valid token were refused.
+    Refused,
+}
+
+impl EventKind {
+    /// Returns true for the trail of what people ordered. It is forgotten last, and never left out.
+    pub fn is_audit(self) -> bool {
+        matches!(
+            self,
+            EventKind::Approval | EventKind::Operator | EventKind::Controller | EventKind::Access
+        )
+    }
 }
 
 /// Something that happened.
@@ -580,6 +594,19 @@ pub struct EventView {
     /// The I/O that it came of, where a device failed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_io: Option<IoFailure>,
+}
+
+impl EventView {
+    /// The part of the history that this event takes room of; none is the audit. A host has a part
+    /// of its own, so a host in trouble crowds out its own past only.
+    pub fn share(&self) -> Option<&str> {
+        match self.kind {
+            kind if kind.is_audit() => None,
+            // No host has such a name.
+            EventKind::Refused => Some("/refused"),
+            _ => Some(self.host.as_deref().unwrap_or("/controller")),
+        }
+    }
 }
 
 /// Why a volume is where it is.

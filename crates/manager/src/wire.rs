@@ -21,12 +21,15 @@
 
 mod response;
 
+use std::marker::PhantomData;
+
 use model::{
     CalibrationStep, ClassObjective, ControllerId, DeviceSpec, ExtentHeat, ExtentPlaces,
     ExtentRanges, IoFailure, LeaseStatus,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use response::{
     Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
@@ -179,6 +182,35 @@ mod objectives {
     }
 }
 
+/// Most entries of a list of texts. An empty text has 3 bytes on the wire and 24 in memory; protects
+/// the memory of the reader before it knows the length.
+const TEXTS_MAX: usize = 100_000;
+
+/// Reads a list of at most [`TEXTS_MAX`] entries.
+fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    struct List<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "a list of at most {TEXTS_MAX} entries")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<T>, A::Error> {
+            let mut list = vec![];
+            while let Some(entry) = from.next_element()? {
+                if list.len() == TEXTS_MAX {
+                    let why = format!("a list has more than {TEXTS_MAX} entries");
+                    return Err(serde::de::Error::custom(why));
+                }
+                list.push(entry);
+            }
+            Ok(list)
+        }
+    }
+    from.deserialize_seq(List(PhantomData))
+}
+
 /// One window of one array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -192,6 +224,7 @@ pub struct WindowReport {
     /// Length of the window.
     pub window_ns: u64,
     /// Names of tiers, high end first.
+    #[serde(deserialize_with = "bounded")]
     pub tiers: Vec<String>,
     /// Devices.
     pub devices: Vec<DeviceWindow>,
@@ -202,9 +235,14 @@ pub struct WindowReport {
     /// Calibration sessions that ended, until they are acknowledged.
     pub calibrations: Vec<CalibrationResult>,
     /// What an operator should know, since the last report.
+    #[serde(deserialize_with = "bounded")]
     pub trouble: Vec<String>,
     /// What is wrong with the array now, as it says itself.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded"
+    )]
     pub troubles: Vec<ArrayTrouble>,
     /// Whether a second level of the cache is there that a person has ordered: then there is no room for an appliance.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::failure::Place;
 use crate::frames::Frames;
 use crate::names::Names;
-use crate::schema::{APPLICATION, LAYOUT, LAYOUT_OLDEST, PAGE_BYTES, TABLES};
+use crate::schema::{APPLICATION, LAYOUT, PAGE_BYTES, TABLES};
 use crate::{Retention, SqliteStore};
 
 /// How long a reader from outside, such as an operator's `sqlite3`, may hold things up.
@@ -54,10 +54,6 @@ impl SqliteStore {
             create(&mut conn).map_err(|e| place.writing(e.into()))?;
         }
         check_values(&conn, &place)?;
-        if identity != EMPTY && identity.layout < LAYOUT {
-            let taken_over = conn.pragma_update(None, "user_version", LAYOUT);
-            taken_over.map_err(|e| place.writing(e.into()))?;
-        }
         let names = Names::load(&conn).map_err(|f| place.reading(f))?;
         Ok(Self {
             conn,
@@ -211,7 +207,7 @@ fn refuse_others(identity: &Identity, place: &Place) -> Result<(), StoreError> {
             why: format!("{} is a database of another program", place.0.display()),
         });
     }
-    if !(LAYOUT_OLDEST..=LAYOUT).contains(&identity.layout) {
+    if identity.layout != LAYOUT {
         return Err(StoreError::Layout {
             found: identity.layout,
             known: LAYOUT,

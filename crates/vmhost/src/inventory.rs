@@ -57,9 +57,10 @@ pub fn needed_bytes(format: &str, capacity: u64, physical: Option<u64>) -> u64 {
     image.saturating_add(SPARE_BYTES)
 }
 
-/// The name of a disk as a volume: no target has a colon.
+/// The name of a disk as a volume: no target has a colon. Characters that deceive a terminal are
+/// escaped, since the hypervisor allows them in a name.
 pub fn volume_name(domain: &str, target: &str) -> String {
-    format!("{domain}:{target}")
+    units::shown(&format!("{domain}:{target}")).into_owned()
 }
 
 /// A disk that is a volume.

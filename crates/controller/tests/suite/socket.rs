@@ -131,7 +131,7 @@ fn a_start_that_fails_leaves_no_socket() {
     }
     let error = refused(all.clone()).to_string();
     assert!(
-        error.contains("cannot use the token file") && error.contains("nothing-here"),
+        error.contains("cannot read") && error.contains("nothing-here"),
         "{error}"
     );
     assert!(!all.socket.exists());

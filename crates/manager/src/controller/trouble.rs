@@ -18,6 +18,7 @@ use units::{Bytes, Nanos};
 use super::failures::{ATTEMPTS_TOLD, Failure, Next};
 use super::host::Host;
 use super::{Controller, LEASE_WINDOWS};
+use crate::service::TokenTerm;
 use crate::trouble::{TroubleKind, TroubleView};
 use crate::view::{EventKind, HostState};
 use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
@@ -36,6 +37,9 @@ const LINGERS_WINDOWS: u64 = 6;
 
 /// Volumes of a host that are named one by one; of the others there is a number. Protects the audit from a device that hangs.
 const VOLUMES_NAMED: usize = 16;
+
+/// A token that expires within this time is a problem.
+const TOKEN_WARNING: Nanos = Nanos::from_secs(14 * 86_400);
 
 /// Kind, host and subject.
 type Key = (TroubleKind, Option<String>, String);
@@ -233,6 +237,7 @@ impl Controller {
             let kind = TroubleKind::PredictionsFail;
             found.with(kind, None, "predictions", why, Some(undecided));
         }
+        self.trouble_of_tokens(&mut found);
         for host in self.hosts.values() {
             self.trouble_of_host(host, &mut found);
             self.trouble_of_lease(host, &mut found);
@@ -249,6 +254,31 @@ impl Controller {
             }
         }
         found.0
+    }
+
+    /// Tokens that expire soon, or have.
+    fn trouble_of_tokens(&self, found: &mut Found) {
+        let soon = self.now.unix_ms.saturating_add(TOKEN_WARNING.0 / 1_000_000);
+        for TokenTerm {
+            name,
+            role,
+            expires_ms,
+        } in &self.tokens
+        {
+            let Some(expires_ms) = expires_ms.filter(|at| *at <= soon) else {
+                continue;
+            };
+            let left = Nanos(expires_ms.saturating_sub(self.now.unix_ms) * 1_000_000);
+            let when = match left {
+                Nanos(0) => "has expired".to_string(),
+                left => format!("expires in {}", left.words()),
+            };
+            let what = format!(
+                "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, reload, and hand the secret over"
+            );
+            let kind = TroubleKind::TokenExpires;
+            found.with(kind, None, &format!("token {name}"), what, None);
+        }
     }
 
     /// Silence, no decision, jobs that are stuck.

@@ -1,5 +1,6 @@
 //! The controller, as an agent and as people meet it.
 
+mod bounds;
 mod exports;
 mod failures;
 mod goals;

@@ -17,7 +17,7 @@ use controller::{
     StartError, TcpSettings,
 };
 use manager::question::{Actor, Answer, Done, Question, Refusal};
-use manager::service::{MessageRefusal, Now, Service};
+use manager::service::{MessageRefusal, Now, Service, TokenTerm};
 use manager::settings::{ManagerConfig, Settings};
 use manager::view::{
     CountersView, EventKind, EventView, JobView, MoveState, OutcomeView, PlanView, ResponseView,
@@ -57,6 +57,9 @@ pub struct Fake {
     /// Reports that were taken, as their number of volumes.
     pub reports: Vec<usize>,
     asked_events: u64,
+    pub terms: Vec<TokenTerm>,
+    pub token_changes: Vec<String>,
+    pub refusals: Vec<String>,
 }
 
 impl Fake {
@@ -80,6 +83,9 @@ impl Fake {
             sessions: BTreeMap::new(),
             reports: vec![],
             asked_events: 0,
+            terms: vec![],
+            token_changes: vec![],
+            refusals: vec![],
         }
     }
 
@@ -210,6 +216,18 @@ impl Service for Fake {
         }
         let message = format!("strategy {}", settings.words.strategy);
         Ok(Done { message })
+    }
+
+    fn set_tokens(&mut self, _: Now, terms: Vec<TokenTerm>) {
+        self.terms = terms;
+    }
+
+    fn tokens_changed(&mut self, _: Now, _: &Actor, text: String) {
+        self.token_changes.push(text);
+    }
+
+    fn refused(&mut self, _: Now, text: String) {
+        self.refusals.push(text);
     }
 
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
