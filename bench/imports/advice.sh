@@ -35,12 +35,16 @@ XML
     why=${name#* * }
     row "move of an image with its $why" refused "$(outcome advice_as "$home/terrace" volume pin "advice:$2" fast)"
     row "the refusal names its $why" named "$(names "$why")"
-    outcome advice_as "$home/terrace" why "advice:$2" >/dev/null
-    row "why names its $why" named "$(names "$why")"
   done
   outcome advice_as "$home/terrace" volume pin advice:vda fast >/dev/null
-  advice_until 'advice_as "$home/terrace" plan --commands >"$dir/output" && grep -q blockcopy "$dir/output"'
-  command=$(grep -v '^#' "$dir/output" | grep blockcopy)
+  advice_until 'advice_as "$home/terrace" plan --commands >"$dir/output" 2>/dev/null && grep -q blockcopy "$dir/output"'
+  cp "$dir/output" "$home/script"
+  for name in "vdc internal snapshots" "vdd bitmaps" "vde data in another file"; do
+    why=${name#* }
+    outcome advice_as "$home/terrace" why "advice:${name%% *}" >/dev/null
+    row "why names its $why" named "$(names "$why")"
+  done
+  command=$(grep -v '^#' "$home/script" | grep blockcopy)
   touch "$home/fast/hand.qcow2"
   row "printed command, the target exists" refused "$(outcome advice_as sh -c "$command")"
   rm "$home/fast/hand.qcow2"

@@ -8,8 +8,8 @@ use units::{Bytes, BytesPerSec, DeviceId, Nanos, TierId, VolumeId};
 
 use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
 use crate::record::{
-    DeviceKind, DeviceRecord, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN, LeaseRecord, MoveRecord,
-    SnapshotOf, SourceMark, SourceRecord, TierRecord, VolumeRecord,
+    DeviceKind, DeviceRecord, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN, LeaseRecord,
+    MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord, VolumeRecord,
 };
 use crate::refusal::MOVE_RANGES_MAX;
 use crate::tables::{

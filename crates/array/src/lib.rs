@@ -92,8 +92,8 @@ pub use membership::{
 };
 pub use problem::{CheckReport, Problem, Repair, Repaired};
 pub use record::{
-    ArrayId, DeviceKind, DeviceRecord, Extent, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN, LeaseRecord,
-    MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord, VolumeRecord,
+    ArrayId, DeviceKind, DeviceRecord, Extent, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN,
+    LeaseRecord, MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord, VolumeRecord,
 };
 pub use refusal::{
     DEVICE_ID_MAX, DEVICE_SLOTS_MAX, MOVE_RANGES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal,

@@ -131,7 +131,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 }],
                 movable: true,
                 bound: None,
-                command: None,
+                by_hand: None,
                 moving: None,
                 calibrating: false,
                 sample: None,

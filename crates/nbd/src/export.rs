@@ -222,7 +222,9 @@ mod tests {
                 let (mut at, end) = (offset, offset + length);
                 while at < end {
                     let read = sizes.request(at, end - at, 1 << 20);
-                    assert!(read.length <= maximum && read.offset % u64::from(minimum) == 0);
+                    assert!(
+                        read.length <= maximum && read.offset.is_multiple_of(u64::from(minimum))
+                    );
                     assert_eq!(read.offset + read.wanted().start as u64, at);
                     assert!(!read.wanted().is_empty());
                     at += read.wanted().len() as u64;

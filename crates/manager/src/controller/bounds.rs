@@ -4,7 +4,7 @@
 //! cut, since two could become one: a report with a name that cannot be one is refused.
 
 use crate::trouble::TroubleKind;
-use crate::wire::{ArrayTrouble, NodeState, WindowReport};
+use crate::wire::{ArrayTrouble, HandMove, NodeState, WindowReport};
 
 /// Bytes of a name. Protects messages and the store.
 const NAME_BYTES_MAX: usize = 512;
@@ -115,10 +115,7 @@ pub(super) fn tidy_report(report: &mut WindowReport) {
             .vm
             .iter_mut()
             .for_each(|vm| tidy_in_place(vm, NAME_BYTES_MAX));
-        volume
-            .command
-            .iter_mut()
-            .for_each(|c| tidy_in_place(c, WORDS_BYTES_MAX));
+        volume.by_hand.iter_mut().for_each(tidy_hand_move);
         volume
             .bound
             .iter_mut()
@@ -159,6 +156,19 @@ fn tidy_problems(report: &mut WindowReport) {
             about: "problems".into(),
             what: format!("{more} more problems are not listed: look at the array itself"),
         });
+    }
+}
+
+/// A command that would be changed is left out: another one than the agent's could lose data.
+fn tidy_hand_move(by_hand: &mut HandMove) {
+    match by_hand {
+        HandMove::None { why } => tidy_in_place(why, WORDS_BYTES_MAX),
+        HandMove::Command { text, .. } if tidy(text, WORDS_BYTES_MAX) != *text => {
+            *by_hand = HandMove::None {
+                why: "its command is too long or has control characters".into(),
+            };
+        }
+        HandMove::Command { .. } => {}
     }
 }
 

@@ -51,12 +51,12 @@ impl Controller {
         let current = host.current.as_ref();
         let row = current.and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
         let outcome = match row.map(|r| &r.outcome) {
+            _ if let Some(bound) = v.bound.as_ref().filter(|_| v.stays()) => {
+                format!("it stays where it is, whatever is planned: {}", bound.why)
+            }
             None => "no decision that could move data has looked at it yet".into(),
             Some(Outcome::Stay) if row.is_some_and(|r| !r.extents.is_empty()) => {
                 "its extents are placed one by one".into()
-            }
-            _ if let Some(bound) = v.bound.as_ref().filter(|_| v.stays()) => {
-                format!("it stays where it is, whatever is planned: {}", bound.why)
             }
             Some(Outcome::Stay) => "it stays where it is".into(),
             Some(Outcome::Move { to, reason, .. }) => format!("it is to move to {to}: {reason}"),

@@ -158,10 +158,10 @@ fn together(gain: &Gain) -> Option<String> {
 }
 
 fn doubt(doubt: &Doubt) -> String {
-    format!(
+    printable(&format!(
         "doubtful: {}: the device is not what it was taken for, or something else is slow, such as the host's processors",
         doubt.why()
-    )
+    ))
 }
 
 fn percent(share: f64) -> String {

@@ -109,17 +109,17 @@ fn what_cannot_be_moved_stays_whatever_is_wanted_of_it() {
         matches!(&refused, Err(Refusal::Conflict(why)) if why == "busy cannot be moved: it has snapshots"),
         "{refused:?}"
     );
+    let outcome = |host: &mut Host| match host.ask(Question::Why {
+        volume: "busy".into(),
+    }) {
+        Ok(Answer::Why(why)) => why.outcome,
+        other => panic!("there is a volume busy: {other:?}"),
+    };
+    let stays = "it stays where it is, whatever is planned: it has snapshots";
+    assert_eq!(outcome(&mut host), stays, "before the first plan");
     let plan = host.until_plan();
     assert!(plan.moves.iter().all(|m| m.volume != "busy"), "{plan:?}");
-    let Ok(Answer::Why(why)) = host.ask(Question::Why {
-        volume: "busy".into(),
-    }) else {
-        panic!("there is a volume busy");
-    };
-    assert_eq!(
-        why.outcome,
-        "it stays where it is, whatever is planned: it has snapshots"
-    );
+    assert_eq!(outcome(&mut host), stays);
 }
 
 #[test]
