@@ -385,14 +385,17 @@ fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
     std::fs::write(bench.path().join("live.toml"), &listening).unwrap();
     let open = bench.refused(&["serve", "--config", "live.toml"]);
     assert!(
-        open.contains("cannot use the token file HERE/tokens"),
+        open.contains("cannot read HERE/tokens"),
         "{open}"
     );
     std::fs::write(bench.path().join("tokens"), "operate me 0123456789abcdef\n").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(bench.path().join("tokens"), mode).unwrap();
     let open = bench.refused(&["serve", "--config", "live.toml"]);
-    assert!(open.contains("may be read by others: chmod 600"), "{open}");
+    assert!(
+        open.contains("is open to other users (mode 0644): run `chmod 600 "),
+        "{open}"
+    );
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(bench.path().join("tokens"), mode).unwrap();
     let busy = bench.refused(&["serve", "--config", "live.toml"]);
