@@ -49,7 +49,7 @@ pub(crate) fn main(args: &[String]) -> Done {
     let settings = Settings::new(text, words).expect("it makes sense");
     let store = SqliteStore::open(&dir.path().join("terrace.db"), Retention::default())
         .expect("a new store");
-    let mut managed = Managed::new(settings, store, 1_790_000_000_000, 1).expect("it is new");
+    let mut managed = Managed::new(settings, store, 1_790_000_000_000, 1);
     let mut at_ns = WINDOW_NS;
     let now = |at_ns: u64| Now {
         at: Nanos(at_ns),

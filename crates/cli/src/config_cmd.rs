@@ -7,13 +7,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::{Subcommand, ValueEnum};
+use daemon::Finding;
 use manager::settings::{ManagerConfig, Settings};
 use serde::Serialize;
 
 use crate::counting;
 use crate::file_kind::{FileKind, is_live, with_kind};
 use crate::inputs;
-use crate::live::{OutputArg, wrong_usage};
+use crate::live::{OutputArg, absolute, message, wrong_usage};
 use crate::sim_cmd;
 
 /// `terrace config …`
@@ -132,7 +133,9 @@ fn check_all(files: &[PathBuf], output: &OutputArg) -> anyhow::Result<ExitCode> 
             Ok(found) => (true, found),
             Err(e) => {
                 let why = format!("{e:#}");
-                let _ = writeln!(io::stderr(), "error: {why}");
+                for line in why.lines() {
+                    let _ = writeln!(io::stderr(), "error: {line}");
+                }
                 (false, why)
             }
         };
@@ -153,6 +156,7 @@ fn check_all(files: &[PathBuf], output: &OutputArg) -> anyhow::Result<ExitCode> 
 fn check(path: &Path) -> anyhow::Result<String> {
     if is_live(&read(path)?) {
         let settings = read_live(path)?.0;
+        check_start(path, &settings)?;
         let words = &settings.words;
         let hosts = match (&words.array, &words.libvirt, &words.qemu) {
             (Some(array), ..) => format!("array {}", array.dir),
@@ -194,6 +198,24 @@ fn check(path: &Path) -> anyhow::Result<String> {
         model.clients.len(),
         model.duration
     ))
+}
+
+/// Fails with everything that `terrace serve` would find wrong, a line each.
+fn check_start(path: &Path, settings: &Settings) -> anyhow::Result<()> {
+    let path = absolute(path)?;
+    let base = path.parent().unwrap_or(Path::new("/"));
+    let mut found = vec![];
+    for finding in daemon::check(settings, base) {
+        match finding {
+            Finding::NoArray(what) => message(&format!("warning: {what}")),
+            Finding::NotServed(what) => found.push(format!("{what} (no volume is served then)")),
+            Finding::Degraded(what) => found.push(what),
+        }
+    }
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!(found.join("\n"))),
+    }
 }
 
 fn read_live(path: &Path) -> anyhow::Result<(Settings, config::Text)> {

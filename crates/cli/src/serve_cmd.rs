@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent::{
     AgentSettings, HostOf, LendSettings, MachinesSettings, Moving, RunningAgent, TierOf,
@@ -13,9 +13,9 @@ use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
 use client::Address;
 use config::LendConfig;
-use daemon::{Daemon, ServedArray, Start};
+use daemon::{Configured, Daemon, ServedArray, Start, TRIED_WITHIN};
 use datapath::Pulse;
-use manager::settings::{ManagerConfig, Settings};
+use manager::settings::{ManagerConfig, Serve as ServedBy, Settings};
 use serde::Serialize;
 use units::Bytes;
 
@@ -188,6 +188,35 @@ fn parse_config(path: &Path) -> anyhow::Result<Settings> {
     Ok(Settings::new(text, words)?)
 }
 
+/// Reads a live configuration; of one that is wrong elsewhere, what it says of the array that is
+/// served here. Volumes are served without a controller, and not without an array.
+fn configured(path: &Path) -> anyhow::Result<Configured> {
+    match read_config(path) {
+        Ok(settings) => Ok(Configured {
+            settings,
+            fault: None,
+        }),
+        Err(why) => {
+            let settings = array_alone(path).ok_or_else(|| anyhow!("{why:#}"))?;
+            let fault = Some(format!("{why:#}"));
+            Ok(Configured { settings, fault })
+        }
+    }
+}
+
+fn array_alone(path: &Path) -> Option<Settings> {
+    let text = fs::read_to_string(path).ok()?;
+    let name = path.display().to_string();
+    let kept: [&[&str]; 2] = [&["array", "classes"], &["array"]];
+    let found = kept.into_iter().find_map(|keys| {
+        let part = config::only(&text, keys)?;
+        let (words, text) = config::read::<ManagerConfig>(&name, &part).ok()?;
+        Settings::new(text, words).ok()
+    })?;
+    let array = found.words.array.as_ref()?;
+    (array.serve == ServedBy::Here).then_some(found)
+}
+
 /// Runs `terrace serve`.
 pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     // Before any thread begins, which would end the process with the signal.
@@ -197,7 +226,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let _logging = what.log.begin();
     let notifier = Notifier::from_env();
     notifier.status("opening what is configured");
-    let settings = read_config(&what.config)?;
+    let configured = configured(&what.config)?;
     let path = absolute(&what.config)?;
     let base = path
         .parent()
@@ -209,7 +238,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
         true => Start::TakeOver,
         false => Start::Accepting(&accept),
     };
-    let mut daemon = Daemon::start_from(settings, base, Some(read), start).map_err(explained)?;
+    let mut daemon = Daemon::start_from(configured, base, Some(read), start).map_err(explained)?;
     // Without an array of its own there is no worker that could hang.
     let mut pulse = daemon.array().map(ServedArray::pulse);
     let watched = notifier.watch(move || pulse.as_mut().is_none_or(Pulse::beats));
@@ -217,29 +246,69 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     if let Some(array) = daemon.array() {
         end_when_handed(array.lost(), &notifier).context("cannot wait for a successor")?;
     }
-    let said = what.take_over.said(announce(&daemon, &what.output));
-    let done = said.and_then(|()| {
-        notifier.ready(&status(&daemon));
-        stop.doing("looking after the array and the controller");
-        while stop.sleep(TICK) == Go::On {
-            successor.look();
-            daemon.tick().map_err(explained)?;
-            if hangup.came() {
-                // What came of it is in the log.
-                let _ = daemon.reload("SIGHUP");
-            }
-        }
-        Ok(())
-    });
+    let done = run(what, &mut daemon, &notifier, &stop, &hangup, &mut successor);
     notifier.stopping();
     let stopped = daemon.stop(&|step| stop.doing(step));
     let stopped = stopped.map(|handover| end_if_handed(&handover, &notifier));
     stopped_after(done.map(|()| ExitCode::SUCCESS), stopped)
 }
 
+/// Looks after what runs until it is to end. Whoever started this hears of volumes at once, and
+/// where everything is when that is known.
+fn run(
+    what: &Serve,
+    daemon: &mut Daemon,
+    notifier: &Notifier,
+    stop: &Stop,
+    hangup: &Signalled,
+    successor: &mut Successor,
+) -> anyhow::Result<()> {
+    let (began, mut is_announced) = (Instant::now(), false);
+    let mut said = status(daemon);
+    if daemon.array().is_some() {
+        notifier.ready(&said);
+    }
+    stop.doing("looking after the array and the controller");
+    loop {
+        daemon.tick().map_err(explained)?;
+        let is_known = daemon.controller_was_tried() || began.elapsed() > TRIED_WITHIN;
+        if is_known && !is_announced {
+            if let Some(why) = daemon.another_controller() {
+                return Err(anyhow!(why));
+            }
+            what.take_over.said(announce(daemon, &what.output))?;
+            if daemon.array().is_none() {
+                notifier.ready(&status(daemon));
+            }
+        }
+        is_announced |= is_known;
+        let now = status(daemon);
+        if now != said {
+            notifier.status(&now);
+            said = now;
+        }
+        let pause = if is_announced { TICK } else { TICK / 10 };
+        if stop.sleep(pause) == Go::Stop {
+            return Ok(());
+        }
+        successor.look();
+        if hangup.came() {
+            daemon.reload();
+        }
+    }
+}
+
 /// What runs, in a few words.
 fn status(daemon: &Daemon) -> String {
-    let controller = format!("controller at unix:{}", daemon.socket().display());
+    let faults = daemon.faults();
+    let controller = match &faults[..] {
+        _ if !daemon.controller_was_tried() => "the controller is starting".into(),
+        [] => format!("controller at unix:{}", daemon.socket().display()),
+        [fault, ..] => format!(
+            "{} of the controller does not run: {}",
+            fault.part, fault.what
+        ),
+    };
     match daemon.array() {
         None => controller,
         Some(array) => format!("serving {}; {controller}", volumes(array.volumes().len())),
@@ -273,14 +342,10 @@ fn announce(daemon: &Daemon, output: &OutputArg) -> anyhow::Result<()> {
         let uris = array.uris().into_iter();
         volumes.extend(uris.map(|(volume, uri)| VolumePlace { volume, uri }));
     }
-    let controller = daemon.controller();
-    let page = match (controller.address(), controller.fingerprint()) {
-        (Some(address), Some(fingerprint)) => Some(PagePlace {
-            url: format!("https://{address}/"),
-            fingerprint: fingerprint.to_string(),
-        }),
-        _ => None,
-    };
+    let page = daemon.page().map(|(address, fingerprint)| PagePlace {
+        url: format!("https://{address}/"),
+        fingerprint: fingerprint.to_string(),
+    });
     let places = Places {
         volumes,
         controller: format!("unix:{}", daemon.socket().display()),

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
+use client::ClientError;
+use datapath::explain;
 use model::Goal;
 use model::Mode;
 use report::live;
@@ -12,7 +15,13 @@ use crate::asking::Asking;
 
 /// `terrace status`
 pub fn status(asking: &Asking) -> anyhow::Result<()> {
-    let status = asking.client()?.status()?;
+    let status = asking.client()?.status().map_err(|why| match why {
+        ClientError::Nobody { .. } => anyhow!(
+            "{}; `terrace array status` says whether an array is served and its controller does not run",
+            explain(&why)
+        ),
+        other => other.into(),
+    })?;
     let text = |s: &_| live::status(s);
     asking.output.print("terrace.status/1", &status, text)
 }

@@ -181,6 +181,13 @@ pub fn root_keys(text: &str) -> Vec<String> {
     keys.map(|(key, _)| key.to_owned()).collect()
 }
 
+/// A text with these root keys alone; `None` if it is no TOML.
+pub fn only(text: &str, keys: &[&str]) -> Option<String> {
+    let mut document: toml_edit::DocumentMut = text.parse().ok()?;
+    document.retain(|key, _| keys.contains(&key));
+    Some(document.to_string())
+}
+
 /// The words of a file as its text.
 ///
 /// # Errors

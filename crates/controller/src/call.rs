@@ -1,7 +1,7 @@
 //! One request, as a route sees it.
 
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use axum::http::StatusCode;
@@ -26,7 +26,8 @@ pub(crate) struct State {
     pub(crate) service: Arc<Mutex<dyn Service + Send>>,
     pub(crate) clock: Clock,
     pub(crate) tokens: RwLock<Arc<Tokens>>,
-    pub(crate) tls: Option<SharedTls>,
+    /// Set with the port that is listened on.
+    pub(crate) tls: OnceLock<SharedTls>,
     pub(crate) reload: Option<Reloader>,
     /// One at a time.
     pub(crate) reloading: Mutex<()>,
@@ -45,7 +46,7 @@ impl State {
     pub(crate) fn hold(&self) -> Result<(Held<'_>, Now), Problem> {
         // A service that panicked has broken off in the middle of something.
         let held = self.service.lock().map_err(|_| {
-            let words = "the controller has failed: look at its messages and start it anew";
+            let words = "the controller has failed on a request and is starting anew: its log says on which; ask again in some seconds";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
         })?;
         let now = (self.clock)();
@@ -56,6 +57,15 @@ impl State {
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
         let tokens = self.tokens.read();
         tokens.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts tokens in force.
+    pub(crate) fn set_tokens(&self, tokens: Tokens) -> Result<(), Problem> {
+        let terms = tokens.terms();
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        let (mut service, now) = self.hold()?;
+        service.set_tokens(now, terms);
+        Ok(())
     }
 
     /// Wall-clock time, for the expiry of tokens.

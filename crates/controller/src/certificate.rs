@@ -36,6 +36,17 @@ pub(crate) struct Loaded {
 }
 
 impl Certificate {
+    /// Whether its files are there, or have to be.
+    pub(crate) fn is_made(&self) -> bool {
+        match self {
+            Certificate::Files { .. } => true,
+            Certificate::SelfSigned { directory } => {
+                let is_there = |name| directory.join(name).exists();
+                is_there("controller.crt") && is_there("controller.key")
+            }
+        }
+    }
+
     /// `address` is one of the names of a certificate that is made.
     pub(crate) fn load(&self, address: IpAddr) -> Result<Loaded, StartError> {
         match self {

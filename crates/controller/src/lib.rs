@@ -34,6 +34,7 @@ mod tokens;
 pub use access::Role;
 pub use certificate::Certificate;
 pub use limits::Limits;
+pub use listen::check_socket;
 pub use openapi::openapi;
 pub use reload::{Fresh, Reloader};
-pub use server::{Clock, ControllerServer, Running, ServerSettings, StartError, TcpSettings};
+pub use server::{Clock, Running, StartError, TcpSettings};

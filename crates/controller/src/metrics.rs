@@ -99,7 +99,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     one(
         "terrace_store_up",
         Gauge,
-        "0 when the store could not be written: nothing is decided or ordered.",
+        "0 while the store cannot be read or written: nothing is decided or ordered.",
         status.store_failure.is_none().into(),
     );
     one(

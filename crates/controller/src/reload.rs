@@ -90,11 +90,9 @@ impl State {
     fn take_tokens(&self, actor: &Actor, tokens: Tokens) -> Result<String, Problem> {
         let changes = self.tokens().changes(&tokens);
         self.sessions.keep(|digest| tokens.have(digest));
-        let terms = tokens.terms();
-        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
-        let (mut service, now) = self.hold()?;
-        service.set_tokens(now, terms);
+        self.set_tokens(tokens)?;
         if let Some(changes) = &changes {
+            let (mut service, now) = self.hold()?;
             service.tokens_changed(now, actor, changes.clone());
         }
         Ok(changes
@@ -131,7 +129,7 @@ impl State {
                 other => other.into(),
             })?
         };
-        if let (Some((tokens, loaded)), Some(tls)) = (secrets, &self.tls) {
+        if let (Some((tokens, loaded)), Some(tls)) = (secrets, self.tls.get()) {
             done.message += &self.take_tokens(actor, tokens)?;
             if loaded.fingerprint != tls.fingerprint() {
                 done.message +=

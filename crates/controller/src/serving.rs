@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{MissedTickBehavior, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
@@ -53,31 +53,36 @@ impl Listening {
 
 /// Serves until it is told to stop, and then until all connections have ended, or should have.
 pub(crate) async fn serve(
-    listening: Vec<Listening>,
+    mut listening: mpsc::Receiver<Listening>,
     router: Router,
     state: Arc<State>,
-    mut stop: watch::Receiver<()>,
+    stop: watch::Receiver<()>,
 ) {
     let limits = state.limits;
-    let room: Vec<_> = listening
-        .into_iter()
-        .map(|listening| {
+    let gate = state.gate.clone();
+    let mut rooms = vec![];
+    let ticking = tokio::spawn(tick(state));
+    let added = async {
+        while let Some(listening) = listening.recv().await {
             let room = Arc::new(Semaphore::new(limits.connections_max));
             let serving = Serving {
                 router: router.clone(),
                 limits,
-                gate: state.gate.clone(),
+                gate: gate.clone(),
                 stop: stop.clone(),
             };
             tokio::spawn(serving.accept(listening, room.clone()));
-            room
-        })
-        .collect();
-    let ticking = tokio::spawn(tick(state));
-    let _ = stop.changed().await;
+            rooms.push(room);
+        }
+    };
+    let mut stopped = stop.clone();
+    tokio::select! {
+        () = added => { let _ = stopped.changed().await; }
+        _ = stopped.changed() => {}
+    }
     ticking.abort();
     let all_ended = async {
-        for room in room {
+        for room in rooms {
             let all = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
             let _ = room.acquire_many(all).await;
         }

@@ -40,7 +40,7 @@ pub use io::IoChoice;
 pub use keeper::{AcceptLoss, Keeper, KeeperError, random};
 pub use listen::{Listen, ListenError};
 pub use pulse::{Pulse, StalledWorker};
-pub use reach::{Reach, ReachError, add_device, open_to_look, open_to_serve, restore};
+pub use reach::{Reach, ReachError, add_device, has_map, open_to_look, open_to_serve, restore};
 pub use reason::reason;
 pub use server::{STOP_WITHIN, Server, ServerConfig, ServerError, StopError, ended_by};
 pub use serving::{ServeError, Serving};

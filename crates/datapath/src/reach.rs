@@ -28,6 +28,12 @@ const COMMAND_PAUSE: Duration = Duration::from_millis(50);
 /// from starting.
 const SERVER_PAUSE: Duration = Duration::from_millis(1);
 
+/// Whether there is an array in a directory: its map, or the word on where its second copy is.
+/// Opens nothing.
+pub fn has_map(dir: &Path) -> bool {
+    dir.join(MAP_FILE).exists() || dir.join(HINT_FILE).exists()
+}
+
 /// Why an array cannot be reached.
 #[derive(Debug, Error)]
 pub enum ReachError {

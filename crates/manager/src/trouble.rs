@@ -44,6 +44,8 @@ pub enum TroubleKind {
     StoreFailing,
     /// A second controller gives orders to an array, which carries out those of one of them.
     TwoControllers,
+    /// A part of the controller does not run: its port, its agent, its recording.
+    ControllerDegraded,
     /// Everything about a host is unknown.
     HostLost,
     /// A volume misses its objective.
@@ -99,6 +101,7 @@ impl TroubleKind {
             TroubleKind::NoSpace => "no-space",
             TroubleKind::StoreFailing => "store-failing",
             TroubleKind::TwoControllers => "two-controllers",
+            TroubleKind::ControllerDegraded => "controller-degraded",
             TroubleKind::HostLost => "host-lost",
             TroubleKind::ObjectiveMissed => "objective-missed",
             TroubleKind::NearlyFull => "nearly-full",
@@ -135,6 +138,7 @@ impl TroubleKind {
             TroubleKind::RemoteNotOwned,
             TroubleKind::DeviceErrors,
             TroubleKind::NoSpace,
+            TroubleKind::ControllerDegraded,
             TroubleKind::NearlyFull,
             TroubleKind::DeviceNotDirect,
             TroubleKind::Overcommitted,

@@ -36,6 +36,18 @@ pub enum SecretError {
     Read { path: PathBuf, why: io::Error },
 }
 
+impl SecretError {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        match self {
+            SecretError::Open { path, .. }
+            | SecretError::NoFile { path }
+            | SecretError::TooLong { path, .. }
+            | SecretError::Read { path, .. } => path,
+        }
+    }
+}
+
 /// Bytes of a file that only its owner may read.
 ///
 /// # Errors

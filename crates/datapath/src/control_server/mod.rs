@@ -73,6 +73,8 @@ pub struct ControlServer {
     ordering: Mutex<BTreeSet<VolumeId>>,
     /// What may be made.
     allowed: Mutex<Allowed>,
+    /// What is wrong with the controller in this process.
+    of_controller: Mutex<Vec<Trouble>>,
     /// Devices that are being added or removed.
     underway: Underway,
     /// Volumes that are being changed as a whole.
@@ -118,6 +120,7 @@ impl ControlServer {
             tiers: Mutex::default(),
             ordering: Mutex::default(),
             allowed: Mutex::default(),
+            of_controller: Mutex::default(),
             underway: Underway::default(),
             changing: Claims::default(),
             lease: RwLock::default(),
@@ -135,6 +138,7 @@ impl ControlServer {
             tiers: Mutex::default(),
             ordering: Mutex::default(),
             allowed: Mutex::default(),
+            of_controller: Mutex::default(),
             underway: Underway::default(),
             changing: Claims::default(),
             lease: RwLock::default(),

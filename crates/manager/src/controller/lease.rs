@@ -1,7 +1,7 @@
 //! A host whose array carries out the orders of another controller: nothing is decided about it.
 
 use executor::{EndCause, FailCause, Input, JobId};
-use model::LeaseHolder;
+use model::{ControllerId, LeaseHolder};
 
 use super::Controller;
 use super::host::Host;
@@ -14,6 +14,10 @@ impl Controller {
 
     /// The same of a host at hand.
     pub(super) fn holder_beside<'a>(&self, host: &'a Host) -> Option<&'a LeaseHolder> {
+        // One whose store could not be read yet does not know whether it is the holder.
+        if self.id == ControllerId::default() {
+            return None;
+        }
         let lease = host.report()?.lease.as_ref()?;
         (lease.holder.id != self.id).then_some(&lease.holder)
     }

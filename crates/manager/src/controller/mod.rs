@@ -336,6 +336,28 @@ impl Controller {
     /// The controller has been started: another identity, and a line for the audit.
     pub fn started(&mut self, now: Now, random: u64) {
         self.advance(now);
+        self.identify(random);
+        let text = format!(
+            "started: strategy {}, {} host(s) known",
+            self.settings.words.strategy,
+            self.hosts.len()
+        );
+        self.event(EventKind::Controller, None, None, text);
+    }
+
+    /// The controller decides again after an interruption: a line for the audit. The store may be
+    /// another one by now, or may never have had this start's identity.
+    pub fn resumed(&mut self, now: Now, random: u64, why: String) {
+        self.advance(now);
+        self.identify(random);
+        self.event(EventKind::Controller, None, None, why);
+    }
+
+    /// Takes the identity of a start, unless the store has it.
+    fn identify(&mut self, random: u64) {
+        if self.id.epoch > 0 && self.id.start == random {
+            return;
+        }
         if self.id.epoch == 0 {
             self.id.store = random; // a new store
         }
@@ -346,12 +368,6 @@ impl Controller {
             key: "controller".into(),
             value,
         });
-        let text = format!(
-            "started: strategy {}, {} host(s) known",
-            self.settings.words.strategy,
-            self.hosts.len()
-        );
-        self.event(EventKind::Controller, None, None, text);
     }
 
     /// Writes a line of the audit.
@@ -579,6 +595,27 @@ impl Controller {
         }
         self.look_for_trouble();
         Ok(self.orders(name, session, seq))
+    }
+
+    /// A window of an agent's array that is looked at only: nothing is decided, and nothing
+    /// ordered.
+    ///
+    /// # Errors
+    /// [`WireRefusal`].
+    pub fn observe(
+        &mut self,
+        now: Now,
+        name: &str,
+        report: WindowReport,
+    ) -> Result<(), WireRefusal> {
+        self.advance(now);
+        self.actor = "controller".into();
+        self.accept(name, &report)?;
+        let as_of = Nanos(report.as_of_ns).min(self.now.at);
+        self.take_in(name, as_of, report);
+        self.watch();
+        self.look_for_trouble();
+        Ok(())
     }
 
     /// Jobs of an agent's array that have ended; what is to be going on there.

@@ -354,7 +354,7 @@ impl Controller {
         };
         let name = host.name.as_str();
         let (what, undecided) = match &lease.refused {
-            _ if lease.holder.id != self.id => (
+            _ if self.holder_beside(host).is_some() => (
                 format!(
                     "the array of host {name} carries out the orders of another {}, and refuses those of this one ({}): stop one of the two; its lease ends {} after its last renewal",
                     lease.holder,
@@ -384,6 +384,9 @@ impl Controller {
     fn trouble_of_array(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         for t in &report.troubles {
             let kind = TroubleKind::of_array(&t.kind);
+            if kind == TroubleKind::ControllerDegraded {
+                continue; // what is wrong with this controller it lists itself
+            }
             // Of two files that a volume's moves have left each is named.
             let same = |v: &TroubleView| {
                 v.kind == kind && v.host.as_ref() == Some(&host.name) && v.subject == t.about

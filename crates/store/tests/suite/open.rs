@@ -221,3 +221,63 @@ fn a_directory_that_cannot_be_made_is_named() {
     assert!(error.contains("cannot make the directory of"), "{error}");
     assert!(error.contains("file/store.db"), "{error}");
 }
+
+#[test]
+fn file_that_is_deleted_or_replaced_while_open_takes_no_commit() {
+    for (name, how) in [
+        ("store.db", "deleted or moved"),
+        ("store.db-wal", "deleted or moved"),
+        ("store.db.lock", "replaced"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(&dir.path().join("store.db")).unwrap();
+        let put = |value: &str| Change::Put {
+            key: "a".into(),
+            value: value.into(),
+        };
+        store.commit(&[put("1")]).unwrap();
+        store.check().unwrap();
+        fs::rename(dir.path().join(name), dir.path().join("away")).unwrap();
+        if how == "replaced" {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        for seen in [store.check(), store.commit(&[put("2")])] {
+            let as_expected =
+                matches!(&seen, Err(StoreError::Replaced { how: h, .. }) if *h == how);
+            assert!(as_expected, "{name}: {seen:?}");
+        }
+        fs::rename(dir.path().join("away"), dir.path().join(name)).unwrap();
+        store.check().unwrap();
+    }
+}
+
+#[test]
+fn examined_file_is_refused_as_when_it_is_opened_and_is_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    SqliteStore::examine(&path).unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    let store = open(&path).unwrap();
+    let in_use = SqliteStore::examine(&path);
+    assert!(
+        matches!(in_use, Err(StoreError::InUse { .. })),
+        "{in_use:?}"
+    );
+    drop(store);
+    SqliteStore::examine(&path).unwrap();
+    let good = fs::read(&path).unwrap();
+    let other_layout = |bytes: &mut Vec<u8>| bytes[60..64].copy_from_slice(&99u32.to_be_bytes());
+    let damage: [fn(&mut Vec<u8>); 3] = [
+        |bytes| bytes.truncate(100),
+        |bytes| bytes[..16].fill(0x55),
+        other_layout,
+    ];
+    for change in damage {
+        let mut bytes = good.clone();
+        change(&mut bytes);
+        fs::write(&path, &bytes).unwrap();
+        let examined = SqliteStore::examine(&path).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), bytes, "it was changed");
+        assert_eq!(examined, refused(&path));
+    }
+}

@@ -179,7 +179,7 @@ impl Host {
         let store = Shared::default();
         // Saturday, 21 November 2026, 12:00 UTC.
         let unix_ms = 1_795_262_400_000;
-        let managed = Managed::new(settings(config), store.clone(), unix_ms, 1).expect("it is new");
+        let managed = Managed::new(settings(config), store.clone(), unix_ms, 1);
         let mut host = Self {
             managed,
             store,
@@ -237,8 +237,7 @@ impl Host {
     /// The controller is killed and started again on its store.
     pub fn restart_controller(&mut self) {
         let unix_ms = self.now().unix_ms;
-        self.managed = Managed::new(settings(&self.config), self.store.clone(), unix_ms, 2)
-            .expect("it resumes");
+        self.managed = Managed::new(settings(&self.config), self.store.clone(), unix_ms, 2);
         self.now_ns = self.now_ns.max(self.managed.time().0);
     }
 

@@ -360,8 +360,7 @@ impl World {
             let strategy = STRATEGIES[self.rng.below(STRATEGIES.len() as u64) as usize];
             let settings = settings(strategy, self.mode);
             let (unix_ms, random) = (self.now().unix_ms, self.rng.below(u64::MAX));
-            let made = Managed::new(settings, self.store.clone(), unix_ms, random);
-            let mut made = made.expect("the store works");
+            let mut made = Managed::new(settings, self.store.clone(), unix_ms, random);
             if let Some(recording) = self.recording.clone() {
                 let recorder = move |entry: &Entry| {
                     let line = serde_json::to_string(entry).expect("plain data");
