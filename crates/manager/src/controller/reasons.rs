@@ -1,7 +1,7 @@
 //! Plans with their reasons, and why a volume is where it is.
 
 use executor::{JobId, JobState};
-use model::{Goal, Outcome};
+use model::{Goal, Outcome, VolumeReport};
 
 use super::Controller;
 use super::host::{Current, Host};
@@ -20,7 +20,7 @@ impl Controller {
             let job = host.executor.get(JobId(current.first_job + i as u32));
             let state = match job.map(|j| &j.state) {
                 None => MoveState::Ended {
-                    why: "it ended some time ago".into(),
+                    why: "ended some time ago".into(),
                 },
                 Some(JobState::Proposed)
                     if job.is_some_and(|j| host.kept.missing.contains(&j.id.0)) =>
@@ -30,7 +30,7 @@ impl Controller {
                 Some(JobState::Proposed) => MoveState::Proposed {
                     why: job
                         .and_then(|j| self.waits_for(host, j))
-                        .unwrap_or_else(|| "it is about to be approved".into()),
+                        .unwrap_or_else(|| "approval is pending".into()),
                 },
                 Some(JobState::Waiting) => MoveState::Approved,
                 Some(JobState::Active) => MoveState::Running,
@@ -52,19 +52,19 @@ impl Controller {
         let row = current.and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
         let outcome = match row.map(|r| &r.outcome) {
             _ if let Some(bound) = v.bound.as_ref().filter(|_| v.stays()) => {
-                format!("it stays where it is, whatever is planned: {}", bound.why)
+                format!("cannot be moved: {}", bound.why)
             }
-            None => "no decision that could move data has looked at it yet".into(),
+            None => "no plan has considered the volume yet".into(),
             Some(Outcome::Stay) if row.is_some_and(|r| !r.extents.is_empty()) => {
-                "its extents are placed one by one".into()
+                "its extents are placed individually".into()
             }
-            Some(Outcome::Stay) => "it stays where it is".into(),
-            Some(Outcome::Move { to, reason, .. }) => format!("it is to move to {to}: {reason}"),
+            Some(Outcome::Stay) => "stays".into(),
+            Some(Outcome::Move { to, reason, .. }) => format!("moves to {to}: {reason}"),
             Some(Outcome::Held { wanted, by }) => {
-                format!("it was wanted on {wanted}, and stays: {by}")
+                format!("should be on {wanted} but stays: {by}")
             }
         };
-        let options = row.map_or(&[][..], |r| &r.options[..]);
+        let options = |r: &VolumeReport| r.options.iter().map(|o| option_view(r, o)).collect();
         WhyView {
             volume: self.volume_view(host, v),
             generation: current.map(|c| c.plan.generation),
@@ -74,7 +74,7 @@ impl Controller {
                 Outcome::Move { why, .. } => why.clone(),
                 Outcome::Stay | Outcome::Held { .. } => None,
             }),
-            options: options.iter().map(option_view).collect(),
+            options: row.map(options).unwrap_or_default(),
             evidence: row.map(|r| r.evidence.clone()).unwrap_or_default(),
             notes: row.map(|r| r.notes.clone()).unwrap_or_default(),
             extents: row
@@ -99,17 +99,21 @@ impl Controller {
         let why = self.why(host, v);
         let option = why.options.iter().find(|o| o.tier == tier);
         let here = why.volume.tier.clone();
+        let row = host
+            .current
+            .as_ref()
+            .and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
+        let chosen = row.map(VolumeReport::chosen_tier);
         let text = match option {
             _ if here == tier => format!("it is on {tier}"),
-            Some(option) if option.verdict == "chosen" => {
+            Some(_) if chosen == Some(tier) => {
                 let generation = why.generation.unwrap_or_default();
-                format!("plan {generation} moves it there: `terrace plan` says what that waits for")
+                format!(
+                    "plan {generation} moves it there; `terrace plan` shows the state of the move"
+                )
             }
             None => why.outcome.clone(),
-            Some(option) => match option.score {
-                Some(score) => format!("{} (score {score:.4})", option.verdict),
-                None => option.verdict.clone(),
-            },
+            Some(option) => option.verdict.clone(),
         };
         WhyNotView {
             volume: v.name.clone(),
