@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Facts, Outcome, Plan, Report, TierOption, Verdict, VolumeReport};
+use model::{Facts, Outcome, Plan, Report, TierOption, VolumeReport};
 use units::{DeviceId, VolumeId};
 
 use crate::store::{StoredDecision, read};

@@ -362,7 +362,6 @@ fn options(out: &mut String, row: &VolumeReport) {
         number("to move", "s"),
         words("verdict"),
     ];
-    let chosen = row.chosen_tier();
     let label = |o: &TierOption| match o.tier == row.tier {
         true => format!("{} (is here)", o.tier),
         false => o.tier.clone(),

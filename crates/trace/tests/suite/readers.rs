@@ -215,7 +215,7 @@ fn a_bad_vscsi_record_is_named_by_its_byte() {
     for (bad, says) in [
         (
             vscsi(1, 0x12, 512, 0, 1),
-            "file: byte 32: command \"0x12\": not a SCSI read",
+            "file: byte 32: command \"0x12\": not a SCSI command that reads",
         ),
         (
             vscsi(2, 0x28, 512, 0, 1)[..32].to_vec(),
