@@ -18,9 +18,11 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// The lines of its errors, in one.
+    /// The first line of its errors.
     pub(crate) fn error(&self, otherwise: &str) -> String {
-        datapath::reason(&self.errors).unwrap_or_else(|| otherwise.to_owned())
+        let mut lines = self.errors.lines().filter(|l| !l.trim().is_empty());
+        let why = lines.next().unwrap_or(otherwise);
+        why.trim_start_matches("error: ").to_owned()
     }
 }
 

@@ -112,7 +112,8 @@ impl Throttles {
         volume: &str,
         to: Throttle,
     ) -> Result<(), String> {
-        let platform = domain.platform.map(Fixed::Platform);
+        let platform = disk.fixed(domain);
+        let platform = platform.filter(|why| matches!(why, Fixed::Platform(_)));
         if let Some(why) = platform.map(|p| p.to_string()).or(disk.stays.clone()) {
             return Err(why);
         }

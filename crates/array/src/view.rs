@@ -350,9 +350,7 @@ impl Array {
             place: place.clone(),
             why: "its header does not name the last commit".into(),
         })?;
-        if let Some(file) = file {
-            array.keep_file(file);
-        }
+        array.file = file;
         Ok(array)
     }
 }

@@ -265,6 +265,5 @@ fn inventory(seed: u64, volumes: usize, (tiers, devices_per_tier): (usize, usize
         volumes,
         devices,
         moves: vec![],
-        failed: vec![],
     }
 }

@@ -18,14 +18,14 @@ const SEEDS: &str = "1..5";
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Compare strategies with one another and with the best plan in hindsight, over a suite of scenarios
+    /// Hold strategies against one another, and against the best plan in hindsight, over a suite of scenarios
     ///
     /// V is the seconds in which volumes miss their objective, each times the weight of its class. Ratios are against the
     /// rival with the lowest mean V of a scenario, with 95 % intervals (bootstrap over scenarios, then seeds). Results are
     /// kept in a directory and used again; what a run depends on is in their names, but not the program: after a change to a
     /// strategy name it with --again.
     Decisions(Box<DecisionsArgs>),
-    /// Print the README section on decisions as Markdown, from the output of `terrace bench decisions --figures`
+    /// Print what README.md says of decisions, as Markdown, from figures that `terrace bench decisions --figures` wrote
     ///
     /// bench/figures.sh makes all of them anew.
     Figures(FiguresArgs),
@@ -61,10 +61,10 @@ pub struct DecisionsArgs {
     /// Parameters of strategies for all scenarios, before those of the suite: tables `[strategies.NAME]` as scenarios have them
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
-    /// Compare a strategy with its variants in --parameters
+    /// Hold a strategy against the variants of it that --parameters has: those that use it
     #[arg(long, value_name = "NAME", requires = "parameters", conflicts_with_all = ["strategies", "ablate", "html", "figures"])]
     variants_of: Option<String>,
-    /// Compare `terrace` with variants of itself instead of rivals: each exchange rate at nothing, half and twice its value, each part left
+    /// Hold `terrace` against variants of itself instead of rivals: each exchange rate at nothing, half and twice its value, each part left
     /// out; with names, only variants whose names begin so
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["strategies", "html", "figures"])]
     ablate: Option<Vec<String>>,
@@ -74,16 +74,16 @@ pub struct DecisionsArgs {
     /// Directory for results
     #[arg(long, value_name = "DIR", default_value = "terrace-decisions")]
     out: PathBuf,
-    /// Run these strategies again, even if the directory has their results
+    /// Run these strategies again, also what is in the directory
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     again: Vec<String>,
     /// Write the scenarios as seeds draw them into this directory, and run nothing
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Also write an HTML page with all results
+    /// Also write a page with all of it
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also write the figures for README.md: V, excess, moves and bytes of each run, and their totals
+    /// Also write what is kept for README.md: V, excess, moves and bytes of each run, and what is counted over all of them
     #[arg(long, value_name = "FILE")]
     figures: Option<PathBuf>,
     /// Form of the output

@@ -20,7 +20,6 @@ mod device_cmd;
 mod device_live;
 mod export_cmd;
 mod facts_cmd;
-mod file_kind;
 mod filter_cmd;
 mod heat_cmd;
 mod import_cmd;
@@ -88,69 +87,69 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Demonstrate the live manager in a few minutes, with emulated tiers and real NBD clients
+    /// See the whole live manager at work: emulated tiers, real NBD clients, a few minutes
     Demo(demo_cmd::Demo),
-    /// Show which moves Terrace would recommend on a libvirt host, without changing anything
+    /// See what would be moved on a host of virtual machines under libvirt, without touching anything
     Trial(trial_cmd::Trial),
     /// Run the live manager: controller, agent and data path
     Serve(serve_cmd::Serve),
     /// Run only an agent, for a controller on another host
     Agent(serve_cmd::Agent),
-    /// Show the state of a controller: hosts, tiers, volumes and problems
+    /// ControlRequest a controller how everything is
     Status(asking::Asking),
-    /// Watch the load and latency of tiers and volumes
+    /// Watch tiers and volumes of a controller at work
     Top(top_cmd::TopArgs),
-    /// Show a plan of a controller: its moves, their reasons and their state
+    /// ControlRequest a controller for a plan: what moves, what for, and what it waits for
     Plan(plan_cmd::PlanArgs),
-    /// Show the changes of a plan, or the differences between two plans
+    /// Say what a plan of a controller changes, or in what two of them differ
     Diff(plan_cmd::DiffArgs),
-    /// Approve moves of a plan
+    /// Have moves of a plan carried out
     Apply(plan_cmd::ApplyArgs),
-    /// Reject moves of a plan
+    /// Have moves of a plan not carried out
     Reject(plan_cmd::RejectArgs),
-    /// Pause a controller: it starts no new moves
+    /// Have a controller begin nothing new
     Pause(asking::Asking),
-    /// Resume a paused controller
+    /// Have a paused controller go on
     Resume(asking::Asking),
-    /// Make a controller reload its configuration without a restart
+    /// Have a controller read its configuration anew, without a restart
     Reload(asking::Asking),
-    /// Show or set which moves a controller carries out without approval
+    /// Show or set how far a controller goes by itself
     Mode(status_cmd::ModeArgs),
-    /// List the events that a controller recorded
+    /// ControlRequest a controller what happened
     Events(past_cmd::EventsArgs),
-    /// Compare the predicted and the observed effect of past moves
+    /// ControlRequest a controller what was predicted of moves and what came of them
     Outcomes(past_cmd::OutcomesArgs),
-    /// List, watch and cancel the moves in progress
+    /// List, watch and give up the moves that a controller carries out
     #[command(subcommand)]
     Job(job_cmd::JobCommand),
-    /// Export the data of a controller as files
+    /// Print what a controller knows, as files
     #[command(subcommand)]
     Export(facts_cmd::ExportCommand),
-    /// Inspect, convert and sample traces of I/O requests
+    /// Look at traces of I/O requests and convert them
     #[command(subcommand)]
     Trace(trace_cmd::TraceCommand),
     /// Simulate an array under tiering strategies
     #[command(subcommand)]
     Sim(sim_cmd::SimCommand),
-    /// Compare strategies over many scenarios
+    /// Hold strategies against one another on many scenarios
     #[command(subcommand)]
     Bench(bench_cmd::BenchCommand),
-    /// Repeat published experiments and check their claims (runs the program terrace-reproduce)
+    /// Repeat published experiments and hold the results against what was claimed (by the program terrace-reproduce)
     #[command(disable_help_flag = true)]
     Reproduce(reproduce_cmd::ReproduceArgs),
-    /// Recommend the tier for a new volume
+    /// ControlRequest a controller on which tier a new volume would do best
     Place(place_cmd::PlaceArgs),
-    /// Explain why a volume is on its tier, from a controller or from the record of a run
+    /// Say why a volume is where it is, asking a controller or reading the record of a run
     ///
-    /// With --run, --strategy or --at, the command reads the record of a run. With --controller, it asks that controller.
-    /// Without these options it asks the controller in TERRACE_CONTROLLER or at the usual socket, and then reads the
-    /// record if that controller has no answer. The output names its source.
+    /// With --run, --strategy or --at, the record of a run is read; with --controller, a controller is asked. Otherwise a
+    /// controller is asked that TERRACE_CONTROLLER names or that has its socket in the usual place, and the record where that
+    /// one has no answer. What answered is said.
     Why(why_cmd::Which),
-    /// Explain why a volume is not on a tier, from a controller or from the record of a run
+    /// Say why a volume is not on a tier, asking a controller or reading the record of a run
     ///
-    /// With --run, --strategy or --at, the command reads the record of a run. With --controller, it asks that controller.
-    /// Without these options it asks the controller in TERRACE_CONTROLLER or at the usual socket, and then reads the
-    /// record if that controller has no answer. The output names its source.
+    /// With --run, --strategy or --at, the record of a run is read; with --controller, a controller is asked. Otherwise a
+    /// controller is asked that TERRACE_CONTROLLER names or that has its socket in the usual place, and the record where that
+    /// one has no answer. What answered is said.
     WhyNot {
         #[command(flatten)]
         which: why_cmd::Which,
@@ -158,45 +157,35 @@ enum Command {
         #[arg(long)]
         tier: String,
     },
-    /// Create, serve, move and measure volumes of an array (`pin`, `throttle` and `history` need a controller)
+    /// Serve, move, measure and look after the volumes of an array; `pin` and `history` ask a controller, `create` one for a tier
     #[command(subcommand)]
     Volume(volume_cmd::VolumeCommand),
-    /// List and change the tiers of an array (`cordon`, `drain` and `open` need a controller)
+    /// Look at the tiers of an array and add devices; `cordon`, `drain` and `open` ask a controller
     #[command(subcommand)]
     Tier(tier_cmd::TierCommand),
-    /// Copy, back up and restore the map of an array
+    /// Look after the map of an array: its copies, backups, bringing it back
     #[command(subcommand)]
     Array(array_cmd::ArrayCommand),
-    /// Remove, replace or accept devices of an array; calibrate device models
+    /// Remove, replace or take back devices of an array; fit devices of scenarios to measurements
     #[command(subcommand)]
     Device(device_cmd::DeviceCommand),
     /// Measure, limit, delay or record an export of any NBD server
     Filter(Box<filter_cmd::FilterArgs>),
-    /// Lend memory or flash of this host to the cache of another host
+    /// Lend memory or flash of this host to the cache of another one
     #[command(after_help = cache_node_cmd::EXAMPLES)]
     CacheNode(cache_node_cmd::CacheNodeArgs),
-    /// Check scenarios and live configurations, show effective values, print schemas
+    /// Check scenarios and live configurations, show what they come to, print their schemas
     #[command(subcommand)]
     Config(config_cmd::ConfigCommand),
-    /// Print a completion script for a shell
+    /// Print a script that completes commands and options of terrace in a shell
     Completion(shell_cmd::Completion),
-    /// Write the manual pages into a directory
+    /// Write a manual page for each command into a directory
     #[command(hide = true)]
     Man(shell_cmd::Pages),
 }
 
 fn main() -> ExitCode {
-    let args = Args::try_parse().unwrap_or_else(|error| {
-        let message = error.render().to_string();
-        match runner::with_expected_number(&message, std::error::Error::source(&error)) {
-            Some(message) => {
-                eprint!("{message}");
-                std::process::exit(error.exit_code())
-            }
-            None => error.exit(),
-        }
-    });
-    runner::end(run(args.command))
+    runner::end(run(Args::parse().command))
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

@@ -16,10 +16,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// `terrace events`
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Print new events until Ctrl-C; with -o json one line per event
+    /// Go on with new events until told to stop; JSON is a line per event then
     #[arg(long)]
     follow: bool,
-    /// Number of entries, newest first
+    /// The newest so many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_limit)]
     limit: usize,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub fn events(args: &EventsArgs) -> anyhow::Result<()> {
 /// `terrace outcomes`
 #[derive(Debug, Args)]
 pub struct OutcomesArgs {
-    /// Number of entries, newest first
+    /// The newest so many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_limit)]
     limit: usize,
     #[command(flatten)]

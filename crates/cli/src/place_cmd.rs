@@ -28,10 +28,10 @@ pub struct PlaceArgs {
 /// What a new volume is expected to be like.
 #[derive(Debug, Args)]
 pub struct Expected {
-    /// An existing volume with a similar load; by default estimated from the volumes of the class
+    /// A volume with the load that it is expected to have; guessed by the volumes of its class if left out
     #[arg(long, value_name = "VOLUME")]
     like: Option<String>,
-    /// The host; optional with one host
+    /// The host; may be left out when there is one
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 }

@@ -17,7 +17,7 @@ use crate::live::{message, wrong_usage};
 /// The host, where there are several.
 #[derive(Debug, Args)]
 struct HostArg {
-    /// The host; optional with one host
+    /// The host; may be left out when there is one
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 }
@@ -25,13 +25,13 @@ struct HostArg {
 /// `terrace plan`
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// Number of the plan; the current plan by default
+    /// Number of the plan; the current one if left out
     #[arg(value_name = "PLAN")]
     plan: Option<u64>,
-    /// Also show the reasons of moves, rejected moves with their filter, and notes
+    /// Tell the reasons, what was held back and by which filter, and notes
     #[arg(long)]
     explain: bool,
-    /// Print the commands that carry out the plan by hand, for libvirt or the platform of the virtual machine
+    /// Print what a person would type to carry it out: commands of libvirt, or of the platform that owns a virtual machine
     #[arg(long, conflicts_with = "explain")]
     commands: bool,
     #[command(flatten)]
@@ -83,10 +83,8 @@ struct CommandOf<'a> {
     reason: &'a str,
     /// Why the agent does not do it, if so.
     by_hand: Option<&'a str>,
-    /// None where no command moves it without loss.
+    /// None where no command is known.
     command: Option<&'a str>,
-    /// Why, where that is known.
-    no_command: Option<&'a str>,
 }
 
 impl<'a> Commands<'a> {
@@ -99,7 +97,6 @@ impl<'a> Commands<'a> {
             reason: &m.reason,
             by_hand: m.by_hand.as_deref(),
             command: m.command.as_deref(),
-            no_command: m.no_command.as_deref(),
         });
         Self {
             host: &plan.host,
@@ -125,13 +122,10 @@ impl<'a> Commands<'a> {
                 out += &format!("# by hand, as {}\n", report::printable(why));
             }
             match m.command {
-                Some(command) if !command.contains(units::is_hidden) => {
+                Some(command) if !command.contains(char::is_control) => {
                     out += &format!("{command}\n");
                 }
-                _ => {
-                    let why = m.no_command.unwrap_or("none is known");
-                    out += &format!("# no command: {}\n", report::printable(why));
-                }
+                _ => out += "# no command is known\n",
             }
         }
         out
@@ -144,7 +138,7 @@ pub struct DiffArgs {
     /// Number of the plan
     #[arg(value_name = "PLAN")]
     plan: u64,
-    /// Number of a second plan: list the moves that are in only one of the two
+    /// Number of another one: say which moves only one of both has
     #[arg(value_name = "OTHER")]
     other: Option<u64>,
     #[command(flatten)]
@@ -206,7 +200,7 @@ struct ChoiceArgs {
     /// Number of the plan
     #[arg(value_name = "PLAN")]
     plan: u64,
-    /// Only this move of the plan, by its number in the plan; repeatable
+    /// Only this move of the plan, by its number there; may be given several times
     #[arg(long, value_name = "MOVE", value_delimiter = ',')]
     only: Vec<u32>,
     #[command(flatten)]
@@ -243,7 +237,7 @@ pub fn reject(args: &RejectArgs) -> anyhow::Result<()> {
 pub struct ApplyArgs {
     #[command(flatten)]
     which: ChoiceArgs,
-    /// Do not ask for confirmation
+    /// Do not ask
     #[arg(long)]
     yes: bool,
 }
@@ -315,7 +309,6 @@ mod tests {
         let moves = states.iter().enumerate().map(|(i, state)| PlannedMove {
             by_hand: None,
             command: None,
-            no_command: None,
             position: i as u32,
             job: None,
             volume: format!("v{i}"),
@@ -347,23 +340,6 @@ mod tests {
             staying: 0,
             notes: vec![],
         }
-    }
-
-    #[test]
-    fn a_script_has_each_command_or_the_reason_as_a_comment() {
-        let mut plan = plan(&[MoveState::Done, MoveState::Done, MoveState::Done]);
-        plan.moves[0].command = Some("virsh blockcopy 'a'".into());
-        plan.moves[1].no_command = Some("its image has 3 bitmaps\nrm -rf /".into());
-        let text = Commands::of(&plan).lines();
-        let code = text
-            .lines()
-            .filter(|l| !l.starts_with('#') && !l.is_empty());
-        assert_eq!(code.collect::<Vec<_>>(), ["virsh blockcopy 'a'"]);
-        assert!(
-            text.contains("# no command: its image has 3 bitmaps"),
-            "{text}"
-        );
-        assert!(text.contains("# no command: none is known"), "{text}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::volume_listed::{ListedVolume, ListedVolumes};
 /// `terrace volume snapshot …`
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
-    /// Create a snapshot of a volume while guests use it; the two share unchanged extents
+    /// Keep a volume as it is now, while guests use it; it shares its space with what is kept
     Create {
         #[command(flatten)]
         array: ArrayArg,
@@ -41,18 +41,18 @@ pub enum SnapshotCommand {
         /// The snapshot, as VOLUME@NAME
         #[arg(value_name = "SNAPSHOT")]
         snapshot: String,
-        /// Confirm: the data cannot be recovered
+        /// Really: there is no way back
         #[arg(long)]
         yes: bool,
     },
-    /// Restore a volume from a snapshot; no guest may be connected
+    /// Make a volume what it was when a snapshot was taken; nobody may be connected to it
     Restore {
         #[command(flatten)]
         array: ArrayArg,
         /// The snapshot, as VOLUME@NAME
         #[arg(value_name = "SNAPSHOT")]
         snapshot: String,
-        /// Confirm: data written after the snapshot is lost
+        /// Really: what was written since is lost
         #[arg(long)]
         yes: bool,
     },

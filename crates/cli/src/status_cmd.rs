@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::anyhow;
 use clap::{Args, ValueEnum};
-use client::ClientError;
-use datapath::explain;
 use model::Goal;
 use model::Mode;
 use report::live;
@@ -15,13 +12,7 @@ use crate::asking::Asking;
 
 /// `terrace status`
 pub fn status(asking: &Asking) -> anyhow::Result<()> {
-    let status = asking.client()?.status().map_err(|why| match why {
-        ClientError::Nobody { .. } => anyhow!(
-            "{}; `terrace array status` says whether an array is served and its controller does not run",
-            explain(&why)
-        ),
-        other => other.into(),
-    })?;
+    let status = asking.client()?.status()?;
     let text = |s: &_| live::status(s);
     asking.output.print("terrace.status/1", &status, text)
 }
@@ -44,10 +35,10 @@ pub fn reload(asking: &Asking) -> anyhow::Result<()> {
 /// `terrace mode`
 #[derive(Debug, Args)]
 pub struct ModeArgs {
-    /// The goal of moves; without it, the command shows all modes
+    /// What moves are for; without it, all modes are shown
     #[arg(value_name = "GOAL", requires = "mode")]
     goal: Option<GoalName>,
-    /// Which moves need no approval
+    /// How far to go by itself
     #[arg(value_name = "MODE")]
     mode: Option<ModeName>,
     #[command(flatten)]
@@ -62,7 +53,7 @@ enum GoalName {
     Rules,
     /// Devices that run full
     Space,
-    /// Moves that the strategy proposes
+    /// What the strategy wants
     Latency,
 }
 

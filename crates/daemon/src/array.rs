@@ -14,7 +14,6 @@ use manager::settings::ArrayConfig;
 use manager::wire::ArrayPolicy;
 use tracing::warn;
 
-use crate::control::Fault;
 use crate::error::DaemonError;
 
 /// Guests are let in when remote devices are connected, or after this time.
@@ -43,7 +42,7 @@ impl ServedArray {
         words: &ArrayConfig,
         base: &Path,
         start: Start<'_>,
-        policy: Option<&ArrayPolicy>,
+        policy: &ArrayPolicy,
     ) -> Result<Self, DaemonError> {
         let dir = base.join(&words.dir);
         let mut config = ServerConfig::default();
@@ -77,8 +76,8 @@ impl ServedArray {
         };
         // The agent says it again when it is registered: no volume is to be made before that.
         let parts = words.cache.iter().flat_map(|cache| &cache.parts);
-        let ready = policy
-            .map_or(Ok(()), |policy| array.allow(policy))
+        let ready = array
+            .allow(policy)
             .and_then(|()| array.share_cache(parts))
             .and_then(|()| array.open(listens, vhost_user));
         match ready {
@@ -163,12 +162,6 @@ impl ServedArray {
         Ok(())
     }
 
-    /// Lists what does not run of the controller among the array's troubles.
-    pub(crate) fn report_controller(&self, faults: &[Fault]) {
-        let faults = faults.iter().map(|f| (f.part.into(), f.what.clone()));
-        self.serving.control_server().report_controller(faults);
-    }
-
     #[cfg(test)]
     pub(crate) fn serving(&self) -> &Serving {
         &self.serving
@@ -235,8 +228,7 @@ pub fn cache_settings(words: &ArrayCacheConfig) -> CacheSettings {
     }
 }
 
-/// Where guests connect.
-pub(crate) fn listens(words: &ArrayConfig, dir: &Path) -> Result<Vec<Listen>, DaemonError> {
+fn listens(words: &ArrayConfig, dir: &Path) -> Result<Vec<Listen>, DaemonError> {
     let given: Result<Vec<Listen>, _> = words.listen.iter().map(|l| l.parse()).collect();
     let given = given?.into_iter().map(|listen| match listen {
         Listen::Unix(path) => Listen::Unix(dir.join(path)),
@@ -249,11 +241,7 @@ pub(crate) fn listens(words: &ArrayConfig, dir: &Path) -> Result<Vec<Listen>, Da
     }
 }
 
-/// What guests by TCP have to prove who they are by.
-pub(crate) fn credentials(
-    words: &ArrayConfig,
-    base: &Path,
-) -> Result<Option<Credentials>, DaemonError> {
+fn credentials(words: &ArrayConfig, base: &Path) -> Result<Option<Credentials>, DaemonError> {
     let tls = Credentials::of(
         words.tls_certificates.as_ref().map(|d| base.join(d)),
         words.tls_psk.as_ref().map(|f| base.join(f)),

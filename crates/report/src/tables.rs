@@ -72,9 +72,11 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// Text without the characters that deceive a terminal: names come from files and hosts.
+/// Names come from files: control characters must not reach a terminal.
 pub fn printable(text: &str) -> String {
-    text.replace(units::is_hidden, "\u{fffd}")
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 const LOAD_COLUMNS: [Column; 13] = [

@@ -325,7 +325,6 @@ impl Simulation<'_> {
             second_by_hand: false,
             appliances: self.appliance_windows(now_ns),
             lends: None,
-            lease: None,
         }
     }
 
@@ -391,7 +390,7 @@ impl Simulation<'_> {
                     placed: placed.collect(),
                     movable: true,
                     bound: None,
-                    by_hand: None,
+                    command: None,
                     moving: moving.map(|m| MovingWindow {
                         device: device(m.to()),
                         extents: m.extents().cloned(),
@@ -469,7 +468,6 @@ impl Simulation<'_> {
                 job: *job,
                 state,
                 failed_io: None,
-                permanent: false,
             })
         })
         .collect()

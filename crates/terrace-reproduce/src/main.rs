@@ -175,17 +175,7 @@ struct AutotieringArgs {
 }
 
 fn main() -> ExitCode {
-    let command = ReproduceCommand::try_parse().unwrap_or_else(|error| {
-        let message = error.render().to_string();
-        match runner::with_expected_number(&message, std::error::Error::source(&error)) {
-            Some(message) => {
-                eprint!("{message}");
-                std::process::exit(error.exit_code())
-            }
-            None => error.exit(),
-        }
-    });
-    runner::end(run(command))
+    runner::end(run(ReproduceCommand::parse()))
 }
 
 fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {

@@ -8,6 +8,5 @@ mod membership;
 mod slots;
 mod snapshots;
 mod sources;
-mod space;
 mod superblock;
 mod support;

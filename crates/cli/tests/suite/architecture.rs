@@ -30,7 +30,6 @@ const ORDER: &[&str] = &[
     "vmhost",
     "testkit",
     "crashdisk",
-    "secret",
     "store",
     "array",
     "datapath",
@@ -238,7 +237,6 @@ fn the_bans_are_in_force() {
             exists,
             [
                 "trace",
-                "secret",
                 "store",
                 "array",
                 "datapath",

@@ -29,7 +29,6 @@ mod machines;
 mod mrc;
 mod packaging;
 mod programs;
-mod prose;
 mod qemu;
 mod remote;
 mod remote_owner;

@@ -18,7 +18,6 @@ use units::{Bytes, DeviceId};
 use super::{Claimant, Device, Lease, Medium, Refusal, StampError, reopened};
 use crate::client;
 use crate::helper_thread::{Outcome, Wanted, at_once};
-use crate::keeper::retried;
 use crate::text::explain;
 
 /// Why slots could not be zeroed.
@@ -228,9 +227,7 @@ impl SlotSpace for Device {
     }
 
     fn write_superblock(&self, superblock: &Superblock) -> Result<(), StampError> {
-        // One error does not make it a lost device.
-        let is_final = |error: &StampError| matches!(error, StampError::Overwritten { .. });
-        retried(|| self.stamp(superblock), is_final)
+        self.stamp(superblock)
     }
 
     fn flush_all(&self) -> io::Result<()> {

@@ -17,10 +17,9 @@ impl<D: SlotSpace> Keeper<D> {
         self.host.claimant.clone()
     }
 
-    /// Returns the reason why this process does not own a remote device, if its server answered.
+    /// Returns the reason why this process does not own a remote device, if it is known.
     pub(super) fn why_not_owned(&self, id: DeviceId) -> Option<&Refusal> {
-        let why = self.not_owned.get(&id);
-        why.filter(|why| **why != Refusal::NoAnswer)
+        self.not_owned.get(&id)
     }
 
     /// Clears that reason when the device is in use again.

@@ -6,7 +6,6 @@ mod direct;
 mod evidence;
 mod guards;
 mod holds;
-mod lease;
 mod mirrors;
 mod objectives;
 mod old_states;

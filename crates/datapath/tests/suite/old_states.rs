@@ -190,7 +190,6 @@ fn write_something(keeper: &mut Keeper<SimDevice>, number: u32, rng: &mut Rng) {
             size: Bytes(EXTENT),
             home: TierId(0),
             class: "any".into(),
-            logical_block: 512,
             health: Health::Whole,
             snapshot: None,
             source: None,

@@ -250,12 +250,6 @@ impl Controller {
                     host.name
                 )));
             }
-            if let Some(other) = self.holder_beside(host) {
-                return Err(Refusal::Conflict(format!(
-                    "the array of host {} carries out the orders of another {other}: stop that one first",
-                    host.name
-                )));
-            }
             let age = self.now.at.saturating_sub(current.plan.at);
             let migration = self.migration_epoch();
             if age.0 > migration.0 * PLAN_EPOCHS {
@@ -280,7 +274,7 @@ impl Controller {
                 let of = format!("move {position} of plan {generation}");
                 let why = match not_ours {
                     NotOurs::ByHand(why) => format!(
-                        "{of} has to be made by hand: {why}; `terrace plan --commands` says how"
+                        "{of} has to be made by hand: {why}; `terrace plan --commands` has what to type"
                     ),
                     other => format!("{of} cannot be made now: {}", other.why()),
                 };

@@ -1,11 +1,8 @@
 //! The controller, as an agent and as people meet it.
 
-mod bounds;
 mod exports;
-mod failures;
 mod goals;
 mod host;
-mod lease;
 mod place;
 mod reload;
 mod reports;

@@ -29,7 +29,7 @@ impl ExtentReason {
             }
             ExtentReason::Cool { period } => (
                 "cool-extents",
-                "cooler than the extents that replace them",
+                "cooler than what takes their place",
                 *period,
             ),
             ExtentReason::Other(reason) => return reason.clone(),

@@ -81,10 +81,7 @@ impl<'a> Service<'a> {
             child,
             manager: Some(manager),
         };
-        let ready = manager.hears_until("READY=1");
-        if ready.last().unwrap().contains("the controller is starting") {
-            manager.hears_until("STATUS=serving");
-        }
+        manager.hears_until("READY=1");
         service
     }
 

@@ -90,7 +90,6 @@ fn facts(topology: Topology, gib: u64, iops: f64, latency_us: f64) -> Facts {
         }],
         devices,
         moves: vec![],
-        failed: vec![],
         topology,
     }
 }

@@ -236,7 +236,6 @@ fn array(rates: &[f64]) -> Facts {
         volumes: rates.iter().enumerate().map(volume).collect(),
         devices: vec![DeviceFacts::default(); 2],
         moves: vec![],
-        failed: vec![],
     }
 }
 

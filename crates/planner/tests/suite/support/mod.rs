@@ -148,7 +148,6 @@ pub fn facts(volumes: &[V]) -> Facts {
         volumes,
         devices,
         moves: vec![],
-        failed: vec![],
     }
 }
 
