@@ -1,9 +1,12 @@
 #!/bin/sh
-# Runs the suite and random arrays under `terrace` and its rivals, with the parameters of bench/rivals-best.toml. Writes docs/data/decisions-*.json
-# and the tables of docs/results/decisions.md.
+# Runs the suite and random arrays under `terrace` and its rivals, with the parameters of
+# bench/rivals-best.toml. Writes docs/data/decisions-*.json and the tables of
+# docs/results/decisions.md.
 # Usage: bench/figures.sh [--tables | DIRECTORY]
-# With --tables it only writes the page, from existing data. Results of runs are kept in DIRECTORY (default: a directory per checksum of the program
-# in the target directory), so an interrupted run continues. STRATEGIES, SEEDS and ARRAYS replace the values below. PROFILE names another profile to build with than `dist`.
+# With --tables it only writes the page, from existing data. Results of runs are kept in DIRECTORY
+# (default: a directory per checksum of the program in the target directory), so an interrupted run
+# continues. STRATEGIES, SEEDS and ARRAYS replace the values below. PROFILE replaces the build
+# profile `dist`.
 set -eu
 cd "$(dirname "$0")/.."
 strategies=${STRATEGIES:-terrace,noop,static,idt,edt,autotiering}
