@@ -25,9 +25,9 @@ pub enum BenchCommand {
     /// kept in a directory and used again; what a run depends on is in their names, but not the program: after a change to a
     /// strategy name it with --again.
     Decisions(Box<DecisionsArgs>),
-    /// Print what README.md says of decisions, as Markdown, from figures that `terrace bench decisions --figures` wrote
+    /// Print tables of results as Markdown, from the files of `terrace bench decisions --figures`
     ///
-    /// bench/figures.sh makes all of them anew.
+    /// bench/figures.sh runs the comparisons again and writes docs/results/decisions.md.
     Figures(FiguresArgs),
 }
 
@@ -83,7 +83,7 @@ pub struct DecisionsArgs {
     /// Also write a page with all of it
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also write what is kept for README.md: V, excess, moves and bytes of each run, and what is counted over all of them
+    /// Also write the figures of the page of results: V, excess, moves and bytes of each run, and totals
     #[arg(long, value_name = "FILE")]
     figures: Option<PathBuf>,
     /// Form of the output

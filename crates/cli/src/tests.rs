@@ -10,7 +10,7 @@ const PRINT_NOTHING: [(&str, &str); 34] = [
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),
     ("array restore", "says what was done, on standard error"),
-    ("bench figures", "prints Markdown, for README.md"),
+    ("bench figures", "prints Markdown, for the book"),
     ("completion", "prints a script, for a shell"),
     ("config schema", "prints a schema, which is JSON"),
     ("device accept", "says what was done, on standard error"),
