@@ -39,7 +39,7 @@ remote() { # NAME
 }
 remote far
 "$terrace" tier add nvme --dir "$dir/nvme" --size 512M
-"$terrace" tier add small --dir "$dir/small" --size 256M
+"$terrace" tier add small --dir "$dir/small" --size 256M --thin
 "$terrace" tier add far --nbd "nbd+unix:///?socket=$dir/far.sock"
 "$terrace" volume create db --size 32M --tier nvme --class gold
 "$terrace" volume create logs --size 16M --tier small

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use datapath::control::ask;
+use datapath::control::{ask, order};
 use datapath::control_server::{
     self, ControlAnswer, ControlRequest, DeviceSample, HeatCounts, HeatSample, Samples, Trouble,
     TroubleKind, VolumeSample,
@@ -11,15 +11,15 @@ use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};
 use datapath::{DirectionCounts, LastMove, WarmUp, explain};
 use manager::agent::{
-    AgentAction, CacheSnapshot, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot,
-    MirrorSnapshot, MoveEnd, ReuseSnapshot, SecondSnapshot, Snapshot, VolumeSnapshot,
+    ActionError, AgentAction, CacheSnapshot, Counts, DeviceSnapshot, ExtentsSnapshot, HeatCursor,
+    HeatSnapshot, MirrorSnapshot, MoveEnd, ReuseSnapshot, SecondSnapshot, Snapshot, VolumeSnapshot,
     WantedExtents,
 };
 use manager::wire::{
     self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, DevicesLoad, FailedIo, Load,
     LoadOf, MovingWindow, Placed, Throttle, Warm,
 };
-use model::{ClassObjective, ExtentPlaces};
+use model::{ClassObjective, ControllerId, ExtentPlaces, LeaseHolder, LeaseStatus};
 use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos};
 
 use crate::block_times::BlockTimes;
@@ -32,6 +32,8 @@ const OTHER_VERSION: &str =
 /// An array that is served, behind its control socket.
 pub struct ServedArray {
     control: PathBuf,
+    /// The controller that claimed the lease last.
+    controller: ControllerId,
     /// Of its real devices.
     times: BlockTimes,
     /// The second level of its cache when all its workers last responded.
@@ -43,6 +45,7 @@ impl ServedArray {
     pub fn new(control: PathBuf) -> Self {
         Self {
             control,
+            controller: ControllerId::default(),
             times: BlockTimes::default(),
             second: None,
         }
@@ -50,6 +53,12 @@ impl ServedArray {
 
     fn ask(&self, question: &ControlRequest) -> Result<ControlAnswer, String> {
         ask(&self.control, question).map_err(|e| explain(&e))
+    }
+
+    /// Has an order of the controller carried out.
+    fn order(&self, what: &ControlRequest) -> Result<(), String> {
+        let done = order(&self.control, self.controller, what);
+        done.map(drop).map_err(|e| explain(&e))
     }
 }
 
@@ -140,30 +149,42 @@ impl Host for ServedArray {
         Ok(())
     }
 
+    fn claim(&mut self, by: &LeaseHolder, lasting: Nanos) -> Result<LeaseStatus, String> {
+        let claim = ControlRequest::Claim {
+            controller: by.clone(),
+            lasting,
+        };
+        match self.ask(&claim)? {
+            ControlAnswer::Lease(status) => {
+                self.controller = by.id;
+                Ok(status)
+            }
+            _ => Err(OTHER_VERSION.into()),
+        }
+    }
+
     fn hold_to(&mut self, policy: &ArrayPolicy) -> Result<(), String> {
-        let answer = self.ask(&ControlRequest::Policy {
+        self.order(&ControlRequest::Policy {
             classes: Some(policy.classes.clone()),
             overcommit_max: Some(policy.overcommit_max),
-        });
-        answer.map(|_| ())
+        })
     }
 
     fn promise(&mut self, objectives: &[ClassObjective], lasting: Nanos) -> Result<(), String> {
-        let answer = self.ask(&ControlRequest::Objectives {
+        self.order(&ControlRequest::Objectives {
             objectives: objectives.to_vec(),
             lasting,
-        });
-        answer.map(|_| ())
+        })
     }
 
-    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
-        let question = match action {
-            AgentAction::StartMove(order) => ControlRequest::Move {
-                volume: order.volume.clone(),
-                to: order.tier.clone(),
-                device: Some(order.device.clone()),
-                bandwidth: BytesPerSec(order.rate_bytes_per_s),
-                extents: order.extents.clone(),
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), ActionError> {
+        let order = match action {
+            AgentAction::StartMove(of) => ControlRequest::Move {
+                volume: of.volume.clone(),
+                to: of.tier.clone(),
+                device: Some(of.device.clone()),
+                bandwidth: BytesPerSec(of.rate_bytes_per_s),
+                extents: of.extents.clone(),
             },
             AgentAction::CancelMove { volume } => ControlRequest::CancelMove {
                 volume: volume.clone(),
@@ -233,7 +254,7 @@ impl Host for ServedArray {
             },
             AgentAction::StopNode { id } => ControlRequest::StopNode { answer: *id },
         };
-        self.ask(&question).map(|_| ())
+        Ok(self.order(&order)?)
     }
 }
 
@@ -368,7 +389,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
             .collect(),
         movable: v.healthy && v.exported,
         bound: None,
-        command: None,
+        by_hand: None,
         throttle: v.throttled.map(|t| Throttle {
             iops: t.iops.map(|i| i.0 as u64),
             bandwidth_bytes_per_s: t.bandwidth.map(|b| b.0),

@@ -1,7 +1,8 @@
 //! What the array was told to hold its operators to: it keeps that in memory, so it is told again when its server is another one.
 
+use manager::agent::Agent;
 use manager::wire::ArrayPolicy;
-use model::ClassObjective;
+use model::{ClassObjective, LeaseHolder};
 use tracing::debug;
 use units::Nanos;
 
@@ -14,11 +15,41 @@ pub(crate) struct Held {
     said: Option<(ArrayPolicy, Vec<u64>)>,
     /// Why it was not taken, if so.
     refused: Option<String>,
+    /// The end of the orders with which the lease was last claimed, and the life of the server.
+    claimed: (u64, Vec<u64>),
     /// Until when the objectives hold that were said last, and to which life of the server.
     promised: (u64, Vec<u64>),
 }
 
 impl Held {
+    /// Claims the lease of the array for the controller at `name`, once for each answer of the
+    /// controller and each life of the server.
+    pub(crate) fn claim(
+        &mut self,
+        array: &mut dyn Host,
+        agent: &mut Agent,
+        name: &str,
+        now_ns: u64,
+        life: &[u64],
+    ) {
+        let Some((id, lasting)) = agent.claim(now_ns) else {
+            return;
+        };
+        let until_ns = now_ns + lasting.0;
+        if self.claimed.0 == until_ns && self.claimed.1 == life {
+            return;
+        }
+        let name = name.to_owned();
+        let claimed = array.claim(&LeaseHolder { id, name }, lasting);
+        self.claimed = (until_ns, life.to_vec());
+        let before = agent.holder();
+        agent.claimed(claimed);
+        if before.is_none() && agent.holder().is_some() {
+            // It was another controller's by then, and keeps that one's words.
+            (self.said, self.promised) = (None, (0, vec![]));
+        }
+    }
+
     /// Says what guests were promised, once for each answer of the controller and each life of the server; one that begins after they are
     /// over is told so, and its moves are as careful as those of one that knew them. Servers from before know of no objectives: their
     /// moves yield to the guests of their volumes only.

@@ -1,8 +1,8 @@
 //! What an agent looks after, whatever it is.
 
-use manager::agent::{AgentAction, Snapshot, WantedExtents};
+use manager::agent::{ActionError, AgentAction, Snapshot, WantedExtents};
 use manager::wire::ArrayPolicy;
-use model::ClassObjective;
+use model::{ClassObjective, LeaseHolder, LeaseStatus};
 use units::Nanos;
 
 /// An array, or a host that counts as one.
@@ -39,6 +39,12 @@ pub trait Host: Send {
         Ok(())
     }
 
+    /// Claims the lease for a controller, whose orders all others are from then on if it gets it.
+    ///
+    /// # Errors
+    /// Why nobody can say who has the lease.
+    fn claim(&mut self, by: &LeaseHolder, lasting: Nanos) -> Result<LeaseStatus, String>;
+
     /// Says what it is to hold its operators to.
     ///
     /// # Errors
@@ -55,7 +61,7 @@ pub trait Host: Send {
     ///
     /// # Errors
     /// Why it is not done.
-    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String>;
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), ActionError>;
 
     /// Gives back what it was lent, as nobody looks any more.
     fn end(&mut self) {}

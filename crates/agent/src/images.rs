@@ -1,13 +1,18 @@
 //! What `qemu-img` says of images.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use vmhost::{At, Image};
+use vmhost::{At, DiskFacts, Domain, Image, ImageInfo};
 
 use crate::kernel;
 use crate::process::run;
+
+/// Images that are read at the same time: bounds processes of a host with a thousand disks.
+const READ_AT_ONCE: usize = 8;
 
 /// Whether two images are one, by whatever paths.
 pub(crate) fn is_same(a: &At, b: &At) -> bool {
@@ -40,43 +45,139 @@ pub(crate) fn check_empty(uri: &str) -> Result<(), String> {
     }
 }
 
-/// What a qcow2 image has that its copy would not have; the size of its clusters.
+/// What a qcow2 image has.
 ///
 /// # Errors
-/// What it has, or why nobody can say.
-pub(crate) fn check_qcow2(image: &Image) -> Result<Option<u64>, String> {
-    let said = qemu_img(&[
-        "info",
-        "--output=json",
-        "-U",
-        "-f",
-        "qcow2",
-        &image.at.to_string(),
-    ])?;
-    let data = &said["format-specific"]["data"];
-    let lists = [
-        ("internal snapshots", &said["snapshots"]),
-        ("bitmaps", &data["bitmaps"]),
-    ];
-    for (what, list) in lists {
-        if list.as_array().is_some_and(|l| !l.is_empty()) {
-            return Err(format!(
-                "its image has {what}, which a new one would not have"
-            ));
+/// Why nobody can say.
+pub(crate) fn info(path: &str) -> Result<ImageInfo, String> {
+    let said = qemu_img(&["info", "--output=json", "-U", "-f", "qcow2", path])?;
+    ImageInfo::of(&said).map_err(|e| format!("{path}: {e}"))
+}
+
+/// What images have. Nothing is written, and their guests may write meanwhile.
+pub(crate) fn facts(images: &[Image]) -> Vec<DiskFacts> {
+    let mut all = Vec::with_capacity(images.len());
+    for some in images.chunks(READ_AT_ONCE) {
+        std::thread::scope(|scope| {
+            let started = some
+                .iter()
+                .map(|image| scope.spawn(move || facts_of(image)));
+            let started: Vec<_> = started.collect();
+            all.extend(
+                started
+                    .into_iter()
+                    .map(|t| t.join().expect("it reads only")),
+            );
+        });
+    }
+    all
+}
+
+fn facts_of(image: &Image) -> DiskFacts {
+    let info = match (&image.at, &*image.format) {
+        (At::File(path), "qcow2") => plain(path).and_then(|()| info(path)),
+        (At::File(path), _) => plain(path).and_then(|()| {
+            let found = std::fs::metadata(path).map_err(|e| format!("{path}: {e}"))?;
+            Ok(ImageInfo {
+                virtual_size: Some(found.len()),
+                ..ImageInfo::default()
+            })
+        }),
+        (At::Nbd { .. }, _) => Ok(ImageInfo::default()),
+    };
+    DiskFacts {
+        info,
+        named_by: None,
+        renamable: is_renamable(&image.at),
+    }
+}
+
+/// Whether the agent can give an image another name, if it is a file.
+pub(crate) fn is_renamable(at: &At) -> bool {
+    let path = at.file().map(Path::new);
+    path.is_none_or(kernel::may_rename)
+}
+
+/// Whether a path leads to its file without links.
+///
+/// # Errors
+/// It does not.
+pub(crate) fn plain(path: &str) -> Result<(), String> {
+    match kernel::is_plain(Path::new(path)) {
+        true => Ok(()),
+        false => Err(format!(
+            "{path} is a link, is reached by one, or cannot be looked at: name the file itself"
+        )),
+    }
+}
+
+/// Uses of images by domains, to find two of one image.
+#[derive(Default)]
+pub(crate) struct Users(BTreeMap<Key, Vec<User>>);
+
+/// An image, by whatever path.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    File(u64, u64),
+    Other(At),
+}
+
+struct User {
+    uuid: String,
+    name: String,
+    /// The disk; none of an image that is below another one.
+    target: Option<String>,
+}
+
+impl Users {
+    /// Takes in all images of a domain.
+    pub(crate) fn add<'p>(
+        &mut self,
+        domain: &Domain,
+        directory_of: impl Fn(&str) -> Option<&'p str>,
+    ) {
+        let disks = domain.disks.iter();
+        let disks =
+            disks.filter_map(|d| Some((d.source.at(&directory_of)?, Some(d.target.clone()))));
+        let below = domain
+            .below
+            .iter()
+            .map(|path| (At::File(path.clone()), None));
+        for (at, target) in disks.chain(below) {
+            self.0.entry(key(&at)).or_default().push(User {
+                uuid: domain.uuid.clone(),
+                name: domain.name.clone(),
+                target,
+            });
         }
     }
-    for (what, value) in [
-        ("another image below it", &said["backing-filename"]),
-        ("its data in another file", &data["data-file"]),
-        ("encryption", &data["encrypt"]),
-    ] {
-        if !value.is_null() {
-            return Err(format!(
-                "its image has {what}, which no move was tested with"
-            ));
-        }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
-    Ok(said["cluster-size"].as_u64())
+
+    /// The user of an image that is not this disk, in words.
+    pub(crate) fn other(&self, domain: &Domain, target: &str, image: &At) -> Option<String> {
+        // What was below its own images, or a copy of them, changes with each of its moves: a job
+        // looks at that itself.
+        let is_other = |u: &&User| match &u.target {
+            None => u.uuid != domain.uuid,
+            Some(other) => u.uuid != domain.uuid || other != target,
+        };
+        let user = self.0.get(&key(image))?.iter().find(is_other)?;
+        Some(match user.target {
+            Some(_) => format!("domain {} names its image too", user.name),
+            None => format!("an image of domain {} is on top of it", user.name),
+        })
+    }
+}
+
+fn key(at: &At) -> Key {
+    let file = at.file().and_then(|path| std::fs::metadata(path).ok());
+    match file {
+        Some(found) => Key::File(found.dev(), found.ino()),
+        None => Key::Other(at.clone()),
+    }
 }
 
 /// Bytes of an NBD export.

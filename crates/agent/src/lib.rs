@@ -11,6 +11,7 @@
 
 mod array;
 mod block_times;
+mod controller;
 mod held;
 mod host;
 mod images;
@@ -37,9 +38,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use client::Client;
+use client::{Address, Client};
 use datapath::ended_by;
-use manager::agent::{Agent, AgentAction};
+use manager::agent::{ActionError, Agent, AgentAction};
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
@@ -49,7 +50,7 @@ pub use host::Host;
 pub use kernel::medium_of;
 pub use lending::LendSettings;
 use lending::Lender;
-pub use libvirt::{FoundPlace, Libvirt, Stays};
+pub use libvirt::{FoundPlace, Libvirt};
 use machines::Machines;
 pub use machines::MachinesSettings;
 use nothing::Nothing;
@@ -155,6 +156,7 @@ impl RunningAgent {
         } = settings;
         let stop = Arc::new(AtomicBool::new(false));
         let trouble: Trouble = Arc::new(Mutex::new(Some("not registered yet".into())));
+        let name = name_of(controller.address());
         let (transport, thread) = ControllerTransport::start(host, controller)?;
         let (ended, said) = (stop.clone(), trouble.clone());
         let poller = std::thread::Builder::new()
@@ -164,7 +166,7 @@ impl RunningAgent {
                     array: of.host(),
                     lender: lend.map(Lender::new),
                 };
-                look(&mut looked_after, &transport, &ended, &said);
+                look(&mut looked_after, &name, &transport, &ended, &said);
                 looked_after.array.end();
             })?;
         Ok(Self {
@@ -217,6 +219,22 @@ fn session() -> u64 {
     ns ^ (u64::from(std::process::id()) << 40)
 }
 
+/// Characters of an address that name a controller: an array takes 255 bytes.
+const NAME_CHARS_MAX: usize = 60;
+
+/// The name of the controller at an address, for the other controller's operator.
+fn name_of(address: &Address) -> String {
+    let text = match address {
+        Address::Unix(path) => std::path::absolute(path).map(|p| p.display().to_string()),
+        https => Ok(https.to_string()),
+    };
+    let text = text.unwrap_or_else(|_| address.to_string());
+    let plain: Vec<char> = text.chars().filter(|c| !c.is_control()).collect();
+    // The end of a long path says more than its beginning.
+    let first = plain.len().saturating_sub(NAME_CHARS_MAX);
+    plain[first..].iter().collect()
+}
+
 /// What an agent looks after.
 struct LookedAfter {
     array: Box<dyn Host>,
@@ -239,6 +257,7 @@ impl LookedAfter {
 
 fn look(
     looked_after: &mut LookedAfter,
+    name: &str,
     transport: &ControllerTransport,
     stop: &AtomicBool,
     trouble: &Trouble,
@@ -264,6 +283,7 @@ fn look(
         match looked {
             Ok(snapshot) => {
                 life = snapshot.devices.iter().map(|d| d.since_ns).collect();
+                held.claim(array, &mut agent, name, at_ns, &life);
                 agent.beat(at_ns, snapshot);
                 array
                     .warnings()
@@ -285,7 +305,8 @@ fn look(
         }
         let (objectives, until_ns) = agent.objectives();
         held.promise(array, objectives, at_ns, until_ns, &life);
-        if let Some(why) = agent.policy().and_then(|p| held.say(array, p, life)) {
+        let policy = agent.policy().filter(|_| agent.holder().is_some());
+        if let Some(why) = policy.and_then(|p| held.say(array, p, life)) {
             agent.add_warning(why);
         }
         // One message at a time; the agent replaces what could not be sent by what is newer.
@@ -302,8 +323,8 @@ fn look(
 }
 
 /// One line for what was done at the array. What is told again and again while a calibration lasts is of use to developers only.
-fn log(action: &AgentAction, result: &Result<(), String>) {
-    let why = result.as_ref().err();
+fn log(action: &AgentAction, result: &Result<(), ActionError>) {
+    let why = result.as_ref().err().map(|error| &error.why);
     match (action, why) {
         (AgentAction::StartMove(order), None) => {
             let (job, volume, device) = (order.job, &order.volume, &order.device);

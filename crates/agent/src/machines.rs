@@ -1,17 +1,17 @@
 //! A host of virtual machines, whatever tells of them: looked at, and moved where there is a directory for what has to be written down of that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use manager::agent::{AgentAction, Snapshot, VolumeSnapshot, WantedExtents};
-use manager::wire::{ArrayPolicy, Bound, MoveOrder, Throttle};
-use model::ClassObjective;
+use manager::agent::{ActionError, AgentAction, Snapshot, VolumeSnapshot, WantedExtents};
+use manager::wire::{ArrayPolicy, Bound, HandMove, MoveOrder, Throttle};
+use model::{ClassObjective, LeaseHolder, LeaseStatus};
 use units::Nanos;
 use vmhost::{At, Disk, Domain, Image, Inventory, Limits, Place, builds};
+use volume::{Lease, LeaseClaim};
 
+use crate::controller;
 use crate::host::Host;
-use crate::kernel;
 use crate::moves::{MoveOperations, Moves, Planned};
 use crate::places::{self, Moving, TierOf, check_room, target_in};
 use crate::throttles::Throttles;
@@ -71,23 +71,24 @@ pub(crate) trait Hypervisor: Send {
     /// It is nowhere.
     fn path_of_pool(&self, name: &str) -> Result<String, String>;
 
-    /// Why no disk of a domain is moved by us.
+    /// Why no disk of a domain is limited by us.
     fn fault(&self, domain: &str) -> Option<String>;
 
-    /// Looks at what stands against a copy, or would not be in it; the size of clusters that a copy in qcow2 gets.
+    /// Takes nothing of a domain for known any more: the next look reads all that decides whether
+    /// its disks may move.
+    fn forget(&mut self, domain: &str);
+
+    /// Looks at what stands against a target.
     ///
     /// # Errors
     /// What it is.
-    fn check(&self, copied: &Copied<'_>) -> Result<Option<u64>, String>;
+    fn check_target(&self, copied: &Copied<'_>) -> Result<(), String>;
 
     /// Takes note of the moves before anything is done about them: of what they concern nothing that was known before is taken for known.
     fn moves_go_on(&mut self, _: &Moves) {}
 
     /// What does something for moves.
     fn operations(&mut self) -> Box<dyn MoveOperations + '_>;
-
-    /// Whether [`vmhost::Inventory`]'s commands are its operators'.
-    fn has_commands(&self) -> bool;
 
     /// What the disks of a domain that runs are limited to, by name.
     ///
@@ -119,6 +120,7 @@ pub(crate) struct Machines<H> {
     moves: Option<Moves>,
     throttles: Option<Throttles>,
     yielding: Yielding,
+    lease: Lease,
     last: Option<(Instant, Snapshot)>,
     began: Instant,
 }
@@ -136,6 +138,7 @@ impl<H: Hypervisor> Machines<H> {
             moves: None,
             throttles: None,
             yielding: Yielding::default(),
+            lease: Lease::default(),
             last: None,
             began: Instant::now(),
         }
@@ -185,23 +188,19 @@ impl<H: Hypervisor> Machines<H> {
         moves.beat(&mut *self.hypervisor.operations(), &self.yielding, now_ns);
     }
 
-    /// Says what keeps disks from being moved by us, whatever they are; our own moves do not.
+    /// Says what else keeps disks from being moved by us; our own moves do not.
     fn say_what_is_bound(&self, snapshot: &mut Snapshot) {
         for v in &mut snapshot.volumes {
             if v.moving.is_some() {
                 v.bound = None;
-            }
-            let domain = v.name.rsplit_once(':').map_or("", |(domain, _)| domain);
-            let fault = match (&v.moving, &self.moves) {
-                (Some(_), _) => None,
-                (None, None) => Some("moves are recommended only on this host".into()),
-                (None, Some(_)) => self.hypervisor.fault(domain),
-            };
-            if let (None, Some(why)) = (&v.bound, fault) {
-                v.bound = Some(Bound { why, by_hand: true });
-            }
-            if !self.hypervisor.has_commands() {
-                v.command = None;
+                v.by_hand = Some(HandMove::None {
+                    why: "its agent is moving it".into(),
+                });
+            } else if v.bound.is_none() && self.moves.is_none() {
+                v.bound = Some(Bound {
+                    why: "moves are recommended only on this host".into(),
+                    by_hand: true,
+                });
             }
         }
     }
@@ -221,7 +220,7 @@ impl<H: Hypervisor> Machines<H> {
         let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
         let (domain, disk) = inventory
             .disk_of(volume)
-            .map(|(domain, disk)| (domain.clone(), disk.clone()))
+            .map(|(known, disk)| (known.domain.clone(), disk.clone()))
             .ok_or("there is no such disk in a running domain")?;
         if let Some(why) = self.hypervisor.fault(&domain.name) {
             return Err(why); // whether limits do what they should is not known of every build either
@@ -248,41 +247,42 @@ impl<H: Hypervisor> Machines<H> {
         }
     }
 
-    fn start_move(&mut self, order: &MoveOrder) -> Result<(), String> {
+    fn start_move(&mut self, order: &MoveOrder) -> Result<(), ActionError> {
         if self.settings.moving.is_none() {
-            return Err(format!(
+            return Err(ActionError::permanent(format!(
                 "moves of {} are recommended only: there is no directory to write down what becomes of disks",
                 order.volume
-            ));
+            )));
         }
+        if let Some((domain, _)) = order.volume.rsplit_once(':') {
+            self.hypervisor.forget(domain);
+        }
+        self.look()?;
         let planned = self.plan(order)?;
         let Some(moves) = &mut self.moves else {
             return Err("it was not looked at yet what is under way".into());
         };
-        moves.begin(&mut *self.hypervisor.operations(), order, planned)
+        Ok(moves.begin(&mut *self.hypervisor.operations(), order, planned)?)
     }
 
     /// Whether an order can be carried out as everything is, and where to.
-    fn plan(&self, order: &MoveOrder) -> Result<Planned, String> {
+    fn plan(&self, order: &MoveOrder) -> Result<Planned, ActionError> {
         if order.extents.is_some() {
-            return Err("only whole disks are moved".into());
+            return Err(ActionError::permanent("only whole disks are moved"));
         }
         let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
-        let (domain, disk) = inventory
+        let (known, disk) = inventory
             .disk_of(&order.volume)
             .ok_or("there is no such disk in a running domain")?;
-        if let Some(why) = disk.fixed(domain) {
-            return Err(why.to_string());
-        }
-        if let Some(why) = self.hypervisor.fault(&domain.name) {
-            return Err(why);
-        }
+        let domain = &known.domain;
+        let verdict = known.verdict(disk, inventory.by);
+        let layout = verdict.map_err(|why| ActionError::permanent(why.to_string()))?;
         let from = disk.image(|pool| inventory.directory_of(pool));
         let from = from.ok_or("its image is not known")?;
         let place = self.places.iter().find(|p| p.name == order.device);
         let place = place.ok_or_else(|| format!("there is no device {}", order.device))?;
         if !place.connected {
-            return Err(format!("{} cannot be reached", place.name));
+            return Err(format!("{} cannot be reached", place.name).into());
         }
         let (capacity, physical) = inventory.sizes_of(&order.volume);
         let capacity = capacity.ok_or("the size of the disk is not known")?;
@@ -291,43 +291,25 @@ impl<H: Hypervisor> Machines<H> {
             return Err(format!(
                 "{} is known to a move that is not forgotten yet",
                 place.name
-            ));
+            )
+            .into());
         }
         let (sizes, rate) = ((capacity, physical), order.rate_bytes_per_s);
         check_room(&self.settings.tiers, place, &to, sizes, rate)?;
-        if let Some(path) = from.at.file()
-            && !kernel::is_plain(Path::new(path))
-        {
-            return Err(format!(
-                "{path} is a link, or reached by one: name the file itself"
-            ));
-        }
-        if let Some(path) = from.at.file()
-            && !kernel::may_rename(Path::new(path))
-        {
-            return Err(format!(
-                "the old image could not be renamed: the directory of {path} is not to be written by this agent"
-            ));
-        }
-        // What runs from the new image before the pivot is told from a start of a part of it by that.
-        let life = domain.id.filter(|id| *id != 0);
-        let life = life.ok_or(
-            "its process cannot be seen from here, so a start of it could not be told from another",
-        )?;
         let copied = Copied {
             domain,
             disk,
             from: &from,
             to: &to,
         };
-        let cluster_bytes = self.hypervisor.check(&copied)?;
+        self.hypervisor.check_target(&copied)?;
         Ok(Planned {
             uuid: domain.uuid.clone(),
             target: disk.target.clone(),
             bytes: capacity,
-            cluster_bytes: cluster_bytes.filter(|_| to.format == "qcow2"),
+            layout: layout.filter(|_| to.format == "qcow2"),
             hold: builds::holds_at_start(disk),
-            life,
+            life: domain.id.unwrap_or(0),
             from,
             to,
         })
@@ -345,6 +327,8 @@ impl<H: Hypervisor> Host for Machines<H> {
         {
             let moves = Moves::open(&moving.dir, moving.keep_source)?;
             self.throttles = Some(Throttles::open(&moving.dir)?);
+            let now_ns = self.began.elapsed().as_nanos() as u64;
+            self.lease = controller::read(&moving.dir, now_ns)?;
             self.moves = Some(moves);
         }
         // While something moves an agent looks more often than there is anything new.
@@ -404,6 +388,17 @@ impl<H: Hypervisor> Host for Machines<H> {
         Ok(()) // nothing is known of extents
     }
 
+    fn claim(&mut self, by: &LeaseHolder, lasting: Nanos) -> Result<LeaseStatus, String> {
+        let now_ns = self.began.elapsed().as_nanos() as u64;
+        let mut next = self.lease.clone();
+        let claim = next.claim(now_ns, by, lasting);
+        if let (LeaseClaim::Taken, Some(moving)) = (claim, &self.settings.moving) {
+            controller::write(&moving.dir, by, lasting)?;
+        }
+        self.lease = next;
+        Ok(self.lease.status(now_ns).expect("it was just claimed"))
+    }
+
     fn hold_to(&mut self, _: &ArrayPolicy) -> Result<(), String> {
         Ok(()) // its operators do not ask here
     }
@@ -413,9 +408,9 @@ impl<H: Hypervisor> Host for Machines<H> {
         Ok(())
     }
 
-    fn carry_out(&mut self, action: &AgentAction) -> Result<(), String> {
-        match action {
-            AgentAction::StartMove(order) => self.start_move(order),
+    fn carry_out(&mut self, action: &AgentAction) -> Result<(), ActionError> {
+        let done = match action {
+            AgentAction::StartMove(order) => return self.start_move(order),
             AgentAction::CancelMove { volume } => match &mut self.moves {
                 Some(moves) => moves.cancel(volume),
                 None => Ok(()),
@@ -431,9 +426,10 @@ impl<H: Hypervisor> Host for Machines<H> {
                 Err("a host of virtual machines has no cache to have a second level of".into())
             }
             AgentAction::Inject { .. } => {
-                Err("nothing is delayed on a host of virtual machines".into())
+                Err("nothing is delayed on a host of virtual machines".to_owned())
             }
-        }
+        };
+        Ok(done?)
     }
 
     fn end(&mut self) {

@@ -1,8 +1,8 @@
 //! A host that looks after nothing: it lends to others, and that is all.
 
-use manager::agent::{AgentAction, Snapshot, WantedExtents};
+use manager::agent::{ActionError, AgentAction, Snapshot, WantedExtents};
 use manager::wire::ArrayPolicy;
-use model::ClassObjective;
+use model::{ClassObjective, LeaseHolder, LeaseStatus};
 use units::Nanos;
 
 use crate::host::Host;
@@ -23,6 +23,14 @@ impl Host for Nothing {
         Ok(())
     }
 
+    fn claim(&mut self, by: &LeaseHolder, lasting: Nanos) -> Result<LeaseStatus, String> {
+        Ok(LeaseStatus {
+            holder: by.clone(),
+            left_ns: lasting.0,
+            refused: None,
+        })
+    }
+
     fn hold_to(&mut self, _: &ArrayPolicy) -> Result<(), String> {
         Ok(())
     }
@@ -31,7 +39,7 @@ impl Host for Nothing {
         Ok(())
     }
 
-    fn carry_out(&mut self, _: &AgentAction) -> Result<(), String> {
+    fn carry_out(&mut self, _: &AgentAction) -> Result<(), ActionError> {
         Err("this host has no volumes: it only lends".into())
     }
 }

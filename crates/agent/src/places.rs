@@ -7,13 +7,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use model::NO_CLASS;
-use vmhost::{At, Image, Place};
+use vmhost::{At, Image, Place, SPARE_BYTES, needed_bytes};
 
 use crate::moves::{FREE_S, may_be_there};
 use crate::{images, kernel};
-
-/// What must remain free beside an image, for its own metadata and everybody else's.
-const SPARE: u64 = 64 << 20;
 
 /// What a tier is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,12 +295,9 @@ pub(crate) fn check_room(
         At::File(_) => {
             let system = kernel::file_system(Path::new(&place.path))?;
             let free = system.size.saturating_sub(system.used);
-            let spare = SPARE.max(rate_bytes_per_s.saturating_mul(2 * FREE_S));
-            // A copy in raw may take all of it: zeroes are written where nothing may be given back.
-            let needed = match to.format.as_str() {
-                "raw" => capacity,
-                _ => physical.unwrap_or(capacity).min(capacity),
-            } + spare;
+            let pace = rate_bytes_per_s.saturating_mul(2 * FREE_S);
+            let needed = needed_bytes(&to.format, capacity, physical)
+                .saturating_add(pace.saturating_sub(SPARE_BYTES));
             match free < needed {
                 true => Err(format!(
                     "{} has {free} bytes free, and {needed} are needed",

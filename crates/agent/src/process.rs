@@ -18,11 +18,9 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// The first line of its errors.
+    /// The lines of its errors, in one.
     pub(crate) fn error(&self, otherwise: &str) -> String {
-        let mut lines = self.errors.lines().filter(|l| !l.trim().is_empty());
-        let why = lines.next().unwrap_or(otherwise);
-        why.trim_start_matches("error: ").to_owned()
+        datapath::reason(&self.errors).unwrap_or_else(|| otherwise.to_owned())
     }
 }
 

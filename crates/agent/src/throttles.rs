@@ -112,8 +112,7 @@ impl Throttles {
         volume: &str,
         to: Throttle,
     ) -> Result<(), String> {
-        let platform = disk.fixed(domain);
-        let platform = platform.filter(|why| matches!(why, Fixed::Platform(_)));
+        let platform = domain.platform.map(Fixed::Platform);
         if let Some(why) = platform.map(|p| p.to_string()).or(disk.stays.clone()) {
             return Err(why);
         }

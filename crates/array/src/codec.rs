@@ -3,13 +3,13 @@
 //! A field is a little-endian number; a text is its length in bytes as a `u16` and then UTF-8; an optional text is one
 //! byte, 0 or 1, and the text if that is 1.
 
-use model::{DirectIo, ExtentRanges};
-use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
+use model::{ControllerId, DirectIo, ExtentRanges, LeaseHolder};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, TierId, VolumeId};
 
 use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
 use crate::record::{
-    DeviceKind, DeviceRecord, Health, MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord,
-    VolumeRecord,
+    DeviceKind, DeviceRecord, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN, LeaseRecord,
+    MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord, VolumeRecord,
 };
 use crate::refusal::MOVE_RANGES_MAX;
 use crate::tables::{
@@ -273,6 +273,7 @@ impl Record for VolumeRecord {
         });
         put_text(out, &self.name);
         put_text(out, &self.class);
+        out.extend_from_slice(&self.logical_block.to_le_bytes());
         if let Some(of) = &self.snapshot {
             out.extend_from_slice(&of.volume.0.to_le_bytes());
             out.extend_from_slice(&of.sequence.to_le_bytes());
@@ -302,6 +303,7 @@ impl Record for VolumeRecord {
             size,
             home,
             class: fields.text("class")?,
+            logical_block: read_logical_block(fields)?,
             health,
             snapshot: match fields.version {
                 SNAPSHOT_VERSION => Some(read_snapshot(id, fields)?),
@@ -312,6 +314,17 @@ impl Record for VolumeRecord {
                 _ => None,
             },
         })
+    }
+}
+
+fn read_logical_block(fields: &mut Fields<'_>) -> Result<u32, String> {
+    let bytes = fields.u32("logical block")?;
+    let allowed = LOGICAL_BLOCK_MIN..=LOGICAL_BLOCK_MAX;
+    match bytes.is_power_of_two() && allowed.contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!(
+            "field logical block is {bytes}, must be a power of two from {LOGICAL_BLOCK_MIN} to {LOGICAL_BLOCK_MAX}"
+        )),
     }
 }
 
@@ -462,6 +475,18 @@ impl MapState {
                 put_text(&mut body, path);
             }
         }
+        body.push(u8::from(self.lease.is_some()));
+        if let Some(LeaseRecord { holder, lasting }) = &self.lease {
+            let ControllerId {
+                store,
+                epoch,
+                start,
+            } = holder.id;
+            for number in [store, epoch, start, lasting.0] {
+                body.extend_from_slice(&number.to_le_bytes());
+            }
+            put_text(&mut body, &holder.name);
+        }
         seal(Table::State, Self::KEY, body)
     }
 
@@ -505,10 +530,27 @@ impl MapState {
                     ));
                 }
             },
+            lease: match fields.u8("lease")? {
+                0 => None,
+                1 => Some(read_lease(fields)?),
+                other => return Err(format!("field lease begins with {other}, must be 0 or 1")),
+            },
         };
         fields.end()?;
         Ok(state)
     }
+}
+
+fn read_lease(fields: &mut Fields<'_>) -> Result<LeaseRecord, String> {
+    let id = ControllerId {
+        store: fields.u64("store of the controller")?,
+        epoch: fields.u64("epoch of the controller")?,
+        start: fields.u64("start of the controller")?,
+    };
+    let lasting = Nanos(fields.u64("length of the lease")?);
+    let name = fields.text("name of the controller")?;
+    let holder = LeaseHolder { id, name };
+    Ok(LeaseRecord { holder, lasting })
 }
 
 fn read_ranges(fields: &mut Fields<'_>) -> Result<ExtentRanges, String> {

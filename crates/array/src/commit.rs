@@ -11,10 +11,13 @@ use units::{DeviceId, TierId, VolumeId};
 use volume::Location;
 
 use crate::draft::Draft;
+use crate::file::is_no_space;
 use crate::membership::{Membership, SecondCopy, Stamp};
 use crate::problem::Repair;
-use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
+use crate::read::open;
+use crate::record::{DeviceRecord, LeaseRecord, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::Refusal;
+use crate::tables::{EXTENTS, Table, extent_key};
 use crate::{Array, ArrayError};
 
 /// One change of the map.
@@ -89,6 +92,8 @@ pub enum Change {
         devices: Vec<DeviceId>,
     },
     SetSecondCopy(SecondCopy),
+    /// Another controller's orders are carried out from now on.
+    SetLease(LeaseRecord),
     /// This map is a backup: it takes no part in memberships any more, and is only believed where the devices say that nothing happened since.
     SetAside,
     /// What a check has found is repaired.
@@ -120,11 +125,77 @@ pub(crate) fn store<E: Into<redb::Error>>(error: E) -> Failure {
 impl Array {
     /// Makes all changes, in order, durably and in one step; or, if one of them is not valid, none. When the store fails,
     /// whether the commit is durable is not known before the array was opened again.
+    ///
+    /// # Errors
+    /// [`ArrayError::NoSpace`] for changes that add records, if the reserve of the file cannot be
+    /// allocated; all others may use the reserve.
     pub fn commit(&self, changes: &[Change]) -> Result<(), ArrayError> {
         match changes {
             [] => Ok(()),
-            _ => self.contained(|| self.change(changes)),
+            _ => self.contained(|| {
+                self.check_space(changes)?;
+                self.change(changes)
+            }),
         }
+    }
+
+    fn check_space(&self, changes: &[Change]) -> Result<(), ArrayError> {
+        let Some(file) = self.file.as_ref().filter(|f| !f.has_reserve()) else {
+            return Ok(());
+        };
+        if !self.add_records(changes)? {
+            return Ok(());
+        }
+        file.take_reserve()
+            .map_err(|error| match is_no_space(&error) {
+                true => ArrayError::NoSpace {
+                    place: "the map".into(),
+                    needed: file.reserve_bytes(),
+                },
+                false => ArrayError::store("allocate the reserve")(redb::Error::Io(error)),
+            })
+    }
+
+    /// Returns true if one of the changes adds records, in a number that guests or operators do
+    /// not limit.
+    fn add_records(&self, changes: &[Change]) -> Result<bool, ArrayError> {
+        let txn = self.begin_read()?;
+        let extents = open(&txn, EXTENTS, Table::Extents)?;
+        for change in changes {
+            let adds = match change {
+                Change::Place { volume, extent, .. } => {
+                    let known = extents.get(extent_key(*volume, *extent));
+                    known.map_err(ArrayError::store("read a place"))?.is_none()
+                }
+                Change::AddVolume(_)
+                | Change::Import { .. }
+                | Change::TakeSnapshot(_)
+                | Change::RestoreSnapshot(_)
+                | Change::CopyUp { .. } => true,
+                // A move replaces records. The others are one small record each, or remove some.
+                Change::AddTier(_)
+                | Change::AddDevice(_)
+                | Change::HighWater { .. }
+                | Change::SetVolume(_)
+                | Change::RemoveVolume(_)
+                | Change::Vacate { .. }
+                | Change::SetMove(_)
+                | Change::ClearMove(_)
+                | Change::RemoveDevice(_)
+                | Change::SetDevice(_)
+                | Change::RemoveTier(_)
+                | Change::Propose { .. }
+                | Change::Confirm { .. }
+                | Change::SetSecondCopy(_)
+                | Change::SetAside
+                | Change::SetLease(_)
+                | Change::Repair(_) => false,
+            };
+            if adds {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn change(&self, changes: &[Change]) -> Result<(), ArrayError> {

@@ -18,14 +18,15 @@
 //! (`datapath::keeper` does). It knows no clock but the wait for a copy that hangs.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use units::{Bytes, VolumeId};
 use volume::Location;
 
 use crate::commit::Change;
+use crate::file::MapFile;
 use crate::membership::{CopyId, MapState, Members};
 use crate::problem::CheckReport;
 use crate::record::{DeviceRecord, Extent, MoveRecord, TierRecord, VolumeRecord};
@@ -266,6 +267,16 @@ impl Copies {
         CopyId::ALL.into_iter().filter_map(of).collect()
     }
 
+    /// Members whose file systems are full, and the bytes that the reserve of each needs there.
+    pub fn without_reserve(&self) -> Vec<(String, Bytes)> {
+        let members = self.slots.iter().flatten().filter(|s| s.member);
+        let missing = members.filter_map(|slot| {
+            let file = slot.array.as_ref()?.file.as_ref()?;
+            (!file.has_reserve()).then(|| (slot.place.name(), file.reserve_bytes()))
+        });
+        missing.collect()
+    }
+
     /// A copy to read from.
     ///
     /// # Errors
@@ -337,7 +348,11 @@ impl Copies {
     ) -> Result<(), CommitError> {
         let durable = results.iter().any(|r| matches!(r.1, Some(Ok(()))));
         let (mut refused, mut failed) = (None, vec![]);
-        for (copy, result) in results {
+        for (copy, mut result) in results {
+            if let Some(Err(ArrayError::NoSpace { place, .. })) = &mut result {
+                let slot = self.slots[copy.index()].as_ref();
+                *place = slot.expect("it is a member").place.name();
+            }
             match result {
                 Some(Ok(())) => {}
                 // One that has it, and another that refuses it, are not alike.
@@ -393,6 +408,7 @@ impl Copies {
                     assert!(confirmed.is_some(), "what is confirmed was proposed");
                 }
                 Change::SetSecondCopy(second) => self.state.second = second.clone(),
+                Change::SetLease(lease) => self.state.lease = Some(lease.clone()),
                 _ => {}
             }
         }
@@ -547,7 +563,7 @@ impl Copies {
         }
     }
 
-    /// Looks, in the background, whether members still are in their places. One whose file was removed or replaced is dropped, if there is
+    /// Looks, in the background, whether members still are in their places, and takes reserves that are missing. One whose file was removed or replaced is dropped, if there is
     /// another one. Where copies have no threads nothing goes on for long enough to look.
     pub fn look_at_places(&mut self) {
         if !self.runner.has_threads() {
@@ -572,13 +588,20 @@ impl Copies {
         }
         let members = CopyId::ALL.into_iter().filter_map(|copy| {
             let slot = self.slots[copy.index()].as_ref().filter(|s| s.member)?;
-            Some((copy, slot.place.clone()))
+            let file = slot.array.as_ref().and_then(|a| a.file.as_ref());
+            let file = file.map(Arc::downgrade).unwrap_or_default();
+            Some((copy, slot.place.clone(), file))
         });
         let members: Vec<_> = members.collect();
         let (sender, looking) = channel();
         let look = move || {
-            let seen = members.into_iter().map(|(copy, p)| (copy, p.identity()));
-            let _ = sender.send(seen.collect());
+            let one = |(copy, place, file): (CopyId, Arc<dyn CopyPlace>, Weak<MapFile>)| {
+                if let Some(file) = file.upgrade().filter(|f| !f.has_reserve()) {
+                    let _ = file.take_reserve(); // it is tried again
+                }
+                (copy, place.identity())
+            };
+            let _ = sender.send(members.into_iter().map(one).collect());
         };
         let spawned = std::thread::Builder::new()
             .name("terrace-map-look".into())

@@ -89,9 +89,19 @@ impl Array {
         place: &str,
         open: impl FnOnce(Shared, &str) -> Result<Self, ArrayError>,
     ) -> Result<Self, ArrayError> {
-        let mut array = open(Shared(Arc::new(MapFile(file.clone()))), place)?;
-        array.file = Some(file);
+        let file = Arc::new(MapFile::new(file));
+        let mut array = open(Shared(file.clone()), place)?;
+        array.keep_file(file);
         Ok(array)
+    }
+
+    /// Keeps the file of this map. A map that is open for changes takes its reserve.
+    pub(crate) fn keep_file(&mut self, file: Arc<MapFile>) {
+        if self.view.is_none() {
+            // The first commit that adds records tells of a failure.
+            let _ = file.take_reserve();
+        }
+        self.file = Some(file);
     }
 
     pub(crate) fn open_storage(storage: Shared, place: &str) -> Result<Self, ArrayError> {

@@ -17,7 +17,8 @@ use crate::problem::Repair;
 use crate::read::{each, each_extent, get, read_state};
 use crate::record::{DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::{
-    Refusal, check_device, check_move, check_path, check_tier, check_volume, taken,
+    Refusal, check_controller, check_device, check_move, check_path, check_tier, check_volume,
+    taken,
 };
 use crate::sums::{Sum, Summed, VolumeSum, by_volume, of_map, read_sum, write_state};
 use crate::tables::{
@@ -131,6 +132,11 @@ impl<'t> Draft<'t> {
                     check_path(path)?;
                 }
                 self.state.second = second.clone();
+                Ok(())
+            }
+            Change::SetLease(lease) => {
+                check_controller(&lease.holder.name)?;
+                self.state.lease = Some(lease.clone());
                 Ok(())
             }
             Change::SetAside => {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use units::Bytes;
 
+use crate::file::is_no_space;
 use crate::refusal::Refusal;
 use crate::{EXTENT_MAX, EXTENT_MIN, FORMAT_VERSION};
 
@@ -79,6 +80,11 @@ pub enum ArrayError {
         #[source]
         source: Box<redb::Error>,
     },
+    /// The file system of the map is full. Nothing of the commit was done.
+    #[error(
+        "the file system of {place} is full: a change that adds records needs {needed} of free space there"
+    )]
+    NoSpace { place: String, needed: Bytes },
     /// A record's checksum does not fit.
     #[error("table {table}, key {key}: checksum mismatch")]
     Corrupt {
@@ -148,6 +154,32 @@ impl ArrayError {
             path,
             source,
         }
+    }
+
+    /// Returns true if the file system of the map is full.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            ArrayError::NoSpace { .. } => true,
+            ArrayError::Io { source, .. } => is_no_space(source),
+            ArrayError::Store { source, .. } => match &**source {
+                redb::Error::Io(error) => is_no_space(error),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Returns true if another attempt may succeed: the storage failed, and nothing is known to be
+    /// damaged.
+    pub fn is_transient(&self) -> bool {
+        let failed = match self {
+            ArrayError::Io { .. } => true,
+            ArrayError::Store { source, .. } => {
+                matches!(**source, redb::Error::Io(_) | redb::Error::PreviousIo)
+            }
+            _ => false,
+        };
+        failed && !self.is_no_space()
     }
 
     /// Whether one record is to blame, so that others may still be read.

@@ -70,7 +70,6 @@ mod superblock;
 mod tables;
 mod view;
 
-use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 use units::Bytes;
@@ -93,8 +92,8 @@ pub use membership::{
 };
 pub use problem::{CheckReport, Problem, Repair, Repaired};
 pub use record::{
-    ArrayId, DeviceKind, DeviceRecord, Extent, Health, MoveRecord, SnapshotOf, SourceMark,
-    SourceRecord, TierRecord, VolumeRecord,
+    ArrayId, DeviceKind, DeviceRecord, Extent, Health, LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN,
+    LeaseRecord, MoveRecord, SnapshotOf, SourceMark, SourceRecord, TierRecord, VolumeRecord,
 };
 pub use refusal::{
     DEVICE_ID_MAX, DEVICE_SLOTS_MAX, MOVE_RANGES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal,
@@ -119,7 +118,7 @@ pub struct Array {
     view: Option<View>,
     storage: Shared,
     /// The file that it is in, if it is in one, with the lock on it. Last, so that the store is closed before the lock goes.
-    file: Option<Arc<File>>,
+    file: Option<Arc<file::MapFile>>,
 }
 
 impl Array {

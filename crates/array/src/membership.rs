@@ -30,6 +30,7 @@ use thiserror::Error;
 use units::DeviceId;
 
 use crate::Superblock;
+use crate::record::LeaseRecord;
 
 /// Names a membership. Later ones have a higher generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -157,6 +158,8 @@ pub struct MapState {
     /// Stamps of proposals before that one, since the last confirmation: they may be on some devices too.
     pub earlier: Vec<Stamp>,
     pub second: SecondCopy,
+    /// The controller that took the lease last.
+    pub lease: Option<LeaseRecord>,
 }
 
 impl Default for MapState {
@@ -170,6 +173,7 @@ impl Default for MapState {
             pending: None,
             earlier: vec![],
             second: SecondCopy::Auto,
+            lease: None,
         }
     }
 }

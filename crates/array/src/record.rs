@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use model::{DeviceSpec, DirectIo, ExtentRanges};
-use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
+use model::{DeviceSpec, DirectIo, ExtentRanges, LeaseHolder};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, TierId, VolumeId};
 use volume::{Location, MoveOrder, Purpose};
 
 /// Names an array; its devices carry it, so that none is taken for another's. Chosen at random by whoever creates it.
@@ -14,6 +14,14 @@ impl fmt::Display for ArrayId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
+}
+
+/// The controller that took the lease on the array last. A renewal is not written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRecord {
+    pub holder: LeaseHolder,
+    /// Time from a renewal, or from a start of the array's server, to the end of the lease.
+    pub lasting: Nanos,
 }
 
 /// A tier. The order of ids is the order of tiers, high end first.
@@ -117,6 +125,12 @@ pub struct SourceMark {
     pub inode: u64,
 }
 
+/// The usual logical block size of disks, and the smallest.
+pub const LOGICAL_BLOCK_MIN: u32 = 512;
+
+/// The largest logical block size that guests of all kinds know.
+pub const LOGICAL_BLOCK_MAX: u32 = 4096;
+
 /// A volume, or a snapshot of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
@@ -129,6 +143,9 @@ pub struct VolumeRecord {
     pub home: TierId,
     /// Name of its service class.
     pub class: String,
+    /// Bytes of the sectors that its guests see: a power of two from [`LOGICAL_BLOCK_MIN`] to
+    /// [`LOGICAL_BLOCK_MAX`].
+    pub logical_block: u32,
     /// Whether the map knows everything about it.
     pub health: Health,
     /// Of what, and since when, if it is a snapshot: nobody writes to it then.

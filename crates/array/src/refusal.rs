@@ -237,10 +237,15 @@ fn check_text(what: &'static str, text: &str, most: usize) -> Result<(), Refusal
         let why = format!("{} bytes, at most {most} are allowed", text.len());
         return Err(refuse(why));
     }
-    match text.chars().find(|c| c.is_control()) {
-        Some(c) => Err(refuse(format!("contains the control character {c:?}"))),
+    match units::hidden_fault(text) {
+        Some(fault) => Err(refuse(fault)),
         None => Ok(()),
     }
+}
+
+/// Refuses the name of a controller that cannot be kept.
+pub(crate) fn check_controller(name: &str) -> Result<(), Refusal> {
+    check_text("controller", name, NAME_BYTES_MAX)
 }
 
 /// What a path must be by itself.

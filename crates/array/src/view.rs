@@ -350,7 +350,9 @@ impl Array {
             place: place.clone(),
             why: "its header does not name the last commit".into(),
         })?;
-        array.file = file;
+        if let Some(file) = file {
+            array.keep_file(file);
+        }
         Ok(array)
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn main(args: &[String]) -> Done {
     let settings = Settings::new(text, words).expect("it makes sense");
     let store = SqliteStore::open(&dir.path().join("terrace.db"), Retention::default())
         .expect("a new store");
-    let mut managed = Managed::new(settings, store, 1_790_000_000_000).expect("it is new");
+    let mut managed = Managed::new(settings, store, 1_790_000_000_000, 1);
     let mut at_ns = WINDOW_NS;
     let now = |at_ns: u64| Now {
         at: Nanos(at_ns),
@@ -131,7 +131,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 }],
                 movable: true,
                 bound: None,
-                command: None,
+                by_hand: None,
                 moving: None,
                 calibrating: false,
                 sample: None,
@@ -185,6 +185,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
         second_by_hand: false,
         appliances: vec![],
         lends: None,
+        lease: None,
         troubles: vec![],
     }
 }

@@ -71,6 +71,7 @@ impl Array {
                 volumes: (0..volumes).map(volume).collect(),
                 devices: vec![DeviceFacts::default(); 2],
                 moves: vec![],
+                failed: vec![],
             },
             places: vec![vec![1; extents as usize]; volumes],
             rng: Rng::new(1, 1),

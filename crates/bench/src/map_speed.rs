@@ -75,6 +75,7 @@ fn filled(dir: &Path, extents: u32) -> Result<Array, ArrayError> {
         size: Bytes(u64::from(extents) * EXTENT.0),
         home: TierId(0),
         class: "default".into(),
+        logical_block: 512,
         health: Health::Whole,
         snapshot: None,
         source: None,

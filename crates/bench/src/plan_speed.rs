@@ -265,5 +265,6 @@ fn inventory(seed: u64, volumes: usize, (tiers, devices_per_tier): (usize, usize
         volumes,
         devices,
         moves: vec![],
+        failed: vec![],
     }
 }

@@ -31,6 +31,7 @@ pub(crate) fn main(args: &[String]) -> Done {
         emulate: None,
         direct: DirectIo::Off,
         force: false,
+        thin: false,
     };
     add_device(&array, None, new).expect("a device");
     let serving = Serving::start(&array, ServerConfig::default()).expect("a server");

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo};
+use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo, Trouble};
 use datapath::{SecondStatus, ShareOf};
 use report::{table, words};
 use serde::Serialize;
@@ -17,6 +17,13 @@ use crate::live_table::size;
 /// `terrace array …`
 #[derive(Debug, Subcommand)]
 pub enum ArrayCommand {
+    /// Show what is wrong with an array, also with the controller that runs beside it
+    Status {
+        #[command(flatten)]
+        array: ArrayArg,
+        #[command(flatten)]
+        output: OutputArg,
+    },
     /// Show the copies of the map, and whether they are current
     Copies {
         #[command(flatten)]
@@ -83,7 +90,7 @@ pub struct Cache {
     /// The service class whose volumes are to share a part of the cache among themselves. Until the server ends
     #[arg(long, value_name = "CLASS", requires = "share")]
     class: Option<String>,
-    /// How much of each worker's cache that is: 0 to 1, below 1; with 0 they are not cached. Off is what all others share
+    /// Share of each worker's cache for the class, from 0 (no caching) to below 1; off for the common part
     #[arg(long, value_name = "SHARE|off", requires = "class", value_parser = share)]
     share: Option<Share>,
     #[command(flatten)]
@@ -175,6 +182,22 @@ fn second(status: &Option<SecondStatus>) -> String {
 }
 
 #[derive(Serialize)]
+struct Problems {
+    troubles: Vec<Trouble>,
+}
+
+impl Problems {
+    fn text(&self) -> String {
+        if self.troubles.is_empty() {
+            return "no problems\n".into();
+        }
+        let columns = [words("about"), words("problem")];
+        let row = |t: &Trouble| vec![report::printable(&t.about), report::printable(&t.what)];
+        table(&columns, self.troubles.iter().map(row).collect())
+    }
+}
+
+#[derive(Serialize)]
 struct Copies {
     commits: u64,
     generation: u64,
@@ -210,6 +233,15 @@ impl Copies {
 /// Runs `terrace array …`.
 pub fn run(command: ArrayCommand) -> anyhow::Result<ExitCode> {
     match command {
+        ArrayCommand::Status { array, output } => {
+            let ControlAnswer::Samples(samples) = array.ask(ControlRequest::Samples)? else {
+                return Err(unexpected());
+            };
+            let problems = Problems {
+                troubles: samples.troubles,
+            };
+            output.print("terrace.array.status/1", &problems, Problems::text)?;
+        }
         ArrayCommand::Copies { array, output } => {
             let ControlAnswer::Copies {
                 copies,

@@ -1,8 +1,8 @@
 //! What the commands that ask a controller share: where it is, who asks, what is trusted, forms of output.
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::{env, fs};
 
 use anyhow::Context;
 use clap::Args;
@@ -35,7 +35,7 @@ pub struct ControllerArg {
 /// Who asks, and which controller to trust.
 #[derive(Debug, Args)]
 pub struct Credentials {
-    /// A file with the token that says who asks; not needed on a socket
+    /// File with the access token; not needed on a unix socket
     #[arg(
         long,
         value_name = "FILE",
@@ -52,7 +52,7 @@ pub struct Credentials {
         help_heading = "Controller"
     )]
     fingerprint: Option<Fingerprint>,
-    /// Trust certificates that one of this PEM file signed
+    /// Trust certificates signed by a certificate in this PEM file
     #[arg(long, value_name = "FILE", help_heading = "Controller")]
     ca: Option<PathBuf>,
 }
@@ -140,9 +140,8 @@ fn socket_here() -> bool {
 }
 
 fn token(path: &Path) -> anyhow::Result<Token> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Token::new(text.trim()).with_context(|| format!("in {}", path.display()))
+    let secret = String::from_utf8_lossy(&secret::read(path)?).into_owned();
+    Token::new(secret.trim()).with_context(|| format!("in {}", path.display()))
 }
 
 /// Which controller, and the form of its answer.

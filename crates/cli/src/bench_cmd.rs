@@ -18,7 +18,7 @@ const SEEDS: &str = "1..5";
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Hold strategies against one another, and against the best plan in hindsight, over a suite of scenarios
+    /// Compare strategies with one another and with the best plan in hindsight, over a suite of scenarios
     ///
     /// V is the seconds in which volumes miss their objective, each times the weight of its class. Ratios are against the
     /// rival with the lowest mean V of a scenario, with 95 % intervals (bootstrap over scenarios, then seeds). Results are
@@ -61,10 +61,10 @@ pub struct DecisionsArgs {
     /// Parameters of strategies for all scenarios, before those of the suite: tables `[strategies.NAME]` as scenarios have them
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
-    /// Hold a strategy against the variants of it that --parameters has: those that use it
+    /// Compare a strategy with its variants in --parameters
     #[arg(long, value_name = "NAME", requires = "parameters", conflicts_with_all = ["strategies", "ablate", "html", "figures"])]
     variants_of: Option<String>,
-    /// Hold `terrace` against variants of itself instead of rivals: each exchange rate at nothing, half and twice its value, each part left
+    /// Compare `terrace` with variants of itself instead of rivals: each exchange rate at nothing, half and twice its value, each part left
     /// out; with names, only variants whose names begin so
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["strategies", "html", "figures"])]
     ablate: Option<Vec<String>>,
@@ -74,13 +74,13 @@ pub struct DecisionsArgs {
     /// Directory for results
     #[arg(long, value_name = "DIR", default_value = "terrace-decisions")]
     out: PathBuf,
-    /// Run these strategies again, also what is in the directory
+    /// Run these strategies again, even if the directory has their results
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     again: Vec<String>,
     /// Write the scenarios as seeds draw them into this directory, and run nothing
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Also write a page with all of it
+    /// Also write an HTML page with all results
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Also write the figures of the page of results: V, excess, moves and bytes of each run, and totals

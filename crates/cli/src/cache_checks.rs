@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use cache::{PolicyKind, ReferencesBuilder, ReferencesConfig};
-use trace::{ReadOptions, TraceStream};
+use trace::ReadOptions;
 use units::Bytes;
 
 use crate::cache_read::Loaded;
 use crate::cache_sizes::AskedSize;
-use crate::trace_cmd::{Output, message};
+use crate::trace_cmd::{Output, message, open};
 
 /// What was asked for, as far as some of it does not go with the rest.
 pub struct Asked<'a> {
@@ -36,6 +36,14 @@ impl Asked<'_> {
         (!names.is_empty()).then(|| names.join(" and "))
     }
 
+    /// What constant priorities mean. The lazy queue orders pages less exactly than hr-lru's.
+    fn as_hr_lru(&self) -> &'static str {
+        match self.policies.contains(&Some(PolicyKind::PriorityLru)) {
+            true => ": hits of priority-lru are those of hr-lru",
+            false => "",
+        }
+    }
+
     /// Fails if some of it does not go together.
     pub fn refuse(&self) -> anyhow::Result<()> {
         if let Some(names) = self.with_priorities() {
@@ -56,7 +64,9 @@ impl Asked<'_> {
     pub fn warn(&self) {
         if let Some(names) = self.with_priorities().filter(|_| !self.response) {
             message(format_args!(
-                "warning: {names} without --response: there are no response times to follow, so hits are those of hr-lru"
+                "warning: {names} without --response: there are no response times to follow, so priorities never \
+                 change{}",
+                self.as_hr_lru()
             ));
         }
         if self.extents && self.policies.contains(&None) {
@@ -79,7 +89,8 @@ impl Asked<'_> {
             return;
         };
         message(format_args!(
-            "warning: {file}: {why}, so priorities never change: hits of {names} are those of hr-lru"
+            "warning: {file}: {why}, so priorities of {names} never change{}",
+            self.as_hr_lru()
         ));
     }
 }
@@ -121,7 +132,7 @@ pub fn open_all(traces: &[PathBuf], options: &ReadOptions) -> anyhow::Result<()>
         let found =
             std::fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
         if found.is_file() || found.is_dir() {
-            TraceStream::open(path, options)?;
+            open(path, options)?;
         }
     }
     Ok(())

@@ -28,16 +28,16 @@ Examples:
 /// `terrace cache-node`
 #[derive(Debug, Args)]
 pub struct CacheNodeArgs {
-    /// How much of this host's memory; the system gives it when it is used first
+    /// Amount of memory of this host; allocated at first use
     #[arg(long, value_name = "SIZE", required_unless_present = "flash")]
     memory: Option<Bytes>,
-    /// A directory on this host's flash instead; the file there has no name, so nothing is left of it
+    /// A directory on flash of this host instead; its file is unnamed and vanishes with the process
     #[arg(long, value_name = "DIR", conflicts_with = "memory", requires = "size")]
     flash: Option<PathBuf>,
-    /// With --flash: how much, which is taken at once
+    /// With --flash: amount of flash, allocated at the start
     #[arg(long, value_name = "SIZE", requires = "flash")]
     size: Option<Bytes>,
-    /// Where the other host connects: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; may be given several times
+    /// Listening address: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; repeatable
     #[arg(long, value_name = "ADDRESS", required = true)]
     listen: Vec<Listen>,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct CacheNodeArgs {
     /// Name of the export
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
-    /// End with standard input, too: so does one that an agent has started, which lends
+    /// Also end at the end of standard input; agents that lend start cache nodes this way
     #[arg(long)]
     until_input_ends: bool,
     #[command(flatten)]

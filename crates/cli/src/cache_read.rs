@@ -8,10 +8,10 @@ use anyhow::Context;
 use cache::{References, ReferencesBuilder, ReferencesConfig};
 use clap::ValueEnum;
 use model::Op;
-use trace::{ReadOptions, Times, TraceStream};
+use trace::{ReadOptions, Times};
 
 use crate::progress::Bar;
-use crate::trace_cmd::message;
+use crate::trace_cmd::{message, open, warn_of_assumed};
 
 /// Records between two looks at how far the trace has been read.
 const LOOK_EVERY: u64 = 1 << 16;
@@ -55,7 +55,7 @@ pub fn read(
     ops: Ops,
 ) -> anyhow::Result<Loaded> {
     let mut builder = ReferencesBuilder::new(config)?;
-    let mut stream = TraceStream::open(path, options)?;
+    let mut stream = open(path, options)?;
     let mut bar = Bar::new(&path.file_name().unwrap_or_default().to_string_lossy());
     let timed = stream.times() == Times::Measured;
     let mut records = 0u64;
@@ -73,11 +73,7 @@ pub fn read(
     }
     drop(bar);
     if let Some(why) = stream.format_assumed() {
-        message(format_args!(
-            "warning: {}: the format is assumed to be {}: {why}; --format says it for sure",
-            path.display(),
-            stream.format()
-        ));
+        warn_of_assumed(&path.display().to_string(), stream.format(), why);
     }
     if stream.skipped() > 0 {
         message(format_args!(

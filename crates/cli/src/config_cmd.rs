@@ -7,12 +7,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::{Subcommand, ValueEnum};
+use daemon::Finding;
 use manager::settings::{ManagerConfig, Settings};
 use serde::Serialize;
 
 use crate::counting;
+use crate::file_kind::{FileKind, is_live, with_kind};
 use crate::inputs;
-use crate::live::{OutputArg, wrong_usage};
+use crate::live::{OutputArg, absolute, message, wrong_usage};
 use crate::sim_cmd;
 
 /// `terrace config …`
@@ -26,12 +28,12 @@ pub enum ConfigCommand {
         #[command(flatten)]
         output: OutputArg,
     },
-    /// Print all that a live configuration comes to, defaults and all
+    /// Print the effective values of a live configuration, with defaults
     Show {
         /// Configuration of `terrace serve`
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Say behind every value which line gives it, or that it is a default
+        /// Show the source of every value: a line of the file, or the default
         #[arg(long)]
         origin: bool,
         /// Form of the output
@@ -40,7 +42,7 @@ pub enum ConfigCommand {
     },
     /// Print the JSON schema of scenarios
     Schema {
-        /// That of live configurations instead
+        /// Print the schema of live configurations instead
         #[arg(long)]
         live: bool,
     },
@@ -131,7 +133,9 @@ fn check_all(files: &[PathBuf], output: &OutputArg) -> anyhow::Result<ExitCode> 
             Ok(found) => (true, found),
             Err(e) => {
                 let why = format!("{e:#}");
-                let _ = writeln!(io::stderr(), "error: {why}");
+                for line in why.lines() {
+                    let _ = writeln!(io::stderr(), "error: {line}");
+                }
                 (false, why)
             }
         };
@@ -152,6 +156,7 @@ fn check_all(files: &[PathBuf], output: &OutputArg) -> anyhow::Result<ExitCode> 
 fn check(path: &Path) -> anyhow::Result<String> {
     if is_live(&read(path)?) {
         let settings = read_live(path)?.0;
+        check_start(path, &settings)?;
         let words = &settings.words;
         let hosts = match (&words.array, &words.libvirt, &words.qemu) {
             (Some(array), ..) => format!("array {}", array.dir),
@@ -195,51 +200,34 @@ fn check(path: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// Whether a text is a live configuration: it has none of the keys that only scenarios have, such as volumes and loads.
-fn is_live(text: &str) -> bool {
-    let (scenario, live) = (sim::scenario_schema(), manager::shown::config_schema());
-    let has = |schema: &serde_json::Value, key: &str| schema["properties"].get(key).is_some();
-    let keys = config::root_keys(text);
-    !keys.iter().any(|k| has(&scenario, k) && !has(&live, k))
+/// Fails with everything that `terrace serve` would find wrong, a line each.
+fn check_start(path: &Path, settings: &Settings) -> anyhow::Result<()> {
+    let path = absolute(path)?;
+    let base = path.parent().unwrap_or(Path::new("/"));
+    let mut found = vec![];
+    for finding in daemon::check(settings, base) {
+        match finding {
+            Finding::NoArray(what) => message(&format!("warning: {what}")),
+            Finding::NotServed(what) => found.push(format!("{what} (no volume is served then)")),
+            Finding::Degraded(what) => found.push(what),
+        }
+    }
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!(found.join("\n"))),
+    }
 }
 
 fn read_live(path: &Path) -> anyhow::Result<(Settings, config::Text)> {
     let name = path.display().to_string();
-    let (words, text) = config::read::<ManagerConfig>(&name, &read(path)?)?;
-    let settings = Settings::new(text.clone(), words)?;
-    Ok((settings, text))
+    let parsed = || {
+        let (words, text) = config::read::<ManagerConfig>(&name, &read(path)?)?;
+        let settings = Settings::new(text.clone(), words)?;
+        Ok((settings, text))
+    };
+    parsed().map_err(|e| with_kind(path, &[FileKind::LiveConfiguration], e))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scenarios_are_told_from_live_configurations() {
-        for text in [
-            "",
-            "strategy = \"idt\"\nwindow = \"5s\"",
-            "[controller]\nstate = \"s\"",
-            "[[tiers]]\nname = \"fast\"\n[policy]\nhold = 1",
-            // A key that nobody knows is a fault of a live configuration.
-            "volums = 1",
-            // As is text that is no TOML.
-            "strategy =",
-        ] {
-            assert!(is_live(text), "{text}");
-        }
-        for text in [
-            "[[volumes]]\nname = \"a\"",
-            "[[traces]]\nfile = \"a\"",
-            "[[clients]]\nvolume = \"a\"",
-            "[[measurements]]\nfile = \"a\"",
-            "duration = \"1m\"\n[[tiers]]\nname = \"fast\"",
-        ] {
-            assert!(!is_live(text), "{text}");
-        }
-    }
 }

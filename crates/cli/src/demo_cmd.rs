@@ -31,7 +31,7 @@ pub struct Demo {
     /// Run the same load under static and idt too, one after the other
     #[arg(long)]
     compare: bool,
-    /// An objective that a neighbour breaks, and what is done about it, instead of placement: a minute is enough
+    /// Demonstrate the response to an objective that a neighbour violates, instead of placement (one minute is enough)
     #[arg(long, conflicts_with_all = ["strategy", "compare"])]
     violation: bool,
     /// Seed of the guests

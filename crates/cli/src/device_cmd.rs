@@ -35,7 +35,7 @@ pub enum DeviceCommand {
         /// Name of the tier; by the first file if left out
         #[arg(long)]
         name: Option<String>,
-        /// Preset for what was not measured (size, price, …) instead of the one most alike
+        /// Preset for values that were not measured (size, price, …) instead of the most similar one
         #[arg(long)]
         preset: Option<String>,
         /// Form of the output
@@ -49,9 +49,9 @@ pub enum DeviceCommand {
     Remove(device_live::Remove),
     /// Add a new device in the place of one that is lost, or empty
     Replace(device_live::Replace),
-    /// Take a device back that is there and is not taken by itself, as it is
+    /// Accept a device that the array refuses, with its present content
     Accept(device_live::Accept),
-    /// Say whether I/O on a device is to pass the host's page cache by
+    /// Set whether I/O on a device bypasses the page cache of the host
     Direct(device_live::Direct),
 }
 

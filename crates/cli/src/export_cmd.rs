@@ -37,7 +37,7 @@ pub struct Export {
     /// Volumes to serve; all of them, and those created later, if left out
     #[arg(value_name = "VOLUME")]
     volumes: Vec<String>,
-    /// Where guests connect: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; may be given several times (default:
+    /// Listening address for guests: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; may be given several times (default:
     /// unix:ARRAY/nbd.sock)
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Listen>,
@@ -102,10 +102,10 @@ pub struct ServingArgs {
     /// Connections at the same time; more are closed at once
     #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
-    /// A worker with nothing to do looks for so long at most before it sleeps, where requests come one by one; off, or a time
+    /// Longest time that an idle worker polls before it sleeps, at queue depth 1; off, or a time
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = poll)]
     poll: Nanos,
-    /// A cache of pages in memory of this size, in front of what is served; none by default
+    /// Size of a page cache in memory for the served volumes; no cache by default
     #[arg(long, value_name = "SIZE")]
     cache: Option<Bytes>,
     /// Size of a page of the cache, a power of two from 4 KiB to 256 KiB (default: 64 KiB)

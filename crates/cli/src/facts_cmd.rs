@@ -9,17 +9,17 @@ use crate::asking::ControllerArg;
 /// `terrace export …`
 #[derive(Debug, Subcommand)]
 pub enum ExportCommand {
-    /// Print what a decision was made from as a scenario, for `terrace sim plan` and `terrace sim run`
+    /// Print the inputs of a decision as a scenario for `terrace sim plan` and `terrace sim run`
     Facts(FactsArgs),
 }
 
 /// `terrace export facts`
 #[derive(Debug, Args)]
 pub struct FactsArgs {
-    /// The host; may be left out when there is one
+    /// The host; optional with one host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// Number of the plan; the last decision that could place data if left out
+    /// Number of the plan; by default the last decision that could place data
     #[arg(long, value_name = "N")]
     plan: Option<u64>,
     #[command(flatten)]

@@ -19,12 +19,12 @@ pub struct FilterArgs {
     /// The export, such as nbd://localhost/disk, nbd+unix:///disk?socket=PATH or nbds://HOST/disk?tls-certificates=DIR
     #[arg(value_name = "NBD-URI")]
     remote: nbd::Uri,
-    /// Where guests connect: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; may be given several times
+    /// Listening address: unix:PATH, tcp:127.0.0.1:PORT or, with TLS, tcp:ADDRESS:PORT; repeatable
     #[arg(long, value_name = "ADDRESS", required = true)]
     listen: Vec<Listen>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Name of the export here; the remote's if left out
+    /// Name of the local export; by default the name of the remote export
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Requests per second at most
@@ -33,10 +33,10 @@ pub struct FilterArgs {
     /// Bytes per second at most, such as "200 MiB/s"
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BytesPerSec>,
-    /// Hold the answer of each read back, such as 100us
+    /// Delay of each read, such as 100us
     #[arg(long, value_name = "TIME", default_value = "0us")]
     inject_read: Nanos,
-    /// Hold the answer of each write back
+    /// Delay of each write
     #[arg(long, value_name = "TIME", default_value = "0us")]
     inject_write: Nanos,
     /// Record all requests to this native trace (.trc)

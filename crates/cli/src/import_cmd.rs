@@ -12,8 +12,8 @@ use serde::Serialize;
 use units::{Bytes, BytesPerSec};
 
 use crate::live::{
-    ArrayArg, Form, Go, OutputArg, Stop, absolute, explained, message, one, responds, said, show,
-    stopped_after, wrong_usage,
+    ArrayArg, Form, Go, OutputArg, Stop, absolute, explained, message, one, responds, show,
+    stopped_after, unexpected, wrong_usage,
 };
 use crate::progress::LeftBar;
 use crate::qemu_img;
@@ -21,6 +21,10 @@ use crate::volume_cmd::NBD_SOCKET;
 
 /// Time between two looks at an import.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// An import without a server ends after trouble of this length: nobody else would see it. A source
+/// that was only restarted is connected to again before.
+const TROUBLE_TIME: Duration = Duration::from_secs(15);
 
 /// Where a server of our own listens, to be compared with the source.
 const OWN_SOCKET: &str = "import.sock";
@@ -36,7 +40,7 @@ pub struct Import {
     /// An image, a block device, or an NBD export such as nbd://host/name; it is only read
     #[arg(value_name = "FROM")]
     from: String,
-    /// What an image is: raw, qcow2, vmdk or another format that qemu-nbd reads; raw if left out and it does not look like another
+    /// Format of an image: raw, qcow2, vmdk or another format of qemu-nbd; raw by default if no other format is detected
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
     /// The tier that its data comes to
@@ -45,13 +49,13 @@ pub struct Import {
     /// Its service class; none, so no objective, if left out
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Copy at most so fast; as fast as guests allow if left out
+    /// Highest rate of the copy; by default limited only by the load of guests
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BytesPerSec>,
-    /// Do not wait until all is copied; the server goes on with it
+    /// Do not wait for the copy; the server continues it
     #[arg(long, conflicts_with = "verify")]
     detach: bool,
-    /// Compare the volume with what it was made of when all is copied (needs qemu-img, and no guests)
+    /// After the copy, compare the volume with its source (needs qemu-img, and no connected guests)
     #[arg(long)]
     verify: bool,
     /// For --verify: the unix socket on which the volume is served; `nbd.sock` in the array's directory if left out
@@ -77,6 +81,9 @@ struct Imported {
     seconds: f64,
     /// Whether it was compared with the source, and is the same.
     verified: bool,
+    /// Content of the source that is not imported, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_imported: Option<String>,
 }
 
 type Asks<'a> = &'a dyn Fn(ControlRequest) -> Result<ControlAnswer, String>;
@@ -96,20 +103,20 @@ pub fn run(mut what: Import) -> anyhow::Result<ExitCode> {
     }
     let reach = Reach::find(&what.array.array).map_err(explained)?;
     let before = known(&|ask| reach.ask(ask), &what.volume)?;
-    let order = match before {
-        None => Some(order(&what)),
+    let (order, mut more) = match before {
+        None => (Some(order(&what)), None),
         Some(info) => {
             // As it was said then: what is compared is not guessed anew.
             what.format = Some(goes_on(&what, &info)?);
-            None
+            (None, info.import.and_then(|i| i.more))
         }
     };
     if let Reach::Served(_) = &reach {
         let ask = |ask| reach.ask(ask);
-        begin(&ask, &what, order)?;
+        more = begin(&ask, &what, order)?.or(more);
         let socket = what.socket.clone();
         let socket = socket.unwrap_or_else(|| what.array.array.join(NBD_SOCKET));
-        return wait(&ask, &what, &socket, true);
+        return wait(&ask, &what, more, &socket, true);
     }
     drop(reach);
     if what.detach {
@@ -159,14 +166,32 @@ fn goes_on(what: &Import, info: &VolumeInfo) -> anyhow::Result<String> {
     }
 }
 
-fn begin(ask: Asks<'_>, what: &Import, order: Option<ControlRequest>) -> anyhow::Result<()> {
-    if let Some(order) = order {
-        let answer = ask(order).map_err(|why| anyhow!(why))?;
-        if what.output.form() == Form::Table {
-            said(&answer);
-        }
+/// Orders the import: the content of the source that is not imported.
+fn begin(
+    ask: Asks<'_>,
+    what: &Import,
+    order: Option<ControlRequest>,
+) -> anyhow::Result<Option<String>> {
+    let Some(order) = order else {
+        return Ok(None);
+    };
+    let ControlAnswer::Importing {
+        message: text,
+        more,
+    } = ask(order).map_err(|why| anyhow!(why))?
+    else {
+        return Err(unexpected());
+    };
+    if what.output.form() == Form::Table {
+        message(&text);
     }
-    Ok(())
+    if let Some(more) = &more {
+        message(&format!(
+            "warning: {} has {more}, which are not imported",
+            what.from
+        ));
+    }
+    Ok(more)
 }
 
 /// By a server of our own, without guests.
@@ -182,19 +207,26 @@ fn alone(what: &Import, order: Option<ControlRequest>) -> anyhow::Result<ExitCod
         if what.verify {
             serving.listen(&Listen::Unix(socket.clone()))?;
         }
-        begin(&ask, what, order)?;
-        wait(&ask, what, &socket, false)
+        let more = begin(&ask, what, order)?;
+        wait(&ask, what, more, &socket, false)
     };
     let over = work();
     stopped_after(over, serving.stop())
 }
 
 /// Waits until all is copied, if that is wanted, and says what came of it.
-fn wait(ask: Asks<'_>, what: &Import, socket: &Path, lasts: bool) -> anyhow::Result<ExitCode> {
+fn wait(
+    ask: Asks<'_>,
+    what: &Import,
+    mut more: Option<String>,
+    socket: &Path,
+    lasts: bool,
+) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
     let began = Instant::now();
     let mut bar = LeftBar::new(&what.volume);
     let (mut trouble, mut warning) = (None, None);
+    let mut trouble_since = Instant::now();
     let info = loop {
         let asked = Instant::now();
         let now = one(ask(show(&what.volume)).map_err(|why| anyhow!(why))?)?;
@@ -221,17 +253,27 @@ fn wait(ask: Asks<'_>, what: &Import, socket: &Path, lasts: bool) -> anyhow::Res
             }
             warning = warns;
         }
+        more = more.or(now.import.as_ref().and_then(|i| i.more.clone()));
         let waits = now.import.as_ref().and_then(|i| i.trouble.clone());
+        if waits.is_none() || trouble.is_none() {
+            trouble_since = asked;
+        }
         if waits != trouble {
-            match (&waits, lasts) {
-                (Some(why), true) => message(&format!("{} waits: {why}", what.volume)),
-                (Some(why), false) => bail!(
-                    "{}: {why}; what is copied is kept: the same command goes on with the rest",
-                    what.volume
-                ),
-                (None, _) => message(&format!("{} goes on", what.volume)),
+            match &waits {
+                Some(why) => message(&format!("{} waits: {why}", what.volume)),
+                None => message(&format!("{} goes on", what.volume)),
             }
             trouble = waits;
+        }
+        if let Some(why) = &trouble
+            && !lasts
+            && trouble_since.elapsed() > TROUBLE_TIME
+        {
+            bail!(
+                "{}: {why} (tried for {} s); the copied data is kept: the same command goes on with the rest",
+                what.volume,
+                TROUBLE_TIME.as_secs()
+            );
         }
         if stop.sleep(pause) == Go::Stop {
             drop(bar);
@@ -261,6 +303,7 @@ fn wait(ask: Asks<'_>, what: &Import, socket: &Path, lasts: bool) -> anyhow::Res
         left,
         seconds,
         verified: what.verify,
+        not_imported: more,
     };
     what.output
         .print("terrace.volume.import/1", &imported, text)?;
@@ -268,12 +311,16 @@ fn wait(ask: Asks<'_>, what: &Import, socket: &Path, lasts: bool) -> anyhow::Res
 }
 
 fn text(i: &Imported) -> String {
-    let mut out = match i.complete {
-        true => format!(
+    let mut out = match (i.complete, &i.not_imported) {
+        (true, None) => format!(
             "volume {} is imported: {} of {} have a place, in {:.1} s; {} is not needed any more\n",
             i.volume, i.allocated, i.size, i.seconds, i.from
         ),
-        false => format!(
+        (true, Some(more)) => format!(
+            "volume {} is imported: {} of {} have a place, in {:.1} s; keep {} for its {more}, which are not imported\n",
+            i.volume, i.allocated, i.size, i.seconds, i.from
+        ),
+        (false, _) => format!(
             "volume {} can be used; {} are still read from {}: keep it until `terrace volume show {}` says that it is imported\n",
             i.volume, i.left, i.from, i.volume
         ),

@@ -27,7 +27,7 @@ pub struct Inject {
     /// Delay of each write
     #[arg(long, value_name = "TIME", default_value = "0us")]
     write: Nanos,
-    /// For so long
+    /// Duration
     #[arg(long = "for", value_name = "TIME")]
     lasting: Nanos,
     #[command(flatten)]

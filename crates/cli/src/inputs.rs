@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sim::{Model, ScenarioError, ScenarioFile, TraceHash};
 use trace::measurements::Measurements;
-use trace::{LoadedTrace, ReadOptions};
+use trace::{Format, LoadedTrace, ReadOptions};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Traces and measurements of any number of scenarios, each read once.
@@ -132,6 +132,9 @@ fn read_trace(
     };
     let trace = trace::load(from, &options).map_err(|e| at(e.to_string()))?;
     match &trace.format_assumed {
+        Some(why) if trace.format == Format::Csv => Err(at(format!(
+            "{why}; then convert it for the scenario: terrace trace convert"
+        ))),
         Some(why) => Err(at(format!("{why}; name it: format = \"{}\"", trace.format))),
         None => Ok(trace),
     }

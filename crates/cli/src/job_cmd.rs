@@ -21,15 +21,15 @@ use crate::progress::JobBars;
 pub enum JobCommand {
     /// List jobs, newest first
     List {
-        /// The newest so many
+        /// Number of entries, newest first
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_limit)]
         limit: usize,
         #[command(flatten)]
         asking: Asking,
     },
-    /// Watch a job, or all that are going on, until they have ended; fails if one failed
+    /// Watch one job or all running jobs until they end; fails if a job failed
     Watch(WatchArgs),
-    /// Give a job up; what was moved stays where it is
+    /// Cancel a job; extents already moved stay on the new tier
     Cancel {
         #[command(flatten)]
         which: Which,
@@ -44,7 +44,7 @@ pub struct Which {
     /// Number of the job
     #[arg(value_name = "JOB")]
     job: u32,
-    /// Its host; may be left out when there is one
+    /// The host of the job; optional with one host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 }
@@ -52,7 +52,7 @@ pub struct Which {
 /// `terrace job watch`
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// Number of the job; all that are going on if left out
+    /// Number of the job; all running jobs by default
     #[arg(value_name = "JOB")]
     job: Option<u32>,
     /// Only jobs of this host

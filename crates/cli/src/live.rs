@@ -32,8 +32,8 @@ pub struct ArrayArg {
 /// What may be lost.
 #[derive(Debug, Args)]
 pub struct AcceptLossArg {
-    /// Go on with what is there, and accept what is lost with it: `map`, where no copy of the map can be believed, or the name of a
-    /// device that is not taken by itself; the error message says which, and what that means
+    /// Start despite a loss, and accept it: `map` if no copy of the map is usable, or the name of a device that is
+    /// missing or damaged. The error message names the word and describes the loss
     #[arg(long = "accept-loss", value_name = "WHAT")]
     accept: Vec<String>,
     /// Take over remote tiers that their last server did not release. Waits up to six seconds for

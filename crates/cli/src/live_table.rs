@@ -324,6 +324,7 @@ pub fn volume(listed: &ListedVolume) -> String {
     line("size", size(volume.size));
     line("allocated", size(volume.allocated));
     line("placement", placement(volume));
+    line("logical block", format!("{} B", volume.logical_block));
     line("home", volume.home.clone());
     line("class", volume.class.clone());
     line("state", state(listed));
@@ -341,6 +342,9 @@ pub fn volume(listed: &ListedVolume) -> String {
         }
         if let Some(warning) = &import.warning {
             line("import warns", warning.clone());
+        }
+        if let Some(more) = &import.more {
+            line("not imported", more.clone());
         }
     }
     let Some(status) = &volume.status else {
@@ -580,6 +584,7 @@ mod tests {
                 tiers: vec![("far".into(), Bytes::mib(32))],
                 home: "far".into(),
                 class: "gold".into(),
+                logical_block: 512,
                 healthy: true,
                 exported,
                 stalled: false,

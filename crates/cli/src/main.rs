@@ -20,6 +20,7 @@ mod device_cmd;
 mod device_live;
 mod export_cmd;
 mod facts_cmd;
+mod file_kind;
 mod filter_cmd;
 mod heat_cmd;
 mod import_cmd;
@@ -87,69 +88,69 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// See the whole live manager at work: emulated tiers, real NBD clients, a few minutes
+    /// Demonstrate the live manager in a few minutes, with emulated tiers and real NBD clients
     Demo(demo_cmd::Demo),
-    /// See what would be moved on a host of virtual machines under libvirt, without touching anything
+    /// Show which moves Terrace would recommend on a libvirt host, without changing anything
     Trial(trial_cmd::Trial),
     /// Run the live manager: controller, agent and data path
     Serve(serve_cmd::Serve),
     /// Run only an agent, for a controller on another host
     Agent(serve_cmd::Agent),
-    /// ControlRequest a controller how everything is
+    /// Show the state of a controller: hosts, tiers, volumes and problems
     Status(asking::Asking),
-    /// Watch tiers and volumes of a controller at work
+    /// Watch the load and latency of tiers and volumes
     Top(top_cmd::TopArgs),
-    /// ControlRequest a controller for a plan: what moves, what for, and what it waits for
+    /// Show a plan of a controller: its moves, their reasons and their state
     Plan(plan_cmd::PlanArgs),
-    /// Say what a plan of a controller changes, or in what two of them differ
+    /// Show the changes of a plan, or the differences between two plans
     Diff(plan_cmd::DiffArgs),
-    /// Have moves of a plan carried out
+    /// Approve moves of a plan
     Apply(plan_cmd::ApplyArgs),
-    /// Have moves of a plan not carried out
+    /// Reject moves of a plan
     Reject(plan_cmd::RejectArgs),
-    /// Have a controller begin nothing new
+    /// Pause a controller: it starts no new moves
     Pause(asking::Asking),
-    /// Have a paused controller go on
+    /// Resume a paused controller
     Resume(asking::Asking),
-    /// Have a controller read its configuration anew, without a restart
+    /// Make a controller reload its configuration without a restart
     Reload(asking::Asking),
-    /// Show or set how far a controller goes by itself
+    /// Show or set which moves a controller carries out without approval
     Mode(status_cmd::ModeArgs),
-    /// ControlRequest a controller what happened
+    /// List the events that a controller recorded
     Events(past_cmd::EventsArgs),
-    /// ControlRequest a controller what was predicted of moves and what came of them
+    /// Compare the predicted and the observed effect of past moves
     Outcomes(past_cmd::OutcomesArgs),
-    /// List, watch and give up the moves that a controller carries out
+    /// List, watch and cancel the moves in progress
     #[command(subcommand)]
     Job(job_cmd::JobCommand),
-    /// Print what a controller knows, as files
+    /// Export the data of a controller as files
     #[command(subcommand)]
     Export(facts_cmd::ExportCommand),
-    /// Look at traces of I/O requests and convert them
+    /// Inspect, convert and sample traces of I/O requests
     #[command(subcommand)]
     Trace(trace_cmd::TraceCommand),
     /// Simulate an array under tiering strategies
     #[command(subcommand)]
     Sim(sim_cmd::SimCommand),
-    /// Hold strategies against one another on many scenarios
+    /// Compare strategies over many scenarios
     #[command(subcommand)]
     Bench(bench_cmd::BenchCommand),
-    /// Repeat published experiments and hold the results against what was claimed (by the program terrace-reproduce)
+    /// Repeat published experiments and check their claims (runs the program terrace-reproduce)
     #[command(disable_help_flag = true)]
     Reproduce(reproduce_cmd::ReproduceArgs),
-    /// ControlRequest a controller on which tier a new volume would do best
+    /// Recommend the tier for a new volume
     Place(place_cmd::PlaceArgs),
-    /// Say why a volume is where it is, asking a controller or reading the record of a run
+    /// Explain why a volume is on its tier, from a controller or from the record of a run
     ///
-    /// With --run, --strategy or --at, the record of a run is read; with --controller, a controller is asked. Otherwise a
-    /// controller is asked that TERRACE_CONTROLLER names or that has its socket in the usual place, and the record where that
-    /// one has no answer. What answered is said.
+    /// With --run, --strategy or --at, the command reads the record of a run. With --controller, it asks that controller.
+    /// Without these options it asks the controller in TERRACE_CONTROLLER or at the usual socket, and then reads the
+    /// record if that controller has no answer. The output names its source.
     Why(why_cmd::Which),
-    /// Say why a volume is not on a tier, asking a controller or reading the record of a run
+    /// Explain why a volume is not on a tier, from a controller or from the record of a run
     ///
-    /// With --run, --strategy or --at, the record of a run is read; with --controller, a controller is asked. Otherwise a
-    /// controller is asked that TERRACE_CONTROLLER names or that has its socket in the usual place, and the record where that
-    /// one has no answer. What answered is said.
+    /// With --run, --strategy or --at, the command reads the record of a run. With --controller, it asks that controller.
+    /// Without these options it asks the controller in TERRACE_CONTROLLER or at the usual socket, and then reads the
+    /// record if that controller has no answer. The output names its source.
     WhyNot {
         #[command(flatten)]
         which: why_cmd::Which,
@@ -157,35 +158,45 @@ enum Command {
         #[arg(long)]
         tier: String,
     },
-    /// Serve, move, measure and look after the volumes of an array; `pin` and `history` ask a controller, `create` one for a tier
+    /// Create, serve, move and measure volumes of an array (`pin`, `throttle` and `history` need a controller)
     #[command(subcommand)]
     Volume(volume_cmd::VolumeCommand),
-    /// Look at the tiers of an array and add devices; `cordon`, `drain` and `open` ask a controller
+    /// List and change the tiers of an array (`cordon`, `drain` and `open` need a controller)
     #[command(subcommand)]
     Tier(tier_cmd::TierCommand),
-    /// Look after the map of an array: its copies, backups, bringing it back
+    /// Copy, back up and restore the map of an array
     #[command(subcommand)]
     Array(array_cmd::ArrayCommand),
-    /// Remove, replace or take back devices of an array; fit devices of scenarios to measurements
+    /// Remove, replace or accept devices of an array; calibrate device models
     #[command(subcommand)]
     Device(device_cmd::DeviceCommand),
     /// Measure, limit, delay or record an export of any NBD server
     Filter(Box<filter_cmd::FilterArgs>),
-    /// Lend memory or flash of this host to the cache of another one
+    /// Lend memory or flash of this host to the cache of another host
     #[command(after_help = cache_node_cmd::EXAMPLES)]
     CacheNode(cache_node_cmd::CacheNodeArgs),
-    /// Check scenarios and live configurations, show what they come to, print their schemas
+    /// Check scenarios and live configurations, show effective values, print schemas
     #[command(subcommand)]
     Config(config_cmd::ConfigCommand),
-    /// Print a script that completes commands and options of terrace in a shell
+    /// Print a completion script for a shell
     Completion(shell_cmd::Completion),
-    /// Write a manual page for each command into a directory
+    /// Write the manual pages into a directory
     #[command(hide = true)]
     Man(shell_cmd::Pages),
 }
 
 fn main() -> ExitCode {
-    runner::end(run(Args::parse().command))
+    let args = Args::try_parse().unwrap_or_else(|error| {
+        let message = error.render().to_string();
+        match runner::with_expected_number(&message, std::error::Error::source(&error)) {
+            Some(message) => {
+                eprint!("{message}");
+                std::process::exit(error.exit_code())
+            }
+            None => error.exit(),
+        }
+    });
+    runner::end(run(args.command))
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

@@ -22,16 +22,16 @@ pub struct Mirror {
     /// The tier of the second copies
     #[arg(long, value_name = "TIER", required_unless_present = "stop")]
     to: Option<String>,
-    /// Only these extents, such as "0-99,200"; all that is written, if neither this nor --hottest is said
+    /// Only these extents, such as "0-99,200"; all allocated extents without this option and --hottest
     #[arg(long, value_name = "RANGES", conflicts_with = "hottest")]
     extents: Option<ExtentRanges>,
     /// The N extents that are read most, of those of which nine requests of ten read
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     hottest: Option<u32>,
-    /// The copy is made at most so fast
+    /// Highest rate of the copy
     #[arg(long, value_name = "RATE", default_value = "200 MiB/s")]
     bandwidth: BytesPerSec,
-    /// Give the second copies up
+    /// Delete the second copies
     #[arg(long, conflicts_with_all = ["to", "extents", "hottest", "bandwidth"])]
     stop: bool,
 }

@@ -29,7 +29,7 @@ pub struct Move {
     /// Only these extents, such as "0-99,200"; `terrace volume heat` shows which are used most
     #[arg(long, value_name = "RANGES")]
     extents: Option<ExtentRanges>,
-    /// At most so fast
+    /// Highest rate of the copy
     #[arg(long, value_name = "RATE", default_value = "200 MiB/s")]
     bandwidth: BytesPerSec,
     /// Wait until it is done, where the array is served; otherwise that is so anyway

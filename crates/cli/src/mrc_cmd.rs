@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use trace::{CacheKind, NativeTrace, PageReferences, Record};
 use units::Bytes;
 
-use crate::trace_cmd::{Output, Reading, message};
+use crate::trace_cmd::{Output, Reading, message, not_a_trace};
 use curves::Estimate;
 
 /// `terrace trace mrc`
@@ -37,7 +37,7 @@ pub struct Mrc {
     /// Size of a page of the cache: a power of two from 512 B to 1 GiB
     #[arg(long, value_name = "SIZE", default_value = "4 KiB")]
     page: Bytes,
-    /// Of a cache that writes go around: they drop the pages they write, and only reads count
+    /// Model a write-around cache: writes drop their pages, and only reads count
     #[arg(long)]
     reads_only_cache: bool,
     /// Share of the pages that shards samples. auto: 0.001, or what gives 8,192 pages; where that is most of them, exact
@@ -215,7 +215,8 @@ fn source(file: &Path, mrc: &Mrc) -> anyhow::Result<Source> {
     if mrc.unchecked && file.extension().is_some_and(|e| e == "trc") {
         return Ok(Source::Unchecked(NativeTrace::open(file)?));
     }
-    Ok(Source::Loaded(trace::load(file, &options)?))
+    let loaded = trace::load(file, &options).map_err(|error| not_a_trace(file, error))?;
+    Ok(Source::Loaded(loaded))
 }
 
 fn curves_of(

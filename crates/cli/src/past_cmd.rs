@@ -16,10 +16,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// `terrace events`
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Go on with new events until told to stop; JSON is a line per event then
+    /// Print new events until Ctrl-C; with -o json one line per event
     #[arg(long)]
     follow: bool,
-    /// The newest so many
+    /// Number of entries, newest first
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_limit)]
     limit: usize,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub fn events(args: &EventsArgs) -> anyhow::Result<()> {
 /// `terrace outcomes`
 #[derive(Debug, Args)]
 pub struct OutcomesArgs {
-    /// The newest so many
+    /// Number of entries, newest first
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_limit)]
     limit: usize,
     #[command(flatten)]

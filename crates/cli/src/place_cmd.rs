@@ -28,10 +28,10 @@ pub struct PlaceArgs {
 /// What a new volume is expected to be like.
 #[derive(Debug, Args)]
 pub struct Expected {
-    /// A volume with the load that it is expected to have; guessed by the volumes of its class if left out
+    /// An existing volume with a similar load; by default estimated from the volumes of the class
     #[arg(long, value_name = "VOLUME")]
     like: Option<String>,
-    /// The host; may be left out when there is one
+    /// The host; optional with one host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 }

@@ -17,7 +17,7 @@ use crate::live::{message, wrong_usage};
 /// The host, where there are several.
 #[derive(Debug, Args)]
 struct HostArg {
-    /// The host; may be left out when there is one
+    /// The host; optional with one host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 }
@@ -25,13 +25,13 @@ struct HostArg {
 /// `terrace plan`
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// Number of the plan; the current one if left out
+    /// Number of the plan; the current plan by default
     #[arg(value_name = "PLAN")]
     plan: Option<u64>,
-    /// Tell the reasons, what was held back and by which filter, and notes
+    /// Also show the reasons of moves, rejected moves with their filter, and notes
     #[arg(long)]
     explain: bool,
-    /// Print what a person would type to carry it out: commands of libvirt, or of the platform that owns a virtual machine
+    /// Print the commands that carry out the plan by hand, for libvirt or the platform of the virtual machine
     #[arg(long, conflicts_with = "explain")]
     commands: bool,
     #[command(flatten)]
@@ -83,8 +83,10 @@ struct CommandOf<'a> {
     reason: &'a str,
     /// Why the agent does not do it, if so.
     by_hand: Option<&'a str>,
-    /// None where no command is known.
+    /// None where no command moves it without loss.
     command: Option<&'a str>,
+    /// Why, where that is known.
+    no_command: Option<&'a str>,
 }
 
 impl<'a> Commands<'a> {
@@ -97,6 +99,7 @@ impl<'a> Commands<'a> {
             reason: &m.reason,
             by_hand: m.by_hand.as_deref(),
             command: m.command.as_deref(),
+            no_command: m.no_command.as_deref(),
         });
         Self {
             host: &plan.host,
@@ -122,10 +125,13 @@ impl<'a> Commands<'a> {
                 out += &format!("# by hand, as {}\n", report::printable(why));
             }
             match m.command {
-                Some(command) if !command.contains(char::is_control) => {
+                Some(command) if !command.contains(units::is_hidden) => {
                     out += &format!("{command}\n");
                 }
-                _ => out += "# no command is known\n",
+                _ => {
+                    let why = m.no_command.unwrap_or("none is known");
+                    out += &format!("# no command: {}\n", report::printable(why));
+                }
             }
         }
         out
@@ -138,7 +144,7 @@ pub struct DiffArgs {
     /// Number of the plan
     #[arg(value_name = "PLAN")]
     plan: u64,
-    /// Number of another one: say which moves only one of both has
+    /// Number of a second plan: list the moves that are in only one of the two
     #[arg(value_name = "OTHER")]
     other: Option<u64>,
     #[command(flatten)]
@@ -200,7 +206,7 @@ struct ChoiceArgs {
     /// Number of the plan
     #[arg(value_name = "PLAN")]
     plan: u64,
-    /// Only this move of the plan, by its number there; may be given several times
+    /// Only this move of the plan, by its number in the plan; repeatable
     #[arg(long, value_name = "MOVE", value_delimiter = ',')]
     only: Vec<u32>,
     #[command(flatten)]
@@ -237,7 +243,7 @@ pub fn reject(args: &RejectArgs) -> anyhow::Result<()> {
 pub struct ApplyArgs {
     #[command(flatten)]
     which: ChoiceArgs,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -309,6 +315,7 @@ mod tests {
         let moves = states.iter().enumerate().map(|(i, state)| PlannedMove {
             by_hand: None,
             command: None,
+            no_command: None,
             position: i as u32,
             job: None,
             volume: format!("v{i}"),
@@ -340,6 +347,23 @@ mod tests {
             staying: 0,
             notes: vec![],
         }
+    }
+
+    #[test]
+    fn a_script_has_each_command_or_the_reason_as_a_comment() {
+        let mut plan = plan(&[MoveState::Done, MoveState::Done, MoveState::Done]);
+        plan.moves[0].command = Some("virsh blockcopy 'a'".into());
+        plan.moves[1].no_command = Some("its image has 3 bitmaps\nrm -rf /".into());
+        let text = Commands::of(&plan).lines();
+        let code = text
+            .lines()
+            .filter(|l| !l.starts_with('#') && !l.is_empty());
+        assert_eq!(code.collect::<Vec<_>>(), ["virsh blockcopy 'a'"]);
+        assert!(
+            text.contains("# no command: its image has 3 bitmaps"),
+            "{text}"
+        );
+        assert!(text.contains("# no command: none is known"), "{text}");
     }
 
     #[test]

@@ -97,6 +97,6 @@ fn run(mut command: Command, needs: &str, stop: &Stop) -> anyhow::Result<(ExitSt
     if let Some(mut output) = running.0.stderr.take() {
         output.read_to_end(&mut said)?;
     }
-    let said = String::from_utf8_lossy(&said).trim().to_owned();
-    Ok((status, said))
+    let said = datapath::reason(&String::from_utf8_lossy(&said));
+    Ok((status, said.unwrap_or_else(|| "no reason given".into())))
 }

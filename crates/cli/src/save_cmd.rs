@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use datapath::control::{self, CONTROL_SOCKET, Holding};
-use datapath::control_server::{ControlAnswer, ControlRequest};
+use datapath::control_server::{ControlAnswer, ControlRequest, VolumeInfo};
 use datapath::{Listen, Reach, ServerConfig, Serving};
 use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
@@ -44,10 +44,10 @@ pub struct Save {
     /// A new file, or a block device
     #[arg(value_name = "TO")]
     to: PathBuf,
-    /// What to write: raw, or qcow2, vmdk or another format that qemu-img writes
+    /// Format of the output: raw, qcow2, vmdk or another format of qemu-img
     #[arg(long, value_name = "FORMAT", default_value = RAW)]
     format: String,
-    /// Put it in the place of a file that is there, or overwrite a block device
+    /// Replace an existing file, or overwrite a block device
     #[arg(long)]
     force: bool,
     /// Read both again when it is written, and compare
@@ -73,6 +73,8 @@ struct Saved {
     format: String,
     /// Bytes of the volume.
     size: Bytes,
+    /// Bytes of the sectors that guests of the volume see. The image does not tell them.
+    logical_block: u32,
     /// Bytes that are not zero, by blocks; of a raw image only.
     data: Option<Bytes>,
     /// Bytes that are holes; of a raw image only.
@@ -162,7 +164,7 @@ fn socket_of(sockets: &[PathBuf], wanted: Option<&Path>) -> anyhow::Result<PathB
 
 /// From the server that listens on this control socket.
 fn save(what: &Save, control: &Path, socket: Option<&Path>, stop: &Stop) -> anyhow::Result<Saved> {
-    not_in_use(what, control)?;
+    let logical_block = not_in_use(what, control)?.logical_block;
     let answer = control::ask(control, &ControlRequest::Volumes).map_err(explained)?;
     if let ControlAnswer::Volumes { volumes } = answer {
         target::is_no_source(what, &volumes)?;
@@ -202,6 +204,7 @@ fn save(what: &Save, control: &Path, socket: Option<&Path>, stop: &Stop) -> anyh
         to,
         format: what.format.clone(),
         size: Bytes(export.size),
+        logical_block,
         data: written.as_ref().map(|w| w.data),
         holes: written.as_ref().map(|w| w.holes),
         seconds,
@@ -211,12 +214,12 @@ fn save(what: &Save, control: &Path, socket: Option<&Path>, stop: &Stop) -> anyh
 }
 
 /// Refuses a volume that guests are connected to, and says what to do; those who connect later are met by the server.
-fn not_in_use(what: &Save, control: &Path) -> anyhow::Result<()> {
+fn not_in_use(what: &Save, control: &Path) -> anyhow::Result<VolumeInfo> {
     let answer = control::ask(control, &show(&what.volume)).map_err(explained)?;
     let info = one(answer)?;
-    let connections = info.status.map_or(0, |s| s.connections);
+    let connections = info.status.as_ref().map_or(0, |s| s.connections);
     if info.snapshot.is_some() || connections == 0 {
-        return Ok(());
+        return Ok(info);
     }
     let guests = match connections {
         1 => "a guest is connected".into(),
@@ -243,6 +246,12 @@ fn text(s: &Saved) -> String {
         out += &format!(", {} of data and {} of holes", size(data), size(holes));
     }
     out += &format!(", in {:.1} s\n", s.seconds);
+    if s.logical_block != 512 {
+        out += &format!(
+            "its partition table counts in sectors of {n} bytes: give it to guests with `<blockio logical_block_size='{n}'/>`\n",
+            n = s.logical_block
+        );
+    }
     if let Some(xxh3) = &s.xxh3 {
         out += &format!("xxh3 {xxh3}\n");
     }

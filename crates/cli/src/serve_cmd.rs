@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent::{
     AgentSettings, HostOf, LendSettings, MachinesSettings, Moving, RunningAgent, TierOf,
@@ -13,14 +13,15 @@ use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
 use client::Address;
 use config::LendConfig;
-use daemon::{Daemon, ServedArray, Start};
+use daemon::{Configured, Daemon, ServedArray, Start, TRIED_WITHIN};
 use datapath::Pulse;
-use manager::settings::{ManagerConfig, Settings};
+use manager::settings::{ManagerConfig, Serve as ServedBy, Settings};
 use serde::Serialize;
 use units::Bytes;
 
 use crate::asking::Credentials;
 use crate::export_cmd::volumes;
+use crate::file_kind::{FileKind, with_kind};
 use crate::live::{
     AGENT_ENDS_WITHIN, AcceptLossArg, Go, HANGUP, OutputArg, SERVER_ENDS_WITHIN, Signalled, Stop,
     absolute, explained, stopped_after,
@@ -65,7 +66,7 @@ pub struct Agent {
     /// Look after the virtual machines of plain QEMU instead, by the QMP sockets NAME.qmp or NAME.sock in this directory, which nobody else uses
     #[arg(long, value_name = "DIR", conflicts_with_all = ["array", "libvirt"], requires = "tiers")]
     qemu: Option<PathBuf>,
-    /// Look after nothing: the host only lends memory or flash
+    /// Manage no volumes: the host only lends memory or flash
     #[arg(long, conflicts_with_all = ["array", "libvirt", "qemu"], requires = "lends")]
     lend_only: bool,
     /// With --libvirt or --qemu: a tier and the pools, directories or exports that it is made of, high end first
@@ -74,14 +75,14 @@ pub struct Agent {
     /// With --libvirt or --qemu: which disks (DOMAIN:TARGET, a * stands for anything) are of which class, the first that fits
     #[arg(long = "class", id = "classes", value_name = "DISKS=CLASS", value_parser = disks_of_class, requires = "tiers")]
     classes: Vec<(String, String)>,
-    /// With --libvirt or --qemu: move disks, and write down in this directory, which must outlast restarts, what becomes of them; without it moves
+    /// With --libvirt or --qemu: move disks, and keep the state of moves in this persistent directory; without it moves
     /// are recommended only
     #[arg(long, value_name = "DIR", requires = "tiers")]
     moves: Option<PathBuf>,
     /// With --moves: for how long an image that a disk has left is kept
     #[arg(long, value_name = "TIME", default_value = "1d", requires = "moves")]
     keep_source: units::Nanos,
-    /// With --libvirt: have QEMU count latencies, so that percentiles are known; libvirt marks domains as tainted for that (`custom-monitor`)
+    /// With --libvirt: enable latency histograms in QEMU for percentiles; libvirt then marks the domains as tainted (`custom-monitor`)
     #[arg(long, requires = "libvirt")]
     latency_histograms: bool,
     /// This host's name
@@ -102,7 +103,7 @@ pub struct Agent {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("lends").multiple(true))]
 struct LendArgs {
-    /// Lend so much memory of this host to the caches of other hosts' arrays, where their controller wants that
+    /// Amount of memory to lend to the caches of other hosts, on request of their controller
     #[arg(
         long = "lend",
         value_name = "SIZE",
@@ -110,7 +111,7 @@ struct LendArgs {
         group = "lends"
     )]
     memory: Option<Bytes>,
-    /// Lend so much flash, too, or alone
+    /// Amount of flash to lend, with or without memory
     #[arg(
         long = "lend-flash",
         value_name = "SIZE",
@@ -118,7 +119,7 @@ struct LendArgs {
         group = "lends"
     )]
     flash: Option<Bytes>,
-    /// With --lend-flash: the directory on it; files there have no names, so nothing is left of them
+    /// With --lend-flash: the directory for it; its files are unnamed and vanish with the process
     #[arg(long = "lend-flash-dir", value_name = "DIR", requires = "flash")]
     flash_dir: Option<String>,
     /// With --lend or --lend-flash: where those hosts connect, tcp:ADDRESS at ports that the system chooses, tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
@@ -129,11 +130,11 @@ struct LendArgs {
         requires = "lends"
     )]
     listen: Option<String>,
-    /// With --lend-listen: have them speak TLS, with certificates, which is needed beyond loopback: a directory with ca-cert.pem, server-cert.pem, server-key.pem and,
+    /// With --lend-listen: require TLS with certificates (required beyond loopback): a directory with ca-cert.pem, server-cert.pem, server-key.pem and,
     /// if there is one, ca-crl.pem
     #[arg(long = "lend-tls-certificates", value_name = "DIR", requires = "lends")]
     tls_certificates: Option<String>,
-    /// With --lend-tls-certificates: the directory in which those hosts have their own certificates; the same one if left out
+    /// With --lend-tls-certificates: the directory of the client certificates on those hosts; the same path by default
     #[arg(
         long = "lend-client-certificates",
         value_name = "DIR",
@@ -177,10 +178,43 @@ fn disks_of_class(text: &str) -> Result<(String, String), String> {
 
 /// Reads a live configuration; its paths are taken from its directory.
 pub fn read_config(path: &Path) -> anyhow::Result<Settings> {
+    parse_config(path).map_err(|e| with_kind(path, &[FileKind::LiveConfiguration], e))
+}
+
+fn parse_config(path: &Path) -> anyhow::Result<Settings> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     let (words, text) = config::read::<ManagerConfig>(&name, &text)?;
     Ok(Settings::new(text, words)?)
+}
+
+/// Reads a live configuration; of one that is wrong elsewhere, what it says of the array that is
+/// served here. Volumes are served without a controller, and not without an array.
+fn configured(path: &Path) -> anyhow::Result<Configured> {
+    match read_config(path) {
+        Ok(settings) => Ok(Configured {
+            settings,
+            fault: None,
+        }),
+        Err(why) => {
+            let settings = array_alone(path).ok_or_else(|| anyhow!("{why:#}"))?;
+            let fault = Some(format!("{why:#}"));
+            Ok(Configured { settings, fault })
+        }
+    }
+}
+
+fn array_alone(path: &Path) -> Option<Settings> {
+    let text = fs::read_to_string(path).ok()?;
+    let name = path.display().to_string();
+    let kept: [&[&str]; 2] = [&["array", "classes"], &["array"]];
+    let found = kept.into_iter().find_map(|keys| {
+        let part = config::only(&text, keys)?;
+        let (words, text) = config::read::<ManagerConfig>(&name, &part).ok()?;
+        Settings::new(text, words).ok()
+    })?;
+    let array = found.words.array.as_ref()?;
+    (array.serve == ServedBy::Here).then_some(found)
 }
 
 /// Runs `terrace serve`.
@@ -192,7 +226,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let _logging = what.log.begin();
     let notifier = Notifier::from_env();
     notifier.status("opening what is configured");
-    let settings = read_config(&what.config)?;
+    let configured = configured(&what.config)?;
     let path = absolute(&what.config)?;
     let base = path
         .parent()
@@ -204,7 +238,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
         true => Start::TakeOver,
         false => Start::Accepting(&accept),
     };
-    let mut daemon = Daemon::start_from(settings, base, Some(read), start).map_err(explained)?;
+    let mut daemon = Daemon::start_from(configured, base, Some(read), start).map_err(explained)?;
     // Without an array of its own there is no worker that could hang.
     let mut pulse = daemon.array().map(ServedArray::pulse);
     let watched = notifier.watch(move || pulse.as_mut().is_none_or(Pulse::beats));
@@ -212,29 +246,69 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     if let Some(array) = daemon.array() {
         end_when_handed(array.lost(), &notifier).context("cannot wait for a successor")?;
     }
-    let said = what.take_over.said(announce(&daemon, &what.output));
-    let done = said.and_then(|()| {
-        notifier.ready(&status(&daemon));
-        stop.doing("looking after the array and the controller");
-        while stop.sleep(TICK) == Go::On {
-            successor.look();
-            daemon.tick().map_err(explained)?;
-            if hangup.came() {
-                // What came of it is in the log.
-                let _ = daemon.reload("SIGHUP");
-            }
-        }
-        Ok(())
-    });
+    let done = run(what, &mut daemon, &notifier, &stop, &hangup, &mut successor);
     notifier.stopping();
     let stopped = daemon.stop(&|step| stop.doing(step));
     let stopped = stopped.map(|handover| end_if_handed(&handover, &notifier));
     stopped_after(done.map(|()| ExitCode::SUCCESS), stopped)
 }
 
+/// Looks after what runs until it is to end. Whoever started this hears of volumes at once, and
+/// where everything is when that is known.
+fn run(
+    what: &Serve,
+    daemon: &mut Daemon,
+    notifier: &Notifier,
+    stop: &Stop,
+    hangup: &Signalled,
+    successor: &mut Successor,
+) -> anyhow::Result<()> {
+    let (began, mut is_announced) = (Instant::now(), false);
+    let mut said = status(daemon);
+    if daemon.array().is_some() {
+        notifier.ready(&said);
+    }
+    stop.doing("looking after the array and the controller");
+    loop {
+        daemon.tick().map_err(explained)?;
+        let is_known = daemon.controller_was_tried() || began.elapsed() > TRIED_WITHIN;
+        if is_known && !is_announced {
+            if let Some(why) = daemon.another_controller() {
+                return Err(anyhow!(why));
+            }
+            what.take_over.said(announce(daemon, &what.output))?;
+            if daemon.array().is_none() {
+                notifier.ready(&status(daemon));
+            }
+        }
+        is_announced |= is_known;
+        let now = status(daemon);
+        if now != said {
+            notifier.status(&now);
+            said = now;
+        }
+        let pause = if is_announced { TICK } else { TICK / 10 };
+        if stop.sleep(pause) == Go::Stop {
+            return Ok(());
+        }
+        successor.look();
+        if hangup.came() {
+            daemon.reload();
+        }
+    }
+}
+
 /// What runs, in a few words.
 fn status(daemon: &Daemon) -> String {
-    let controller = format!("controller at unix:{}", daemon.socket().display());
+    let faults = daemon.faults();
+    let controller = match &faults[..] {
+        _ if !daemon.controller_was_tried() => "the controller is starting".into(),
+        [] => format!("controller at unix:{}", daemon.socket().display()),
+        [fault, ..] => format!(
+            "{} of the controller does not run: {}",
+            fault.part, fault.what
+        ),
+    };
     match daemon.array() {
         None => controller,
         Some(array) => format!("serving {}; {controller}", volumes(array.volumes().len())),
@@ -268,14 +342,10 @@ fn announce(daemon: &Daemon, output: &OutputArg) -> anyhow::Result<()> {
         let uris = array.uris().into_iter();
         volumes.extend(uris.map(|(volume, uri)| VolumePlace { volume, uri }));
     }
-    let controller = daemon.controller();
-    let page = match (controller.address(), controller.fingerprint()) {
-        (Some(address), Some(fingerprint)) => Some(PagePlace {
-            url: format!("https://{address}/"),
-            fingerprint: fingerprint.to_string(),
-        }),
-        _ => None,
-    };
+    let page = daemon.page().map(|(address, fingerprint)| PagePlace {
+        url: format!("https://{address}/"),
+        fingerprint: fingerprint.to_string(),
+    });
     let places = Places {
         volumes,
         controller: format!("unix:{}", daemon.socket().display()),

@@ -17,6 +17,7 @@ use sim::{Model, RunOptions, RunResult, ScenarioFile, TraceHash};
 
 use crate::cache_cmd;
 use crate::counting;
+use crate::file_kind::{FileKind, with_kind};
 use crate::inputs;
 use crate::live::OutputArg;
 use crate::record;
@@ -58,11 +59,11 @@ pub enum SimCommand {
     /// Hits and misses of caches over traces, by policy and size
     #[command(after_help = cache_cmd::EXAMPLES)]
     Cache(cache_cmd::CacheArgs),
-    /// Decide again what a live controller decided, from `terrace export facts`
+    /// Repeat the decision of a live controller from the output of `terrace export facts`
     Plan(sim_plan::PlanArgs),
-    /// Tell a controller again what a live one was told, from its recording, and hold the plans against one another
+    /// Replay the recording of a live controller, and compare the plans
     Replay(sim_replay::ReplayArgs),
-    /// Run tenants on one simulated SSD: write amplification, who moves whose pages, latencies, wear
+    /// Run tenants on one simulated SSD: write amplification, collected pages by tenant, latencies, wear
     #[command(after_help = ssd_cmd::EXAMPLES)]
     Ssd(Box<ssd_cmd::SsdArgs>),
     /// List the strategies
@@ -390,6 +391,10 @@ fn print_tables(
 
 /// Reads and checks a scenario file.
 pub fn read_scenario(path: &Path) -> anyhow::Result<ScenarioFile> {
+    parse_scenario(path).map_err(|e| with_kind(path, &[FileKind::Scenario], e))
+}
+
+fn parse_scenario(path: &Path) -> anyhow::Result<ScenarioFile> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(ScenarioFile::parse(&path.display().to_string(), &text)?)

@@ -13,7 +13,7 @@ use crate::volume_listed::{ListedVolume, ListedVolumes};
 /// `terrace volume snapshot …`
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
-    /// Keep a volume as it is now, while guests use it; it shares its space with what is kept
+    /// Create a snapshot of a volume while guests use it; the two share unchanged extents
     Create {
         #[command(flatten)]
         array: ArrayArg,
@@ -41,18 +41,18 @@ pub enum SnapshotCommand {
         /// The snapshot, as VOLUME@NAME
         #[arg(value_name = "SNAPSHOT")]
         snapshot: String,
-        /// Really: there is no way back
+        /// Confirm: the data cannot be recovered
         #[arg(long)]
         yes: bool,
     },
-    /// Make a volume what it was when a snapshot was taken; nobody may be connected to it
+    /// Restore a volume from a snapshot; no guest may be connected
     Restore {
         #[command(flatten)]
         array: ArrayArg,
         /// The snapshot, as VOLUME@NAME
         #[arg(value_name = "SNAPSHOT")]
         snapshot: String,
-        /// Really: what was written since is lost
+        /// Confirm: data written after the snapshot is lost
         #[arg(long)]
         yes: bool,
     },

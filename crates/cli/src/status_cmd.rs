@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
+use client::ClientError;
+use datapath::explain;
 use model::Goal;
 use model::Mode;
 use report::live;
@@ -12,7 +15,13 @@ use crate::asking::Asking;
 
 /// `terrace status`
 pub fn status(asking: &Asking) -> anyhow::Result<()> {
-    let status = asking.client()?.status()?;
+    let status = asking.client()?.status().map_err(|why| match why {
+        ClientError::Nobody { .. } => anyhow!(
+            "{}; `terrace array status` says whether an array is served and its controller does not run",
+            explain(&why)
+        ),
+        other => other.into(),
+    })?;
     let text = |s: &_| live::status(s);
     asking.output.print("terrace.status/1", &status, text)
 }
@@ -35,10 +44,10 @@ pub fn reload(asking: &Asking) -> anyhow::Result<()> {
 /// `terrace mode`
 #[derive(Debug, Args)]
 pub struct ModeArgs {
-    /// What moves are for; without it, all modes are shown
+    /// The goal of moves; without it, the command shows all modes
     #[arg(value_name = "GOAL", requires = "mode")]
     goal: Option<GoalName>,
-    /// How far to go by itself
+    /// Which moves need no approval
     #[arg(value_name = "MODE")]
     mode: Option<ModeName>,
     #[command(flatten)]
@@ -53,7 +62,7 @@ enum GoalName {
     Rules,
     /// Devices that run full
     Space,
-    /// What the strategy wants
+    /// Moves that the strategy proposes
     Latency,
 }
 

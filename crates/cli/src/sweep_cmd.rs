@@ -11,6 +11,7 @@ use config::Axis;
 use serde::Serialize;
 use sim::sweep::{CellRow, DEFAULT_METRICS, Metric, Sweep, SweepResult};
 
+use crate::file_kind::{FileKind, with_kind};
 use crate::live::message;
 use crate::sim_cmd::{missing_requirement, read_scenario};
 use crate::sweep_run::{Prepared, Ran, Resume, Tell};
@@ -149,8 +150,9 @@ struct Asked {
 impl Asked {
     fn new(args: &SweepArgs) -> anyhow::Result<Self> {
         let path = &args.file;
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))
+            .map_err(|e| with_kind(path, &[FileKind::Sweep, FileKind::Scenario], e))?;
         let mut asked = match config::root_keys(&text).iter().any(|k| k == "scenario") {
             true => Self::from_file(path, &text)?,
             false => Self {

@@ -18,8 +18,8 @@ use crate::notify::Notifier;
 /// `--take-over`
 #[derive(Debug, Args)]
 pub struct TakeOverArg {
-    /// Take the array over from the server that has it, with the connections of its guests, who notice no more than a moment in which
-    /// nobody answers. If that server does not hand it over, for a reason that is told, it goes on, and this one ends
+    /// Take the array over from its running server, with the connections of its guests, who see one short pause. If that
+    /// server refuses, it continues, and this process ends with the reason
     #[arg(long, conflicts_with = "accept")]
     take_over: bool,
 }

@@ -94,3 +94,20 @@ fn commands_that_print_data_print_it_as_json_too() {
 fn every_command_parses_without_a_clash() {
     Args::command().debug_assert();
 }
+
+fn helps(command: &clap::Command, path: &str, text: &mut String) {
+    use std::fmt::Write;
+    let mut own = command.clone().bin_name(path).term_width(100);
+    writeln!(text, "## {path}\n{}", own.render_long_help()).expect("to a string");
+    for sub in command.get_subcommands() {
+        helps(sub, &format!("{path} {}", sub.get_name()), text);
+    }
+}
+
+/// A change of any help text is read as a difference. `INSTA_UPDATE=always` writes the file.
+#[test]
+fn help_of_every_command_is_as_reviewed() {
+    let mut text = String::new();
+    helps(&Args::command(), "terrace", &mut text);
+    insta::assert_snapshot!("help", text);
+}

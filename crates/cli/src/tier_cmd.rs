@@ -25,7 +25,7 @@ pub enum TierCommand {
         #[command(flatten)]
         output: OutputArg,
     },
-    /// Take a tier that is empty out of the array, with its devices
+    /// Remove an empty tier and its devices from the array
     Remove {
         #[command(flatten)]
         array: ArrayArg,
@@ -33,7 +33,7 @@ pub enum TierCommand {
         #[arg(value_name = "TIER")]
         tier: String,
     },
-    /// Limit what all volumes of a tier do together; they share it by weight, until the server ends
+    /// Limit the total load of a tier until the server ends; its volumes share the limit by weight
     Limit {
         #[command(flatten)]
         array: ArrayArg,
@@ -47,11 +47,11 @@ pub enum TierCommand {
         #[arg(long, value_name = "RATE")]
         bandwidth: Option<BytesPerSec>,
     },
-    /// ControlRequest a controller to put no new data on a tier
+    /// Cordon a tier: the controller places no new data on it
     Cordon(TierOrder),
-    /// ControlRequest a controller to empty a tier: no new data, and what is there leaves
+    /// Drain a tier: the controller moves all data away and places no new data
     Drain(TierOrder),
-    /// ControlRequest a controller to use a tier again
+    /// Reopen a cordoned or drained tier
     Open(TierOrder),
 }
 
@@ -106,6 +106,10 @@ pub struct DeviceArgs {
     /// device in use is always refused
     #[arg(long)]
     force: bool,
+    /// Allow devices in the directory's file system to be larger together than the file system.
+    /// Writes to new extents fail when it is full
+    #[arg(long, requires = "dir")]
+    thin: bool,
 }
 
 impl DeviceArgs {
@@ -118,6 +122,7 @@ impl DeviceArgs {
             emulate: self.emulate.map(DevicePreset::spec),
             direct: self.direct,
             force: self.force,
+            thin: self.thin,
         })
     }
 }

@@ -19,7 +19,7 @@ const INTERVAL_MIN: Nanos = Nanos::from_millis(200);
 /// `terrace top`
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Look so many times; until told to stop if left out
+    /// Number of refreshes; until Ctrl-C by default
     #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Time between two looks, at least 200ms

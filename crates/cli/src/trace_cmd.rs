@@ -8,10 +8,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use trace::native::{Latencies, NativeFile, NativeOptions};
 use trace::{
     ClientSpec, ColumnSpec, Delimiter, Format, GenerateOptions, GeneratedVolume, HeaderRow,
-    IdPlacement, Ordering, ReadOptions, SkipBad, TraceStream, convert, generate,
+    IdPlacement, Ordering, ReadOptions, SkipBad, TraceError, TraceStream, convert, generate,
 };
 use units::{Bytes, Nanos};
 
+use crate::file_kind::{FileKind, with_kind};
 use crate::inputs;
 use crate::progress::Bar;
 use crate::sim_cmd;
@@ -20,7 +21,7 @@ use crate::{mrc_cmd, trace_info, trace_record, trace_sample};
 /// `terrace trace …`
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Show what is in traces: requests, sizes, rates, footprint, volumes; also measurements of load
+    /// Show the content of traces: requests, sizes, rates, footprint, volumes; also measurements of load
     Info {
         /// Trace files of any known format; .gz, .xz and .zst are read as they are
         #[arg(required = true, value_name = "FILE")]
@@ -44,7 +45,7 @@ pub enum TraceCommand {
     },
     /// Write a part of a trace: by place (spatially hashed), volume, time, or every n-th request
     Sample(trace_sample::Sample),
-    /// Write a native trace from closed-loop clients that are answered after a constant time
+    /// Generate a native trace from closed-loop clients with a constant latency
     Generate {
         /// File to write (.trc); appears when it is complete
         #[arg(value_name = "OUT")]
@@ -52,9 +53,9 @@ pub enum TraceCommand {
         #[command(flatten)]
         what: Generated,
     },
-    /// Show how often LRU caches of any size would miss: exactly, by samples and by working sets, with their errors
+    /// Compute miss-ratio curves of LRU caches: exactly, by samples and by working sets, with their errors
     Mrc(mrc_cmd::Mrc),
-    /// Record what a served volume does, with latencies, as a native trace
+    /// Record the requests of a served volume, with latencies, as a native trace
     Record(trace_record::Record),
 }
 
@@ -102,15 +103,17 @@ pub enum Output {
 pub struct Reading {
     /// Format of the input instead of a detected one: native, capture-csv, csv, msr, vscsi1, vscsi2, disksim,
     /// ssdsim, mqsim, ascii-bytes-ms, diskmon, hadoop-csv, spc, oraclegeneral, blkparse, blk-events, alibaba,
-    /// tencent, fio2, fio3, lis, lirs, ibm-cos or parquet
+    /// tencent, systor, fiu, fio2, fio3, lis, lis-days, lirs, ibm-cos or parquet
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
-    /// Which column of a CSV is what: time, op, offset and length, and possibly volume and latency, each by number
-    /// (from 1) or name, with its unit (s, ms, us, ns, filetime; bytes, sectors, kib, pages or a number of bytes;
-    /// for op: words, read1, read0 or bit0). Example: time=1:s,volume=2,op=3,offset=4:sectors,length=5:bytes
+    /// Columns of a CSV: time, op, offset and length, optionally volume and latency, each by number (from 1) or name,
+    /// with its unit (s, ms, us, ns, filetime or date; bytes, sectors, kib, pages or a number of bytes). For op: words,
+    /// read1, read0, scsi, nvme, or values with their kinds (read, write, trim, flush, skip); op=read if all requests
+    /// are reads. Examples: time=1:s,volume=2,op=3,offset=4:sectors,length=5:bytes
+    /// and time=1:us,op=2:read=28|a8,write=2a|aa,offset=3:sectors,length=4:bytes
     #[arg(long, value_name = "MAPPING", value_parser = parse_columns)]
     columns: Option<ColumnSpec>,
-    /// What separates the columns of a CSV: one character, tab, or space (any run of blanks)
+    /// Delimiter of a CSV: one character, tab, or space (any run of blanks)
     #[arg(long, value_name = "CHAR", value_parser = parse_delimiter)]
     delimiter: Option<Delimiter>,
     /// Whether the first row of a CSV has the names of its columns
@@ -209,6 +212,31 @@ pub fn run(command: TraceCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Opens a trace.
+pub fn open(path: &Path, options: &ReadOptions) -> anyhow::Result<TraceStream> {
+    TraceStream::open(path, options).map_err(|error| not_a_trace(path, error))
+}
+
+/// The error, or the command for the file if it is none of requests.
+pub fn not_a_trace(path: &Path, error: TraceError) -> anyhow::Error {
+    match error {
+        TraceError::UnknownFormat { .. } => with_kind(path, &[FileKind::Trace], error.into()),
+        _ => error.into(),
+    }
+}
+
+/// Warns of a format, or of columns, that are only assumed.
+pub fn warn_of_assumed(file: &str, format: Format, why: &str) {
+    // The reason for columns says how to name them.
+    if format == Format::Csv {
+        message(format_args!("warning: {file}: {why}"));
+    } else {
+        message(format_args!(
+            "warning: {file}: the format is assumed to be {format}: {why}; --format says it for sure"
+        ));
+    }
+}
+
 /// Writes a message for people.
 pub fn message(text: std::fmt::Arguments<'_>) {
     // A message that cannot be shown is no reason to stop.
@@ -216,7 +244,7 @@ pub fn message(text: std::fmt::Arguments<'_>) {
 }
 
 fn convert_one(input: &Path, output: &Path, options: &ReadOptions) -> anyhow::Result<ExitCode> {
-    let mut stream = TraceStream::open(input, options)?;
+    let mut stream = open(input, options)?;
     let mut bar = Bar::new(&input.file_name().unwrap_or_default().to_string_lossy());
     let converted = convert(&mut stream, output, &mut |progress| bar.update(progress))?;
     drop(bar);

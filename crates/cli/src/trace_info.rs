@@ -10,7 +10,7 @@ use trace::measurements::{LoadInfo, Measurements};
 use trace::{ReadOptions, TraceError, TraceInfo, TraceStream};
 
 use crate::progress::Bar;
-use crate::trace_cmd::{Output, message};
+use crate::trace_cmd::{Output, message, not_a_trace, warn_of_assumed};
 use crate::{trace_load_table, trace_table};
 
 /// What a file turned out to be.
@@ -30,7 +30,7 @@ pub fn run(files: &[PathBuf], output: Output, options: &ReadOptions) -> anyhow::
             Ok(info) => shown.push(info),
             // One bad file does not hide what the others are.
             Err(error) => {
-                message(format_args!("error: {:#}", anyhow::Error::new(error)));
+                message(format_args!("error: {:#}", not_a_trace(file, error)));
                 failed = true;
             }
         }
@@ -110,10 +110,7 @@ fn info_of(file: &Path, options: &ReadOptions) -> Result<Shown, TraceError> {
     let info = TraceInfo::collect(&mut stream, &mut |progress| bar.update(progress))?;
     drop(bar);
     if let Some(note) = &info.format_note {
-        message(format_args!(
-            "warning: {}: the format is assumed to be {}: {note}; --format says it for sure",
-            info.file, info.format
-        ));
+        warn_of_assumed(&info.file, info.format, note);
     }
     for bad in &info.bad_records {
         message(format_args!("skipped: {bad}"));

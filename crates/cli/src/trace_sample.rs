@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use trace::{SampleSpec, TraceStream, convert};
+use trace::{SampleSpec, convert};
 use units::{Bytes, Nanos};
 
 use crate::progress::Bar;
-use crate::trace_cmd::{Reading, message};
+use crate::trace_cmd::{Reading, message, open};
 use crate::trace_table::{percent, size};
 
 /// `terrace trace sample`
@@ -66,7 +66,7 @@ pub fn run(sample: &Sample) -> anyhow::Result<ExitCode> {
         spec != all,
         "say what to keep: --rate, --volumes, --from, --to or --every"
     );
-    let mut stream = TraceStream::open(&sample.input, &sample.reading.options())?;
+    let mut stream = open(&sample.input, &sample.reading.options())?;
     stream.sample(&spec)?;
     let mut bar = Bar::new(
         &sample

@@ -17,7 +17,7 @@ use config::Text;
 use daemon::Daemon;
 use manager::settings::Settings;
 use report::live::{self, TopOrder};
-use report::trial::{DiskSeen, Trial as Found, TrialTier, gain, seen};
+use report::trial::{DiskSeen, Trial as Found, TrialTier, gain, seen, withhold};
 use units::Nanos;
 
 use crate::live::{Go, OutputArg, Stop, explained, message};
@@ -37,25 +37,25 @@ pub struct Trial {
     /// The hypervisor, such as qemu:///system; virsh's own default if left out
     #[arg(value_name = "URI")]
     uri: Option<String>,
-    /// How long to look, at least 1m
+    /// Length of the observation, at least 1m
     #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = parse_time)]
     time: Nanos,
-    /// The mean latency that disks are to have at most
+    /// Objective: highest mean latency of the disks
     #[arg(long, value_name = "TIME", default_value = "2ms")]
     latency: Nanos,
     /// A tier and the pools or directories that it is made of, high end first; guessed if left out
     #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
     tiers: Vec<TierOf>,
-    /// What a tier's devices are like, a device preset (`terrace sim presets`); guessed if left out
+    /// Device preset of a tier (`terrace sim presets`); guessed by default
     #[arg(long = "preset", id = "presets", value_name = "TIER=PRESET", value_parser = parse_preset)]
     presets: Vec<(String, String)>,
-    /// Read a little from each place to see how fast it is: at most 64 times 4 KiB and 2 s, from the largest file there, reads only
+    /// Measure each pool with at most 64 reads of 4 KiB in at most 2 s from its largest file
     #[arg(long)]
     probe: bool,
-    /// Write what is found as one HTML page, with charts
+    /// Write the findings as one HTML page with charts
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write a configuration for `terrace serve` that goes on with these tiers and recommends only; FILE must not exist
+    /// Write a configuration for `terrace serve` with these tiers, which only recommends moves; FILE must not exist
     #[arg(long, value_name = "FILE")]
     write_config: Option<PathBuf>,
     #[command(flatten)]
@@ -216,7 +216,7 @@ fn found(
     seconds: u64,
 ) -> anyhow::Result<Found> {
     let mut client = client(daemon)?;
-    let plan = client.plan(None).ok();
+    let mut plan = client.plan(None).ok();
     let mut volumes = client.volumes()?;
     live::in_order(&mut volumes, TopOrder::Iops);
     let latency_us = what.latency.as_micros_f64();
@@ -234,23 +234,35 @@ fn found(
     disks.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     // Once more, for what is not reported.
     let of: Vec<TierOf> = tiers.iter().map(as_directories).collect();
-    let stays = Libvirt::new(what.uri.clone()).stays(&of);
-    let (fixed, left_out) = stays.map_err(|why| anyhow!("libvirt: {why}"))?;
+    let left_out = Libvirt::new(what.uri.clone()).left_out(&of);
+    let left_out = left_out.map_err(|why| anyhow!("libvirt: {why}"))?;
+    let gain = plan.as_ref().and_then(|p| gain(p, &disks, latency_us));
+    if let (Some(plan), Some(gain)) = (&mut plan, &gain) {
+        withhold(plan, gain);
+    }
+    let fixed = volumes.iter().filter_map(|v| {
+        let bound = v.bound.as_ref().filter(|b| !b.by_hand)?;
+        Some((v.name.clone(), bound.why.clone()))
+    });
+    let fixed = fixed.collect();
     let moves = plan.iter().flat_map(|p| &p.moves);
-    let movable = moves.filter(|m| fixed.iter().all(|f| f.0 != m.volume));
-    let commands = movable.filter_map(|m| Some((m.volume.clone(), m.command.clone()?)));
+    let commands = moves
+        .clone()
+        .filter_map(|m| Some((m.volume.clone(), m.command.clone()?)));
+    let no_commands = moves.filter_map(|m| Some((m.volume.clone(), m.no_command.clone()?)));
     let file = what.write_config.as_ref();
     Ok(Found {
         seconds,
         latency_us,
         uri: what.uri.clone(),
         commands: commands.collect(),
+        no_commands: no_commands.collect(),
         config: configuration::for_keeps(what.uri.as_ref(), what.latency, &tiers),
         config_file: file.map(|path| path.display().to_string()),
         tiers,
         tiers_now: client.tiers()?,
         volumes,
-        gain: plan.as_ref().and_then(|p| gain(p, &disks, latency_us)),
+        gain,
         disks,
         plan,
         fixed,

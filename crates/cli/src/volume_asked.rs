@@ -13,13 +13,13 @@ use crate::asking::{Asking, time};
 /// `terrace volume pin`
 #[derive(Debug, Args)]
 pub struct Pin {
-    /// The volume; HOST/VOLUME where several hosts have one of that name
+    /// The volume; HOST/VOLUME if several hosts have a volume of this name
     #[arg(value_name = "VOLUME")]
     volume: String,
     /// The tier
     #[arg(value_name = "TIER", required_unless_present = "none")]
     tier: Option<String>,
-    /// On no tier in particular, whatever the configuration says
+    /// Remove the pin, also one in the configuration
     #[arg(long, conflicts_with = "tier")]
     none: bool,
     #[command(flatten)]
@@ -36,15 +36,15 @@ pub fn pin(args: &Pin) -> anyhow::Result<()> {
 /// `terrace volume throttle`
 #[derive(Debug, Args)]
 pub struct Throttling {
-    /// The volume; HOST/VOLUME where several hosts have one of that name
+    /// The volume; HOST/VOLUME if several hosts have a volume of this name
     #[arg(value_name = "VOLUME")]
     volume: String,
     #[command(flatten)]
     limits: ThrottleLimits,
-    /// For so long, seven days at most; then it does what it did before
+    /// Duration, at most seven days; then the earlier limits apply again
     #[arg(long = "for", value_name = "TIME", required_unless_present = "none")]
     lasting: Option<Nanos>,
-    /// Not any more
+    /// Remove the limit
     #[arg(long, conflicts_with_all = ["iops", "bandwidth", "lasting"])]
     none: bool,
     #[command(flatten)]
@@ -84,10 +84,10 @@ pub fn throttle(args: &Throttling) -> anyhow::Result<()> {
 /// `terrace volume history`
 #[derive(Debug, Args)]
 pub struct History {
-    /// The volume; HOST/VOLUME where several hosts have one of that name
+    /// The volume; HOST/VOLUME if several hosts have a volume of this name
     #[arg(value_name = "VOLUME")]
     volume: String,
-    /// So much of it, up to now
+    /// Length of the history, up to now
     #[arg(long, value_name = "TIME", default_value = "1h")]
     last: Nanos,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use datapath::control_server::ControlRequest;
 use datapath::stages::{measure, throttle};
@@ -51,16 +51,16 @@ pub enum VolumeCommand {
         #[command(flatten)]
         output: OutputArg,
     },
-    /// Show one volume: where it is, what it does, its measurements, its move
+    /// Show one volume: tiers, load, latency and move
     Show {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
         output: OutputArg,
     },
-    /// Show which extents of a served volume its guests use most, and where those are
+    /// Show the most used extents of a served volume, and their tiers
     Heat(heat_cmd::Heat),
-    /// Show what caches of reads in front of a served volume would miss, by size, and its working sets
+    /// Show the miss ratio of read caches for a served volume by size, and its working sets
     Mrc(reuse_cmd::VolumeMrc),
     /// Delete a volume and its data
     Delete {
@@ -73,11 +73,11 @@ pub enum VolumeCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Make a volume of an image, a block device or an NBD export; guests may use it at once, while it is copied
+    /// Create a volume from an image, a block device or an NBD export; guests may use it during the copy
     Import(import_cmd::Import),
     /// Save a volume that is not in use, or a snapshot, as an image or on a block device
     Save(save_cmd::Save),
-    /// Make a volume larger while it is in use; guests see it when they connect again
+    /// Grow a volume in use; guests see the new size after they reconnect
     Resize {
         #[command(flatten)]
         which: Which,
@@ -85,7 +85,7 @@ pub enum VolumeCommand {
         #[arg(long, value_name = "SIZE")]
         size: Bytes,
     },
-    /// Give a volume another name; who is connected stays
+    /// Rename a volume; guests stay connected
     Rename {
         #[command(flatten)]
         which: Which,
@@ -93,12 +93,12 @@ pub enum VolumeCommand {
         #[arg(value_name = "NAME")]
         to: String,
     },
-    /// Keep volumes as they are at a moment, and make them that again
+    /// Create, list, restore and delete snapshots
     Snapshot {
         #[command(subcommand)]
         command: SnapshotCommand,
     },
-    /// Serve volumes over NBD, and by vhost-user, until told to stop
+    /// Serve volumes over NBD and vhost-user until the process is stopped
     Export(export_cmd::Export),
     /// Print a volume as a disk for libvirt: `virsh attach-device DOMAIN FILE`, or in a domain's definition
     Xml {
@@ -110,39 +110,39 @@ pub enum VolumeCommand {
         /// For vhost-user: the directory that `volume export --vhost-user` was given
         #[arg(long, value_name = "DIR", conflicts_with = "socket")]
         vhost_user: Option<PathBuf>,
-        /// What the disk is called in the domain
+        /// Target name of the disk in the domain
         #[arg(long, value_name = "NAME", default_value = "vdb")]
         target: String,
     },
     /// Move a volume to another tier while it is in use
     Move(move_cmd::Move),
-    /// Keep second copies of what guests read most on another tier, while the volume is served
+    /// Mirror the most-read extents of a served volume on another tier
     Mirror(mirror_cmd::Mirror),
-    /// Give the move of a volume up; what was moved stays where it is
+    /// Cancel the move of a volume; extents already moved stay on the new tier
     Cancel {
         #[command(flatten)]
         which: Which,
     },
-    /// Give a volume another service class
+    /// Change the service class of a volume
     Class {
         #[command(flatten)]
         which: Which,
         /// The class
         #[arg(value_name = "CLASS", required_unless_present = "none")]
         class: Option<String>,
-        /// Of no class: without an objective
+        /// Remove the class: no objective
         #[arg(long, conflicts_with = "class")]
         none: bool,
     },
-    /// Set limits, weight and measuring of a served volume, until the server ends
+    /// Set limits, weight and measurement of a served volume until the server ends
     Set(Set),
-    /// Hold the answers of a served volume back, and measure by how much they really were
+    /// Delay the replies of a served volume, and measure the actual delay
     Inject(inject_cmd::Inject),
-    /// ControlRequest a controller to keep a volume on a tier
+    /// Pin a volume to a tier
     Pin(volume_asked::Pin),
-    /// ControlRequest a controller to let a volume do no more than this, for a time
+    /// Limit the IOPS or bandwidth of a volume for some time
     Throttle(volume_asked::Throttling),
-    /// ControlRequest a controller for a volume's past
+    /// Show the history of a volume: load, latency, moves and objectives
     History(volume_asked::History),
     /// Check the map of an array that is not served
     Check {
@@ -151,7 +151,7 @@ pub enum VolumeCommand {
         #[command(flatten)]
         output: OutputArg,
     },
-    /// Repair what is safe to repair in the map of an array that is not served
+    /// Repair the map of an array that is not served, where a repair is safe
     Repair {
         #[command(flatten)]
         array: ArrayArg,
@@ -194,7 +194,7 @@ struct What {
     /// Whether to measure; on starts from zero
     #[arg(long, value_enum)]
     measure: Option<OnOff>,
-    /// So much of the cache for itself, such as "64 MiB"; "0 B" is what others share
+    /// Part of the cache for this volume alone, such as "64 MiB"; "0 B" for the common part
     #[arg(long, value_name = "SIZE")]
     cache_part: Option<Bytes>,
 }
@@ -299,7 +299,8 @@ fn xml(
     vhost_user: Option<PathBuf>,
     target: &str,
 ) -> anyhow::Result<String> {
-    let name = ListedVolume::of(&which.array, &which.volume)?.info.name;
+    let info = ListedVolume::of(&which.array, &which.volume)?.info;
+    let (name, logical_block) = (info.name, info.logical_block);
     if let Some(dir) = vhost_user {
         let socket = dir.join(format!("{name}.sock"));
         let socket = is_socket(&socket, "say by --vhost-user where the volumes are served")?;
@@ -314,7 +315,13 @@ fn xml(
         },
         format: "raw".into(),
     };
-    Ok(vmhost::disk_of(&image, target))
+    let ide = !target.starts_with("vd") && !target.starts_with("sd");
+    if ide && logical_block != 512 {
+        bail!(
+            "a disk on an IDE bus has sectors of 512 bytes, and this volume has {logical_block}: say a target such as vda or sda"
+        );
+    }
+    Ok(vmhost::disk_of(&image, target, logical_block))
 }
 
 /// A socket's path in full, or that there is none.

@@ -18,7 +18,7 @@ use crate::record;
 /// Which volume, and where the reasons are from.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The volume; of a controller HOST/VOLUME where several hosts have one of that name
+    /// The volume; HOST/VOLUME if several hosts of a controller have a volume of this name
     #[arg(value_name = "VOLUME")]
     volume: String,
     /// Directory of the record; the run recorded last if left out

@@ -294,7 +294,9 @@ impl Client {
             StatusCode::FORBIDDEN => ClientError::Forbidden(error),
             StatusCode::NOT_FOUND => ClientError::NotFound(error),
             StatusCode::CONFLICT => ClientError::Conflict(error),
-            StatusCode::SERVICE_UNAVAILABLE => ClientError::Unavailable(error),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                ClientError::Unavailable(error)
+            }
             _ => ClientError::Invalid(error),
         }
     }

@@ -101,6 +101,11 @@ impl Client {
         })
     }
 
+    /// The address of the controller.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// Sends a request and waits for all of its answer.
     pub(crate) fn send(
         &mut self,

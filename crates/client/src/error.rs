@@ -82,7 +82,8 @@ pub enum ClientError {
     /// Any other refusal: the request makes no sense to the controller.
     #[error("{0}")]
     Invalid(String),
-    /// 503: nothing is decided or ordered until that has changed.
+    /// 503: nothing is decided or ordered until that has changed. 429: too many requests without a
+    /// valid token.
     #[error("{0}")]
     Unavailable(String),
     /// It is no controller, or one of another version.

@@ -41,7 +41,7 @@ fn mark_value(value: &mut Value, given: Option<&Item>, text: &Text) {
         None => "default".into(),
     };
     // A name of a file may have anything in it; a comment ends with its line.
-    let origin: String = origin.chars().filter(|c| !c.is_control()).collect();
+    let origin = units::shown(&origin);
     value.decor_mut().set_suffix(format!("  # {origin}"));
 }
 

@@ -31,7 +31,7 @@ pub use disks::{DisksConfig, Raid};
 pub use flash::{FlashConfig, FlashTenantConfig, OTHER_TENANTS};
 pub use hosts::{HostConfig, LinkSharing};
 pub use mirrors::MirrorsConfig;
-pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
+pub use recorded::{Recorded, RecordedFacts, RecordedFailure, RecordedMove, RecordedVolume};
 pub use response::{
     ApplianceConfig, ApplianceFailures, PeakConfig, PeakRecord, ReductionConfig, ResponseConfig,
 };

@@ -56,6 +56,7 @@ pub fn read<T: DeserializeOwned + JsonSchema>(
     let document = Document::parse(text)
         .map_err(|e| source.fault_from(e.span().map(|s| s.start), "", e.message()))?;
     let schema = schemars::schema_for!(T).to_value();
+    check_characters(&source, "", document.as_item())?;
     check_keys(&source, document.as_item(), &schema)?;
     if schema
         .pointer(&format!("/properties/{STRATEGIES}"))
@@ -67,6 +68,39 @@ pub fn read<T: DeserializeOwned + JsonSchema>(
         source.fault_from(e.span().map(|s| s.start), "", e.message())
     })?;
     Ok((words, source))
+}
+
+/// Refuses keys and strings with characters that deceive whoever reads a name.
+fn check_characters(text: &Text, key: &str, item: &Item) -> Result<(), ConfigFault> {
+    let refuse = |why| text.fault_from(item.span().map(|s| s.start), key, why);
+    if let Some(fault) = item.as_str().and_then(units::hidden_fault) {
+        return Err(refuse(fault));
+    }
+    let inside = |name: &str| match key {
+        "" => name.to_string(),
+        key => format!("{key}.{name}"),
+    };
+    if let Some(table) = item.as_table_like() {
+        for (name, item) in table.iter() {
+            if let Some(fault) = units::hidden_fault(name) {
+                return Err(refuse(format!(
+                    "the key \"{}\" {fault}",
+                    units::shown(name)
+                )));
+            }
+            check_characters(text, &inside(name), item)?;
+        }
+    }
+    let arrays = [
+        item.as_array().map(toml_edit::Array::len),
+        item.as_array_of_tables().map(toml_edit::ArrayOfTables::len),
+    ];
+    for i in 0..arrays.into_iter().flatten().sum() {
+        if let Some(element) = item.get(i) {
+            check_characters(text, &format!("{key}[{i}]"), element)?;
+        }
+    }
+    Ok(())
 }
 
 impl Text {
@@ -145,6 +179,13 @@ pub fn root_keys(text: &str) -> Vec<String> {
     let document = Document::parse(text).ok();
     let keys = document.iter().flat_map(|d| d.iter());
     keys.map(|(key, _)| key.to_owned()).collect()
+}
+
+/// A text with these root keys alone; `None` if it is no TOML.
+pub fn only(text: &str, keys: &[&str]) -> Option<String> {
+    let mut document: toml_edit::DocumentMut = text.parse().ok()?;
+    document.retain(|key, _| keys.contains(&key));
+    Some(document.to_string())
 }
 
 /// The words of a file as its text.

@@ -5,8 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use controller::ControllerServer;
-use support::{Fake, OPERATE, READ, clock, settings};
+use support::{Fake, OPERATE, READ, settings, start};
 
 fn main() {
     let dir =
@@ -18,13 +17,13 @@ fn main() {
     if let Some(tcp) = &mut settings.tcp {
         tcp.listen.set_port(port);
     }
-    let running = ControllerServer::start(Fake::new(volumes).shared(), clock(), settings);
+    let running = start(Fake::new(volumes).shared(), settings);
     let running = match running {
         Ok(running) => running,
         Err(error) => return eprintln!("error: {error}"),
     };
     for (role, secret) in [("operate", OPERATE), ("read", READ)] {
-        println!("{role}: https://127.0.0.1:{port}/?token={secret}");
+        println!("{role}: https://127.0.0.1:{port}/#token={secret}");
     }
     while running.healthy() {
         std::thread::sleep(Duration::from_secs(1));

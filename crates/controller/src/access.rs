@@ -1,14 +1,20 @@
 //! Who asks, and whether they may.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::call::State;
+use crate::gate::{Connection, RefusedFor};
+use crate::limits::SESSION_TIME;
 use crate::problem::Problem;
-use crate::tokens::Tokens;
+use crate::tokens::{Found, Token};
 
-/// The page's cookie. The prefix makes browsers refuse it from anywhere but this host, over TLS.
+/// The page's cookie: the id of a session, never a token. The prefix makes browsers refuse it from anywhere but this host, over TLS.
 pub(crate) const SESSION_COOKIE: &str = "__Host-terrace";
 
 /// A header that only this page's script sends: forms and links of other pages cannot.
@@ -51,12 +57,12 @@ impl Role {
 }
 
 /// The other end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Peer {
     /// Whoever may open the socket, by the user id that the kernel tells.
     Unix { uid: u32 },
     /// Anybody, until a token says more.
-    Tls,
+    Tls(Arc<Connection>),
 }
 
 /// What said who it is.
@@ -78,20 +84,39 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn find(peer: Peer, headers: &HeaderMap, tokens: &Tokens) -> Result<Self, Problem> {
-        if let Peer::Unix { uid } = peer {
-            return Ok(Self {
-                role: Role::Admin,
-                name: format!("uid {uid}"),
-                through: Through::Socket,
-            });
-        }
-        let found = match (bearer(headers), cookie(headers)) {
-            (Some(secret), _) => tokens.find(secret, Through::Header),
-            (None, Some(secret)) => tokens.find(secret, Through::Cookie),
-            (None, None) => return Err(unauthorized("a token is needed")),
+    /// Who asks, or why that is not known. A refusal is counted for the address.
+    pub(crate) fn find(peer: &Peer, headers: &HeaderMap, state: &State) -> Result<Self, Problem> {
+        let connection = match peer {
+            Peer::Tls(connection) => connection,
+            Peer::Unix { uid } => {
+                return Ok(Self {
+                    role: Role::Admin,
+                    name: format!("uid {uid}"),
+                    through: Through::Socket,
+                });
+            }
         };
-        found.ok_or_else(|| unauthorized("the token is not known"))
+        match (bearer(headers), cookie(headers)) {
+            (Some(secret), _) => admit(connection, state, |state| {
+                let tokens = state.tokens();
+                let token = known(tokens.find(secret, state.unix_ms()))?;
+                Ok(token.caller(Through::Header))
+            }),
+            (None, Some(id)) => admit(connection, state, |state| {
+                let ended = || {
+                    let words = "the session of the page has ended";
+                    (RefusedFor::Session, words.to_owned())
+                };
+                let digest = state.sessions.find(id, Instant::now()).ok_or_else(ended)?;
+                let tokens = state.tokens();
+                // The token may have been removed, or have expired, since.
+                let token = known(tokens.with_digest(&digest, state.unix_ms()));
+                Ok(token.map_err(|_| ended())?.caller(Through::Cookie))
+            }),
+            (None, None) => admit(connection, state, |_| {
+                Err((RefusedFor::Missing, "a token is needed".into()))
+            }),
+        }
     }
 
     /// Whether they may do what needs `needed`.
@@ -122,23 +147,129 @@ impl Caller {
 
     /// Whether an order comes from our own page, where a browser may have been made to send it.
     pub(crate) fn check_order(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        if self.through != Through::Cookie {
+        let own = headers.get(OWN_HEADER).is_some_and(|v| v == "1");
+        if self.through != Through::Cookie || (own && is_from_page(headers)) {
             return Ok(());
         }
-        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
-        let own = text(OWN_HEADER) == Some("1");
-        let host = text(HOST.as_str()).unwrap_or_default();
-        let origin = text(ORIGIN.as_str()).and_then(|o| o.strip_prefix("https://"));
-        let fetched = text("sec-fetch-site").is_none_or(|site| site == "same-origin");
-        match own && fetched && origin == Some(host) {
-            true => Ok(()),
-            false => Err(Problem::new(
-                StatusCode::FORBIDDEN,
-                "an order with the page's cookie is only taken from the page itself: programs send Authorization: Bearer",
-            )),
+        Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "an order with the page's cookie is only taken from the page itself: programs send Authorization: Bearer",
+        ))
+    }
+}
+
+/// Returns true if a browser says that a page of this server made the request.
+fn is_from_page(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
+    let host = text(HOST.as_str()).unwrap_or_default();
+    let origin = text(ORIGIN.as_str()).and_then(|o| o.strip_prefix("https://"));
+    let fetched = text("sec-fetch-site").is_none_or(|site| site == "same-origin");
+    fetched && origin == Some(host)
+}
+
+/// Lets a caller in over a connection, within the limits of its address.
+fn admit<T>(
+    connection: &Connection,
+    state: &State,
+    find: impl FnOnce(&State) -> Result<T, (RefusedFor, String)>,
+) -> Result<T, Problem> {
+    let now = Instant::now();
+    if !connection.may_try(now) {
+        return Err(too_many(connection, now));
+    }
+    match find(state) {
+        Ok(found) => {
+            connection.trust(now);
+            Ok(found)
+        }
+        Err((why, words)) => {
+            connection.refuse(why, now);
+            connection.take(now);
+            Err(unauthorized(&words))
         }
     }
 }
+
+/// Takes a request that needs no token out of the allowance of its address.
+pub(crate) fn admit_unknown(peer: &Peer) -> Result<(), Problem> {
+    let now = Instant::now();
+    match peer {
+        Peer::Tls(connection) if !connection.take(now) => Err(too_many(connection, now)),
+        _ => Ok(()),
+    }
+}
+
+fn too_many(connection: &Connection, now: Instant) -> Problem {
+    connection.refuse(RefusedFor::Requests, now);
+    let words = "too many requests without a valid token from this address: wait a few seconds";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, words)
+}
+
+/// A token that lets its caller in, or why it does not.
+fn known(found: Found<'_>) -> Result<&Token, (RefusedFor, String)> {
+    match found {
+        Found::Valid(token) => Ok(token),
+        Found::Unknown => Err((RefusedFor::Unknown, "the token is not known".into())),
+        Found::Expired(token) => {
+            let (name, date) = (&token.name, token.expires().unwrap_or_default());
+            Err((
+                RefusedFor::Expired,
+                format!("the token {name:?} expired on {date}"),
+            ))
+        }
+    }
+}
+
+impl Token {
+    fn caller(&self, through: Through) -> Caller {
+        Caller {
+            role: self.role,
+            name: self.name.clone(),
+            through,
+        }
+    }
+}
+
+/// Exchanges a token for a session of the page; the value of `Set-Cookie`.
+pub(crate) fn sign_in(peer: &Peer, secret: &[u8], state: &State) -> Result<String, Problem> {
+    let Peer::Tls(connection) = peer else {
+        let words = "the unix socket needs no session: open the page over https";
+        return Err(Problem::invalid(words));
+    };
+    let token = admit(connection, state, |state| {
+        let tokens = state.tokens();
+        Ok(known(tokens.find(secret, state.unix_ms()))?.digest)
+    })?;
+    let id = state.sessions.begin(token, Instant::now()).ok_or_else(|| {
+        let words = "the system has no random numbers";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words)
+    })?;
+    let seconds = SESSION_TIME.as_secs();
+    Ok(format!(
+        "{SESSION_COOKIE}={id}; Max-Age={seconds}; {COOKIE_TERMS}"
+    ))
+}
+
+/// Refuses forms that a browser sends from another site. Programs say nothing of sites.
+pub(crate) fn check_form(headers: &HeaderMap) -> Result<(), Problem> {
+    let from_browser = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
+    if from_browser && !is_from_page(headers) {
+        let words = "forms are only taken from the page itself";
+        return Err(Problem::new(StatusCode::FORBIDDEN, words));
+    }
+    Ok(())
+}
+
+/// Ends the session of a request of the page; the value of `Set-Cookie`.
+pub(crate) fn sign_out(headers: &HeaderMap, state: &State) -> String {
+    if let Some(id) = cookie(headers) {
+        state.sessions.end(id);
+    }
+    format!("{SESSION_COOKIE}=; Max-Age=0; {COOKIE_TERMS}")
+}
+
+/// No script and no other site sees the cookie, and it never travels in clear.
+const COOKIE_TERMS: &str = "Path=/; Secure; HttpOnly; SameSite=Strict";
 
 fn unauthorized(what: &str) -> Problem {
     let words =
@@ -159,36 +290,6 @@ fn cookie(headers: &HeaderMap) -> Option<&[u8]> {
         .filter_map(|pair| pair.trim().split_once('='))
         .find(|(name, _)| *name == SESSION_COOKIE)
         .map(|(_, secret)| secret.as_bytes())
-}
-
-/// What the link that opens the page asks for: a cookie instead of the token, and a URL without it.
-pub(crate) struct SignIn {
-    /// For `Set-Cookie`.
-    pub(crate) cookie: String,
-    /// Where to go on.
-    pub(crate) location: String,
-}
-
-impl SignIn {
-    /// `None` when no token is in the URL.
-    pub(crate) fn asked(uri: &Uri, tokens: &Tokens) -> Option<Result<Self, Problem>> {
-        let query = uri.query()?;
-        let is_token = |pair: &&str| pair.starts_with("token=");
-        let pair = query.split('&').find(is_token)?;
-        let secret = &pair["token=".len()..];
-        if tokens.find(secret.as_bytes(), Through::Cookie).is_none() {
-            return Some(Err(unauthorized("the token is not known")));
-        }
-        let rest: Vec<&str> = query.split('&').filter(|p| !is_token(p)).collect();
-        let location = match rest.is_empty() {
-            true => "/".into(),
-            false => format!("/?{}", rest.join("&")),
-        };
-        // No expiry: it ends with the browser.
-        let cookie =
-            format!("{SESSION_COOKIE}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict");
-        Some(Ok(Self { cookie, location }))
-    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,24 @@
 //! One request, as a route sees it.
 
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
 use axum::http::StatusCode;
 use manager::question::{Actor, Answer, Question};
 use manager::service::{Now, Service};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::warn;
 
 use crate::access::Caller;
+use crate::bodies::{Bodies, Received};
+use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::problem::Problem;
 use crate::reload::{Reloader, SharedTls};
 use crate::server::Clock;
+use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 
 /// What all requests share.
@@ -21,11 +26,17 @@ pub(crate) struct State {
     pub(crate) service: Arc<Mutex<dyn Service + Send>>,
     pub(crate) clock: Clock,
     pub(crate) tokens: RwLock<Arc<Tokens>>,
-    pub(crate) tls: Option<SharedTls>,
+    /// Set with the port that is listened on.
+    pub(crate) tls: OnceLock<SharedTls>,
     pub(crate) reload: Option<Reloader>,
     /// One at a time.
     pub(crate) reloading: Mutex<()>,
     pub(crate) limits: Limits,
+    pub(crate) bodies: Arc<Bodies>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) sessions: Sessions,
+    /// Long messages are read one at a time: what is made of one has several times its length.
+    pub(crate) reading: Mutex<()>,
 }
 
 type Held<'a> = MutexGuard<'a, dyn Service + Send + 'static>;
@@ -35,7 +46,7 @@ impl State {
     pub(crate) fn hold(&self) -> Result<(Held<'_>, Now), Problem> {
         // A service that panicked has broken off in the middle of something.
         let held = self.service.lock().map_err(|_| {
-            let words = "the controller has failed: look at its messages and start it anew";
+            let words = "the controller has failed on a request and is starting anew: its log says on which; ask again in some seconds";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
         })?;
         let now = (self.clock)();
@@ -48,9 +59,30 @@ impl State {
         tokens.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Puts tokens in force.
+    pub(crate) fn set_tokens(&self, tokens: Tokens) -> Result<(), Problem> {
+        let terms = tokens.terms();
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        let (mut service, now) = self.hold()?;
+        service.set_tokens(now, terms);
+        Ok(())
+    }
+
+    /// Wall-clock time, for the expiry of tokens.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        (self.clock)().unix_ms
+    }
+
     pub(crate) fn tick(&self) {
+        let refused = self.gate.take_refusals(Instant::now());
+        if let Some(refused) = &refused {
+            warn!("{refused}");
+        }
         if let Ok((mut service, now)) = self.hold() {
             service.tick(now);
+            if let Some(refused) = refused {
+                service.refused(now, refused);
+            }
         }
     }
 
@@ -115,7 +147,7 @@ pub(crate) struct Call {
     /// Parts of the path, decoded.
     pub(crate) path: Vec<(String, String)>,
     pub(crate) query: String,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Received,
 }
 
 impl Call {
@@ -147,7 +179,7 @@ impl Call {
     /// An empty body is one without fields.
     pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let wrong = |why: String| Problem::invalid(format!("the body is not understood: {why}"));
-        let body = match self.body.trim_ascii_start() {
+        let body = match self.body.bytes().trim_ascii_start() {
             b"" => b"{}",
             // A list would be taken for fields without their names.
             body if body.starts_with(b"[") => return Err(wrong("it is no JSON object".into())),
@@ -181,6 +213,7 @@ impl Call {
     {
         let host = self.part("host");
         self.caller.check_host(&host)?;
+        let _one = self.body.is_long().then(|| self.state.reading.lock());
         let message = self.body()?;
         let answer = {
             let (mut service, now) = self.state.hold()?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,6 +36,17 @@ pub(crate) struct Loaded {
 }
 
 impl Certificate {
+    /// Whether its files are there, or have to be.
+    pub(crate) fn is_made(&self) -> bool {
+        match self {
+            Certificate::Files { .. } => true,
+            Certificate::SelfSigned { directory } => {
+                let is_there = |name| directory.join(name).exists();
+                is_there("controller.crt") && is_there("controller.key")
+            }
+        }
+    }
+
     /// `address` is one of the names of a certificate that is made.
     pub(crate) fn load(&self, address: IpAddr) -> Result<Loaded, StartError> {
         match self {
@@ -45,12 +56,6 @@ impl Certificate {
                 let key = directory.join("controller.key");
                 if !(certificate.exists() && key.exists()) {
                     make(&certificate, &key, address)?;
-                }
-                let mode = fs::metadata(&key)
-                    .map_err(|e| failed(&key, e))?
-                    .permissions();
-                if mode.mode() & 0o077 != 0 {
-                    return Err(StartError::Open { path: key });
                 }
                 load(&certificate, &key)
             }
@@ -74,7 +79,8 @@ fn load(certificate: &Path, key: &Path) -> Result<Loaded, StartError> {
         return Err(failed(certificate, "there is no certificate in it"));
     };
     let fingerprint = Fingerprint::of(first);
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| failed(key, e))?;
+    let secret = secret::read(key)?;
+    let secret = PrivateKeyDer::from_pem_slice(&secret).map_err(|e| failed(key, e))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -135,6 +141,7 @@ fn replace(path: &Path, mode: u32, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn own(directory: &Path) -> Certificate {
         let directory = directory.into();

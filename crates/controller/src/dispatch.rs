@@ -4,21 +4,21 @@ use std::future::ready;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams, Request};
+use axum::http::StatusCode;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
-    LOCATION, REFERRER_POLICY, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
+    REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use axum::routing::{MethodFilter, on};
-use tokio::time::timeout;
+use axum::routing::{MethodFilter, on, post};
 use tracing::error;
 
-use crate::access::{Caller, Peer, Role, SignIn, Through};
+use crate::access::{self, Caller, Peer, Role, Through};
 use crate::call::{Call, Reply, State};
+use crate::limits::SIGN_IN_BYTES_MAX;
 use crate::page;
 use crate::problem::Problem;
 use crate::routes::{Form, Method, ROUTES, Route};
@@ -41,6 +41,17 @@ pub(crate) fn router(state: &Arc<State>) -> Router {
         });
         router = router.route(route.path, handler);
     }
+    // The page's own, and no part of the interface.
+    let (of_in, of_out) = (state.clone(), state.clone());
+    router = router
+        .route(
+            page::SIGN_IN,
+            post(move |request: Request| sign_in(of_in, request)),
+        )
+        .route(
+            page::SIGN_OUT,
+            post(move |request: Request| sign_out(of_out, request)),
+        );
     let not_found = |request: Request| {
         let words = format!("there is nothing at {}", request.uri().path());
         ready(refused(
@@ -64,14 +75,6 @@ pub(crate) fn router(state: &Arc<State>) -> Router {
 
 async fn answer(state: Arc<State>, route: &'static Route, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    if route.path == page::HOME
-        && let Some(sign_in) = SignIn::asked(&parts.uri, &state.tokens())
-    {
-        return match sign_in {
-            Ok(sign_in) => signed_in(&sign_in),
-            Err(problem) => refused(route.form, problem),
-        };
-    }
     let worked = match understood(state, route, parts, body).await {
         Ok(call) => tokio::task::spawn_blocking(move || (route.run)(&call)).await,
         Err(problem) => Ok(Err(problem)),
@@ -101,11 +104,14 @@ async fn understood(
     mut parts: Parts,
     body: Body,
 ) -> Result<Call, Problem> {
-    let peer = parts.extensions.get().copied().unwrap_or(Peer::Tls);
+    let peer = peer(&parts)?;
     let caller = match route.role {
-        None => nobody(),
+        None => {
+            access::admit_unknown(&peer)?;
+            nobody()
+        }
         Some(needed) => {
-            let caller = Caller::find(peer, &parts.headers, &state.tokens())?;
+            let caller = Caller::find(&peer, &parts.headers, &state)?;
             caller.check(needed)?;
             if route.method != Method::Get {
                 caller.check_order(&parts.headers)?;
@@ -128,14 +134,11 @@ async fn understood(
         Err(_) if !route.path.contains('{') => vec![],
         Err(e) => return Err(Problem::invalid(e.body_text())),
     };
-    let reading = read(&parts.headers, body, route.body_bytes_max());
-    let body = match timeout(state.limits.body_time, reading).await {
-        Ok(body) => body?,
-        Err(_) => {
-            let words = "the body did not arrive in time";
-            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, words));
-        }
-    };
+    let (most, limits) = (route.body_bytes_max(), state.limits);
+    let reading = state
+        .bodies
+        .read(&caller.name, &parts.headers, body, most, &limits);
+    let body = reading.await?;
     Ok(Call {
         state,
         caller,
@@ -154,31 +157,55 @@ fn nobody() -> Caller {
     }
 }
 
-async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Vec<u8>, Problem> {
-    let too_long = || {
-        let words = match most {
-            0 => "this takes no body".to_owned(),
-            most => format!("the body is longer than {most} bytes"),
-        };
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, words)
-    };
-    let length = headers.get(CONTENT_LENGTH).and_then(|l| l.to_str().ok());
-    let length: Option<usize> = length.and_then(|l| l.parse().ok());
-    if length.is_some_and(|l| l > most) {
-        return Err(too_long());
-    }
-    match to_bytes(body, most).await {
-        Ok(bytes) => Ok(bytes.into()),
-        // A client that breaks off gets no answer anyway.
-        Err(_) => Err(too_long()),
-    }
+fn peer(parts: &Parts) -> Result<Peer, Problem> {
+    let peer = parts.extensions.get::<Peer>().cloned();
+    peer.ok_or_else(|| {
+        let words = "a connection without its peer";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words)
+    })
 }
 
-fn signed_in(sign_in: &SignIn) -> Response {
+/// Exchanges the token in a form for a session.
+async fn sign_in(state: Arc<State>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let signed = async {
+        let peer = peer(&parts)?;
+        access::admit_unknown(&peer)?;
+        access::check_form(&parts.headers)?;
+        let (most, limits) = (SIGN_IN_BYTES_MAX, state.limits);
+        let reading = state
+            .bodies
+            .read("anybody", &parts.headers, body, most, &limits);
+        let body = reading.await?;
+        let fields: Vec<(String, String)> = serde_urlencoded::from_bytes(body.bytes())
+            .map_err(|e| Problem::invalid(format!("the form is not understood: {e}")))?;
+        let token = fields.iter().find(|(name, _)| name == "token");
+        let secret = token.map(|(_, secret)| secret.trim()).unwrap_or_default();
+        access::sign_in(&peer, secret.as_bytes(), &state)
+    };
+    home_with(signed.await)
+}
+
+/// Ends the session of the page.
+async fn sign_out(state: Arc<State>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let signed = peer(&parts)
+        .and_then(|peer| access::admit_unknown(&peer))
+        .and_then(|()| access::check_form(&parts.headers))
+        .map(|()| access::sign_out(&parts.headers, &state));
+    home_with(signed)
+}
+
+/// Leads to the page with a new cookie.
+fn home_with(cookie: Result<String, Problem>) -> Response {
+    let cookie = match cookie {
+        Ok(cookie) => cookie,
+        Err(problem) => return refused(Form::Html, problem),
+    };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
-    set(&mut response, SET_COOKIE, &sign_in.cookie);
-    set(&mut response, LOCATION, &sign_in.location);
+    set(&mut response, SET_COOKIE, &cookie);
+    set(&mut response, LOCATION, page::HOME);
     protected(response)
 }
 
@@ -200,8 +227,10 @@ fn refused(form: Form, problem: Problem) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     set(&mut response, CONTENT_TYPE, content_type);
-    if status == StatusCode::UNAUTHORIZED {
-        set(&mut response, WWW_AUTHENTICATE, "Bearer");
+    match status {
+        StatusCode::UNAUTHORIZED => set(&mut response, WWW_AUTHENTICATE, "Bearer"),
+        StatusCode::TOO_MANY_REQUESTS => set(&mut response, RETRY_AFTER, "5"),
+        _ => {}
     }
     protected(response)
 }
@@ -210,7 +239,8 @@ fn refused(form: Form, problem: Problem) -> Response {
 fn protected(mut response: Response) -> Response {
     set(&mut response, CONTENT_SECURITY_POLICY, POLICY);
     set(&mut response, X_CONTENT_TYPE_OPTIONS, "nosniff");
-    set(&mut response, REFERRER_POLICY, "no-referrer");
+    // Browsers tell other sites nothing, and this one which of its pages sends a form.
+    set(&mut response, REFERRER_POLICY, "same-origin");
     set(&mut response, CACHE_CONTROL, "no-store");
     response
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  terrace …  ══ unix socket, 0600 ═▶ ┐                                   ┌ questions and orders as JSON
 //!  agents     ══ TLS, token ════════▶ ├ access ─▶ routes (one table) ─────┼ metrics
-//!  browser    ══ TLS, token, cookie ▶ ┘              │                    └ page
+//!  browser    ══ TLS, session ══════▶ ┘              │                    └ page
 //!                                                     ▼
 //!                                    manager::service::Service behind a mutex
 //! ```
@@ -12,10 +12,12 @@
 //! at a time, since every answer of it is committed before it is given. [`openapi`] is made from the table that also routes.
 
 mod access;
+mod bodies;
 mod call;
 mod certificate;
 mod dispatch;
 mod exposition;
+mod gate;
 mod limits;
 mod listen;
 mod metrics;
@@ -26,11 +28,13 @@ mod reload;
 mod routes;
 mod server;
 mod serving;
+mod sessions;
 mod tokens;
 
 pub use access::Role;
 pub use certificate::Certificate;
 pub use limits::Limits;
+pub use listen::check_socket;
 pub use openapi::openapi;
 pub use reload::{Fresh, Reloader};
-pub use server::{Clock, ControllerServer, Running, ServerSettings, StartError, TcpSettings};
+pub use server::{Clock, Running, StartError, TcpSettings};

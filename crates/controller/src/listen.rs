@@ -15,8 +15,12 @@ use crate::server::StartError;
 /// Most bytes of a unix socket's path, as Linux has it.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// A socket that never was open to others: its mode is set before it has a name.
-pub(crate) fn unix(path: &Path) -> Result<UnixListener, StartError> {
+/// Looks whether a socket could be made at a path; makes nothing.
+///
+/// # Errors
+/// [`StartError`]: a controller that answers there, another file, no directory, a path that is too
+/// long.
+pub fn check_socket(path: &Path) -> Result<(), StartError> {
     let bytes = path.as_os_str().len();
     if bytes > SOCKET_PATH_MAX {
         return Err(StartError::TooLong {
@@ -25,6 +29,24 @@ pub(crate) fn unix(path: &Path) -> Result<UnixListener, StartError> {
             most: SOCKET_PATH_MAX,
         });
     }
+    if UnixStream::connect(path).is_ok() {
+        return Err(StartError::SocketInUse(path.into()));
+    }
+    let found = std::fs::symlink_metadata(path);
+    match found.is_ok_and(|m| !m.file_type().is_socket()) {
+        false => Ok(()),
+        true => Err(StartError::Socket {
+            path: path.into(),
+            source: io::Error::other(
+                "there is a file that is no socket: remove it, or use another path",
+            ),
+        }),
+    }
+}
+
+/// A socket that never was open to others: its mode is set before it has a name.
+pub(crate) fn unix(path: &Path) -> Result<UnixListener, StartError> {
+    check_socket(path)?;
     clear_stale(path)?;
     let failed = |source: io::Error| StartError::Socket {
         path: path.into(),
@@ -46,9 +68,6 @@ fn private(path: &Path) -> rustix::io::Result<UnixListener> {
 
 /// Removes the socket that a controller which was killed has left behind. What is no socket stays, and is in the way.
 fn clear_stale(path: &Path) -> Result<(), StartError> {
-    if UnixStream::connect(path).is_ok() {
-        return Err(StartError::SocketInUse(path.into()));
-    }
     let found = std::fs::symlink_metadata(path);
     if found.is_ok_and(|m| m.file_type().is_socket()) {
         std::fs::remove_file(path).map_err(|source| StartError::Socket {

@@ -11,8 +11,9 @@ use manager::view::{
     VolumeCounters, VolumeView,
 };
 
-use crate::call::{Asking, Call, Reply, unexpected};
+use crate::call::{Asking, Call, Reply, State, unexpected};
 use crate::exposition::{Exposition, Histogram, Kind, seconds};
+use crate::gate::RefusedFor;
 use crate::problem::Problem;
 
 /// The text format that is written.
@@ -58,7 +59,28 @@ pub(crate) fn answer(call: &Call) -> Result<Reply, Problem> {
     volumes(&mut out, &facts.volumes);
     on_tiers(&mut out, &facts.volumes);
     counters(&mut out, &facts.counters);
+    access(&mut out, &call.state);
     Ok(Reply::text(CONTENT_TYPE, out.text()))
+}
+
+/// Refused callers, and memory that bodies of requests take.
+fn access(out: &mut Exposition, state: &State) {
+    let name = "terrace_refused_total";
+    out.metric(
+        name,
+        Kind::Counter,
+        "Connections and requests refused for want of a valid token.",
+    );
+    for why in RefusedFor::ALL {
+        out.whole(name, &[("reason", why.name())], state.gate.refused(why));
+    }
+    let name = "terrace_bodies_bytes";
+    out.metric(
+        name,
+        Kind::Gauge,
+        "Bytes reserved for bodies of requests in flight.",
+    );
+    out.whole(name, &[], state.bodies.reserved() as u64);
 }
 
 fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView) {
@@ -77,7 +99,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     one(
         "terrace_store_up",
         Gauge,
-        "0 when the store could not be written: nothing is decided or ordered.",
+        "0 while the store cannot be read or written: nothing is decided or ordered.",
         status.store_failure.is_none().into(),
     );
     one(

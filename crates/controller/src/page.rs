@@ -14,13 +14,21 @@ use maud::{DOCTYPE, Markup, html};
 
 pub(crate) use data::Wanted;
 
-use crate::access::Role;
+use crate::access::{Role, Through};
 use crate::call::{Call, Reply};
 use crate::page::data::Shown;
 use crate::problem::Problem;
 
 /// Where the page is.
 pub(crate) const HOME: &str = "/";
+
+/// Where the form with the token goes.
+pub(crate) const SIGN_IN: &str = "/sign-in";
+
+pub(crate) const SIGN_OUT: &str = "/sign-out";
+
+/// Of the form: takes a token from the part of the URL that no server sees.
+pub(crate) const SIGN_IN_SCRIPT: &str = include_str!("page/sign-in.js");
 
 pub(crate) const STYLE: &str = include_str!("page/page.css");
 
@@ -69,10 +77,13 @@ pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
             }
             p id="said" role="alert" hidden {}
             main {
-                @if viewer == Viewer::Reader {
-                    p class="note" { "Signed in as " b { (call.caller.name) } " with the role " (call.caller.role.name()) ": orders need the role operate." }
-                } @else {
-                    p class="note" { "Signed in as " b { (call.caller.name) } " with the role " (call.caller.role.name()) "." }
+                form class="note" method="post" action=(SIGN_OUT) {
+                    "Signed in as " b { (call.caller.name) } " with the role " (call.caller.role.name())
+                    @if viewer == Viewer::Reader { ": orders need the role operate" }
+                    ". "
+                    @if call.caller.through == Through::Cookie {
+                        button type="submit" { "Sign out" }
+                    }
                 }
                 section id="overview-section" aria-label="Overview" { h2 { "Overview" } (overview::part(&shown, viewer)) }
                 section id="plans-section" aria-label="Recommendations" { h2 { "Recommendations" } (plans::part(&shown, viewer)) }
@@ -128,13 +139,13 @@ pub(crate) fn refused(problem: &Problem) -> String {
                 @if problem.status == StatusCode::UNAUTHORIZED {
                     // The rest of the words is for programs.
                     p class="bad" { (problem.words().split(':').next().unwrap_or_default()) }
-                    // The answer to this form takes the token out of the URL again.
-                    form class="sign-in" method="get" action="/" {
+                    form class="sign-in" id="sign-in" method="post" action=(SIGN_IN) {
                         label for="token" { "Token" }
                         input id="token" name="token" type="password" autocomplete="current-password" required;
                         button type="submit" { "Sign in" }
                     }
                     p class="note" { "A token is a secret of the controller's token file. Its role says what may be done here." }
+                    script src="/page/sign-in.js" defer {}
                 } @else {
                     p class="bad" { (problem.words()) }
                     p { a href="/" { "Back to the page" } }

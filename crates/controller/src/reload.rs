@@ -86,6 +86,20 @@ impl State {
         done
     }
 
+    /// Puts new tokens in force; what has changed. Sessions of tokens that are gone end.
+    fn take_tokens(&self, actor: &Actor, tokens: Tokens) -> Result<String, Problem> {
+        let changes = self.tokens().changes(&tokens);
+        self.sessions.keep(|digest| tokens.have(digest));
+        self.set_tokens(tokens)?;
+        if let Some(changes) = &changes {
+            let (mut service, now) = self.hold()?;
+            service.tokens_changed(now, actor, changes.clone());
+        }
+        Ok(changes
+            .map(|changes| format!("; {changes}"))
+            .unwrap_or_default())
+    }
+
     fn read_again(&self, actor: &Actor) -> Result<Done, Problem> {
         let _one = self
             .reloading
@@ -115,8 +129,8 @@ impl State {
                 other => other.into(),
             })?
         };
-        if let (Some((tokens, loaded)), Some(tls)) = (secrets, &self.tls) {
-            *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        if let (Some((tokens, loaded)), Some(tls)) = (secrets, self.tls.get()) {
+            done.message += &self.take_tokens(actor, tokens)?;
             if loaded.fingerprint != tls.fingerprint() {
                 done.message +=
                     &format!("; the certificate is another one, {}", loaded.fingerprint);

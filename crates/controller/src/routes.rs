@@ -438,4 +438,11 @@ pub(crate) const ROUTES: &[Route] = &[
         |_| Ok(Reply::text("text/javascript; charset=utf-8", page::SCRIPT)),
     )
     .role(None),
+    Route::get(
+        "/page/sign-in.js",
+        "Script of the form that signs in",
+        Form::Text("text/javascript; charset=utf-8"),
+        |_| Ok(Reply::text("text/javascript; charset=utf-8", page::SIGN_IN_SCRIPT)),
+    )
+    .role(None),
 ];

@@ -2,64 +2,54 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::JoinHandle;
 
 use client::Fingerprint;
 use manager::question::Actor;
 use manager::service::{Now, Service};
 use thiserror::Error;
-use tokio::runtime::Builder;
-use tokio::sync::watch;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::bodies::Bodies;
 use crate::call::State;
 use crate::certificate::Certificate;
+use crate::gate::Gate;
 use crate::limits::{Limits, STOP_TIME, WORKERS_MAX};
 use crate::reload::{Reloader, SharedTls};
 use crate::serving::{Listening, serve};
+use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 use crate::{dispatch, listen};
 
 /// Tells the time, whichever thread asks. It is asked with the service in hand, so that times rise from call to call.
 pub type Clock = Arc<dyn Fn() -> Now + Send + Sync>;
 
-/// Where and how to serve.
-#[derive(Debug, Clone)]
-pub struct ServerSettings {
-    /// The unix socket. Whoever may open it (mode 0600) may do everything.
-    pub socket: PathBuf,
-    /// The port, if there is to be one.
-    pub tcp: Option<TcpSettings>,
-    /// Limits of clients.
-    pub limits: Limits,
-    /// Reads the configuration anew, if there is a file to read.
-    pub reload: Option<Reloader>,
-}
-
 /// A port: always with TLS and tokens.
 #[derive(Debug, Clone)]
 pub struct TcpSettings {
     /// The address; port 0 takes any.
     pub listen: SocketAddr,
-    /// The token file: lines of `ROLE NAME SECRET`, mode 0600.
+    /// The token file: lines of `ROLE NAME SECRET [expires=DATE]`, mode 0600.
     pub tokens: PathBuf,
     pub certificate: Certificate,
 }
 
 impl TcpSettings {
-    /// Whether it could be listened on, as far as that can be said while another process still does.
+    /// Whether it could be listened on. Makes no certificate.
     ///
     /// # Errors
-    /// [`StartError`]: tokens or certificate that cannot be used, or an address that this host has not.
+    /// [`StartError`]: tokens or certificate that cannot be used, an address that this host has
+    /// not, a port that is taken.
     pub fn check(&self) -> Result<(), StartError> {
         Tokens::read(&self.tokens)?;
-        self.certificate.load(self.listen.ip())?;
-        match listen::tcp(self.listen) {
-            Ok(_) | Err(StartError::PortTaken(_)) => Ok(()),
-            Err(why) => Err(why),
+        if self.certificate.is_made() {
+            self.certificate.load(self.listen.ip())?;
         }
+        listen::tcp(self.listen).map(|_| ())
     }
 }
 
@@ -100,12 +90,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// A file of secrets that others may read.
-    #[error("{path} may be read by others: chmod 600 {path}, and change what is in it")]
-    Open {
-        /// The file.
-        path: PathBuf,
-    },
+    /// A file of secrets that cannot be read, or that others can.
+    #[error(transparent)]
+    Secret(#[from] secret::SecretError),
     /// The token file cannot be used.
     #[error("cannot use the token file {path}: {why}")]
     Tokens {
@@ -125,82 +112,16 @@ pub enum StartError {
     System(#[source] io::Error),
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct ControllerServer;
-
-impl ControllerServer {
-    /// Serves until it is stopped. The service is also told the time once a second.
-    ///
-    /// # Errors
-    /// [`StartError`]. Nothing is served then, and nothing is left behind but a certificate that was made.
-    pub fn start(
-        service: Arc<Mutex<dyn Service + Send>>,
-        clock: Clock,
-        settings: ServerSettings,
-    ) -> Result<Running, StartError> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(WORKERS_MAX)
-            .thread_name("terrace-answer")
-            .build()
-            .map_err(StartError::System)?;
-        let entered = runtime.enter();
-        let mut tokens = Tokens::default();
-        let mut listening = vec![];
-        let (mut address, mut tls) = (None, None);
-        if let Some(tcp) = &settings.tcp {
-            tokens = Tokens::read(&tcp.tokens)?;
-            let loaded = tcp.certificate.load(tcp.listen.ip())?;
-            let listener = listen::tcp(tcp.listen)?;
-            address = Some(listener.local_addr().map_err(StartError::System)?);
-            let shared = SharedTls::new(TlsAcceptor::from(loaded.config), loaded.fingerprint);
-            tls = Some(shared.clone());
-            let listener = tokio::net::TcpListener::from_std(listener);
-            listening.push(Listening::Tls(
-                listener.map_err(StartError::System)?,
-                shared,
-            ));
-        }
-        // Last, since it is what would be left behind.
-        let listener = tokio::net::UnixListener::from_std(listen::unix(&settings.socket)?);
-        let limits = settings.limits;
-        let state = Arc::new(State {
-            service,
-            clock,
-            tokens: RwLock::new(Arc::new(tokens)),
-            tls,
-            reload: settings.reload,
-            reloading: Mutex::new(()),
-            limits,
-        });
-        let mut running = Running {
-            socket: settings.socket,
-            address,
-            state: state.clone(),
-            stop: watch::channel(()).0,
-            thread: None,
-        };
-        listening.push(Listening::Unix(listener.map_err(StartError::System)?));
-        drop(entered);
-        let stop = running.stop.subscribe();
-        let thread = std::thread::Builder::new()
-            .name("terrace-controller".into())
-            .spawn(move || {
-                let router = dispatch::router(&state);
-                runtime.block_on(serve(listening, router, state, stop));
-                // A call of the service that hangs must not keep the process.
-                runtime.shutdown_timeout(STOP_TIME);
-            });
-        running.thread = Some(thread.map_err(StartError::System)?);
-        Ok(running)
-    }
-}
+/// Listeners that are added to a server at once, at most: its socket and its port.
+const LISTENERS_MAX: usize = 2;
 
 /// A server that runs. Dropping it stops it.
 pub struct Running {
-    socket: PathBuf,
+    socket: Option<PathBuf>,
     address: Option<SocketAddr>,
     state: Arc<State>,
+    listening: mpsc::Sender<Listening>,
+    runtime: Handle,
     stop: watch::Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
@@ -215,6 +136,96 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
+    /// Starts a server that nobody reaches yet. It tells the service the time once a second.
+    /// `reload` reads the configuration anew, if there is a file to read.
+    ///
+    /// # Errors
+    /// [`StartError::System`].
+    pub fn start(
+        service: Arc<Mutex<dyn Service + Send>>,
+        clock: Clock,
+        limits: Limits,
+        reload: Option<Reloader>,
+    ) -> Result<Self, StartError> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(WORKERS_MAX)
+            .thread_name("terrace-answer")
+            .build()
+            .map_err(StartError::System)?;
+        let state = Arc::new(State {
+            service,
+            clock,
+            tokens: RwLock::default(),
+            tls: OnceLock::new(),
+            reload,
+            reloading: Mutex::new(()),
+            limits,
+            bodies: Bodies::new(&limits),
+            gate: Gate::new(&limits),
+            sessions: Sessions::default(),
+            reading: Mutex::new(()),
+        });
+        let (listening, added) = mpsc::channel(LISTENERS_MAX);
+        let mut running = Self {
+            socket: None,
+            address: None,
+            state: state.clone(),
+            listening,
+            runtime: runtime.handle().clone(),
+            stop: watch::channel(()).0,
+            thread: None,
+        };
+        let stop = running.stop.subscribe();
+        let thread = std::thread::Builder::new()
+            .name("terrace-controller".into())
+            .spawn(move || {
+                let router = dispatch::router(&state);
+                runtime.block_on(serve(added, router, state, stop));
+                // A call of the service that hangs must not keep the process.
+                runtime.shutdown_timeout(STOP_TIME);
+            });
+        running.thread = Some(thread.map_err(StartError::System)?);
+        Ok(running)
+    }
+
+    /// Listens on a unix socket. Whoever may open it (mode 0600) may do everything.
+    ///
+    /// # Errors
+    /// [`StartError`]. Nothing is left behind then.
+    pub fn listen_unix(&mut self, socket: &Path) -> Result<(), StartError> {
+        let listener = listen::unix(socket)?;
+        self.socket = Some(socket.into());
+        let _entered = self.runtime.enter();
+        let listener = tokio::net::UnixListener::from_std(listener).map_err(StartError::System)?;
+        self.add(Listening::Unix(listener))
+    }
+
+    /// Listens on a port.
+    ///
+    /// # Errors
+    /// [`StartError`]. Nothing is left behind then but a certificate that was made.
+    pub fn listen_tls(&mut self, tcp: &TcpSettings) -> Result<(), StartError> {
+        let tokens = Tokens::read(&tcp.tokens)?;
+        let loaded = tcp.certificate.load(tcp.listen.ip())?;
+        let listener = listen::tcp(tcp.listen)?;
+        let address = listener.local_addr().map_err(StartError::System)?;
+        let _entered = self.runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::System)?;
+        let acceptor = TlsAcceptor::from(loaded.config);
+        let shared = SharedTls::new(acceptor, loaded.fingerprint);
+        let shared = self.state.tls.get_or_init(|| shared).clone();
+        // A service that broke off is told of the tokens by the next reload.
+        let _ = self.state.set_tokens(tokens);
+        self.address = Some(address);
+        self.add(Listening::Tls(listener, shared))
+    }
+
+    fn add(&self, listening: Listening) -> Result<(), StartError> {
+        let added = self.listening.try_send(listening);
+        added.map_err(|e| StartError::System(io::Error::other(e.to_string())))
+    }
+
     /// The address that is listened on, with its port.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
@@ -222,7 +233,7 @@ impl Running {
 
     /// What clients are told to trust: SHA-256 of the certificate.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        self.state.tls.as_ref().map(SharedTls::fingerprint)
+        self.state.tls.get().map(SharedTls::fingerprint)
     }
 
     /// Reads the configuration anew, as if `actor` had asked for it; what has changed, or why nothing has.
@@ -249,7 +260,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.socket);
+        if let Some(socket) = &self.socket {
+            let _ = std::fs::remove_file(socket);
+        }
         let _ = self.stop.send(());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

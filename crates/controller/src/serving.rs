@@ -1,10 +1,11 @@
 //! Connections: accepting them, and what happens on one until it ends.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::body::Incoming;
@@ -12,13 +13,14 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{MissedTickBehavior, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use crate::access::Peer;
 use crate::call::State;
+use crate::gate::Gate;
 use crate::limits::{HEAD_BYTES_MAX, Limits, READ_BYTES_MAX, STOP_TIME, TICK};
 use crate::reload::SharedTls;
 
@@ -33,7 +35,7 @@ pub(crate) enum Listening {
 
 enum Socket {
     Unix(UnixStream),
-    Tcp(TcpStream, TlsAcceptor),
+    Tcp(TcpStream, IpAddr, TlsAcceptor),
 }
 
 impl Listening {
@@ -41,9 +43,9 @@ impl Listening {
         match self {
             Listening::Unix(listener) => Ok(Socket::Unix(listener.accept().await?.0)),
             Listening::Tls(listener, tls) => {
-                let (socket, _) = listener.accept().await?;
+                let (socket, address) = listener.accept().await?;
                 socket.set_nodelay(true)?;
-                Ok(Socket::Tcp(socket, tls.acceptor()))
+                Ok(Socket::Tcp(socket, address.ip(), tls.acceptor()))
             }
         }
     }
@@ -51,30 +53,36 @@ impl Listening {
 
 /// Serves until it is told to stop, and then until all connections have ended, or should have.
 pub(crate) async fn serve(
-    listening: Vec<Listening>,
+    mut listening: mpsc::Receiver<Listening>,
     router: Router,
     state: Arc<State>,
-    mut stop: watch::Receiver<()>,
+    stop: watch::Receiver<()>,
 ) {
     let limits = state.limits;
-    let room: Vec<_> = listening
-        .into_iter()
-        .map(|listening| {
+    let gate = state.gate.clone();
+    let mut rooms = vec![];
+    let ticking = tokio::spawn(tick(state));
+    let added = async {
+        while let Some(listening) = listening.recv().await {
             let room = Arc::new(Semaphore::new(limits.connections_max));
             let serving = Serving {
                 router: router.clone(),
                 limits,
+                gate: gate.clone(),
                 stop: stop.clone(),
             };
             tokio::spawn(serving.accept(listening, room.clone()));
-            room
-        })
-        .collect();
-    let ticking = tokio::spawn(tick(state));
-    let _ = stop.changed().await;
+            rooms.push(room);
+        }
+    };
+    let mut stopped = stop.clone();
+    tokio::select! {
+        () = added => { let _ = stopped.changed().await; }
+        _ = stopped.changed() => {}
+    }
     ticking.abort();
     let all_ended = async {
-        for room in room {
+        for room in rooms {
             let all = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
             let _ = room.acquire_many(all).await;
         }
@@ -97,6 +105,7 @@ async fn tick(state: Arc<State>) {
 struct Serving {
     router: Router,
     limits: Limits,
+    gate: Arc<Gate>,
     stop: watch::Receiver<()>,
 }
 
@@ -127,10 +136,14 @@ impl Serving {
                     self.speak(socket, Peer::Unix { uid }).await;
                 }
             }
-            Socket::Tcp(socket, acceptor) => {
+            Socket::Tcp(socket, address, acceptor) => {
+                // Before the handshake, which costs most.
+                let Some(connection) = self.gate.connect(address, Instant::now()) else {
+                    return;
+                };
                 let shaken = timeout(self.limits.handshake_time, acceptor.accept(socket)).await;
                 if let Ok(Ok(socket)) = shaken {
-                    self.speak(socket, Peer::Tls).await;
+                    self.speak(socket, Peer::Tls(connection)).await;
                 }
             }
         }
@@ -141,7 +154,7 @@ impl Serving {
     async fn speak(mut self, socket: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
         let router = self.router;
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(peer.clone());
             router.clone().call(request)
         });
         let socket = Watched::new(socket, self.limits.write_time);

@@ -1,37 +1,65 @@
 //! The token file: who may connect over TLS, and as what.
 //!
 //! ```text
-//! # ROLE NAME SECRET, one per line; read by the controller's user only (mode 0600)
+//! # ROLE NAME SECRET [expires=DATE], one per line; read by the controller's user only (mode 0600)
 //! read    grafana  Zm9yIGdyYWZhbmE...
-//! operate alice    c29tZSBzZWNyZXQ...
+//! operate alice    c29tZSBzZWNyZXQ...  expires=2027-01-31   # refused from that day on (UTC)
+//! operate alice    YW5vdGhlciBzZWN...  expires=2028-01-31   # both are valid until then
 //! agent   alpha    dGhlIGFnZW50IG9m...     # may register and report as host alpha
 //! ```
+//!
+//! A token is rotated by a second line of the same role and name, a reload, and another reload once
+//! the old line is gone.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use manager::service::TokenTerm;
 use subtle::ConstantTimeEq;
+use units::Nanos;
 
-use crate::access::{Caller, Role, Through};
+use crate::access::Role;
 use crate::server::StartError;
 
-/// Shortest secret that is taken: nobody counts failed guesses here, so guessing must be hopeless.
+/// Shortest secret that is taken: guessing must be hopeless from many addresses, too.
 const SECRET_CHARS_MIN: usize = 16;
 
-/// Longest token file. Protects memory from a wrong path.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Tokens, at most: every request without a session compares all of them. Protects the event loop.
+const TOKENS_MAX: usize = 10_000;
+
+/// Longest name of a token. It is in every event of its owner.
+const NAME_BYTES_MAX: usize = 100;
+
+/// SHA-256 of a secret.
+pub(crate) type Digest = [u8; 32];
 
 /// All tokens; the secrets only as their SHA-256.
 #[derive(Default)]
 pub(crate) struct Tokens(Vec<Token>);
 
-struct Token {
-    role: Role,
-    name: String,
-    digest: [u8; 32],
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) role: Role,
+    pub(crate) name: String,
+    pub(crate) digest: Digest,
+    expires: Option<Expiry>,
 }
 
-fn digest(secret: &[u8]) -> [u8; 32] {
+/// The day from which on a token is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Expiry {
+    date: String,
+    unix_ms: u64,
+}
+
+/// Whether a secret lets its caller in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    Valid(&'a Token),
+    Expired(&'a Token),
+    Unknown,
+}
+
+pub(crate) fn digest(secret: &[u8]) -> Digest {
     let digest = ring::digest::digest(&ring::digest::SHA256, secret);
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest.as_ref());
@@ -44,14 +72,8 @@ impl Tokens {
             path: path.into(),
             why,
         };
-        let metadata = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?;
-        if metadata.permissions().mode() & 0o077 != 0 {
-            return Err(StartError::Open { path: path.into() });
-        }
-        if metadata.len() > FILE_BYTES_MAX {
-            return Err(failed(format!("it is longer than {FILE_BYTES_MAX} bytes")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        let bytes = secret::read(path)?;
+        let text = String::from_utf8(bytes).map_err(|e| failed(e.to_string()))?;
         Self::parse(&text).map_err(failed)
     }
 
@@ -63,9 +85,21 @@ impl Tokens {
             if line.is_empty() {
                 continue;
             }
-            let token = Token::parse(line).map_err(|why| format!("line {}: {why}", i + 1))?;
+            let wrong = |why: String| format!("line {}: {why}", i + 1);
+            let token = Token::parse(line).map_err(wrong)?;
             if tokens.iter().any(|t| t.digest == token.digest) {
-                return Err(format!("line {}: this secret is there already", i + 1));
+                return Err(wrong("this secret is there already".into()));
+            }
+            let other = |t: &&Token| t.name == token.name && t.role != token.role;
+            if let Some(other) = tokens.iter().find(other) {
+                return Err(wrong(format!(
+                    "the token {:?} has the role {} already: give this one another name",
+                    token.name,
+                    other.role.name()
+                )));
+            }
+            if tokens.len() == TOKENS_MAX {
+                return Err(wrong(format!("more than {TOKENS_MAX} tokens")));
             }
             tokens.push(token);
         }
@@ -75,40 +109,96 @@ impl Tokens {
         }
     }
 
-    /// Whose secret this is. Takes the same time whichever token it is, and whether it is one.
-    pub(crate) fn find(&self, secret: &[u8], through: Through) -> Option<Caller> {
-        let digest = digest(secret);
+    /// The token with this secret. Takes the same time whichever token it is, and whether it is one.
+    pub(crate) fn find(&self, secret: &[u8], unix_ms: u64) -> Found<'_> {
+        self.with_digest(&digest(secret), unix_ms)
+    }
+
+    /// Likewise, by the digest of the secret.
+    pub(crate) fn with_digest(&self, digest: &Digest, unix_ms: u64) -> Found<'_> {
         let mut found = None;
         for token in &self.0 {
-            if bool::from(token.digest.ct_eq(&digest)) {
+            if bool::from(token.digest.ct_eq(digest)) {
                 found = Some(token);
             }
         }
-        found.map(|token| Caller {
-            role: token.role,
-            name: token.name.clone(),
-            through,
-        })
+        match found {
+            None => Found::Unknown,
+            Some(token) if token.is_expired(unix_ms) => Found::Expired(token),
+            Some(token) => Found::Valid(token),
+        }
+    }
+
+    /// Returns true if a token has this digest.
+    pub(crate) fn have(&self, digest: &Digest) -> bool {
+        self.0.iter().any(|t| t.digest == *digest)
+    }
+
+    /// When access ends, by role and name: with the last of the tokens of that name.
+    pub(crate) fn terms(&self) -> Vec<TokenTerm> {
+        let mut terms: Vec<TokenTerm> = vec![];
+        for token in &self.0 {
+            let expires_ms = token.expires.as_ref().map(|e| e.unix_ms);
+            match terms.iter_mut().find(|t| t.name == token.name) {
+                Some(term) => {
+                    let both = term.expires_ms.zip(expires_ms);
+                    term.expires_ms = both.map(|(a, b)| a.max(b));
+                }
+                None => terms.push(TokenTerm {
+                    name: token.name.clone(),
+                    role: token.role.name().into(),
+                    expires_ms,
+                }),
+            }
+        }
+        terms.retain(|t| t.expires_ms.is_some());
+        terms
+    }
+
+    /// What a reload changes, for the audit; none where nothing changes.
+    pub(crate) fn changes(&self, to: &Self) -> Option<String> {
+        let named = |all: &Self, others: &Self| -> Vec<String> {
+            let new = all.0.iter().filter(|t| !others.0.contains(t));
+            new.map(Token::words).collect()
+        };
+        let mut parts = vec![];
+        for (what, tokens) in [("added", named(to, self)), ("removed", named(self, to))] {
+            if !tokens.is_empty() {
+                parts.push(format!("{what} {}", some_of(&tokens)));
+            }
+        }
+        (!parts.is_empty()).then(|| format!("tokens: {}", parts.join("; ")))
     }
 }
 
 impl Token {
     fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [role, name, secret] = words[..] else {
-            return Err("a line is ROLE NAME SECRET".into());
+        let (role, name, secret, expires) = match words[..] {
+            [role, name, secret] => (role, name, secret, None),
+            [role, name, secret, word] => match word.strip_prefix("expires=") {
+                Some(date) => (role, name, secret, Some(Expiry::parse(date)?)),
+                None => return Err(FORM.into()),
+            },
+            _ => return Err(FORM.into()),
         };
         let Some(role) = Role::named(role) else {
             return Err(format!(
                 "there is no role {role:?}: read, operate, admin or agent"
             ));
         };
+        if let Some(fault) = units::hidden_fault(name) {
+            return Err(format!("the name {} {fault}", units::shown(name)));
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(format!("the name has more than {NAME_BYTES_MAX} bytes"));
+        }
         if secret.len() < SECRET_CHARS_MIN {
             return Err(format!(
                 "the secret has fewer than {SECRET_CHARS_MIN} characters: make one with `openssl rand -hex 32`"
             ));
         }
-        // What goes through a header, a cookie and a URL as it is.
+        // What goes through a header and a URL as it is.
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
         if !secret.bytes().all(plain) {
             return Err("a secret has only letters, digits and - . _ ~".into());
@@ -117,8 +207,83 @@ impl Token {
             role,
             name: name.into(),
             digest: digest(secret.as_bytes()),
+            expires,
         })
     }
+
+    fn is_expired(&self, unix_ms: u64) -> bool {
+        self.expires.as_ref().is_some_and(|e| e.unix_ms <= unix_ms)
+    }
+
+    /// The day from which on it is refused.
+    pub(crate) fn expires(&self) -> Option<&str> {
+        self.expires.as_ref().map(|e| e.date.as_str())
+    }
+
+    fn words(&self) -> String {
+        let until = self.expires().map(|date| format!(" (expires {date})"));
+        format!(
+            "{} {}{}",
+            self.role.name(),
+            self.name,
+            until.unwrap_or_default()
+        )
+    }
+}
+
+/// The first names of a long list.
+fn some_of(names: &[String]) -> String {
+    const NAMED_MAX: usize = 20;
+    let more = names.len().saturating_sub(NAMED_MAX);
+    let named = names[..names.len() - more].join(", ");
+    match more {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+const FORM: &str = "a line is ROLE NAME SECRET, and expires=YYYY-MM-DD if it is to expire";
+
+impl Expiry {
+    fn parse(date: &str) -> Result<Self, String> {
+        let wrong = || format!("{date:?} is no date: write expires=YYYY-MM-DD");
+        let days = days(date).ok_or_else(wrong)?;
+        Ok(Self {
+            date: date.into(),
+            unix_ms: Nanos::from_secs(days * 86_400).0 / 1_000_000,
+        })
+    }
+}
+
+/// Days from 1970-01-01 to a date of the 21st century.
+fn days(date: &str) -> Option<u64> {
+    let parts: Vec<&str> = date.split('-').collect();
+    let [year, month, day] = parts[..] else {
+        return None;
+    };
+    if (year.len(), month.len(), day.len()) != (4, 2, 2) {
+        return None;
+    }
+    let number = |text: &str| {
+        text.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| text.parse().ok())
+    };
+    let (year, month, day): (u64, u64, u64) = (number(year)??, number(month)??, number(day)??);
+    if !(2000..2100).contains(&year) {
+        return None;
+    }
+    let leap = |year: u64| year.is_multiple_of(4);
+    let february = if leap(year) { 29 } else { 28 };
+    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let length = *months.get(usize::try_from(month).ok()?.checked_sub(1)?)?;
+    if !(1..=length).contains(&day) {
+        return None;
+    }
+    let before: u64 = months[..month as usize - 1].iter().sum();
+    // 2000-01-01 is day 10,957; every fourth year of that century is a leap year.
+    let years = year - 2000;
+    Some(10_957 + years * 365 + years.div_ceil(4) + before + day - 1)
 }
 
 #[cfg(test)]
@@ -127,20 +292,18 @@ mod tests {
 
     const A: &str = "0123456789abcdef";
     const B: &str = "fedcba9876543210";
+    const DAY_MS: u64 = 86_400_000;
 
     #[test]
     fn a_secret_finds_its_token() {
         let text = format!("# all\n\nread grafana {A}\n agent alpha {B} # its agent\n");
         let tokens = Tokens::parse(&text).unwrap();
-        let find = |secret: &str| tokens.find(secret.as_bytes(), Through::Header);
-        assert_eq!(
-            find(A).map(|c| (c.role, c.name)),
-            Some((Role::Read, "grafana".into()))
-        );
-        assert_eq!(
-            find(B).map(|c| (c.role, c.name)),
-            Some((Role::Agent, "alpha".into()))
-        );
+        let find = |secret: &str| match tokens.find(secret.as_bytes(), 0) {
+            Found::Valid(t) => Some((t.role, t.name.as_str())),
+            _ => None,
+        };
+        assert_eq!(find(A), Some((Role::Read, "grafana")));
+        assert_eq!(find(B), Some((Role::Agent, "alpha")));
         for wrong in ["", "0123456789abcde", "0123456789abcdef0", "grafana"] {
             assert!(find(wrong).is_none(), "{wrong}");
         }
@@ -150,11 +313,72 @@ mod tests {
     fn wrong_lines_are_named() {
         let refused = |text: &str| Tokens::parse(text).err().expect("it is wrong");
         assert!(refused("\n# nothing\n").contains("no token"));
-        assert_eq!(refused("\nread x"), "line 2: a line is ROLE NAME SECRET");
+        assert!(refused("\nread x").starts_with("line 2: a line is ROLE NAME SECRET"));
         assert!(refused(&format!("root x {A}")).starts_with("line 1: there is no role \"root\""));
         assert!(refused("read x short").contains("fewer than 16"));
         assert!(refused("read x 0123456789;abcdef").contains("letters, digits"));
-        let twice = refused(&format!("read x {A}\nadmin y {A}"));
+        assert!(refused(&format!("read x\u{202e}y {A}")).contains("\\u{202e}"));
+        let twice = refused(&format!("read x {A}\nread y {A}"));
         assert_eq!(twice, "line 2: this secret is there already");
+        let roles = refused(&format!("read x {A}\nadmin x {B}"));
+        assert!(roles.contains("has the role read already"), "{roles}");
+        for date in [
+            "2027-02-29",
+            "2027-13-01",
+            "2027-1-1",
+            "tomorrow",
+            "1999-01-01",
+            "2027-00-10",
+        ] {
+            let why = refused(&format!("read x {A} expires={date}"));
+            assert!(why.contains("is no date"), "{why}");
+        }
+        assert!(refused(&format!("read x {A} until=2027-01-01")).contains("a line is"));
+    }
+
+    #[test]
+    fn dates_are_days_since_1970() {
+        let expected = [
+            ("2000-01-01", 10_957),
+            ("2000-03-01", 11_017),
+            ("2026-11-29", 20_786),
+            ("2028-02-29", 21_243),
+            ("2099-12-31", 47_481),
+        ];
+        for (date, day) in expected {
+            assert_eq!(days(date), Some(day), "{date}");
+        }
+    }
+
+    #[test]
+    fn tokens_expire_and_two_of_one_name_are_valid_at_once() {
+        let text =
+            format!("read grafana {A} expires=2000-01-03\nread grafana {B} expires=2000-01-05\n");
+        let tokens = Tokens::parse(&text).unwrap();
+        let day = |day: u64| (10_957 + day) * DAY_MS;
+        let valid =
+            |secret: &str, at| matches!(tokens.find(secret.as_bytes(), at), Found::Valid(_));
+        assert!(valid(A, day(1)) && valid(B, day(1)));
+        let Found::Expired(token) = tokens.find(A.as_bytes(), day(2)) else {
+            panic!("it has expired");
+        };
+        assert_eq!(token.expires(), Some("2000-01-03"));
+        assert!(valid(B, day(3)) && !valid(B, day(4)));
+        // Access ends with the last of them.
+        let terms = tokens.terms();
+        assert_eq!((terms.len(), terms[0].expires_ms), (1, Some(day(4))));
+        let forever = Tokens::parse(&format!("{text}read grafana {A}{B}")).unwrap();
+        assert!(forever.terms().is_empty());
+    }
+
+    #[test]
+    fn changes_name_tokens_and_no_secret() {
+        let before = Tokens::parse(&format!("read grafana {A}")).unwrap();
+        let after = Tokens::parse(&format!("read grafana {B} expires=2030-01-01")).unwrap();
+        assert_eq!(before.changes(&before), None);
+        assert_eq!(
+            before.changes(&after).unwrap(),
+            "tokens: added read grafana (expires 2030-01-01); removed read grafana"
+        );
     }
 }

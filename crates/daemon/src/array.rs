@@ -14,6 +14,7 @@ use manager::settings::ArrayConfig;
 use manager::wire::ArrayPolicy;
 use tracing::warn;
 
+use crate::control::Fault;
 use crate::error::DaemonError;
 
 /// Guests are let in when remote devices are connected, or after this time.
@@ -42,7 +43,7 @@ impl ServedArray {
         words: &ArrayConfig,
         base: &Path,
         start: Start<'_>,
-        policy: &ArrayPolicy,
+        policy: Option<&ArrayPolicy>,
     ) -> Result<Self, DaemonError> {
         let dir = base.join(&words.dir);
         let mut config = ServerConfig::default();
@@ -76,8 +77,8 @@ impl ServedArray {
         };
         // The agent says it again when it is registered: no volume is to be made before that.
         let parts = words.cache.iter().flat_map(|cache| &cache.parts);
-        let ready = array
-            .allow(policy)
+        let ready = policy
+            .map_or(Ok(()), |policy| array.allow(policy))
             .and_then(|()| array.share_cache(parts))
             .and_then(|()| array.open(listens, vhost_user));
         match ready {
@@ -162,6 +163,12 @@ impl ServedArray {
         Ok(())
     }
 
+    /// Lists what does not run of the controller among the array's troubles.
+    pub(crate) fn report_controller(&self, faults: &[Fault]) {
+        let faults = faults.iter().map(|f| (f.part.into(), f.what.clone()));
+        self.serving.control_server().report_controller(faults);
+    }
+
     #[cfg(test)]
     pub(crate) fn serving(&self) -> &Serving {
         &self.serving
@@ -228,7 +235,8 @@ pub fn cache_settings(words: &ArrayCacheConfig) -> CacheSettings {
     }
 }
 
-fn listens(words: &ArrayConfig, dir: &Path) -> Result<Vec<Listen>, DaemonError> {
+/// Where guests connect.
+pub(crate) fn listens(words: &ArrayConfig, dir: &Path) -> Result<Vec<Listen>, DaemonError> {
     let given: Result<Vec<Listen>, _> = words.listen.iter().map(|l| l.parse()).collect();
     let given = given?.into_iter().map(|listen| match listen {
         Listen::Unix(path) => Listen::Unix(dir.join(path)),
@@ -241,7 +249,11 @@ fn listens(words: &ArrayConfig, dir: &Path) -> Result<Vec<Listen>, DaemonError> 
     }
 }
 
-fn credentials(words: &ArrayConfig, base: &Path) -> Result<Option<Credentials>, DaemonError> {
+/// What guests by TCP have to prove who they are by.
+pub(crate) fn credentials(
+    words: &ArrayConfig,
+    base: &Path,
+) -> Result<Option<Credentials>, DaemonError> {
     let tls = Credentials::of(
         words.tls_certificates.as_ref().map(|d| base.join(d)),
         words.tls_psk.as_ref().map(|f| base.join(f)),

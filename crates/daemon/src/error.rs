@@ -17,8 +17,17 @@ pub enum DaemonError {
         /// What is wrong with it.
         why: String,
     },
+    /// All of it, with file, line and key.
+    #[error("{0}")]
+    Configuration(String),
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A part of the controller does not run.
+    #[error("{0}")]
+    Part(String),
+    /// No threads.
+    #[error("cannot start the controller's thread")]
+    Thread(#[source] std::io::Error),
     /// The file that a recording goes to.
     #[error("cannot record to {file}")]
     Record {

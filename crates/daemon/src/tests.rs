@@ -3,8 +3,13 @@
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
-use datapath::control_server::{ControlRequest, NewDevice, NewSource};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
+
+use client::{Address, Client, TlsTrust};
+use datapath::control_server::{ControlAnswer, ControlRequest, NewDevice, NewSource};
 use datapath::{Reach, add_device};
+use manager::settings::ManagerConfig;
 use manager::trouble::{TroubleKind, TroubleView};
 use model::DirectIo;
 use units::Bytes;
@@ -29,6 +34,28 @@ name = "default"
 
 /// A daemon with a volume `data`, in a directory.
 fn daemon(dir: &Path) -> Daemon {
+    make_array(dir);
+    Daemon::start(settings(CONFIG), dir).unwrap()
+}
+
+fn settings(text: &str) -> Settings {
+    let (words, text) = config::read::<ManagerConfig>("live.toml", text).unwrap();
+    Settings::new(text, words).unwrap()
+}
+
+/// Starts whatever can be started, and looks what cannot.
+fn degraded(dir: &Path, text: &str) -> Daemon {
+    let configured = Configured {
+        settings: settings(text),
+        fault: None,
+    };
+    let accept = AcceptLoss::default();
+    let daemon = Daemon::start_from(configured, dir, None, Start::Accepting(&accept)).unwrap();
+    assert_eq!(daemon.array().unwrap().volumes(), ["data"]);
+    daemon
+}
+
+fn make_array(dir: &Path) {
     let array = dir.join("array");
     let new = NewDevice {
         tier: "fast".into(),
@@ -37,6 +64,7 @@ fn daemon(dir: &Path) -> Daemon {
         emulate: None,
         direct: DirectIo::Off,
         force: false,
+        thin: false,
     };
     add_device(&array, None, new).unwrap();
     let create = ControlRequest::Create {
@@ -46,8 +74,24 @@ fn daemon(dir: &Path) -> Daemon {
         class: None,
     };
     Reach::find(&array).unwrap().ask(create).unwrap();
-    let (words, text) = config::read::<ManagerConfig>("live.toml", CONFIG).unwrap();
-    Daemon::start(Settings::new(text, words).unwrap(), dir).unwrap()
+}
+
+fn client(daemon: &Daemon) -> Client {
+    let socket = Address::Unix(daemon.socket().into());
+    Client::new(socket, None, TlsTrust::Nothing).unwrap()
+}
+
+/// What the array says of the controller, by part.
+fn of_controller(dir: &Path) -> Vec<(String, String)> {
+    let array = dir.join("array").join(datapath::control::CONTROL_SOCKET);
+    let asked = datapath::control::ask(&array, &ControlRequest::Samples).unwrap();
+    let ControlAnswer::Samples(samples) = asked else {
+        panic!("{asked:?}");
+    };
+    let troubles = samples.troubles.into_iter();
+    let kind = datapath::control_server::TroubleKind::ControllerDegraded;
+    let of_it = troubles.filter(|t| t.kind == kind);
+    of_it.map(|t| (t.about, t.what)).collect()
 }
 
 /// Lets the worker of the volume hang until the sender is dropped.
@@ -63,9 +107,7 @@ fn hang(daemon: &Daemon) -> Sender<()> {
 }
 
 fn problems(daemon: &Daemon) -> Vec<TroubleView> {
-    let socket = Address::Unix(daemon.socket().into());
-    let mut client = Client::new(socket, None, TlsTrust::Nothing).unwrap();
-    let troubles = client.status().unwrap().troubles;
+    let troubles = client(daemon).status().unwrap().troubles;
     let stalled = troubles.into_iter();
     stalled
         .filter(|t| t.kind == TroubleKind::WorkerStalled)
@@ -115,11 +157,198 @@ fn stop_with_a_stalled_worker_ends_and_names_it() {
     assert!(why.starts_with(named), "{why}");
     let all = [
         "handing the array over",
-        "stopping the agent",
-        "stopping the controller",
+        "stopping the controller and its agent",
         "stopping the array",
-        "closing the store",
     ];
     assert_eq!(steps.into_inner().unwrap(), all);
     drop(let_go);
+}
+
+/// Volumes are served, and the store's failure is in every list, though nothing of it can be read.
+fn serves_without_its_store(dir: &Path, why: &str) -> Daemon {
+    let mut daemon = degraded(dir, CONFIG);
+    until("the controller was tried", &mut daemon, |d| {
+        d.controller_was_tried()
+    });
+    until("the array says so", &mut daemon, |_| {
+        let said = of_controller(dir);
+        said.iter()
+            .any(|(part, what)| part == "store" && what.contains(why))
+    });
+    // The agent's reports are looked at, and not answered with orders.
+    until("it is reported", &mut daemon, |d| {
+        client(d).status().unwrap().volumes == 1
+    });
+    let status = client(&daemon).status().unwrap();
+    assert!(
+        status.store_failure.as_ref().unwrap().contains(why),
+        "{status:?}"
+    );
+    let kinds: Vec<TroubleKind> = status.troubles.iter().map(|t| t.kind).collect();
+    assert!(kinds.contains(&TroubleKind::StoreFailing), "{kinds:?}");
+    let metrics = client(&daemon).metrics().unwrap();
+    assert!(metrics.contains("\nterrace_store_up 0\n"), "{metrics}");
+    assert!(metrics.contains("terrace_volume_info{"), "{metrics}");
+    let health = client(&daemon).health().unwrap_err();
+    assert!(health.to_string().contains(why), "{health}");
+    let refused = client(&daemon).pause().unwrap_err();
+    let reason = "nothing is decided or ordered";
+    assert!(refused.to_string().contains(reason), "{refused}");
+    daemon
+}
+
+#[test]
+fn damaged_store_is_a_problem_and_volumes_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    make_array(dir.path());
+    let state = dir.path().join("terrace-state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join(STORE_FILE), [0x55; 8192]).unwrap();
+    let found = check(&settings(CONFIG), dir.path());
+    let damaged = |f: &Finding| matches!(f, Finding::Degraded(what) if what.contains("damaged"));
+    assert!(found.len() == 1 && found.iter().all(damaged), "{found:?}");
+    let mut daemon = serves_without_its_store(dir.path(), "is damaged");
+    // It is moved away, as the message says: the next try begins anew.
+    for name in std::fs::read_dir(&state).unwrap().flatten() {
+        if name.file_name().to_string_lossy().starts_with(STORE_FILE) {
+            std::fs::remove_file(name.path()).unwrap();
+        }
+    }
+    until("it decides again", &mut daemon, |d| {
+        client(d).pause().is_ok()
+    });
+    until("the array forgets it", &mut daemon, |_| {
+        of_controller(dir.path()).is_empty()
+    });
+    assert_eq!(client(&daemon).status().unwrap().store_failure, None);
+    assert_eq!(check(&settings(CONFIG), dir.path()), []);
+    daemon.stop(&|_| ()).unwrap();
+}
+
+#[test]
+fn state_directory_that_is_a_file_is_a_problem_and_volumes_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    make_array(dir.path());
+    std::fs::write(dir.path().join("terrace-state"), "").unwrap();
+    let mut daemon = degraded(dir.path(), CONFIG);
+    // The socket is in that directory, too: nobody but the array can say it.
+    until("the array says so", &mut daemon, |_| {
+        let said = of_controller(dir.path());
+        let of = |part: &str| said.iter().any(|(p, _)| p == part);
+        of("store") && of("socket")
+    });
+    std::fs::remove_file(dir.path().join("terrace-state")).unwrap();
+    until("it runs", &mut daemon, |d| client(d).status().is_ok());
+    daemon.stop(&|_| ()).unwrap();
+}
+
+#[test]
+fn deleted_store_refuses_orders_until_it_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path());
+    let (state, away) = (dir.path().join("terrace-state"), dir.path().join("away"));
+    client(&daemon).pause().unwrap();
+    std::fs::rename(state.join(STORE_FILE), &away).unwrap();
+    let refused = |d: &Daemon| client(d).resume().unwrap_err().to_string();
+    let gone = "it was deleted or moved while in use";
+    until("it is seen", &mut daemon, |d| refused(d).contains(gone));
+    // One that is put in its place is another one.
+    std::fs::copy(&away, state.join(STORE_FILE)).unwrap();
+    until("it is seen", &mut daemon, |d| {
+        refused(d).contains("it was replaced while in use")
+    });
+    std::fs::rename(&away, state.join(STORE_FILE)).unwrap();
+    until("it goes on", &mut daemon, |d| client(d).resume().is_ok());
+    daemon.stop(&|_| ()).unwrap();
+}
+
+const PORT: &str = "[controller]\nlisten = \"127.0.0.1:0\"\ntokens = \"tokens\"\n";
+
+#[test]
+fn open_token_file_costs_the_port_until_it_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    make_array(dir.path());
+    let tokens = dir.path().join("tokens");
+    std::fs::write(&tokens, "operate me 0123456789abcdef\n").unwrap();
+    let mode = |mode| std::fs::set_permissions(&tokens, PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o644);
+    let config = format!("{CONFIG}{PORT}");
+    let found = check(&settings(&config), dir.path());
+    let named = |f: &Finding| match f {
+        Finding::Degraded(what) => what.starts_with("live.toml:14: ") && what.contains("chmod 600"),
+        Finding::NoArray(_) | Finding::NotServed(_) => false,
+    };
+    assert!(found.len() == 1 && found.iter().all(named), "{found:?}");
+    let mut daemon = degraded(dir.path(), &config);
+    until("the array says so", &mut daemon, |_| {
+        let said = of_controller(dir.path());
+        said.iter()
+            .any(|(part, what)| part == "port" && what.contains("chmod 600"))
+    });
+    assert_eq!(daemon.page(), None);
+    // Everything else runs, and says so, too.
+    let status = client(&daemon).status().unwrap();
+    let kinds: Vec<TroubleKind> = status.troubles.iter().map(|t| t.kind).collect();
+    assert!(
+        kinds.contains(&TroubleKind::ControllerDegraded),
+        "{kinds:?}"
+    );
+    mode(0o600);
+    until("it listens", &mut daemon, |d| d.page().is_some());
+    until("it is no problem", &mut daemon, |_| {
+        of_controller(dir.path()).is_empty()
+    });
+    daemon.stop(&|_| ()).unwrap();
+}
+
+#[test]
+fn wrong_configuration_of_the_controller_costs_the_controller() {
+    let dir = tempfile::tempdir().unwrap();
+    make_array(dir.path());
+    let fault = Some("live.toml:3: window: must be at least 100ms".to_owned());
+    let right = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_right = right.clone();
+    let read: ReadSettings =
+        Box::new(
+            move || match is_right.load(std::sync::atomic::Ordering::Relaxed) {
+                true => Ok(settings(CONFIG)),
+                false => Err("still wrong".into()),
+            },
+        );
+    let configured = Configured {
+        settings: settings(CONFIG),
+        fault,
+    };
+    let accept = AcceptLoss::default();
+    let start = Start::Accepting(&accept);
+    let mut daemon = Daemon::start_from(configured, dir.path(), Some(read), start).unwrap();
+    assert_eq!(daemon.array().unwrap().volumes(), ["data"]);
+    until("the array says so", &mut daemon, |_| {
+        of_controller(dir.path())
+            .iter()
+            .any(|(part, _)| part == "configuration")
+    });
+    right.store(true, std::sync::atomic::Ordering::Relaxed);
+    until("it runs", &mut daemon, |d| client(d).status().is_ok());
+    daemon.stop(&|_| ()).unwrap();
+}
+
+#[test]
+fn controller_that_panics_goes_on_from_its_store_and_the_array_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path());
+    client(&daemon).pause().unwrap();
+    let managed = daemon.control.managed();
+    let broken = std::thread::spawn(move || {
+        let _held = managed.lock().unwrap();
+        panic!("a test breaks the controller");
+    });
+    assert!(broken.join().is_err());
+    until("it answers", &mut daemon, |d| {
+        client(d).status().is_ok_and(|s| s.paused)
+    });
+    until("it takes orders", &mut daemon, |d| {
+        client(d).resume().is_ok()
+    });
+    daemon.stop(&|_| ()).unwrap();
 }

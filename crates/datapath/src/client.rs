@@ -381,15 +381,7 @@ pub fn connect_to(
             "its superblock is not the one that was written last: another device, or an older copy",
         )));
     }
-    let Client {
-        socket, session, ..
-    } = client;
-    socket
-        .into_connected(session)
-        .map_err(|source| ClientError::Io {
-            uri: uri.to_string(),
-            source,
-        })
+    client.into_connected()
 }
 
 /// A connection to an export.
@@ -487,15 +479,48 @@ impl Client {
         self.session.export.size
     }
 
-    /// Reads.
+    /// Sizes of requests that the server allows.
+    pub(crate) fn block_sizes(&self) -> nbd::BlockSizes {
+        self.session.export.block
+    }
+
+    /// The connection, to be used by a caller that does not wait for it.
+    ///
+    /// # Errors
+    /// [`ClientError::Io`].
+    pub(crate) fn into_connected(self) -> Result<Connected, ClientError> {
+        let Self {
+            uri,
+            socket,
+            session,
+            ..
+        } = self;
+        let connected = socket.into_connected(session);
+        connected.map_err(|source| ClientError::Io {
+            uri: uri.to_string(),
+            source,
+        })
+    }
+
+    /// Reads, in requests of the sizes that the server allows.
     ///
     /// # Errors
     /// [`ClientError`]; all but [`ClientError::Failed`] end the connection.
     pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, ClientError> {
-        let mut data = vec![0; length as usize];
-        let payload = Payload::In(&mut data);
-        self.ask(Command::Read, "reading", offset, length, payload)?;
-        Ok(data)
+        let mut data = Vec::with_capacity(length as usize);
+        let (end, size) = (offset + u64::from(length), self.size());
+        loop {
+            let at = offset + data.len() as u64;
+            let request = self.block_sizes().request(at, end - at, size);
+            let mut piece = vec![0; request.length as usize];
+            let payload = Payload::In(&mut piece);
+            let (from, length) = (request.offset, request.length);
+            self.ask(Command::Read, "reading", from, length, payload)?;
+            data.extend_from_slice(&piece[request.wanted()]);
+            if offset + data.len() as u64 >= end {
+                return Ok(data);
+            }
+        }
     }
 
     /// Whether the server says what of the export is there.

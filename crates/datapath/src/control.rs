@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use model::ControllerId;
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
@@ -40,6 +41,9 @@ pub(crate) const CONTROL: &str = "control";
 
 /// The version of requests.
 pub const CONTROL_VERSION: u64 = 1;
+
+/// The field with the controller whose order a request is.
+const ORDER_OF: &str = "order_of";
 
 /// Longest request. Protects memory from whoever writes without an end.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -231,11 +235,14 @@ fn converse(
             }
         };
         let ask = parse(&line);
-        if let Ok(ControlRequest::TakeOver { format }) = ask {
+        if let Ok((_, ControlRequest::TakeOver { format })) = ask {
             return hand_over(socket, control_server, format);
         }
-        let result = ask.and_then(|ask| {
+        let result = ask.and_then(|(by, ask)| {
             let control_server = control_server.upgrade().ok_or("the server is ending")?;
+            if let Some(controller) = by {
+                return control_server.order_of(controller, ask);
+            }
             match ask {
                 ControlRequest::Hold { .. } if held.is_some() => {
                     Err("this connection holds a volume already".into())
@@ -327,8 +334,9 @@ fn read_line(
     }
 }
 
-/// Understands a request in full, or not at all.
-fn parse(line: &[u8]) -> Result<ControlRequest, String> {
+/// Understands a request in full, or not at all; with the controller whose order it is, if it is
+/// no operator's.
+fn parse(line: &[u8]) -> Result<(Option<ControllerId>, ControlRequest), String> {
     let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_string())?;
     let value: Value =
         serde_json::from_str(text).map_err(|e| format!("the request is not JSON: {e}"))?;
@@ -348,6 +356,9 @@ fn parse(line: &[u8]) -> Result<ControlRequest, String> {
             ));
         }
     }
+    let by = fields.remove(ORDER_OF).map(serde_json::from_value);
+    let by = by.transpose();
+    let by = by.map_err(|e| format!("the controller of the order is not understood: {e}"))?;
     // What is the same as left out is not said, so it would look like a stranger below.
     if fields.get("ask") == Some(&"delete".into()) && fields.get("force") == Some(&false.into()) {
         fields.remove("force");
@@ -360,9 +371,9 @@ fn parse(line: &[u8]) -> Result<ControlRequest, String> {
             Some(name) => Err(format!(
                 "the request has a field {name:?} that is not known"
             )),
-            None => Ok(ask),
+            None => Ok((by, ask)),
         },
-        _ => Ok(ask),
+        _ => Ok((by, ask)),
     }
 }
 
@@ -427,6 +438,19 @@ pub fn ask(path: &Path, ask: &ControlRequest) -> Result<ControlAnswer, ControlEr
     ask_on(&mut socket, path, ask)
 }
 
+/// Has the server of an array carry out an order of a controller.
+///
+/// # Errors
+/// [`ControlError`], also when another controller has the array's lease.
+pub fn order(
+    path: &Path,
+    order_of: ControllerId,
+    order: &ControlRequest,
+) -> Result<ControlAnswer, ControlError> {
+    let mut socket = connect(path)?;
+    converse_once(&mut socket, path, Some(order_of), order).map(|(answer, _)| answer)
+}
+
 fn connect(path: &Path) -> Result<UnixStream, ControlError> {
     UnixStream::connect(path).map_err(|source| ControlError::Nobody {
         path: path.into(),
@@ -439,7 +463,7 @@ fn ask_on(
     path: &Path,
     ask: &ControlRequest,
 ) -> Result<ControlAnswer, ControlError> {
-    converse_once(socket, path, ask).map(|(answer, _)| answer)
+    converse_once(socket, path, None, ask).map(|(answer, _)| answer)
 }
 
 /// Asks the server of an array to hand it over: the connection, on which the rest is said.
@@ -448,7 +472,7 @@ fn ask_on(
 /// [`ControlError`].
 pub(crate) fn ask_to_take(path: &Path, ask: &ControlRequest) -> Result<UnixStream, ControlError> {
     let mut socket = connect(path)?;
-    let (_, rest) = converse_once(&mut socket, path, ask)?;
+    let (_, rest) = converse_once(&mut socket, path, None, ask)?;
     match rest.is_empty() {
         true => Ok(socket),
         false => Err(ControlError::Silent {
@@ -462,6 +486,7 @@ pub(crate) fn ask_to_take(path: &Path, ask: &ControlRequest) -> Result<UnixStrea
 fn converse_once(
     socket: &mut UnixStream,
     path: &Path,
+    order_of: Option<ControllerId>,
     ask: &ControlRequest,
 ) -> Result<(ControlAnswer, Vec<u8>), ControlError> {
     let silent = |source| ControlError::Silent {
@@ -470,6 +495,10 @@ fn converse_once(
     };
     let mut request = serde_json::to_value(ask).map_err(|e| silent(e.into()))?;
     request["v"] = CONTROL_VERSION.into();
+    if let Some(controller) = order_of {
+        let controller = serde_json::to_value(controller);
+        request[ORDER_OF] = controller.map_err(|e| silent(e.into()))?;
+    }
     let line = format!("{request}\n");
     if line.len() > LINE_BYTES_MAX {
         let why = "the request is too long".to_string();
@@ -548,6 +577,14 @@ mod tests {
     use super::*;
     use crate::stages::{inject, measure, record, throttle};
 
+    /// An operator's request.
+    fn parse(line: &[u8]) -> Result<ControlRequest, String> {
+        super::parse(line).map(|(by, ask)| {
+            assert_eq!(by, None);
+            ask
+        })
+    }
+
     fn refused(line: &str) -> String {
         parse(line.as_bytes()).expect_err("it is nonsense")
     }
@@ -582,6 +619,25 @@ mod tests {
         assert!(refused("[]").contains("not a JSON object"));
         assert!(refused("\u{1}").contains("not JSON"));
         assert!(parse(&[0xff]).is_err_and(|e| e.contains("UTF-8")));
+    }
+
+    #[test]
+    fn order_of_a_controller_is_understood_in_full_or_not_at_all() {
+        let line = r#"{"v":1,"ask":"cancel-move","volume":"v","order_of":{"store":1,"epoch":2,"start":3}}"#;
+        let id = ControllerId {
+            store: 1,
+            epoch: 2,
+            start: 3,
+        };
+        let volume = "v".into();
+        let order = (Some(id), ControlRequest::CancelMove { volume });
+        assert_eq!(super::parse(line.as_bytes()), Ok(order));
+        let more = line.replace("\"start\"", "\"end\"");
+        let why = super::parse(more.as_bytes()).unwrap_err();
+        assert!(
+            why.starts_with("the controller of the order is not understood"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -726,6 +782,7 @@ mod tests {
             emulate: model::preset("pm953").map(|p| p.spec()),
             direct: model::DirectIo::Auto,
             force: false,
+            thin: false,
         };
         let to = |device: Option<&str>| ControlRequest::Move {
             volume: "v".into(),

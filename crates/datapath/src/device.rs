@@ -17,6 +17,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
+use crate::client::Client;
 use crate::clock;
 use crate::helper_thread::HelperThread;
 use crate::stages::DeviceStages;
@@ -103,6 +104,16 @@ pub enum DeviceError {
     },
 }
 
+impl DeviceError {
+    /// Returns true if another attempt may succeed.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            DeviceError::System { source, .. } => source.kind() != io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+}
+
 /// Where a device's bytes are.
 #[derive(Debug, Clone)]
 pub enum Medium {
@@ -173,6 +184,9 @@ pub struct Device {
     pub(crate) start: u64,
     /// Of an export that is the source of an import: the size that it has to have whenever it is connected to.
     source_size: Option<Bytes>,
+    /// Of such an export: a connection that was looked at, for the worker. Its server may allow no
+    /// other one.
+    connection: Mutex<Option<Box<Client>>>,
     /// Of memory or flash that is lent to another host: how much it is.
     lent: Option<Bytes>,
     /// File with this process's lock and, for a block device, the exclusive claim.
@@ -527,6 +541,24 @@ impl Device {
         }
     }
 
+    /// Keeps a connection to the export for the worker that reads it first.
+    pub(crate) fn keep_connection(&self, client: Client) {
+        let mut kept = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *kept = Some(Box::new(client));
+    }
+
+    /// The connection that was kept.
+    pub(crate) fn take_connection(&self) -> Option<Client> {
+        let mut kept = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        kept.take().map(|client| *client)
+    }
+
     /// Of memory or flash that is lent to another host: how much it is.
     pub(crate) fn lent(&self) -> Option<Bytes> {
         self.lent
@@ -559,6 +591,7 @@ impl Device {
             medium,
             start: DATA_START,
             source_size: None,
+            connection: Mutex::default(),
             lent: None,
             locked: None,
             borrowed: AtomicBool::new(false),

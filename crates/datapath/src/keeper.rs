@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use array::{
-    ArrayError, Change, Copies, DeviceRecord, Slots, Stamp, Superblock, TierRecord, VolumeRecord,
+    ArrayError, Change, Copies, DeviceRecord, DeviceStamp, MapState, NotJoined, Slots, Stamp,
+    Superblock, TierRecord, VolumeRecord,
 };
 use units::{DeviceId, VolumeId};
 
@@ -57,16 +58,59 @@ impl std::fmt::Debug for ToKeeper {
     }
 }
 
+/// Answers to requests, each with the worker that waits for it.
+type Answers = Vec<(usize, VolumeId, StoreReply)>;
+
+/// Changes of a request, and its answer once they are durable.
+struct Prepared {
+    adds_records: bool,
+    changes: Vec<Change>,
+    answer: Option<(usize, VolumeId, StoreReply)>,
+}
+
+/// Returns true if a request adds records to the map: these fail if its file system is full.
+fn adds_records(request: &StoreRequest) -> bool {
+    match request {
+        StoreRequest::Place { .. } | StoreRequest::CopyUp { .. } | StoreRequest::Arrive { .. } => {
+            true
+        }
+        StoreRequest::Vacate { .. }
+        | StoreRequest::Reserve { .. }
+        | StoreRequest::Switch { .. }
+        | StoreRequest::Unshare { .. }
+        | StoreRequest::Gather { .. }
+        | StoreRequest::Imported
+        | StoreRequest::Free { .. }
+        | StoreRequest::MoveOver => false,
+    }
+}
+
 /// A device that the array has and cannot use.
 #[derive(Debug, Clone)]
 pub struct LostDevice {
     pub why: String,
     /// What was written to it and not flushed may be lost, and its guests are to be told.
     pub unflushed: bool,
-    /// It was lost while this process used it: its guests were told so, and it is not taken back without an operator's word.
+    /// It was lost while guests of this process used it. They were told so.
     pub in_use: bool,
     /// Another program has overwritten its superblock.
     pub overwritten: bool,
+    /// Reason why it is not taken back without an operator's consent, though it works.
+    pub refused: Option<NotJoined>,
+    pub since: Instant,
+}
+
+impl LostDevice {
+    pub fn new(why: String, unflushed: bool) -> Self {
+        Self {
+            why,
+            unflushed,
+            in_use: false,
+            overwritten: false,
+            refused: None,
+            since: Instant::now(),
+        }
+    }
 }
 
 /// The array and what is known of it in memory. `D` is a [`Device`], but in tests.
@@ -114,6 +158,8 @@ pub struct Keeper<D: SlotSpace = Device> {
     guests: bool,
     /// Devices that were lost before guests were let in, and their superblocks from before.
     unstamped: BTreeMap<DeviceId, Superblock>,
+    /// The map's view of the devices at the start: a device that was lost then is judged by it.
+    at_start: (MapState, Vec<DeviceStamp>),
     /// What was used of devices that are lost, while somebody has it still.
     left: BTreeMap<DeviceId, Weak<D>>,
     /// True if a lost device carries, or may carry, the proposed stamp.
@@ -277,14 +323,35 @@ impl<D: SlotSpace> Keeper<D> {
         if self.held.is_some() {
             return self.refuse_all(requests);
         }
-        let mut changes = vec![];
-        let mut answers = vec![];
-        for (worker, volume, request) in requests {
-            if let Some(reply) = self.prepare(worker, volume, request, &mut changes) {
-                answers.push((worker, volume, reply));
+        let prepared = requests.into_iter().map(|(worker, volume, request)| {
+            let (adds_records, mut changes) = (adds_records(&request), vec![]);
+            let reply = self.prepare(worker, volume, request, &mut changes);
+            Prepared {
+                adds_records,
+                changes,
+                answer: reply.map(|reply| (worker, volume, reply)),
             }
+        });
+        let prepared = prepared.collect();
+        self.make_prepared_durable(prepared)
+    }
+
+    /// Makes the changes of requests durable in one commit. On a full file system it leaves out
+    /// those that add records.
+    fn make_prepared_durable(&mut self, prepared: Vec<Prepared>) -> Answers {
+        let changes = |all: &[Prepared]| -> Vec<Change> {
+            all.iter().flat_map(|p| p.changes.clone()).collect()
+        };
+        let answers =
+            |all: Vec<Prepared>| -> Answers { all.into_iter().filter_map(|p| p.answer).collect() };
+        let done = self.commit(&changes(&prepared));
+        if !matches!(done, Err(ArrayError::NoSpace { .. })) {
+            return self.answers_of(done, answers(prepared));
         }
-        self.make_durable(&changes, answers)
+        let (adding, others): (Vec<_>, Vec<_>) = prepared.into_iter().partition(|p| p.adds_records);
+        let mut all = self.undone(answers(adding), Fault::NoSpace);
+        all.extend(self.make_durable(&changes(&others), answers(others)));
+        all
     }
 
     /// Whether the map is left alone. One that can be written again is not.
@@ -541,9 +608,10 @@ mod sources;
 mod trouble;
 mod watch;
 
+pub(crate) use open::Places;
+pub use open::random;
 pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
-pub(crate) use open::{Places, random};
-pub(crate) use open::{open_one, settle_direct};
+pub(crate) use open::{open_one, retried, settle_direct};
 pub(crate) use owners::claim_opened;
 pub use second::HINT_FILE;
 pub(crate) use trouble::errno_name;

@@ -16,7 +16,7 @@ use units::Bytes;
 
 use crate::control::{self, CONTROL_SOCKET};
 use crate::control_server::{ControlAnswer, ControlRequest, ControlServer, NewDevice};
-use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError};
+use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError, retried};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,6 +27,12 @@ const COMMAND_PAUSE: Duration = Duration::from_millis(50);
 /// Between two tries of a server: less than any two commands are apart, so that one which is given again and again does not keep a server
 /// from starting.
 const SERVER_PAUSE: Duration = Duration::from_millis(1);
+
+/// Whether there is an array in a directory: its map, or the word on where its second copy is.
+/// Opens nothing.
+pub fn has_map(dir: &Path) -> bool {
+    dir.join(MAP_FILE).exists() || dir.join(HINT_FILE).exists()
+}
 
 /// Why an array cannot be reached.
 #[derive(Debug, Error)]
@@ -385,7 +391,11 @@ fn open_copy(place: &FilePlace) -> Result<Array, ArrayError> {
     let to_open = place.clone();
     let spawned = std::thread::Builder::new()
         .name("terrace-map-open".into())
-        .spawn(move || drop(sender.send(to_open.look())));
+        .spawn(move || {
+            // One error does not make it a lost copy.
+            let looked = retried(|| to_open.look(), |error| !error.is_transient());
+            drop(sender.send(looked));
+        });
     spawned.map_err(|_| away("no thread can be started"))?;
     let (mut reads, mut last) = (map_reads(), Instant::now());
     while last.elapsed() < OPEN_TIME {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use array::LOGICAL_BLOCK_MIN;
 use nbd::{BlockSizes, DirtyRanges, Export, ExportFlags, Exports};
 use units::VolumeId;
 
@@ -14,6 +15,11 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 pub struct Home {
     pub worker: usize,
     pub volume: VolumeId,
+}
+
+/// Bytes of the sectors that guests of an export see.
+pub(crate) fn logical_block(export: &Export) -> u32 {
+    export.block.minimum.max(LOGICAL_BLOCK_MIN)
 }
 
 /// Whether guests may write.
@@ -49,8 +55,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Adds an export.
-    pub fn add(&self, name: &str, size: u64, access: Access, home: Home) {
+    /// Adds an export of a volume with logical blocks of so many bytes.
+    pub fn add(&self, name: &str, size: u64, logical_block: u32, access: Access, home: Home) {
         let offered = [
             ExportFlags::SEND_FLUSH,
             ExportFlags::SEND_FUA,
@@ -71,7 +77,11 @@ impl Registry {
             size,
             flags,
             block: BlockSizes {
-                minimum: 1,
+                // Clients take a larger minimum for the size of the disk's sectors.
+                minimum: match logical_block {
+                    LOGICAL_BLOCK_MIN => 1,
+                    larger => larger,
+                },
                 preferred: 4096,
                 maximum: REQUEST_BYTES_MAX,
             },

@@ -28,7 +28,7 @@ use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::listen::{Listen, ListenError, clear_stale};
 use crate::pulse::{Beats, Pulse, STALLED_AFTER, StalledWorker};
-use crate::registry::{Access, Home, Registry};
+use crate::registry::{Access, Home, Registry, logical_block};
 use crate::reuse::PAGE;
 use crate::stages::measure;
 use crate::takeover::{Listener, Listeners, Listening, pause_after_accept};
@@ -356,7 +356,8 @@ impl Server {
         };
         let sockets = Sockets::start(dir, self.workers.clone(), allowed)?;
         for (export, home) in self.shared.registry.all() {
-            if let Err(error) = sockets.add(&export.name, export.size, home) {
+            if let Err(error) = sockets.add(&export.name, export.size, logical_block(&export), home)
+            {
                 let volume = &export.name;
                 warn!(volume, %error, "there is no vhost-user socket for it");
             }
@@ -383,14 +384,17 @@ impl Server {
         &self,
         volume: &str,
         bytes: u64,
+        logical_block: u32,
         access: Access,
         home: Home,
     ) -> Result<(), ListenError> {
         let registry = &self.shared.registry;
-        registry.add(volume, bytes, access, home);
+        registry.add(volume, bytes, logical_block, access, home);
         match &self.vhost {
             // Guests with rings write.
-            Some(sockets) if access == Access::ReadWrite => sockets.add(volume, bytes, home),
+            Some(sockets) if access == Access::ReadWrite => {
+                sockets.add(volume, bytes, logical_block, home)
+            }
             _ => Ok(()),
         }
     }
@@ -416,7 +420,7 @@ impl Server {
             (Some(sockets), Some((export, home)))
                 if !export.flags.contains(nbd::ExportFlags::READ_ONLY) =>
             {
-                sockets.add(to, export.size, home)
+                sockets.add(to, export.size, logical_block(&export), home)
             }
             _ => Ok(()),
         }

@@ -135,6 +135,7 @@ impl Serving {
             connections,
             volumes,
             tiers,
+            lease_until_ns,
             left,
             other,
         } = take_over(dir, &wanted)?;
@@ -144,7 +145,7 @@ impl Serving {
         server.handed = listening;
         server.secured_by(tls);
         let control_server = Arc::new(ControlServer::online(server));
-        control_server.set_handed(volumes, tiers);
+        control_server.set_handed(volumes, tiers, lease_until_ns);
         let control = ControlSocket::listen(&dir.join(CONTROL_SOCKET), &control_server)?;
         if left > 0 {
             warn!(
@@ -342,6 +343,7 @@ pub(crate) fn one_volume_with(dir: &Path, config: ServerConfig) -> (Serving, Lis
         emulate: None,
         direct: model::DirectIo::Off,
         force: false,
+        thin: false,
     };
     let array = dir.join("array");
     crate::reach::add_device(&array, None, new).unwrap();

@@ -1,29 +1,37 @@
-//! Sources of imports: what a volume's extents are read from until they are in the array. A source is never written to.
+//! Sources of imports: what a volume's extents are read from until they are in the array. A source
+//! is never written to.
 //!
-//! Raw files and block devices are read as they are, NBD exports by the workers' own connections. Whatever else QEMU can read is exported by
-//! `qemu-nbd`, which is started for it and ends when nobody is connected any more: one connection is held here, so it ends with this process.
+//! Raw files and block devices are read as they are. An NBD export is read over one connection: it
+//! is looked at over this connection, and then the worker of the volume takes it. Whatever else
+//! QEMU can read is exported by `qemu-nbd`, which is started for it and ends when nobody is
+//! connected any more: one connection is held here, so it ends with this process.
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use array::{SourceMark, SourceRecord};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use array::{LOGICAL_BLOCK_MAX, LOGICAL_BLOCK_MIN, SourceMark, SourceRecord};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, ioctl_blksszget};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::control_server::SECTOR_BYTES;
 use crate::device::{Device, file_bytes};
 use crate::text::explain;
 
 mod allocated;
+mod check;
+mod formats;
 mod headers;
 mod image;
 mod locks;
+mod qcow;
+mod sectors;
+mod vmdk;
 
 pub use locks::image_in_use;
 pub(crate) use locks::users;
@@ -31,11 +39,15 @@ pub(crate) use locks::users;
 /// The format that is read as it is.
 pub const RAW: &str = "raw";
 
-/// Time between two looks at a file, or at the server of an image.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time between two looks at a source.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// Time between two looks at an export: each is a connection, and a broken one is seen at once.
-const LOOK_AT_EXPORT: Duration = Duration::from_secs(5);
+/// A server that refuses connections for so long is not there. It may have been started together
+/// with the import, or still count the client before.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// Time between two attempts.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Who asked for an import waits no longer for what of its source holds anything.
 const LOOK_THROUGH: Duration = Duration::from_secs(60);
@@ -65,6 +77,10 @@ pub(crate) struct Source {
     /// What it looked like when it was opened.
     pub(crate) mark: SourceMark,
     pub(crate) format: String,
+    /// Bytes of a sector that its partition table counts in.
+    pub(crate) logical_block: u32,
+    /// Content that is not imported, in words.
+    pub(crate) more: Option<String>,
     path: Option<PathBuf>,
     /// The file with the lock on it.
     file: Option<Arc<File>>,
@@ -117,17 +133,37 @@ impl Source {
             return Err(why.into());
         }
         let uri: nbd::Uri = from.parse().map_err(|e| format!("{from}: {e}"))?;
-        let client = Client::connect(&uri).map_err(|e| Unusable::Gone(explain(&e)))?;
+        let mut client = connect_patiently(&uri)?;
+        let size = whole(from, client.size())?;
+        let mut reads = |at, length| read_export(&mut client, at, length);
+        if wanted.format.is_none() {
+            let content = formats::recognize(size.0, &mut reads);
+            if let Some(content) = content.map_err(|e| Unusable::Gone(format!("{from}: {e}")))? {
+                return Err(content.refusal(from).into());
+            }
+        }
+        let head = reads(0, sectors::HEAD_BYTES);
+        let head = head.map_err(|e| Unusable::Gone(format!("{from}: {e}")))?;
+        // A larger minimum is one of the server, not that of a disk.
+        let own = match client.block_sizes().minimum {
+            own if (LOGICAL_BLOCK_MIN..=LOGICAL_BLOCK_MAX).contains(&own) => own,
+            _ => LOGICAL_BLOCK_MIN,
+        };
+        let logical_block = blocks(from, size, sectors::logical_block(&head, size.0, own))?;
         let mark = SourceMark {
-            size: whole(from, client.size())?,
+            size,
             file_bytes: 0,
             modified_ns: 0,
             inode: 0,
         };
+        let device = Device::source_at(wanted.device, uri.clone(), mark.size);
+        device.keep_connection(client);
         Ok(Self {
-            device: Arc::new(Device::source_at(wanted.device, uri.clone(), mark.size)),
+            device: Arc::new(device),
             mark,
             format: RAW.into(),
+            logical_block,
+            more: None,
             path: None,
             file: None,
             server: None,
@@ -142,40 +178,67 @@ impl Source {
         let file = open_to_read(&path, from)?;
         let file = Arc::new(file);
         locks::lock_to_read(&file).map_err(|why| format!("{from}: {why}"))?;
-        let looks = headers::looks_like(&file).map_err(|e| failed("read", e))?;
-        let format = match (&wanted.format, looks) {
-            (Some(format), _) => format.as_str(),
-            (None, None) => RAW,
-            (None, Some(looks)) => {
-                let why = format!(
-                    "{from} looks like an image of format {looks}: say `--format {looks}`, or `--format {RAW}` if these very bytes are the disk"
-                );
-                return Err(why.into());
+        let file_mark = mark_of(&file).map_err(|e| failed("measure", e))?;
+        let bytes = file_mark.file_bytes;
+        let format = match &wanted.format {
+            Some(format) => known(from, format)?,
+            None => {
+                let mut reads = |at, length| read_at(&file, at, length);
+                let content = formats::recognize(bytes, &mut reads);
+                if let Some(content) = content.map_err(|e| failed("read", e))? {
+                    return Err(content.refusal(from).into());
+                }
+                RAW
             }
         };
-        let file_mark = mark_of(&file).map_err(|e| failed("measure", e))?;
-        let (device, size, server, uri) = if format == RAW {
+        let more = match format {
+            "qcow2" | "qcow" => headers::more_than_disk(&file, from)?,
+            _ => None,
+        };
+        let (device, size, head, server, uri) = if format == RAW {
             let device = Device::source_in(wanted.device, file.clone());
-            (device, file_mark.file_bytes, None, None)
+            let head = read_at(&file, 0, sectors::HEAD_BYTES);
+            let head = head.map_err(|e| failed("read", e))?;
+            (device, bytes, head, None, None)
         } else {
             headers::stands_alone(&file, from, format)?;
-            let (client, uri) = image::serve(&path, format, &wanted.dir, wanted.device)?;
+            let (mut client, uri) = image::serve(&path, format, &wanted.dir, wanted.device)?;
             let size = client.size();
+            let head = read_export(&mut client, 0, sectors::HEAD_BYTES);
+            let head = head.map_err(|e| format!("{from}: {e}"))?;
             let device = Device::source_at(wanted.device, uri.clone(), Bytes(size));
-            (device, size, Some(Mutex::new(client)), Some(uri))
+            (device, size, head, Some(Mutex::new(client)), Some(uri))
         };
+        let own = match format {
+            RAW => own_block(&file).map_err(|e| failed("look at", e))?,
+            _ => LOGICAL_BLOCK_MIN,
+        };
+        let size = whole(from, size)?;
+        let logical_block = blocks(from, size, sectors::logical_block(&head, size.0, own))?;
         Ok(Self {
             device: Arc::new(device),
-            mark: SourceMark {
-                size: whole(from, size)?,
-                ..file_mark
-            },
+            mark: SourceMark { size, ..file_mark },
             format: format.to_owned(),
+            logical_block,
+            more,
             path: Some(path),
             file: Some(file),
             server,
             uri,
         })
+    }
+
+    /// Refuses an image that is damaged or not complete. May take minutes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn is_whole(&self) -> Result<(), String> {
+        match (&self.path, &self.file) {
+            (Some(path), Some(file)) if self.format != RAW => {
+                check::is_whole(path, file, &self.format)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The extents of which not all bytes are known to be zeroes, as ranges. May take long.
@@ -186,25 +249,32 @@ impl Source {
         let size = self.mark.size.0;
         let until = Instant::now() + LOOK_THROUGH;
         match (&self.uri, &self.file) {
-            (Some(uri), _) => allocated::of_export(uri, size, extent.0, until),
+            (Some(uri), Some(_)) => {
+                let client = Client::connect_for_status(uri);
+                let mut client = client.map_err(|e| explain(&e))?;
+                allocated::of_export(&mut client, size, extent.0, until)
+            }
+            (Some(_), None) => {
+                let client = self.device.take_connection();
+                let mut client = client.ok_or("the connection to the source ended")?;
+                let found = allocated::of_export(&mut client, size, extent.0, until)?;
+                self.device.keep_connection(client);
+                Ok(found)
+            }
             (None, Some(file)) => allocated::of_file(file, size, extent.0, until),
             (None, None) => unreachable!("a source is a file or an export"),
         }
     }
 
-    /// Time between two looks.
-    pub(crate) fn pause(&self) -> Duration {
-        match self.path {
-            Some(_) => LOOK,
-            None => LOOK_AT_EXPORT,
-        }
-    }
-
-    /// Whether it is still what it was, and can be read. What is only not where it was is read on: then that is said. May take long.
+    /// Whether it is still what it was, and can be read. What is only not where it was is read on:
+    /// then that is said. May take long.
+    ///
+    /// An export is connected to only if the worker's connection to it broke: until then it is the
+    /// same, and its server may allow one client.
     ///
     /// # Errors
     /// Why it is of no use any more.
-    pub(crate) fn look(&self) -> Result<Option<String>, Unusable> {
+    pub(crate) fn look(&self, broke: bool) -> Result<Option<String>, Unusable> {
         if let Some(server) = &self.server {
             let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
             let length = SECTOR_BYTES as u32;
@@ -213,9 +283,94 @@ impl Source {
         }
         match (&self.path, &self.file, &self.uri) {
             (Some(path), Some(file), _) => look_at_file(path, file, self.mark),
-            (_, _, Some(uri)) => look_at_export(uri, self.mark.size),
+            (_, _, Some(uri)) if broke => self.connect_again(uri).map(|()| None),
+            (_, _, Some(_)) => Ok(None),
             _ => unreachable!("a source is a file or an export"),
         }
+    }
+
+    /// Connects for the worker. Only the size of an export can be compared.
+    fn connect_again(&self, uri: &nbd::Uri) -> Result<(), Unusable> {
+        let client = connect_patiently(uri)?;
+        let (now, size) = (Bytes(client.size()), self.mark.size);
+        if now != size {
+            return Err(Unusable::Unfit(format!(
+                "{uri} has {now}, and had {size} when the import began: it is another one now"
+            )));
+        }
+        self.device.keep_connection(client);
+        Ok(())
+    }
+}
+
+/// Connects to a server that may be about to start, or to let go of the client before.
+fn connect_patiently(uri: &nbd::Uri) -> Result<Client, Unusable> {
+    let until = Instant::now() + CONNECT_TIME;
+    loop {
+        match Client::connect_for_status(uri) {
+            Ok(client) => return Ok(client),
+            Err(ClientError::Io { .. }) if Instant::now() < until => {
+                std::thread::sleep(CONNECT_PAUSE);
+            }
+            Err(error) => return Err(Unusable::Gone(explain(&error))),
+        }
+    }
+}
+
+/// A format that images may have.
+fn known<'a>(from: &str, format: &'a str) -> Result<&'a str, String> {
+    if format == RAW || formats::IMAGE_FORMATS.contains(&format) {
+        return Ok(format);
+    }
+    Err(format!(
+        "cannot import {from} as {format}: the formats are {RAW}, {}; convert others with `qemu-img convert`",
+        formats::IMAGE_FORMATS.join(", ")
+    ))
+}
+
+/// Bytes of a file, or as many as it has.
+fn read_at(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut done = 0;
+    while done < length {
+        match file.read_at(&mut bytes[done..], at.saturating_add(done as u64))? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+/// Bytes of an export, or as many as it has.
+fn read_export(client: &mut Client, at: u64, length: usize) -> io::Result<Vec<u8>> {
+    let left = client.size().saturating_sub(at);
+    let length = left.min(length as u64) as u32;
+    let read = client.read(at, length);
+    read.map_err(|e| io::Error::other(explain(&e)))
+}
+
+/// The logical block size of a block device; that of all others is not known, so the usual one.
+fn own_block(file: &File) -> io::Result<u32> {
+    match file.metadata()?.file_type().is_block_device() {
+        true => Ok(ioctl_blksszget(file)?),
+        false => Ok(LOGICAL_BLOCK_MIN),
+    }
+}
+
+/// A logical block size that a volume can have.
+fn blocks(from: &str, size: Bytes, bytes: u32) -> Result<u32, String> {
+    if bytes > LOGICAL_BLOCK_MAX {
+        return Err(format!(
+            "{from} has logical blocks of {bytes} bytes, a volume has {LOGICAL_BLOCK_MAX} at most"
+        ));
+    }
+    match size.0.is_multiple_of(u64::from(bytes)) {
+        true => Ok(bytes),
+        false => Err(format!(
+            "{from} has {} bytes, which is no multiple of its logical block size of {bytes}: make a copy larger, with `truncate --size=%{bytes}`",
+            size.0
+        )),
     }
 }
 
@@ -281,25 +436,6 @@ fn look_at_file(path: &Path, file: &File, mark: SourceMark) -> Result<Option<Str
     Ok(Some(format!(
         "{why}: what was there is still open, and read on until this process ends; put it back if it is to end before the import"
     )))
-}
-
-/// Only the size can be compared.
-fn look_at_export(uri: &nbd::Uri, size: Bytes) -> Result<Option<String>, Unusable> {
-    let client = match Client::connect(uri) {
-        Ok(client) => client,
-        Err(e) => {
-            let why = explain(&e);
-            return Ok(Some(format!("{why}; connections that are there are used")));
-        }
-    };
-    let now = Bytes(client.size());
-    let _ = client.disconnect(); // it was asked all that was to be asked
-    match now == size {
-        true => Ok(None),
-        false => Err(Unusable::Unfit(format!(
-            "{uri} has {now}, and had {size} when the import began: it is another one now"
-        ))),
-    }
 }
 
 /// What a file or block device looks like now; how many bytes of it are imported is not said.

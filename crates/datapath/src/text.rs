@@ -16,6 +16,15 @@ pub fn explain(error: &dyn Error) -> String {
     all
 }
 
+/// A word for a shell, in quotes if it needs them.
+pub(crate) fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=@%,".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// Lists names, or says that there are none.
 pub(crate) fn listed(names: &[String]) -> String {
     match names {
@@ -49,6 +58,14 @@ mod tests {
     fn a_cause_is_said_once() {
         let error = Quotes(std::io::Error::other("the disk is gone"));
         assert_eq!(explain(&error), "cannot read the map: the disk is gone");
+    }
+
+    #[test]
+    fn words_for_a_shell_are_quoted_where_it_would_split_or_expand_them() {
+        assert_eq!(shell_word("/srv/disk-1.raw"), "/srv/disk-1.raw");
+        assert_eq!(shell_word("a b"), "'a b'");
+        assert_eq!(shell_word("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(shell_word(""), "''");
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(crate) fn add(dir: &Path, tier: &DemoTier, first: bool) -> Result<(), String
         emulate: Some(tier.spec()),
         direct: DirectIo::Off,
         force: false,
+        thin: true,
     };
     add_device(dir, first.then_some(EXTENT), device).map(|_| ())
 }

@@ -167,11 +167,11 @@ pub(crate) fn token(dir: &Path) -> Result<String, DemoError> {
 
 /// It runs, and can be looked at.
 pub(crate) fn ready(daemon: &Daemon, secret: &str) -> DemoEvent<'static> {
-    let controller = daemon.controller();
-    let address = controller.address().map(|a| a.to_string());
-    let fingerprint = controller.fingerprint().map(|f| f.to_string());
+    let page = daemon.page();
+    let address = page.map(|(address, _)| address.to_string());
+    let fingerprint = page.map(|(_, fingerprint)| fingerprint.to_string());
     DemoEvent::Ready {
-        page: format!("https://{}/?token={secret}", address.unwrap_or_default()),
+        page: format!("https://{}/#token={secret}", address.unwrap_or_default()),
         fingerprint: fingerprint.unwrap_or_default(),
         socket: daemon.socket().into(),
     }

@@ -208,6 +208,7 @@ fn make(dir: &Path) -> Result<(), String> {
         emulate: model::preset(DISK).map(|p| p.spec()),
         direct: DirectIo::Off,
         force: false,
+        thin: true,
     };
     add_device(dir, Some(Bytes::mib(1)), device)?;
     let reach = Reach::find(dir).map_err(|e| explain(&e))?;

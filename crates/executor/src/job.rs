@@ -130,6 +130,8 @@ pub enum EndCause {
     Pinned,
     /// Somebody gave it up.
     GivenUp,
+    /// Its array carries out the orders of another controller.
+    OtherController,
     /// A move that was to free its space was cancelled.
     SpaceNotFreed { why: String },
     /// Nobody wrote it down: it ended under an older version.
@@ -150,6 +152,7 @@ impl EndCause {
             EndCause::TierClosed => "tier-closed",
             EndCause::Pinned => "pinned",
             EndCause::GivenUp => "given-up",
+            EndCause::OtherController => "other-controller",
             EndCause::SpaceNotFreed { .. } => "space-not-freed",
             EndCause::Unsaid { .. } => "unsaid",
         }
@@ -165,6 +168,7 @@ impl std::fmt::Display for EndCause {
             EndCause::TierClosed => f.write_str("its tier takes no new data"),
             EndCause::Pinned => f.write_str("its volume was pinned"),
             EndCause::GivenUp => f.write_str("cancelled by the operator"),
+            EndCause::OtherController => f.write_str(OTHER_CONTROLLER),
             EndCause::SpaceNotFreed { why } => {
                 write!(f, "a move that was to free its space was cancelled: {why}")
             }
@@ -172,6 +176,8 @@ impl std::fmt::Display for EndCause {
         }
     }
 }
+
+const OTHER_CONTROLLER: &str = "its array carries out the orders of another controller";
 
 /// Why a job could not be carried out, or not to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,6 +197,8 @@ pub enum FailCause {
     },
     /// A move that was to free its space failed.
     SpaceNotFreed,
+    /// Its array carries out the orders of another controller since it began.
+    OtherController,
 }
 
 impl FailCause {
@@ -200,6 +208,7 @@ impl FailCause {
             FailCause::FailedIo { .. } => "failed-io",
             FailCause::HostGaveUp { .. } => "host-gave-up",
             FailCause::SpaceNotFreed => "space-not-freed",
+            FailCause::OtherController => "other-controller",
         }
     }
 
@@ -219,6 +228,7 @@ impl std::fmt::Display for FailCause {
             FailCause::SpaceNotFreed => {
                 f.write_str("a move that was to free its space did not end well")
             }
+            FailCause::OtherController => f.write_str(OTHER_CONTROLLER),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Facts, Outcome, Plan, Report, TierOption, Verdict, VolumeReport};
+use model::{Facts, Outcome, Plan, Report, TierOption, VolumeReport};
 use units::{DeviceId, VolumeId};
 
 use crate::store::{StoredDecision, read};
@@ -48,6 +48,7 @@ pub(crate) fn view(
             state,
             by_hand: None,
             command: None,
+            no_command: None,
         }
     });
     let stays = |v: &&VolumeReport| {
@@ -126,18 +127,14 @@ pub fn held(report: &Report) -> Vec<HeldMove> {
 }
 
 /// A tier as it was weighed for a volume.
-pub(crate) fn option_view(option: &TierOption) -> OptionView {
+pub(crate) fn option_view(row: &VolumeReport, option: &TierOption) -> OptionView {
     OptionView {
         tier: option.tier.clone(),
         score: option.score,
         parts: option.parts,
         latency_us: option.predicted.map(|p| p.latency_us),
         iops: option.predicted.map(|p| p.iops),
-        verdict: match &option.verdict {
-            Verdict::Chosen => "chosen".into(),
-            Verdict::NotNeeded => "possible, another one was better".into(),
-            Verdict::Rejected { by } => by.to_string(),
-        },
+        verdict: row.verdict(option),
     }
 }
 
@@ -145,7 +142,7 @@ pub(crate) fn option_view(option: &TierOption) -> OptionView {
 fn scored(report: &Report) -> BTreeMap<&str, Vec<OptionView>> {
     let of = |row: &VolumeReport| {
         let with_parts = row.options.iter().filter(|o| o.parts.is_some());
-        with_parts.map(option_view).collect()
+        with_parts.map(|o| option_view(row, o)).collect()
     };
     let rows = report.volumes.iter();
     rows.map(|row| (row.volume.as_str(), of(row))).collect()

@@ -25,6 +25,15 @@ pub enum MessageRefusal {
     Unavailable(String),
 }
 
+/// When the access of a name ends: its last token expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenTerm {
+    pub name: String,
+    pub role: String,
+    /// Wall-clock time, milliseconds since 1970; none if it does not expire.
+    pub expires_ms: Option<u64>,
+}
+
 /// A controller with its store. Every answer is committed before it is given.
 pub trait Service {
     /// An agent is there.
@@ -55,6 +64,12 @@ pub trait Service {
     /// # Errors
     /// What only a restart can change, with file, line and key; a store that fails.
     fn reload(&mut self, now: Now, actor: &Actor, settings: Settings) -> Result<Done, Refusal>;
+    /// The tokens that are in force. Those that expire soon are a problem.
+    fn set_tokens(&mut self, now: Now, terms: Vec<TokenTerm>);
+    /// Somebody had the tokens read again: a line for the audit.
+    fn tokens_changed(&mut self, now: Now, actor: &Actor, text: String);
+    /// Callers were refused: a line for the audit.
+    fn refused(&mut self, now: Now, text: String);
     /// A person or program asks.
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal>;
 }

@@ -42,6 +42,10 @@ pub enum TroubleKind {
     NoSpace,
     /// The controller's store cannot be written: nothing is decided or ordered.
     StoreFailing,
+    /// A second controller gives orders to an array, which carries out those of one of them.
+    TwoControllers,
+    /// A part of the controller does not run: its port, its agent, its recording.
+    ControllerDegraded,
     /// Everything about a host is unknown.
     HostLost,
     /// A volume misses its objective.
@@ -56,6 +60,8 @@ pub enum TroubleKind {
     NoDecision,
     /// More is promised to guests than the policy allows.
     Overcommitted,
+    /// A move fails each time that it is tried.
+    MoveFailing,
     /// A job does not go on.
     JobStuck,
     /// What is left of a move cannot be put away.
@@ -64,6 +70,8 @@ pub enum TroubleKind {
     FileLeftBehind,
     /// The strategy's predictions do not hold.
     PredictionsFail,
+    /// A token of the interface expires soon, or has.
+    TokenExpires,
     /// Nobody described what a tier can do.
     UndescribedTier,
     /// Volumes are of a class that the configuration does not know.
@@ -92,6 +100,8 @@ impl TroubleKind {
             TroubleKind::RequestsFail => "requests-fail",
             TroubleKind::NoSpace => "no-space",
             TroubleKind::StoreFailing => "store-failing",
+            TroubleKind::TwoControllers => "two-controllers",
+            TroubleKind::ControllerDegraded => "controller-degraded",
             TroubleKind::HostLost => "host-lost",
             TroubleKind::ObjectiveMissed => "objective-missed",
             TroubleKind::NearlyFull => "nearly-full",
@@ -99,10 +109,12 @@ impl TroubleKind {
             TroubleKind::HostLate => "host-late",
             TroubleKind::NoDecision => "no-decision",
             TroubleKind::Overcommitted => "overcommitted",
+            TroubleKind::MoveFailing => "move-failing",
             TroubleKind::JobStuck => "job-stuck",
             TroubleKind::MoveStuck => "move-stuck",
             TroubleKind::FileLeftBehind => "file-left-behind",
             TroubleKind::PredictionsFail => "predictions-fail",
+            TroubleKind::TokenExpires => "token-expires",
             TroubleKind::UndescribedTier => "undescribed-tier",
             TroubleKind::UnknownClass => "unknown-class",
             TroubleKind::Other => "other",
@@ -126,6 +138,7 @@ impl TroubleKind {
             TroubleKind::RemoteNotOwned,
             TroubleKind::DeviceErrors,
             TroubleKind::NoSpace,
+            TroubleKind::ControllerDegraded,
             TroubleKind::NearlyFull,
             TroubleKind::DeviceNotDirect,
             TroubleKind::Overcommitted,

@@ -389,9 +389,12 @@ pub struct PlannedMove {
     /// Why a person has to carry it out, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<String>,
-    /// What a person would type for it, where the host's agent knows.
+    /// What a person would type for it, where that loses nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Why there is nothing to type for it, where the host's agent knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_command: Option<String>,
 }
 
 impl PlannedMove {
@@ -455,7 +458,8 @@ pub struct JobView {
     /// Why it ended before its time.
     pub why: Option<String>,
     /// That by name. Of a cancelled one: `superseded`, `rejected`, `plan-too-old`, `tier-closed`, `pinned`, `given-up`,
-    /// `space-not-freed` or `unsaid`. Of a failed one: `failed-io`, `host-gave-up` or `space-not-freed`.
+    /// `other-controller`, `space-not-freed` or `unsaid`. Of a failed one: `failed-io`, `host-gave-up`,
+    /// `other-controller` or `space-not-freed`.
     #[serde(default)]
     pub cause: Option<String>,
     /// The I/O that it failed by, if it did by one.
@@ -552,6 +556,20 @@ pub enum EventKind {
     Trouble,
     /// The controller itself: started, store trouble.
     Controller,
+    /// Tokens of the interface were added, changed or removed.
+    Access,
+    /// Callers without a valid token were refused.
+    Refused,
+}
+
+impl EventKind {
+    /// Returns true for the trail of what people ordered. It is forgotten last, and never left out.
+    pub fn is_audit(self) -> bool {
+        matches!(
+            self,
+            EventKind::Approval | EventKind::Operator | EventKind::Controller | EventKind::Access
+        )
+    }
 }
 
 /// Something that happened.
@@ -576,6 +594,19 @@ pub struct EventView {
     /// The I/O that it came of, where a device failed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_io: Option<IoFailure>,
+}
+
+impl EventView {
+    /// The part of the history that this event takes room of; none is the audit. A host has a part
+    /// of its own, so a host in trouble crowds out its own past only.
+    pub fn share(&self) -> Option<&str> {
+        match self.kind {
+            kind if kind.is_audit() => None,
+            // No host has such a name.
+            EventKind::Refused => Some("/refused"),
+            _ => Some(self.host.as_deref().unwrap_or("/controller")),
+        }
+    }
 }
 
 /// Why a volume is where it is.

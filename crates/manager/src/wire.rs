@@ -21,11 +21,15 @@
 
 mod response;
 
+use std::marker::PhantomData;
+
 use model::{
-    CalibrationStep, ClassObjective, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure,
+    CalibrationStep, ClassObjective, ControllerId, DeviceSpec, ExtentHeat, ExtentPlaces,
+    ExtentRanges, IoFailure, LeaseStatus,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use response::{
     Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
@@ -178,6 +182,35 @@ mod objectives {
     }
 }
 
+/// Most entries of a list of texts. An empty text has 3 bytes on the wire and 24 in memory; protects
+/// the memory of the reader before it knows the length.
+const TEXTS_MAX: usize = 100_000;
+
+/// Reads a list of at most [`TEXTS_MAX`] entries.
+fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    struct List<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "a list of at most {TEXTS_MAX} entries")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<T>, A::Error> {
+            let mut list = vec![];
+            while let Some(entry) = from.next_element()? {
+                if list.len() == TEXTS_MAX {
+                    let why = format!("a list has more than {TEXTS_MAX} entries");
+                    return Err(serde::de::Error::custom(why));
+                }
+                list.push(entry);
+            }
+            Ok(list)
+        }
+    }
+    from.deserialize_seq(List(PhantomData))
+}
+
 /// One window of one array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -191,6 +224,7 @@ pub struct WindowReport {
     /// Length of the window.
     pub window_ns: u64,
     /// Names of tiers, high end first.
+    #[serde(deserialize_with = "bounded")]
     pub tiers: Vec<String>,
     /// Devices.
     pub devices: Vec<DeviceWindow>,
@@ -201,9 +235,14 @@ pub struct WindowReport {
     /// Calibration sessions that ended, until they are acknowledged.
     pub calibrations: Vec<CalibrationResult>,
     /// What an operator should know, since the last report.
+    #[serde(deserialize_with = "bounded")]
     pub trouble: Vec<String>,
     /// What is wrong with the array now, as it says itself.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded"
+    )]
     pub troubles: Vec<ArrayTrouble>,
     /// Whether a second level of the cache is there that a person has ordered: then there is no room for an appliance.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -214,6 +253,9 @@ pub struct WindowReport {
     /// What the host lends to the arrays of others; none where it lends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lends: Option<LendWindow>,
+    /// The lease after the last claim; none before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseStatus>,
 }
 
 /// Something that is wrong with an array.
@@ -309,9 +351,9 @@ pub struct VolumeWindow {
     /// What keeps its agent from moving it, as it is and whatever is planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
-    /// The command that moves it by hand: `{device}`, `{tier}` and `{place}` stand for those of the target.
+    /// How a person moves it, on hosts of virtual machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub by_hand: Option<HandMove>,
     /// The move under way, the agent's or another's.
     pub moving: Option<MovingWindow>,
     /// Whether a calibration session is under way.
@@ -342,7 +384,25 @@ impl VolumeWindow {
     }
 }
 
-/// A command of [`VolumeWindow::command`] with a target for `{place}`, `{device}` and `{tier}`, which are inside of single quotes there.
+/// How a person moves a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum HandMove {
+    /// By a command of a shell.
+    Command {
+        /// The command; `{device}`, `{tier}` and `{place}` stand for those of the target.
+        text: String,
+        /// Bytes that must be free on the target.
+        needed_bytes: u64,
+    },
+    /// No command moves it without loss.
+    None {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A command of [`HandMove`] with a target for `{place}`, `{device}` and `{tier}`, which are inside of single quotes there.
 pub fn filled(command: &str, place: &str, device: &str, tier: &str) -> String {
     let quoted = |word: &str| word.replace('\'', "'\\''");
     let mut filled = String::new();
@@ -475,6 +535,9 @@ pub struct JobWindow {
     /// The I/O that it failed by, if it did by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_io: Option<IoFailure>,
+    /// Whether it fails again unless somebody changes something: the host knows that by its cause.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub permanent: bool,
 }
 
 /// How far a job is.
@@ -525,6 +588,8 @@ pub struct Orders {
     pub session: u64,
     /// The report that this answers.
     pub seq: u64,
+    /// Whose orders they are: the array carries out those of one controller at a time.
+    pub controller: ControllerId,
     /// The controller's time.
     pub at_ns: u64,
     /// Nothing new is begun by these orders once so much time has passed since the report was sent.

@@ -30,6 +30,32 @@ pub struct Facts {
     pub devices: Vec<DeviceFacts>,
     /// Moves that have not ended yet.
     pub moves: Vec<RunningMove>,
+    /// Moves that have failed and are not tried now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedMove>,
+}
+
+impl Facts {
+    /// The failure for which a volume is not moved to a device now.
+    pub fn failed_move(&self, volume: VolumeId, device: DeviceId) -> Option<&FailedMove> {
+        let mut failed = self.failed.iter();
+        failed.find(|f| f.volume == volume && f.device == device)
+    }
+}
+
+/// A move that has failed and is not tried now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedMove {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The target.
+    pub device: DeviceId,
+    /// Attempts that have failed, one after the other.
+    pub attempts: u32,
+    /// Time until the next attempt; none while the cause lasts.
+    pub left: Option<Nanos>,
+    /// The last cause.
+    pub why: String,
 }
 
 /// One volume.

@@ -18,6 +18,7 @@ mod extent_ranges;
 mod facts;
 mod io;
 mod job;
+mod lease;
 mod mode;
 mod plan;
 mod policy;
@@ -31,10 +32,12 @@ pub use device::{Device, DeviceSpec, LoadCurve, LoadCurveError, Specialty, Tier,
 pub use extent_facts::{ExtentFacts, ExtentFactsError, ExtentHeat, ExtentPlaces};
 pub use extent_ranges::{ExtentRanges, ExtentRangesError};
 pub use facts::{
-    CalibrationWindow, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove, VolumeFacts,
+    CalibrationWindow, DeviceFacts, Facts, FailedMove, Flow, LatencySummary, Measured, RunningMove,
+    VolumeFacts,
 };
 pub use io::{DirectIo, Op};
 pub use job::{IoFailure, JobStatus};
+pub use lease::{ControllerId, LeaseHolder, LeaseStatus};
 pub use mode::{Mode, TierState};
 pub use plan::{Goal, MoveLimits, Plan};
 pub use policy::{

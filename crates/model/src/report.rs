@@ -45,6 +45,31 @@ pub struct VolumeReport {
     pub extents: Vec<ExtentOutcome>,
 }
 
+impl VolumeReport {
+    /// The tier that the decision leaves the volume on, or moves it to.
+    pub fn chosen_tier(&self) -> &str {
+        match &self.outcome {
+            Outcome::Move { to, .. } => to,
+            Outcome::Stay | Outcome::Held { .. } => &self.tier,
+        }
+    }
+
+    /// Why a tier was chosen or not, as a sentence.
+    pub fn verdict(&self, option: &TierOption) -> String {
+        match &option.verdict {
+            Verdict::Chosen => "chosen".into(),
+            Verdict::Rejected { by } => format!("rejected by {by}"),
+            Verdict::NotNeeded => {
+                let chosen = self.chosen_tier();
+                match self.options.iter().find(|o| o.tier == chosen) {
+                    Some(best) if chosen != option.tier => best.better_than(option),
+                    _ => "possible".into(),
+                }
+            }
+        }
+    }
+}
+
 /// Extents of one volume that a strategy wanted on another tier, and what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExtentOutcome {
@@ -107,6 +132,26 @@ pub struct TierOption {
     pub move_s: Option<f64>,
     /// What came of it.
     pub verdict: Verdict,
+}
+
+impl TierOption {
+    /// The advantage of this tier over another one, with the numbers that decide.
+    fn better_than(&self, other: &TierOption) -> String {
+        let tier = &self.tier;
+        if let (Some(ScoreParts::Missed(here)), Some(ScoreParts::Missed(there))) =
+            (self.parts, other.parts)
+            && let Some(comparison) = here.compared(&there)
+        {
+            return format!("{tier} is better: {comparison}");
+        }
+        match (self.score, other.score) {
+            (Some(a), Some(b)) => {
+                let (a, b) = distinct(a, b, 4);
+                format!("{tier} is better: score {a} against {b}")
+            }
+            _ => format!("possible; placed on {tier} first"),
+        }
+    }
 }
 
 /// Predicted behaviour of a volume on a tier.
@@ -185,6 +230,17 @@ pub enum Rejection {
     },
     /// The tier takes no new data.
     Cordoned,
+    /// Moves of it there have failed.
+    MoveFailed {
+        /// The target.
+        device: String,
+        /// Attempts that have failed, one after the other.
+        attempts: u32,
+        /// Time until the next attempt; none while the cause lasts.
+        left: Option<Nanos>,
+        /// The last cause.
+        why: String,
+    },
     /// A rule binds it to other volumes.
     Affinity {
         /// The other volume.
@@ -313,7 +369,7 @@ impl fmt::Display for Rejection {
                 left,
             } => write!(
                 f,
-                "headroom: needs {} of {resource}, the tier has {} left to plan with",
+                "headroom: needs {} of {resource}; {} of the tier's planned share is left",
                 amount(resource, *need),
                 amount(resource, *left)
             ),
@@ -323,112 +379,160 @@ impl fmt::Display for Rejection {
                 max,
             } => write!(
                 f,
-                "exceeds tier: needs {} of {resource}, the whole tier has {}",
+                "exceeds tier: needs {} of {resource}; the whole tier has {}",
                 amount(resource, *need),
                 amount(resource, *max)
             ),
             Rejection::TooBig { need, largest } => write!(
                 f,
-                "too big: needs {} in one piece, the tier's largest device has {}",
+                "too big: needs {} on one device; the tier's largest device has {}",
                 gib(need),
                 gib(largest)
             ),
             Rejection::NoDevice { need, most_free } => {
                 write!(
                     f,
-                    "no device: needs {} in one piece, the emptiest device has {} free",
+                    "no device: needs {} on one device; the emptiest device has {} free",
                     gib(need),
                     gib(most_free)
                 )
             }
             Rejection::TransientSpace { need, most_free } => write!(
                 f,
-                "transient space: needs {} beside what is still there until its switch, at most {} is free",
+                "transient space: needs {} before other moves free space; at most {} is free until then",
                 gib(need),
                 gib(most_free)
             ),
             Rejection::Pinned { tier } => write!(f, "pinned to tier {tier}"),
             Rejection::Cordoned => f.write_str("the tier is cordoned"),
-            Rejection::Affinity { with, rule } => write!(f, "affinity: {rule} with {with}"),
-            Rejection::Budget { limit } => write!(f, "budget: {limit} is used up in this epoch"),
-            Rejection::MoveUnderWay => f.write_str("a move of it is under way"),
-            Rejection::NoMeasurement => f.write_str("its load is not known in this epoch"),
-            Rejection::NotConsidered => {
-                f.write_str("the literal form only looks at the tier where the volume is")
+            Rejection::MoveFailed {
+                device,
+                attempts,
+                left,
+                why,
+            } => {
+                write!(f, "move failed: {attempts} attempt(s) to {device}, ")?;
+                match left {
+                    Some(left) => write!(f, "the next one in {}: {why}", left.words()),
+                    None => write!(f, "none more while its cause lasts: {why}"),
+                }
             }
+            Rejection::Affinity { with, rule } => write!(f, "affinity: rule {rule} with {with}"),
+            Rejection::Budget { limit } => {
+                write!(f, "budget: {limit} is used up in this migration epoch")
+            }
+            Rejection::MoveUnderWay => f.write_str("the volume is already moving"),
+            Rejection::NoMeasurement => f.write_str("no measurement of its load in this epoch"),
+            Rejection::NotConsidered => f.write_str(
+                "the literal form of AutoTiering considers only the current tier of the volume",
+            ),
             Rejection::Cooldown { left } => {
                 let left = left.words();
-                write!(f, "cooldown: it was moved a short time ago, {left} to wait")
+                write!(f, "cooldown: moved recently; may move again in {left}")
             }
             Rejection::Hold { seen, needed } => write!(
                 f,
-                "hold: wanted there by {seen} decisions in a row, {needed} are needed"
+                "hold: wanted by {seen} decisions in a row; {needed} are required"
             ),
-            Rejection::Margin { gain, needed } => write!(
-                f,
-                "margin: its mean latency would fall by {:.1} %, {:.1} % are needed",
-                gain * 100.0,
-                needed * 100.0
-            ),
+            Rejection::Margin { gain, needed } => {
+                let (gain, needed) = distinct(gain * 100.0, needed * 100.0, 1);
+                write!(
+                    f,
+                    "margin: mean latency would fall by {gain} %; {needed} % is required"
+                )
+            }
             Rejection::Threshold {
                 latency_us,
                 threshold_us,
             } => write!(
                 f,
-                "threshold: its mean latency is {}, below {} it is left alone",
+                "threshold: mean latency is {}; volumes below {} stay",
                 micros(*latency_us),
                 micros(*threshold_us)
             ),
             Rejection::NoBeneficiary => {
-                f.write_str("it would only make room, and no volume comes to take it")
+                f.write_str("it would make room for a volume that does not move in")
             }
-            Rejection::Price { gain_s, price_s } => write!(
-                f,
-                "price: a move there is forecast to save {gain_s:.1} weighted seconds and costs {price_s:.1}"
-            ),
-            Rejection::Regret { regret_s, price_s } => write!(
-                f,
-                "regret: staying has cost {regret_s:.1} weighted seconds so far, {price_s:.1} are needed for the price of the move"
-            ),
+            Rejection::Price { gain_s, price_s } => {
+                let (gain, price) = distinct(*gain_s, *price_s, 1);
+                write!(
+                    f,
+                    "price: moving avoids {gain} s of {VIOLATION} and costs {price} s"
+                )
+            }
+            Rejection::Regret { regret_s, price_s } => {
+                let (regret, price) = distinct(*regret_s, *price_s, 1);
+                write!(
+                    f,
+                    "regret: staying has cost {regret} s of {VIOLATION}; the move is made at {price} s"
+                )
+            }
             Rejection::Neighbours {
                 volume,
                 most,
                 others,
                 gain,
-            } => write!(
-                f,
-                "neighbours: others would miss {others:.3} weighted seconds per second more with it there, {volume} the most ({most:.3}); it and those that it leaves would miss {gain:.3} less"
-            ),
-            Rejection::NoGain { here, there } => write!(
-                f,
-                "no gain: on a device there with room it would miss {there:.3} weighted seconds per second, {here:.3} where it is"
-            ),
+            } => {
+                let (others, gain) = distinct(*others, *gain, 3);
+                write!(
+                    f,
+                    "neighbours: per second the move avoids {gain} s of {VIOLATION} and adds {others} s for other volumes there, most for {volume} ({most:.3} s)"
+                )
+            }
+            Rejection::NoGain { here, there } => {
+                let (here, there) = distinct(*here, *there, 3);
+                write!(
+                    f,
+                    "no gain: per second {there} s of {VIOLATION} on the best device there with room, {here} s on the current one"
+                )
+            }
             Rejection::Burst { epochs, needed } => write!(
                 f,
-                "burst: it would have helped in {epochs} of the epochs kept, {needed} are needed"
+                "burst: the move would have helped in {epochs} of the recorded epochs; {needed} are required"
             ),
             Rejection::TooLate { done, horizon } => write!(
                 f,
-                "too late: its copy would be done in {}, loads are taken to stay as they are for {}",
+                "too late: the copy would end in {}; the forecast covers {}",
                 done.words(),
                 horizon.words()
             ),
             Rejection::CopiesFirst { left } => write!(
                 f,
-                "copies first: its devices have others to make for {}, then it is decided anew",
+                "copies first: its devices are busy with other copies for {}; a later plan decides again",
                 left.words()
             ),
-            Rejection::Outranked { gain_s, price_s } => write!(
-                f,
-                "outranked: by itself a move there would save {gain_s:.1} weighted seconds and cost {price_s:.1}, but a better placement of all, or moves that are worth more, come first"
-            ),
-            Rejection::StaysWhole { why } => write!(f, "its extents stay together: it is {why}"),
-            Rejection::OtherMove => f.write_str("another move of it comes first"),
+            Rejection::Outranked { gain_s, price_s } => {
+                let (gain, price) = distinct(*gain_s, *price_s, 1);
+                write!(
+                    f,
+                    "outranked: alone the move avoids {gain} s of {VIOLATION} and costs {price} s, but moves with a larger total gain come first"
+                )
+            }
+            Rejection::StaysWhole { why } => {
+                write!(f, "its extents stay together: the volume is {why}")
+            }
+            Rejection::OtherMove => f.write_str("another move of the volume comes first"),
         }
     }
 }
 
-fn micros(us: f64) -> String {
+/// The unit of gains and costs: seconds of violation times the weight of the class.
+pub(crate) const VIOLATION: &str = "class-weighted SLO violation";
+
+/// Both numbers with at least `digits` decimals, and as many as make different numbers differ.
+pub(crate) fn distinct(a: f64, b: f64, digits: usize) -> (String, String) {
+    let shown = |digits| (format!("{a:.digits$}"), format!("{b:.digits$}"));
+    let enough = |(a, b): &(String, String)| a != b;
+    (digits..DIGITS_MAX)
+        .map(shown)
+        .find(enough)
+        .unwrap_or_else(|| shown(digits))
+}
+
+/// Decimals of a comparison; two numbers that are equal up to here are shown as equal.
+const DIGITS_MAX: usize = 9;
+
+pub(crate) fn micros(us: f64) -> String {
     Nanos((us * 1e3).max(0.0) as u64).words()
 }
 
@@ -441,32 +545,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_said_as_times() {
+    fn durations_in_rejections_have_units() {
         let left = Nanos(3_123_456_789_123);
         let said = Rejection::Cooldown { left }.to_string();
-        assert_eq!(
-            said,
-            "cooldown: it was moved a short time ago, 52m 3s to wait"
-        );
+        assert_eq!(said, "cooldown: moved recently; may move again in 52m 3s");
         let threshold = Rejection::Threshold {
             latency_us: 1234.567,
             threshold_us: 2000.0,
         };
         assert_eq!(
             threshold.to_string(),
-            "threshold: its mean latency is 1.23ms, below 2ms it is left alone"
+            "threshold: mean latency is 1.23ms; volumes below 2ms stay"
         );
     }
 
     #[test]
-    fn what_would_have_to_change_is_said_with_its_numbers() {
+    fn rejections_have_the_limit_and_the_value() {
         let regret = Rejection::Regret {
             regret_s: 3.12,
             price_s: 12.0,
         };
         assert_eq!(
             regret.to_string(),
-            "regret: staying has cost 3.1 weighted seconds so far, 12.0 are needed for the price of the move"
+            "regret: staying has cost 3.1 s of class-weighted SLO violation; the move is made at 12.0 s"
         );
         let late = Rejection::TooLate {
             done: Nanos::from_secs(1500),
@@ -474,8 +575,21 @@ mod tests {
         };
         assert_eq!(
             late.to_string(),
-            "too late: its copy would be done in 25m, loads are taken to stay as they are for 10m"
+            "too late: the copy would end in 25m; the forecast covers 10m"
         );
+    }
+
+    #[test]
+    fn comparisons_have_the_digits_that_make_them_true() {
+        let by = Rejection::Price {
+            gain_s: 0.0412,
+            price_s: 0.0431,
+        };
+        assert_eq!(
+            by.to_string(),
+            "price: moving avoids 0.041 s of class-weighted SLO violation and costs 0.043 s"
+        );
+        assert_eq!(distinct(1.0, 1.0, 1), ("1.0".into(), "1.0".into()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::SloStatistic;
+use crate::report::{VIOLATION, distinct, micros};
 
 /// The parts of one volume's score on one tier, by formula.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -283,6 +284,29 @@ pub struct Bounded {
 }
 
 impl MissedParts {
+    /// The advantage over another tier for the same volume: the predicted statistic of its objective, and the violations of
+    /// other volumes if they decide. `None` without an objective or prediction.
+    pub(crate) fn compared(&self, other: &Self) -> Option<String> {
+        let statistic = self.statistic?.name();
+        let target = self.target_us?;
+        let (this, that) = (self.statistic_us?.value, other.statistic_us?.value);
+        let meets = |us: f64| if us <= target { "meets" } else { "exceeds" };
+        let mut text = format!(
+            "predicted {statistic} {} {} the {} objective, against {}",
+            micros(this),
+            meets(this),
+            micros(target),
+            micros(that)
+        );
+        if (other.others - self.others) > (other.own() - self.own()).abs() {
+            let (more, less) = distinct(other.others, self.others, 3);
+            text += &format!(
+                "; other volumes lose {more} s of {VIOLATION} per second there, {less} s here"
+            );
+        }
+        Some(text)
+    }
+
     /// What the volume itself misses.
     pub fn own(&self) -> f64 {
         self.missed + self.excess + self.faster + self.latency

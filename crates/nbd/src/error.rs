@@ -50,9 +50,11 @@ pub enum WireError {
         limit: u32,
     },
     /// The client keeps asking and never starts.
-    #[error("handshake: more than {limit} options")]
-    TooManyOptions {
-        /// The limit.
+    #[error("handshake: more than {limit} bytes of {what}")]
+    HandshakeTooLong {
+        /// `options` or `replies`.
+        what: &'static str,
+        /// The limit, in bytes.
         limit: u32,
     },
     /// `EXPORT_NAME` with a name that is not served; it has no error reply.

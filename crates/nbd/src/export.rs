@@ -1,5 +1,6 @@
 //! What is served, and what a handshake agrees on.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::dirty_ranges::DirtyRanges;
@@ -79,6 +80,49 @@ impl BlockSizes {
             && self.minimum <= self.preferred
             && self.minimum <= self.maximum
     }
+
+    /// Longest read or write that ends at a multiple of the minimum, if it begins at one.
+    pub fn longest(&self) -> u32 {
+        self.maximum / self.minimum * self.minimum
+    }
+
+    /// The read that brings bytes from `offset` on: `length` of them, or as many as the sizes
+    /// allow, and those around them up to multiples of the minimum. An export of `size` bytes may
+    /// end before such a multiple.
+    pub fn request(&self, offset: u64, length: u64, size: u64) -> AlignedRead {
+        let minimum = u64::from(self.minimum);
+        let from = offset / minimum * minimum;
+        let end = offset.saturating_add(length);
+        let aligned = end.checked_next_multiple_of(minimum).unwrap_or(end);
+        let to = if end > size { end } else { aligned.min(size) };
+        let to = to.min(from + u64::from(self.longest()));
+        AlignedRead {
+            offset: from,
+            length: (to - from) as u32,
+            before: (offset - from) as usize,
+            bytes: (end.min(to) - offset) as usize,
+        }
+    }
+}
+
+/// A read of the sizes that a server allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AlignedRead {
+    /// First byte of the export.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Bytes before those that are wanted.
+    before: usize,
+    /// Bytes that are wanted.
+    bytes: usize,
+}
+
+impl AlignedRead {
+    /// The wanted ones among its bytes.
+    pub fn wanted(&self) -> Range<usize> {
+        self.before..self.before + self.bytes
+    }
 }
 
 impl Default for BlockSizes {
@@ -136,3 +180,57 @@ pub type DirtyContexts = Vec<(u32, Arc<DirtyRanges>)>;
 
 /// Contexts that say what has changed that a client may select. Bounds its replies, and what is kept for it.
 pub const DIRTY_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(minimum: u32, maximum: u32) -> BlockSizes {
+        BlockSizes {
+            minimum,
+            preferred: minimum.max(4096),
+            maximum,
+        }
+    }
+
+    #[test]
+    fn reads_are_cut_at_the_maximum_and_widened_to_the_minimum() {
+        let read = |sizes: BlockSizes, offset, length| {
+            let read = sizes.request(offset, length, 1 << 20);
+            (read.offset, read.length, read.wanted())
+        };
+        assert_eq!(read(BlockSizes::UNKNOWN, 7, 5), (7, 5, 0..5));
+        let small = sizes(512, 65536);
+        assert_eq!(read(small, 0, 1 << 20), (0, 65536, 0..65536));
+        assert_eq!(read(small, 512, 512), (512, 512, 0..512));
+        let large = sizes(4096, 10_000);
+        assert_eq!(large.longest(), 8192);
+        assert_eq!(read(large, 512, 1024), (0, 4096, 512..1536));
+        assert_eq!(read(large, 512, 16384), (0, 8192, 512..8192));
+        assert_eq!(read(large, 4000, 200), (0, 8192, 4000..4200));
+        // The end of an export that is no multiple; and requests that a server refuses as they are.
+        assert_eq!(large.request(8192, 600, 9000).length, 808);
+        assert_eq!(large.request(8192, 808, 9000).length, 808);
+        assert_eq!(large.request(8192, 4096, 9000).length, 4096);
+    }
+
+    #[test]
+    fn every_byte_of_a_range_is_wanted_once() {
+        for (minimum, maximum) in [(1, 4096), (512, 512), (4096, 65536), (65536, 65536)] {
+            let sizes = sizes(minimum, maximum);
+            for (offset, length) in [(0, 200_000), (511, 70_000), (4097, 1), (65535, 2)] {
+                let (mut at, end) = (offset, offset + length);
+                while at < end {
+                    let read = sizes.request(at, end - at, 1 << 20);
+                    assert!(
+                        read.length <= maximum && read.offset.is_multiple_of(u64::from(minimum))
+                    );
+                    assert_eq!(read.offset + read.wanted().start as u64, at);
+                    assert!(!read.wanted().is_empty());
+                    at += read.wanted().len() as u64;
+                }
+                assert_eq!(at, end);
+            }
+        }
+    }
+}

@@ -45,13 +45,15 @@ impl Exports for Shelf {
 const LIMITS: HandshakeLimits = HandshakeLimits {
     max_option_bytes: 256,
     max_skipped_bytes: 512,
-    max_options: 16,
+    max_received_bytes: 512,
+    max_reply_bytes: 1024,
     max_list_reply_bytes: 512,
     max_dirty_contexts: 2,
 };
 
-/// Most that a server under [`LIMITS`] answers: every option has at most five replies of a header and a short text.
-const ANSWER_BYTES_MAX: usize = 16 * 5 * (20 + 64) + 512;
+/// Most that a server under [`LIMITS`] answers: its budget, and the replies to the last option, of
+/// which each has a header and a short text.
+const ANSWER_BYTES_MAX: usize = 1024 + 5 * (20 + 64) + 512;
 
 /// Most memory that a side holds which keeps `bytes` and their header: a vector grows by doubling.
 fn kept_max(bytes: u32) -> usize {

@@ -60,7 +60,8 @@ pub use client::{ClientHandshake, ClientProgress, ClientWishes};
 pub use dirty_ranges::DirtyRanges;
 pub use error::WireError;
 pub use export::{
-    ALLOCATION_CONTEXT, BlockSizes, DIRTY_MAX, DirtyContexts, Export, ExportFlags, Exports, Session,
+    ALLOCATION_CONTEXT, AlignedRead, BlockSizes, DIRTY_MAX, DirtyContexts, Export, ExportFlags,
+    Exports, Session,
 };
 pub use limits::HandshakeLimits;
 pub use list::{ListHandshake, ListProgress, Listed};

@@ -7,9 +7,14 @@ pub struct HandshakeLimits {
     pub max_option_bytes: u32,
     /// Data of one option that is skipped. Protects bandwidth; a longer one ends the connection.
     pub max_skipped_bytes: u32,
-    /// Options of one handshake. Protects against a client that never starts.
-    pub max_options: u32,
-    /// Replies to `LIST` in the whole handshake. Protects memory from a client that asks and does not read.
+    /// All options of one handshake, headers included. Protects the worker's time from a client
+    /// that never starts. A client that lists exports sends about 200 bytes for each of them.
+    pub max_received_bytes: u32,
+    /// All replies of one handshake; the reply to the last option may exceed it. Protects memory
+    /// from a client that asks and does not read.
+    pub max_reply_bytes: u32,
+    /// Replies to `LIST` in the whole handshake. Protects the worker's time: each list is made of
+    /// all exports.
     pub max_list_reply_bytes: u32,
     /// Most dirty-bitmap contexts in one handshake. Protects the server's thread, which scans all changed extents for each, from a client that selects
     /// contexts repeatedly.
@@ -21,7 +26,8 @@ impl Default for HandshakeLimits {
         Self {
             max_option_bytes: 8 << 10,
             max_skipped_bytes: 256 << 10,
-            max_options: 64,
+            max_received_bytes: 2 << 20,
+            max_reply_bytes: 4 << 20,
             max_list_reply_bytes: 1 << 20,
             max_dirty_contexts: 16,
         }

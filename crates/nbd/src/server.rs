@@ -80,7 +80,10 @@ pub struct ServerHandshake {
     phase: Phase,
     security: Security,
     gathered: Gathered,
-    options: u32,
+    /// Bytes of options, headers included.
+    received: u32,
+    /// Bytes of replies.
+    replied: usize,
     /// What is left of `max_list_reply_bytes`.
     list_bytes_left: usize,
     /// Remaining contexts of `max_dirty_contexts`.
@@ -102,7 +105,8 @@ impl ServerHandshake {
             phase: Phase::ClientFlags,
             security: Security::Clear,
             gathered: Gathered::default(),
-            options: 0,
+            received: 0,
+            replied: 0,
             list_bytes_left: limits.max_list_reply_bytes as usize,
             dirty_contexts_left: limits.max_dirty_contexts as usize,
             fixed: false,
@@ -154,7 +158,10 @@ impl ServerHandshake {
     ) -> Result<(usize, Progress), WireError> {
         let mut rest = input;
         loop {
-            let progress = match self.advance(&mut rest, exports, out) {
+            let before = out.len();
+            let advanced = self.advance(&mut rest, exports, out);
+            self.replied += out.len() - before;
+            let progress = match advanced {
                 Ok(Step::Again) => continue,
                 Ok(Step::Starved) => Progress::More,
                 Ok(Step::End(Progress::StartTls)) => Progress::StartTls,
@@ -242,11 +249,8 @@ impl ServerHandshake {
         if !self.fixed && number != option::EXPORT_NAME {
             return Err(WireError::NotFixed { option: number });
         }
-        if self.options >= self.limits.max_options {
-            return Err(WireError::TooManyOptions {
-                limit: self.limits.max_options,
-            });
-        }
+        let received = self.received.saturating_add(OPTION_BYTES as u32);
+        let received = received.saturating_add(length);
         if length > self.limits.max_option_bytes {
             // EXPORT_NAME has no error reply.
             if length > self.limits.max_skipped_bytes || number == option::EXPORT_NAME {
@@ -256,7 +260,7 @@ impl ServerHandshake {
                     limit: self.limits.max_option_bytes,
                 });
             }
-            self.options += 1;
+            self.admit(received)?;
             self.unselect_before(number);
             self.gathered.bytes.clear();
             self.phase = Phase::Skipping {
@@ -268,7 +272,7 @@ impl ServerHandshake {
         if !self.gathered.fill(input, OPTION_BYTES + length as usize) {
             return Ok(Step::Starved);
         }
-        self.options += 1;
+        self.admit(received)?;
         self.unselect_before(number);
         let whole = std::mem::take(&mut self.gathered.bytes);
         let starts_tls = number == option::STARTTLS && self.security == Security::Required;
@@ -281,6 +285,24 @@ impl ServerHandshake {
         self.gathered.bytes = whole;
         self.gathered.bytes.clear();
         Ok(end.map_or(Step::Again, Step::End))
+    }
+
+    /// Takes a further option, with which `received` bytes have come, if the budgets allow it.
+    fn admit(&mut self, received: u32) -> Result<(), WireError> {
+        let HandshakeLimits {
+            max_received_bytes,
+            max_reply_bytes,
+            ..
+        } = self.limits;
+        let too_long = |what, limit| Err(WireError::HandshakeTooLong { what, limit });
+        if received > max_received_bytes {
+            return too_long("options", max_received_bytes);
+        }
+        if self.replied >= max_reply_bytes as usize {
+            return too_long("replies", max_reply_bytes);
+        }
+        self.received = received;
+        Ok(())
     }
 
     /// Each `SET_META_CONTEXT` replaces what was selected before, also when it fails.
@@ -416,6 +438,10 @@ impl ServerHandshake {
     }
 
     fn list(&mut self, exports: &dyn Exports, out: &mut Vec<u8>) {
+        let too_long = "the list of exports is too long";
+        if self.list_bytes_left == 0 {
+            return refuse(out, option::LIST, rep::ERR_TOO_BIG, too_long);
+        }
         let list = exports.list();
         let entry = |export: &Export| {
             let description = cut(&export.description, STRING_BYTES_MAX).as_bytes();
@@ -425,8 +451,8 @@ impl ServerHandshake {
         let entries: Vec<Vec<u8>> = list.iter().map(entry).collect();
         let bytes: usize = entries.iter().map(|e| OPTION_REPLY_BYTES + e.len()).sum();
         let Some(left) = self.list_bytes_left.checked_sub(bytes) else {
-            let why = "the list of exports is too long";
-            return refuse(out, option::LIST, rep::ERR_TOO_BIG, why);
+            self.list_bytes_left = 0;
+            return refuse(out, option::LIST, rep::ERR_TOO_BIG, too_long);
         };
         self.list_bytes_left = left;
         for entry in entries {

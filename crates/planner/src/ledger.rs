@@ -1,7 +1,9 @@
 //! What is left of every tier while a decision is being made, and the filters that every strategy obeys.
 
-use model::{Affinity, AffinityKind, Facts, Headroom, Measured, Op, Policy, Rejection, Topology};
-use units::{Bytes, DeviceId, TierId, VolumeId};
+use model::{
+    Affinity, AffinityKind, Facts, FailedMove, Headroom, Measured, Op, Policy, Rejection, Topology,
+};
+use units::{Bytes, DeviceId, Nanos, TierId, VolumeId};
 
 use crate::Context;
 use crate::assign::Shares;
@@ -106,6 +108,26 @@ pub struct Ledger<'a> {
     bandwidth_left: Vec<f64>,
     space_left: Vec<f64>,
     assigned: Vec<Option<TierId>>,
+}
+
+/// The refusal where moves of a volume to each of these devices have failed: that of the device
+/// which is tried first again.
+pub(crate) fn move_failed(
+    facts: &Facts,
+    volume: VolumeId,
+    devices: impl Iterator<Item = DeviceId>,
+) -> Option<Rejection> {
+    let failed = devices.map(|d| facts.failed_move(volume, d));
+    let failed: Vec<&FailedMove> = failed.collect::<Option<_>>()?;
+    let first = failed
+        .into_iter()
+        .min_by_key(|f| (f.left.unwrap_or(Nanos(u64::MAX)), f.device))?;
+    Some(Rejection::MoveFailed {
+        device: facts.topology.device(first.device).name.clone(),
+        attempts: first.attempts,
+        left: first.left,
+        why: first.why.clone(),
+    })
 }
 
 /// See [`Ledger::free`].
@@ -243,7 +265,14 @@ impl<'a> Ledger<'a> {
                 }
             }
         }
+        self.has_not_failed(volume, tier)?;
         self.fits_when_empty(tier, v.taken())
+    }
+
+    /// Refuses a tier to whose devices moves of the volume have failed, all of them.
+    fn has_not_failed(&self, volume: VolumeId, tier: TierId) -> Result<(), Rejection> {
+        let devices = self.devices(tier).iter().copied();
+        move_failed(self.facts, volume, devices).map_or(Ok(()), Err)
     }
 
     /// The same for a part of a volume that no rule binds.
@@ -257,6 +286,7 @@ impl<'a> Ledger<'a> {
             return Err(Rejection::MoveUnderWay);
         }
         self.takes_data(tier)?;
+        self.has_not_failed(volume, tier)?;
         self.fits_when_empty(tier, size)
     }
 

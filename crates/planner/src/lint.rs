@@ -61,6 +61,10 @@ pub enum LintError {
     Cordoned { volume: String, tier: String },
     #[error("tier {tier} is being emptied, but volume {volume} is moved to it")]
     Draining { volume: String, tier: String },
+    #[error(
+        "volume {volume}: moves to device {device} have failed, and it is not time for another"
+    )]
+    Failed { volume: String, device: String },
     #[error("volume {volume} was moved a short time ago, {} to wait", .left.words())]
     Cooldown { volume: String, left: Nanos },
     #[error("volumes {a} and {b} must not share device {device}")]
@@ -154,6 +158,12 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
             errors.push(LintError::Draining {
                 volume: volume.clone(),
                 tier: tier_name(m.to),
+            });
+        }
+        if facts.failed_move(m.volume, m.to).is_some() {
+            errors.push(LintError::Failed {
+                volume: volume.clone(),
+                device: device_name(m.to),
             });
         }
         let cooldown = policy.gates.cooldown;

@@ -216,13 +216,13 @@ fn reason(facts: &Facts, tiers: &[TierAdvice], within: i64) -> Reason {
         .filter(|t| t.verdict == PlaceVerdict::Possible)
         .peekable();
     let Some(next) = others.peek() else {
-        return Reason::new("only-one", "no other tier takes it");
+        return Reason::new("only-one", "no other tier accepts the volume");
     };
     let seconds = |steps: i64| steps as f64 / 1e9;
     let more = seconds(cost(next) - cost(&tiers[0]));
     if cost(next) - cost(&tiers[0]) > within {
         let text = format!(
-            "{more:.3} weighted seconds of missed objectives less per second than on {}",
+            "avoids {more:.3} s of SLO violation (class-weighted) per second compared with {}",
             name(next)
         );
         let reason = Reason::new("misses-less", text);
@@ -233,7 +233,7 @@ fn reason(facts: &Facts, tiers: &[TierAdvice], within: i64) -> Reason {
     let as_good = others.take_while(|t| (cost(t) - cost(&tiers[0])).abs() <= within);
     let higher: Vec<String> = as_good.map(name).collect();
     let text = format!(
-        "no worse for it than {}, and keeps space there for volumes that need it",
+        "as good as {}, whose space is kept for volumes that need it",
         higher.join(" and ")
     );
     Reason::new("as-good", text).with("as", higher.join(",").as_str())

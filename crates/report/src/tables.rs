@@ -72,11 +72,9 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// Names come from files: control characters must not reach a terminal.
+/// Text without the characters that deceive a terminal: names come from files and hosts.
 pub fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    text.replace(units::is_hidden, "\u{fffd}")
 }
 
 const LOAD_COLUMNS: [Column; 13] = [

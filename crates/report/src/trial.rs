@@ -9,7 +9,7 @@ mod document;
 mod gain;
 mod seen;
 
-pub use gain::{Doubt, Gain, MoveGain, gain};
+pub use gain::{Doubt, Gain, MoveGain, gain, withhold};
 pub use seen::{DiskSeen, EPOCH_WINDOWS, WindowSeen, seen};
 
 use std::collections::BTreeMap;
@@ -51,6 +51,8 @@ pub struct Trial {
     pub left_out: Vec<Stays>,
     /// What moves a disk by hand, by volume; none where it cannot be moved as it is.
     pub commands: BTreeMap<String, String>,
+    /// Why there is no command for a planned move, by volume.
+    pub no_commands: BTreeMap<String, String>,
     /// A file for `terrace serve` that goes on with what the trial looked at.
     pub config: String,
     /// Where that was written, if it was.

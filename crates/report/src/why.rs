@@ -362,7 +362,6 @@ fn options(out: &mut String, row: &VolumeReport) {
         number("to move", "s"),
         words("verdict"),
     ];
-    let chosen = chosen_tier(row);
     let label = |o: &TierOption| match o.tier == row.tier {
         true => format!("{} (is here)", o.tier),
         false => o.tier.clone(),
@@ -377,7 +376,7 @@ fn options(out: &mut String, row: &VolumeReport) {
             predicted(|p| p.iops, 0),
             predicted(|p| p.mib_per_s, 1),
             maybe(o.move_s, 1),
-            verdict(o, chosen),
+            row.verdict(o),
         ]
     });
     let text = table(&columns, rows.collect());
@@ -387,21 +386,6 @@ fn options(out: &mut String, row: &VolumeReport) {
     }
     let scored = row.options.iter();
     parts(out, scored.map(|o| (label(o), o.score, o.parts.as_ref())));
-}
-
-fn chosen_tier(row: &VolumeReport) -> &str {
-    match &row.outcome {
-        Outcome::Move { to, .. } => to,
-        Outcome::Stay | Outcome::Held { .. } => &row.tier,
-    }
-}
-
-fn verdict(option: &TierOption, chosen: &str) -> String {
-    match &option.verdict {
-        Verdict::Chosen => "chosen".into(),
-        Verdict::NotNeeded => format!("possible, but placed on {chosen} first"),
-        Verdict::Rejected { by } => format!("rejected by {by}"),
-    }
 }
 
 /// What a decision says about one tier for one volume: a word that tells like from unlike, and the sentence.
@@ -430,43 +414,35 @@ pub(crate) fn said<'a>(decision: Decided<'a>, tier: &str) -> Said<'a> {
 fn said_of(row: &VolumeReport, tier: &str) -> (String, String) {
     let here = row.tier == tier;
     match &row.outcome {
-        Outcome::Stay if here => ("here".into(), "it was there, and stayed".into()),
-        Outcome::Move { to, reason, .. } if here => (
-            format!("left for {to}"),
-            format!("it was there, and left for {to}: {reason}"),
-        ),
+        Outcome::Stay if here => ("here".into(), "stayed there".into()),
+        Outcome::Move { to, reason, .. } if here => {
+            (format!("left for {to}"), format!("left for {to}: {reason}"))
+        }
         Outcome::Held { wanted, by } if here => (
             format!("here, {wanted} wanted, {}", filter(by)),
-            format!("it was there; {wanted} was wanted, held by {by}"),
+            format!("stayed there; the move to {wanted} was rejected by {by}"),
         ),
         Outcome::Move { to, reason, .. } if to == tier => (
             "moved there".into(),
-            format!(
-                "it was on {}, and this decision moved it there: {reason}",
-                row.tier
-            ),
+            format!("moved there from {}: {reason}", row.tier),
         ),
         Outcome::Held { wanted, by } if wanted == tier => (
             format!("wanted, {}", filter(by)),
-            format!("this tier was wanted, but held by {by}"),
+            format!("the move there was rejected by {by}"),
         ),
         _ => {
-            let chosen = chosen_tier(row);
-            match row
-                .options
-                .iter()
-                .find(|o| o.tier == tier)
-                .map(|o| &o.verdict)
-            {
+            let chosen = row.chosen_tier();
+            match row.options.iter().find(|o| o.tier == tier) {
                 None => (
                     "unseen".into(),
-                    "the strategy did not look at this tier".into(),
+                    "the strategy did not consider this tier".into(),
                 ),
-                Some(Verdict::Rejected { by }) => (filter(by), format!("rejected by {by}")),
-                Some(Verdict::NotNeeded | Verdict::Chosen) => (
-                    format!("elsewhere {chosen}"),
-                    format!("possible, but it was placed on {chosen} first"),
-                ),
+                Some(option) => match &option.verdict {
+                    Verdict::Rejected { by } => (filter(by), row.verdict(option)),
+                    Verdict::NotNeeded | Verdict::Chosen => {
+                        (format!("elsewhere {chosen}"), row.verdict(option))
+                    }
+                },
             }
         }
     }
@@ -479,6 +455,7 @@ fn filter(by: &Rejection) -> String {
         Rejection::ExceedsTier { resource, .. } => format!("exceeds tier {resource}"),
         Rejection::NoDevice { .. } => "no device".into(),
         Rejection::TransientSpace { .. } => "transient space".into(),
+        Rejection::MoveFailed { device, .. } => format!("move failed {device}"),
         Rejection::Cooldown { .. } => "cooldown".into(),
         Rejection::Hold { .. } => "hold".into(),
         Rejection::Margin { .. } => "margin".into(),
@@ -592,7 +569,7 @@ fn tell_run(out: &mut String, run: &[Said<'_>]) {
 /// The tier beside the one that was taken, in the last decision that is told.
 fn compare(out: &mut String, decision: &Decided<'_>, tier: &str) {
     let Some(row) = decision.row else { return };
-    let chosen = chosen_tier(row);
+    let chosen = row.chosen_tier();
     let find = |name: &str| row.options.iter().find(|o| o.tier == name);
     let both = [tier, chosen];
     let both = both.iter().take(if tier == chosen { 1 } else { 2 });

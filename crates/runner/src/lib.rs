@@ -1,4 +1,4 @@
-//! What the programs share: simulations side by side on all cores, their results on disk, progress on a terminal, how a program ends.
+//! What the programs share: simulations side by side on all cores, their results on disk, progress on a terminal, how a program begins and ends.
 //!
 //! # What it is not
 //!
@@ -6,7 +6,10 @@
 
 pub mod cells;
 pub mod jobs;
+mod numbers;
 pub mod progress;
+
+pub use numbers::with_expected_number;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;

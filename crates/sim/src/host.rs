@@ -325,6 +325,7 @@ impl Simulation<'_> {
             second_by_hand: false,
             appliances: self.appliance_windows(now_ns),
             lends: None,
+            lease: None,
         }
     }
 
@@ -390,7 +391,7 @@ impl Simulation<'_> {
                     placed: placed.collect(),
                     movable: true,
                     bound: None,
-                    command: None,
+                    by_hand: None,
                     moving: moving.map(|m| MovingWindow {
                         device: device(m.to()),
                         extents: m.extents().cloned(),
@@ -468,6 +469,7 @@ impl Simulation<'_> {
                 job: *job,
                 state,
                 failed_io: None,
+                permanent: false,
             })
         })
         .collect()

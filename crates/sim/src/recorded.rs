@@ -3,7 +3,7 @@
 
 use config::scenario::{Recorded, RecordedFacts, RecordedVolume, VolumeConfig};
 use config::{UnknownVolumes, find, resolve_classes, resolve_policy, resolve_topology};
-use model::{Facts, Policy, RunningMove, Topology, VolumeFacts};
+use model::{Facts, FailedMove, Policy, RunningMove, Topology, VolumeFacts};
 use planner::{AnyStrategy, Decision, StrategyState, decide};
 use units::{DeviceId, VolumeId};
 
@@ -118,12 +118,24 @@ impl ScenarioFile {
                 .map(DeviceId::from_index)
                 .map_err(|why| self.fault("recorded.facts", why))
         };
+        let volume = |name: &str| {
+            find(name, names.iter().copied())
+                .map(VolumeId::from_index)
+                .map_err(|why| self.fault("recorded.facts", why))
+        };
+        let failed = known.failed.iter().map(|f| {
+            Ok(FailedMove {
+                volume: volume(&f.volume)?,
+                device: device(&f.device)?,
+                attempts: f.attempts,
+                left: f.left,
+                why: f.why.clone(),
+            })
+        });
+        let failed = failed.collect::<Result<Vec<_>, ScenarioError>>()?;
         let moves = known.moves.iter().map(|m| {
-            let volume = find(&m.volume, names.iter().copied());
             Ok(RunningMove {
-                volume: VolumeId::from_index(
-                    volume.map_err(|why| self.fault("recorded.facts", why))?,
-                ),
+                volume: volume(&m.volume)?,
                 from: device(&m.from)?,
                 to: device(&m.to)?,
                 extents: m.extents.clone(),
@@ -145,6 +157,7 @@ impl ScenarioFile {
             volumes,
             devices,
             moves,
+            failed,
         };
         Ok((facts, policy.policy))
     }

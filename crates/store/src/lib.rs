@@ -16,8 +16,10 @@
 
 mod decisions;
 mod failure;
+mod file;
 mod frames;
 mod head;
+mod identity;
 mod names;
 mod open;
 mod part;
@@ -41,8 +43,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use failure::{Failure, Place};
 use frames::Frames;
+use identity::Files;
 use names::Names;
 
+pub use file::StoreFile;
 pub use retention::{ROLLED_WINDOW, Retention};
 pub use schema::LAYOUT;
 
@@ -53,6 +57,7 @@ pub struct SqliteStore {
     frames: Frames,
     retention: Retention,
     place: Place,
+    files: Files,
     /// Whoever has this file locked has the store. Last, so that it is let go of when the database is closed.
     _lock: open::Lock,
 }
@@ -131,6 +136,10 @@ impl Work<'_> {
 }
 
 impl Store for SqliteStore {
+    fn check(&mut self) -> Result<(), StoreError> {
+        self.files.check()
+    }
+
     fn values(&mut self) -> Result<Vec<(String, String)>, StoreError> {
         self.read(|work| values::all(work.txn))
     }
@@ -141,7 +150,9 @@ impl Store for SqliteStore {
         }
         self.write(TransactionBehavior::Immediate, |work, _| {
             changes.iter().try_for_each(|change| work.make(change))
-        })
+        })?;
+        // What went into a file that nobody finds again is not committed.
+        self.files.check()
     }
 
     fn history(&mut self, query: &HistoryQuery) -> Result<Vec<HistoryPoint>, StoreError> {

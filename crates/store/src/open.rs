@@ -11,8 +11,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::failure::Place;
 use crate::frames::Frames;
+use crate::identity::Files;
 use crate::names::Names;
-use crate::schema::{APPLICATION, LAYOUT, LAYOUT_OLDEST, PAGE_BYTES, TABLES};
+use crate::schema::{APPLICATION, LAYOUT, PAGE_BYTES, TABLES};
 use crate::{Retention, SqliteStore};
 
 /// How long a reader from outside, such as an operator's `sqlite3`, may hold things up.
@@ -54,10 +55,6 @@ impl SqliteStore {
             create(&mut conn).map_err(|e| place.writing(e.into()))?;
         }
         check_values(&conn, &place)?;
-        if identity != EMPTY && identity.layout < LAYOUT {
-            let taken_over = conn.pragma_update(None, "user_version", LAYOUT);
-            taken_over.map_err(|e| place.writing(e.into()))?;
-        }
         let names = Names::load(&conn).map_err(|f| place.reading(f))?;
         Ok(Self {
             conn,
@@ -65,9 +62,68 @@ impl SqliteStore {
             frames: Frames::new().map_err(|f| place.reading(f))?,
             retention,
             place,
+            files: Files::of(&path),
             _lock: lock,
         })
     }
+}
+
+impl SqliteStore {
+    /// Looks whether a store could be opened in a file; changes nothing. A file that is not there
+    /// can be made.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`].
+    pub fn examine(path: &Path) -> Result<(), StoreError> {
+        let place = Place(path.to_path_buf());
+        let size = match std::fs::metadata(path) {
+            Ok(found) => found.len(),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(place.io("look at", &e)),
+        };
+        if let Ok(lock) = File::open(beside(path, ".lock"))
+            && matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))
+        {
+            return Err(StoreError::InUse {
+                path: path.display().to_string(),
+            });
+        }
+        match size {
+            0 => return Ok(()),
+            1..DATABASE_BYTES_MIN => return Err(place.damaged("it is too short for a database")),
+            _ => {}
+        }
+        let opened = File::options().read(true).write(true).open(path);
+        opened.map_err(|e| place.io("open", &e))?;
+        let conn = connect_to_look(path).map_err(|e| place.reading(e.into()))?;
+        let identity = identify(&conn).map_err(|e| place.reading(e.into()))?;
+        refuse_others(&identity, &place)?;
+        check_values(&conn, &place)
+    }
+}
+
+/// A file that belongs to a store.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// A database that is only read. One without a log is not expected to change, so that none is made
+/// for it.
+fn connect_to_look(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if beside(path, "-wal").exists() {
+        return Connection::open_with_flags(path, flags);
+    }
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let escaped = path.display().to_string();
+    let escaped = escaped
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23");
+    let uri = format!("file:{escaped}?immutable=1");
+    Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
 }
 
 /// The file's path from the root, in a directory that is there. SQLite would take a relative `file:` for an URI.
@@ -102,9 +158,8 @@ impl Drop for Lock {
 
 /// Takes the store.
 fn lock(path: &Path) -> Result<Lock, StoreError> {
-    let mut name = path.as_os_str().to_os_string();
-    name.push(".lock");
-    let place = Place(PathBuf::from(&name));
+    let name = beside(path, ".lock");
+    let place = Place(name.clone());
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -211,7 +266,7 @@ fn refuse_others(identity: &Identity, place: &Place) -> Result<(), StoreError> {
             why: format!("{} is a database of another program", place.0.display()),
         });
     }
-    if !(LAYOUT_OLDEST..=LAYOUT).contains(&identity.layout) {
+    if identity.layout != LAYOUT {
         return Err(StoreError::Layout {
             found: identity.layout,
             known: LAYOUT,

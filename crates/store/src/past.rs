@@ -8,9 +8,18 @@ use serde::de::DeserializeOwned;
 use crate::failure::Failure;
 use crate::windows::clamp;
 
+/// The share of events that are the audit: what people ordered.
+pub(crate) const AUDIT: &str = "";
+
 pub(crate) fn put_event(txn: &Transaction, event: &EventView) -> Result<(), Failure> {
-    txn.prepare_cached("INSERT OR REPLACE INTO events (id, at_ns, event) VALUES (?1, ?2, ?3)")?
-        .execute((event.id, event.at_ns, json(event)?))?;
+    // A trigger counts the events of each share.
+    txn.prepare_cached("INSERT INTO events (id, at_ns, share, event) VALUES (?1, ?2, ?3, ?4)")?
+        .execute((
+            event.id,
+            event.at_ns,
+            event.share().unwrap_or(AUDIT),
+            json(event)?,
+        ))?;
     Ok(())
 }
 

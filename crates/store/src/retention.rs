@@ -21,8 +21,10 @@ pub struct Retention {
     pub decisions: Nanos,
     /// Events, jobs that ended, outcomes.
     pub past: Nanos,
-    /// Events, at most: what a host in trouble can fill the disk with.
+    /// Events, at most. Those of the audit are forgotten last.
     pub events_max: u64,
+    /// Events of a host that are no audit, at most: what a host in trouble can fill the disk with.
+    pub share_events_max: u64,
     /// Jobs that ended, at most.
     pub jobs_max: u64,
     /// Outcomes, at most.
@@ -38,6 +40,7 @@ impl Default for Retention {
             decisions: Nanos(90 * DAY_NS),
             past: Nanos(400 * DAY_NS),
             events_max: 1_000_000,
+            share_events_max: 50_000,
             jobs_max: 200_000,
             outcomes_max: 200_000,
         }

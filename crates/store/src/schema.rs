@@ -1,12 +1,7 @@
 //! The tables.
 
-/// Version of the layout, in SQLite's `user_version`. All have the same tables, and values that programs of the ones before do not
-/// understand: those of 2 speak of some extents of a volume, which a program that knows only 1 would take for all of it; in those of 3
-/// plans are lists of actions, and jobs are active without a word on the step of their copy.
-pub const LAYOUT: i64 = 3;
-
-/// The oldest layout that is read; a file of it becomes one of [`LAYOUT`] when it is opened.
-pub const LAYOUT_OLDEST: i64 = 1;
+/// Version of the layout, in SQLite's `user_version`. A file of another one is refused.
+pub const LAYOUT: i64 = 4;
 
 /// SQLite's `application_id`: "Trce".
 pub(crate) const APPLICATION: i64 = 0x5472_6365;
@@ -36,7 +31,17 @@ CREATE INDEX decisions_at ON decisions (at_ns);
 CREATE TABLE decision_inputs (id INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, inputs BLOB NOT NULL);
 CREATE INDEX decision_inputs_at ON decision_inputs (at_ns);
 
-CREATE TABLE events (id INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, event TEXT NOT NULL);
+CREATE TABLE events (id INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, share TEXT NOT NULL, event TEXT NOT NULL);
+CREATE INDEX events_share ON events (share, id);
+CREATE TABLE event_shares (share TEXT PRIMARY KEY NOT NULL, events INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER events_more AFTER INSERT ON events BEGIN
+    INSERT INTO event_shares (share, events) VALUES (new.share, 1)
+    ON CONFLICT (share) DO UPDATE SET events = events + 1;
+END;
+CREATE TRIGGER events_less AFTER DELETE ON events BEGIN
+    UPDATE event_shares SET events = events - 1 WHERE share = old.share;
+    DELETE FROM event_shares WHERE share = old.share AND events = 0;
+END;
 
 CREATE TABLE jobs (
     id INTEGER PRIMARY KEY, host TEXT NOT NULL, job INTEGER NOT NULL, planned_ns INTEGER NOT NULL, ended_ns INTEGER,

@@ -3,6 +3,7 @@
 use manager::store::Tidied;
 
 use crate::failure::Failure;
+use crate::past::AUDIT;
 use crate::roll::Rolling;
 use crate::windows::{Level, clamp};
 use crate::{ROLLED_WINDOW, Retention, Work};
@@ -31,7 +32,7 @@ impl Work<'_> {
                 DECISIONS_A_ROUND,
             )?,
             self.forget_decisions(before(keep.decisions))?,
-            self.forget_events(past, keep.events_max)?,
+            self.forget_events(past, keep)?,
             self.forget_by_time("jobs", "ended_ns", past, RECORDS_A_ROUND)?,
             self.forget_by_number("jobs", keep.jobs_max)?,
             self.forget_by_time("outcomes", "ended_ns", past, RECORDS_A_ROUND)?,
@@ -105,24 +106,49 @@ impl Work<'_> {
         Ok(whether_more(ids.len(), DECISIONS_A_ROUND))
     }
 
-    /// Events rise in number and time together, so the old ones are the first.
-    fn forget_events(&mut self, before_ns: u64, max: u64) -> Result<Tidied, Failure> {
-        let too_many = self.last_id("events")?.saturating_sub(clamp(max));
-        let first: Vec<(i64, i64)> = self
+    /// Old events; those of a share that has too many; and if all have too many, those of the
+    /// largest share, of the audit last.
+    fn forget_events(&mut self, before_ns: u64, keep: &Retention) -> Result<Tidied, Failure> {
+        let before = clamp(before_ns);
+        // Events rise in number and time together, so the old ones are the first.
+        let old = self
             .txn
-            .prepare_cached("SELECT id, at_ns FROM events ORDER BY id LIMIT ?1")?
-            .query_map([RECORDS_A_ROUND], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .prepare_cached(
+                "DELETE FROM events WHERE at_ns < ?1 AND id IN (SELECT id FROM events ORDER BY id LIMIT ?2)",
+            )?
+            .execute((before, RECORDS_A_ROUND))?;
+        let mut tidied = whether_more(old, RECORDS_A_ROUND);
+        let shares: Vec<(String, i64)> = self
+            .txn
+            .prepare_cached(
+                "SELECT share, events FROM event_shares ORDER BY share = ?1, events DESC, share",
+            )?
+            .query_map([AUDIT], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<Result<_, _>>()?;
-        let old = first
-            .iter()
-            .take_while(|(id, at_ns)| *at_ns < clamp(before_ns) || *id <= too_many);
-        let old: Vec<i64> = old.map(|(id, _)| *id).collect();
-        if let Some(last) = old.last() {
-            self.txn
-                .prepare_cached("DELETE FROM events WHERE id <= ?1")?
-                .execute([last])?;
+        let mut too_many: i64 = shares.iter().map(|s| s.1).sum::<i64>() - clamp(keep.events_max);
+        for (share, events) in shares {
+            let beyond = match share.as_str() {
+                AUDIT => 0,
+                _ => events - clamp(keep.share_events_max),
+            };
+            let first = beyond.max(too_many).clamp(0, RECORDS_A_ROUND as i64);
+            if first == 0 {
+                continue;
+            }
+            let forgotten = self
+                .txn
+                .prepare_cached(
+                    "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE share = ?1 ORDER BY id LIMIT ?2)",
+                )?
+                .execute((&share, first))?;
+            too_many -= forgotten as i64;
+            if forgotten == RECORDS_A_ROUND {
+                tidied = Tidied::Some;
+                // Of the next share, only what is beyond its own limit: the largest one goes on.
+                too_many = too_many.min(0);
+            }
         }
-        Ok(whether_more(old.len(), RECORDS_A_ROUND))
+        Ok(tidied)
     }
 
     /// Rows whose time is before another; those without stay.

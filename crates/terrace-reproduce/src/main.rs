@@ -175,7 +175,17 @@ struct AutotieringArgs {
 }
 
 fn main() -> ExitCode {
-    runner::end(run(ReproduceCommand::parse()))
+    let command = ReproduceCommand::try_parse().unwrap_or_else(|error| {
+        let message = error.render().to_string();
+        match runner::with_expected_number(&message, std::error::Error::source(&error)) {
+            Some(message) => {
+                eprint!("{message}");
+                std::process::exit(error.exit_code())
+            }
+            None => error.exit(),
+        }
+    });
+    runner::end(run(command))
 }
 
 fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {

@@ -100,6 +100,19 @@ fn serve_one(mut guest: UnixStream, bytes: &Mutex<Vec<u8>>, whole: usize) -> io:
                 let all = nbd::data_chunk(asked.cookie, asked.offset, asked.length, true);
                 [&all[..], &bytes[range]].concat()
             }
+            Command::BlockStatus => {
+                let (length, flags) = (asked.length, 0);
+                let mut all_data = vec![];
+                let extents = [nbd::StatusExtent { length, flags }];
+                nbd::status_chunk(
+                    asked.cookie,
+                    nbd::ALLOCATION_CONTEXT,
+                    &extents,
+                    true,
+                    &mut all_data,
+                );
+                all_data
+            }
             command => {
                 match command {
                     Command::Write => bytes[range].copy_from_slice(&payload),

@@ -1,13 +1,19 @@
-//! Compressed files, as streams: gzip, xz and Zstandard, recognized by their first bytes; several members in a row.
+//! Compressed files, as streams: gzip, xz and Zstandard, recognized by their first bytes.
+//!
+//! ```text
+//! member ─▶ zeroes (padding of tapes and block devices), none or many ─▶ member … ─▶ end of the file
+//! ```
+//!
+//! Any other byte between two members is an error that names its offset.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use liblzma::bufread::XzDecoder;
-use liblzma::stream::{CONCATENATED, Stream};
+use liblzma::stream::Stream;
 use serde::{Serialize, Serializer};
 
 /// Memory that an xz decoder may take. Protects from a file that asks for the format's 4 GiB; `xz -9` needs 65 MiB.
@@ -103,21 +109,129 @@ pub(crate) fn decompress(mut input: Bytes) -> io::Result<(Bytes, Compression, In
     let buffered = BufReader::with_capacity(INPUT_BUFFER_BYTES, counted);
     let bytes: Bytes = match compression {
         Compression::None => Box::new(buffered),
-        Compression::Gzip => Box::new(MultiGzDecoder::new(buffered)),
-        Compression::Xz => {
-            let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, CONCATENATED)
-                .map_err(io::Error::from)?;
-            Box::new(XzDecoder::new_stream(buffered, stream))
-        }
-        Compression::Zstd => Box::new(zstd_decoder(buffered)?),
+        _ => Box::new(Members {
+            compression,
+            member: Some(Member::new(compression, buffered)?),
+            start_bytes: 0,
+            position: position.clone(),
+        }),
     };
     Ok((bytes, compression, position))
 }
 
-fn zstd_decoder<R: BufRead>(input: R) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
-    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-    Ok(decoder)
+type Input = BufReader<Counted<io::Chain<Cursor<Vec<u8>>, Bytes>>>;
+
+/// The decoder of one member.
+enum Member {
+    Gzip(GzDecoder<Input>),
+    Xz(XzDecoder<Input>),
+    Zstd(zstd::stream::read::Decoder<'static, Input>),
+}
+
+impl Member {
+    fn new(compression: Compression, input: Input) -> io::Result<Self> {
+        Ok(match compression {
+            Compression::None | Compression::Gzip => Member::Gzip(GzDecoder::new(input)),
+            Compression::Xz => {
+                let stream =
+                    Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, 0).map_err(io::Error::from)?;
+                Member::Xz(XzDecoder::new_stream(input, stream))
+            }
+            Compression::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?.single_frame();
+                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+                Member::Zstd(decoder)
+            }
+        })
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Member::Gzip(decoder) => decoder.read(buffer),
+            Member::Xz(decoder) => decoder.read(buffer),
+            Member::Zstd(decoder) => decoder.read(buffer),
+        }
+    }
+
+    /// The input behind the member, of which everything was read.
+    fn into_input(self) -> Input {
+        match self {
+            Member::Gzip(decoder) => decoder.into_inner(),
+            Member::Xz(decoder) => decoder.into_inner(),
+            Member::Zstd(decoder) => decoder.finish(),
+        }
+    }
+}
+
+/// All members of a file as one stream.
+struct Members {
+    compression: Compression,
+    /// `None` at the end.
+    member: Option<Member>,
+    /// Where the member begins in the file.
+    start_bytes: u64,
+    position: InputPosition,
+}
+
+impl Read for Members {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member
+            && !buffer.is_empty()
+        {
+            match member.read(buffer) {
+                Ok(0) => self.next_member()?,
+                Err(error)
+                    if self.start_bytes > 0 && error.kind() != io::ErrorKind::Interrupted =>
+                {
+                    let (name, start) = (self.compression, self.start_bytes);
+                    let reason = format!("the {name} data that begin at byte {start}: {error}");
+                    return Err(io::Error::new(error.kind(), reason));
+                }
+                result => return result,
+            }
+        }
+        Ok(0)
+    }
+}
+
+impl Members {
+    /// Goes to the member behind this one and the zeroes between them, if there is one.
+    fn next_member(&mut self) -> io::Result<()> {
+        let Some(member) = self.member.take() else {
+            return Ok(());
+        };
+        let mut input = member.into_input();
+        loop {
+            let ahead = match input.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                ahead => ahead?,
+            };
+            if ahead.is_empty() {
+                return Ok(());
+            }
+            let zeroes = ahead.iter().take_while(|b| **b == 0).count();
+            let first = ahead.get(zeroes).copied();
+            input.consume(zeroes);
+            let Some(first) = first else { continue };
+            self.start_bytes = self.position.bytes() - input.buffer().len() as u64;
+            let is_member = match self.compression {
+                Compression::None => false,
+                Compression::Gzip => first == 0x1f,
+                Compression::Xz => first == 0xfd,
+                Compression::Zstd => matches!(first, 0x28 | 0x50..=0x5f),
+            };
+            if !is_member {
+                let (name, start) = (self.compression, self.start_bytes);
+                let reason = format!(
+                    "byte {start} of the file is behind the {name} data and is neither padding with \
+                     zeroes nor more {name} data: cut the file there if the rest does not belong to it"
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            }
+            self.member = Some(Member::new(self.compression, input)?);
+            return Ok(());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +270,34 @@ mod tests {
             let mut data = packed(compression, b"first,");
             data.extend(packed(compression, b"second"));
             assert_eq!(unpacked(data).unwrap(), b"first,second", "{compression}");
+        }
+    }
+
+    #[test]
+    fn padding_with_zeroes_is_no_data() {
+        for compression in ALL {
+            for zeroes in [1, 4, 400, 3 * INPUT_BUFFER_BYTES] {
+                let mut data = packed(compression, b"first,");
+                data.resize(data.len() + zeroes, 0);
+                assert_eq!(unpacked(data.clone()).unwrap(), b"first,", "{compression}");
+                data.extend(packed(compression, b"second"));
+                assert_eq!(unpacked(data).unwrap(), b"first,second", "{compression}");
+            }
+        }
+    }
+
+    #[test]
+    fn trailing_bytes_are_an_error_with_their_offset() {
+        for compression in ALL {
+            let data = packed(compression, b"all of it");
+            for (zeroes, more) in [(0, b"rubbish".as_slice()), (300, b"x"), (0, &data[..3])] {
+                let mut data = data.clone();
+                data.resize(data.len() + zeroes, 0);
+                let at = format!("byte {}", data.len());
+                data.extend(more);
+                let error = unpacked(data).unwrap_err().to_string();
+                assert!(error.contains(&at), "{compression}: {error}");
+            }
         }
     }
 

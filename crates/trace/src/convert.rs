@@ -8,7 +8,7 @@ use model::Op;
 
 use crate::atomic::AtomicFile;
 use crate::error::TraceError;
-use crate::formats::CAPTURE_HEADER;
+use crate::formats::{CAPTURE_HEADER, Format};
 use crate::info::PROGRESS_RECORDS;
 use crate::native::{Latencies, NativeFile, NativeOptions};
 use crate::record::Record;
@@ -76,6 +76,13 @@ pub fn convert(
         });
     }
     if let Some(why) = stream.format_assumed() {
+        // Of a CSV columns are assumed, and the reason says how to name them.
+        if stream.format() == Format::Csv {
+            return Err(TraceError::Columns {
+                file: stream.file().to_owned(),
+                reason: why.to_owned(),
+            });
+        }
         let (file, format) = (stream.file().to_owned(), stream.format().name());
         return Err(TraceError::AssumedFormat {
             file,

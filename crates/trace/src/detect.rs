@@ -1,11 +1,11 @@
 //! Which format a file has, from its first bytes. Never a silent guess: what cannot be known is flagged.
 
 use crate::detect_rows::detect_rows;
-use crate::formats::{
-    CAPTURE_HEADER, Format, HADOOP_HEADER, VscsiVersion, plausible, plausible_oracle,
-};
+use crate::formats::{Format, VscsiVersion, by_header, plausible, plausible_oracle};
 use crate::native::MAGIC;
-use crate::text::{ColumnSpec, Delimiter, TimeUnit, parse_time, parse_u64, split};
+use crate::text::{
+    ColumnSpec, Delimiter, Resolved, TimeUnit, cells, looks_like_date, parse_time, parse_u64,
+};
 
 /// Bytes of a file (after decompression) that detection looks at.
 pub const DETECT_BYTES: usize = 64 << 10;
@@ -86,7 +86,7 @@ pub fn detect(first: &[u8], file_name: &str) -> Detection {
 }
 
 /// The complete rows among the first bytes: without blank lines, comments, and a last line that may be cut.
-fn rows(first: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn rows(first: &[u8]) -> Vec<&[u8]> {
     let text = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
     let complete = match text.iter().rposition(|b| *b == b'\n') {
         Some(end) if first.len() >= DETECT_BYTES => &text[..end],
@@ -99,20 +99,6 @@ fn rows(first: &[u8]) -> Vec<&[u8]> {
         .collect()
 }
 
-/// The first row, or nothing.
-pub(crate) fn first_row(first: &[u8]) -> &[u8] {
-    rows(first).first().copied().unwrap_or_default()
-}
-
-pub(crate) fn cells(line: &[u8], delimiter: Delimiter) -> Vec<&[u8]> {
-    let mut fields = Vec::new();
-    split(line, delimiter, &mut fields, 64);
-    fields
-        .iter()
-        .map(|(a, b)| line[*a as usize..*b as usize].trim_ascii())
-        .collect()
-}
-
 pub(crate) fn is_word(cell: &[u8]) -> bool {
     cell.eq_ignore_ascii_case(b"read") || cell.eq_ignore_ascii_case(b"write")
 }
@@ -121,23 +107,38 @@ pub(crate) fn is_number(cell: &[u8]) -> bool {
     parse_u64("", cell).is_ok()
 }
 
+/// Whether a cell is a whole number or a date.
+pub(crate) fn is_moment(cell: &[u8]) -> bool {
+    is_number(cell) || looks_like_date(cell)
+}
+
 pub(crate) fn is_decimal(cell: &[u8]) -> bool {
     parse_time("", cell, TimeUnit::Nanos).is_ok()
 }
 
 fn detect_text(line: &[u8], rows: &[&[u8]], file_name: &str) -> Detection {
-    if line == CAPTURE_HEADER.as_bytes() {
-        return Detection::Known(Format::Capture);
+    if let Some(found) = by_header(line) {
+        let format = found.format;
+        return match found.exact {
+            true => Detection::Known(format),
+            false => Detection::Assumed {
+                format,
+                why: format!(
+                    "the header has the columns of {format} in another order or with others, and does not say \
+                     their units"
+                ),
+            },
+        };
     }
-    if line == HADOOP_HEADER.as_bytes() {
-        return Detection::Known(Format::HadoopCsv);
-    }
-    match cells(line, Delimiter::Byte(b',')).as_slice() {
+    let delimiter = match Delimiter::guess(line) {
+        Delimiter::Whitespace => Delimiter::Byte(b','),
+        character => character,
+    };
+    match cells(line, delimiter).as_slice() {
         [time, _, disk, op, offset, size, latency]
             if is_word(op)
-                && [*time, *disk, *offset, *size, *latency]
-                    .into_iter()
-                    .all(is_number) =>
+                && is_moment(time)
+                && [*disk, *offset, *size, *latency].into_iter().all(is_number) =>
         {
             return Detection::Known(Format::Msr);
         }
@@ -171,8 +172,14 @@ fn detect_text(line: &[u8], rows: &[&[u8]], file_name: &str) -> Detection {
     if let Some(detection) = detect_five_columns(rows) {
         return detection;
     }
-    match ColumnSpec::default().resolve(line) {
-        Ok(_) => Detection::Known(Format::Csv),
+    match ColumnSpec::default().resolve(rows) {
+        Ok(Resolved { assumed: None, .. }) => Detection::Known(Format::Csv),
+        Ok(Resolved {
+            assumed: Some(why), ..
+        }) => Detection::Assumed {
+            format: Format::Csv,
+            why,
+        },
         Err(reason) => Detection::Unknown {
             hint: explain(line, rows, file_name, &reason),
         },
@@ -182,13 +189,14 @@ fn detect_text(line: &[u8], rows: &[&[u8]], file_name: &str) -> Detection {
 /// DiskSim's family: time, device, offset, length, kind. The columns do not say their units. The first row must fit,
 /// and three in four: a trace with a few bad rows is still what it is.
 fn detect_five_columns(rows: &[&[u8]]) -> Option<Detection> {
-    let (mut fraction, mut thousands, mut sectors) = (false, true, true);
+    let (mut fraction, mut thousands, mut sectors, mut flags) = (false, true, true, false);
     let mut misfits = 0;
     for (i, row) in rows.iter().enumerate() {
         let Some(FiveColumns {
             time,
             offset,
             length,
+            kind,
         }) = five_columns(row)
         else {
             misfits += 1;
@@ -200,8 +208,14 @@ fn detect_five_columns(rows: &[&[u8]]) -> Option<Detection> {
         fraction |= !is_number(time);
         thousands &= time.ends_with(b"000") || time == b"0";
         sectors &= offset.is_multiple_of(512) && length.is_multiple_of(512);
+        flags |= !matches!(kind, b"0" | b"1");
     }
     let (format, why) = match (fraction, sectors) {
+        _ if flags => (
+            Format::DiskSim,
+            "the fifth column has other values than 0 and 1: hexadecimal flags of which the lowest bit says read \
+             (disksim) or, just as likely, operation codes (--columns op=5:scsi)",
+        ),
         (true, false) => return Some(Detection::Known(Format::DiskSim)),
         (true, true) => (
             Format::AsciiBytesMs,
@@ -229,6 +243,7 @@ struct FiveColumns<'a> {
     time: &'a [u8],
     offset: u64,
     length: u64,
+    kind: &'a [u8],
 }
 
 fn five_columns(row: &[u8]) -> Option<FiveColumns<'_>> {
@@ -245,6 +260,7 @@ fn five_columns(row: &[u8]) -> Option<FiveColumns<'_>> {
         time,
         offset,
         length,
+        kind,
     })
 }
 

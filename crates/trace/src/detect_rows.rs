@@ -1,8 +1,10 @@
 //! Formats that are told by what their rows hold, one after the other; the first that fits is it.
 
-use crate::detect::{Detection, cells, is_decimal, is_number, is_word};
-use crate::formats::{FIO2_HEADER, FIO3_HEADER, Format, is_cos, is_device, is_event};
-use crate::text::Delimiter;
+use crate::detect::{Detection, is_decimal, is_number, is_word};
+use crate::formats::{
+    FIO2_HEADER, FIO3_HEADER, Format, begins_summary, is_cos, is_device, is_event,
+};
+use crate::text::{Delimiter, cells};
 
 /// What the rows are, if they are of one of these formats.
 pub(crate) fn detect_rows(rows: &[&[u8]]) -> Option<Detection> {
@@ -20,7 +22,12 @@ pub(crate) fn detect_rows(rows: &[&[u8]]) -> Option<Detection> {
     if is_event(line) {
         return known(Format::BlkEvents);
     }
-    let blanks = cells(line, Delimiter::Whitespace);
+    // blkparse names the files that it reads, and totals may come first where outputs were joined.
+    let event = rows
+        .iter()
+        .find(|row| !begins_summary(row))
+        .unwrap_or(&line);
+    let blanks = cells(event, Delimiter::Whitespace);
     match blanks.as_slice() {
         [device, cpu, sequence, time, pid, action, ..]
             if is_device(device)
@@ -29,6 +36,14 @@ pub(crate) fn detect_rows(rows: &[&[u8]]) -> Option<Detection> {
                 && action.iter().all(u8::is_ascii_alphabetic) =>
         {
             return known(Format::Blkparse);
+        }
+        [time, pid, _, block, count, op, major, minor, ..]
+            if (is_letter(op) || is_word(op))
+                && [*time, *pid, *block, *count, *major, *minor]
+                    .into_iter()
+                    .all(is_number) =>
+        {
+            return known(Format::Fiu);
         }
         [block, count, day, sequence]
             if [*block, *count, *day, *sequence].into_iter().all(is_number) =>
@@ -54,7 +69,19 @@ fn is_letter(cell: &[u8]) -> bool {
 
 fn detect_commas(rows: &[&[u8]]) -> Option<Detection> {
     let line = rows.first()?;
-    match cells(line, Delimiter::Byte(b',')).as_slice() {
+    let delimiter = Delimiter::guess(line);
+    if delimiter == Delimiter::Whitespace {
+        return None;
+    }
+    match cells(line, delimiter).as_slice() {
+        [time, response, op, lun, offset, size]
+            if (is_letter(op) || is_word(op))
+                && is_decimal(time)
+                && (response.is_empty() || is_decimal(response))
+                && [*lun, *offset, *size].into_iter().all(is_number) =>
+        {
+            Some(Detection::Known(Format::Systor))
+        }
         [unit, block, size, op, time, ..]
             if is_letter(op)
                 && [*unit, *block, *size].into_iter().all(is_number)
@@ -68,7 +95,7 @@ fn detect_commas(rows: &[&[u8]]) -> Option<Detection> {
         {
             Some(Detection::Known(Format::Alibaba))
         }
-        [..] if rows.iter().all(|row| is_tencent(row)) => Some(Detection::Assumed {
+        [..] if rows.iter().all(|row| is_tencent(row, delimiter)) => Some(Detection::Assumed {
             format: Format::Tencent,
             why: "five numbers with commas, the first a Unix time and the fourth 0 or 1, are Tencent's columns, but the \
                   file does not say so"
@@ -79,8 +106,8 @@ fn detect_commas(rows: &[&[u8]]) -> Option<Detection> {
 }
 
 /// Unix time in seconds (2001 to 2065), offset, size, 0 or 1, volume.
-fn is_tencent(row: &[u8]) -> bool {
-    match cells(row, Delimiter::Byte(b',')).as_slice() {
+fn is_tencent(row: &[u8], delimiter: Delimiter) -> bool {
+    match cells(row, delimiter).as_slice() {
         [time, offset, size, op, volume] => {
             time.len() == 10
                 && [*time, *offset, *size, *volume].into_iter().all(is_number)
@@ -107,6 +134,30 @@ mod tests {
             (
                 "35181 D read 136318976 4096 0.000000000 0 False\n",
                 Format::BlkEvents,
+            ),
+            (
+                "Input file sda.blktrace.0 added\n  8,16 5 2 0.000001850 18615 Q R 14 + 256 [java]\n",
+                Format::Blkparse,
+            ),
+            (
+                "1455592511.181391000,0.000221,R,4,1069133824,4096\n",
+                Format::Systor,
+            ),
+            (
+                "1455592511.181391000,,W,4,1069133824,4096\n",
+                Format::Systor,
+            ),
+            (
+                "329131208190249 4892 syslogd 904265560 8 W 6 0 531e77\n",
+                Format::Fiu,
+            ),
+            (
+                "128166372003061629;web;0;Read;8192;4096;1331\n",
+                Format::Msr,
+            ),
+            (
+                "2024-03-01 12:00:00.002,web,0,Read,8192,4096,1331\n",
+                Format::Msr,
             ),
             ("fio version 2 iolog\r\nx add\n", Format::Fio2),
             ("fio version 3 iolog\n1 x add\n", Format::Fio3),

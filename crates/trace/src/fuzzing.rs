@@ -74,6 +74,8 @@ pub fn csv(bytes: &[u8]) {
         Format::Spc,
         Format::Alibaba,
         Format::Tencent,
+        Format::Systor,
+        Format::Fiu,
     ] {
         read(bytes, Some(format), None);
     }

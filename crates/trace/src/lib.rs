@@ -83,5 +83,5 @@ pub use references::{CacheKind, PageReferences, Touch};
 pub use sample::{SAMPLE_UNIT_MAX, SAMPLE_UNIT_MIN, SampleSpec, Sampled};
 pub use source::{RecordSource, SourceClock, Times, VolumeNames};
 pub use stream::{Ordering, Progress, RECORDS_IN_MEMORY_MAX, ReadOptions, TraceStream};
-pub use text::{ColumnSpec, Delimiter, HeaderRow, OpRule, TimeUnit};
+pub use text::{ColumnSpec, Delimiter, HeaderRow, TimeUnit};
 pub use warm::{WARM_RECORDS, warmed};

@@ -10,11 +10,11 @@ use std::path::Path;
 
 use crate::beginning::{First, choose_format, stream_name};
 use crate::compress::{Compression, InputPosition, decompress};
-use crate::detect::first_row;
+use crate::detect::rows;
 use crate::error::{BadRecord, Location, SkipBad, TraceError};
 use crate::formats::{
     BlkForm, FIO2_HEADER, FIO3_HEADER, Format, IdPlacement, OracleReader, References, VscsiReader,
-    VscsiVersion, blktrace_reader, cos_reader, fio_reader, reference_reader, text_layout,
+    VscsiVersion, blktrace_reader, cos_reader, fio_reader, fitted_layout, reference_reader,
 };
 use crate::native::NativeTrace;
 use crate::native_source::NativeSource;
@@ -195,17 +195,24 @@ impl TraceStream {
         total_bytes: Option<u64>,
         options: &ReadOptions,
     ) -> Result<Self, TraceError> {
-        let (format, assumed) = choose_format(&file, &first, options)?;
+        let (format, mut assumed) = choose_format(&file, &first, options)?;
         let columns = |reason: String| TraceError::Columns {
             file: file.clone(),
             reason,
         };
-        let layout = match format {
-            Format::Csv => {
+        let rows = rows(&first.peek);
+        let named = options
+            .columns
+            .is_none()
+            .then(|| fitted_layout(format, &rows));
+        let layout = match (format, named.flatten()) {
+            (Format::Csv, None) => {
                 let spec = options.columns.clone().unwrap_or_default();
-                Some(spec.resolve(first_row(&first.peek)).map_err(columns)?)
+                let resolved = spec.resolve(&rows).map_err(columns)?;
+                assumed = resolved.assumed;
+                Some(resolved.layout)
             }
-            other => text_layout(other),
+            (_, layout) => layout,
         };
         if options.ids.is_some() && !format.has_ids() {
             return Err(columns(format!(

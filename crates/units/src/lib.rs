@@ -9,12 +9,14 @@
 
 #![warn(missing_docs)]
 
+mod hidden;
 mod ids;
 mod quantity;
 mod size;
 mod text;
 mod words;
 
+pub use hidden::{hidden_fault, is_hidden, shown};
 pub use ids::{ClassId, DeviceId, TierId, VmId, VolumeId};
 pub use quantity::{Bytes, BytesPerSec, Iops, Nanos};
 pub use text::ParseUnitError;

@@ -1,63 +1,135 @@
 //! What an operator types.
 
-use crate::{Disk, Domain, Platform, builds};
+use manager::wire::HandMove;
+
+use crate::builds::By;
+use crate::{Disk, Fixed, Known, Platform, needed_bytes};
 
 /// A word, for a shell and for virsh's own.
 pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// What an operator types to move a disk: libvirt's command, or that of the platform which owns the domain. `{place}`, `{device}` and `{tier}`
-/// stand for those of the target, inside of single quotes. None where there is no such command.
-pub(crate) fn by_hand(domain: &Domain, disk: &Disk, path: Option<&str>) -> Option<String> {
-    match domain.platform {
-        None => {}
+/// What an operator types to move a disk: libvirt's command, or that of the platform which owns the
+/// domain. `{place}`, `{device}` and `{tier}` stand for those of the target, inside of single quotes.
+/// `physical` is the number of bytes that its image takes.
+pub(crate) fn by_hand(
+    known: &Known,
+    disk: &Disk,
+    path: Option<&str>,
+    physical: Option<u64>,
+) -> HandMove {
+    command(known, disk, path, physical).unwrap_or_else(|why| HandMove::None {
+        why: why.to_string(),
+    })
+}
+
+fn command(
+    known: &Known,
+    disk: &Disk,
+    path: Option<&str>,
+    physical: Option<u64>,
+) -> Result<HandMove, Fixed> {
+    // Braces stand for the target's names.
+    let is_unfit = |word: &str| word.contains(|c: char| c.is_control() || c == '{');
+    let layout = match (known.verdict(disk, By::Person), &disk.serial) {
         // Cinder's volumes have their own id as serial.
-        Some(Platform::OpenStack) => {
-            let id = quoted(disk.serial.as_deref()?);
-            return Some(format!(
-                "openstack volume set --type '{{tier}}' --retype-policy on-demand {id}"
-            ));
+        (Err(Fixed::Platform(Platform::OpenStack)), Some(id)) if !is_unfit(id) => {
+            let id = quoted(id);
+            return Ok(HandMove::Command {
+                text: format!(
+                    "openstack volume set --type '{{tier}}' --retype-policy on-demand {id}"
+                ),
+                needed_bytes: 0,
+            });
         }
-        Some(Platform::KubeVirt | Platform::OVirt) => return None,
+        (verdict, _) => verdict?,
+    };
+    let path = path.filter(|path| path.starts_with('/'));
+    let file = path.and_then(|path| Some(path.rsplit_once('/')?.1));
+    let other = |why: &str| Fixed::Other(why.into());
+    let file =
+        file.ok_or_else(|| other("its image is no file, and no command moves such a one"))?;
+    if [&*known.domain.name, &*disk.target, file]
+        .into_iter()
+        .any(is_unfit)
+    {
+        return Err(other(
+            "its name or that of its image has control characters or braces",
+        ));
     }
-    // QEMU 7.2 may lose writes or crash unless the guest rests meanwhile: no command that is pasted does that well.
-    if builds::holds_at_start(disk) || !path?.starts_with('/') {
-        return None;
-    }
-    let (_, file) = path?.rsplit_once('/')?;
-    let (domain, target) = (quoted(&domain.name), quoted(&disk.target));
-    let (file, format) = (file.replace('\'', "'\\''"), disk.format.as_ref()?);
-    Some(format!(
-        "virsh blockcopy {domain} {target} '{{place}}/{file}' --format {format} --transient-job --synchronous-writes --wait --verbose --pivot"
-    ))
+    let info = known
+        .disks
+        .get(&disk.target)
+        .and_then(|f| f.info.as_ref().ok());
+    let size = info.and_then(|info| info.virtual_size);
+    let size = size.ok_or_else(|| Fixed::ImageUnknown("it does not tell its size".into()))?;
+    let (domain, target) = (quoted(&known.domain.name), quoted(&disk.target));
+    let to = format!("'{{place}}/{}'", file.replace('\'', "'\\''"));
+    let copy = |format: &str| {
+        format!(
+            "virsh blockcopy {domain} {target} {to} --format {format} --transient-job --synchronous-writes --wait --verbose --pivot"
+        )
+    };
+    Ok(match layout {
+        // libvirt makes the file, and refuses one that exists.
+        None => HandMove::Command {
+            text: copy("raw"),
+            needed_bytes: needed_bytes("raw", size, physical),
+        },
+        // A file that libvirt made would have other options. `qemu-img create` writes over what
+        // exists, so the shell makes the file first, and only where there is none.
+        Some(layout) => {
+            let options = layout.create_options().map_err(Fixed::Option)?;
+            HandMove::Command {
+                text: format!(
+                    "(umask 077; set -C; : > {to}) && qemu-img create -q -f qcow2 -o {options} {to} {size} && {} --reuse-external",
+                    copy("qcow2")
+                ),
+                needed_bytes: needed_bytes("qcow2", size, physical),
+            }
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::{Domain, Metadata};
 
     #[test]
-    fn a_disk_has_its_platforms_command() {
-        let xml = |metadata: &str| {
-            format!(
-                "<domain><name>it's</name><uuid>u</uuid><metadata>{metadata}</metadata><devices><disk type='file'><driver type='raw'/>
-                 <source file='/a/b c'/><backingStore/><target dev='vda'/><serial>7b1</serial></disk></devices></domain>"
-            )
+    fn a_disk_of_a_platform_has_the_platforms_command() {
+        let command = |metadata: &str, serial: &str| {
+            let xml = format!(
+                "<domain><name>a</name><uuid>u</uuid><metadata>{metadata}</metadata><devices><disk type='file'><driver type='raw'/>
+                 <source file='/a/b'/><backingStore/><target dev='vda'/>{serial}</disk></devices></domain>"
+            );
+            let known = Known {
+                domain: Domain::of_xml(&xml).unwrap(),
+                id: 1,
+                build: Err("nobody knows".into()),
+                metadata: Ok(Metadata::default()),
+                disks: BTreeMap::new(),
+            };
+            by_hand(&known, &known.domain.disks[0], Some("/a/b"), None)
         };
-        let command = |metadata: &str| {
-            let domain = Domain::of_xml(&xml(metadata)).unwrap();
-            by_hand(&domain, &domain.disks[0], Some("/a/b c"))
-        };
-        let plain = command("").unwrap();
-        assert!(
-            plain.starts_with("virsh blockcopy 'it'\\''s' 'vda' '{place}/b c' --format raw "),
-            "{plain}"
-        );
+        let nova = "<n:i xmlns:n='http://openstack.org/xmlns/libvirt/nova/1.1'/>";
         assert_eq!(
-            command("<n:i xmlns:n='http://openstack.org/xmlns/libvirt/nova/1.1'/>").unwrap(),
-            "openstack volume set --type '{tier}' --retype-policy on-demand '7b1'"
+            command(nova, "<serial>7b1</serial>"),
+            HandMove::Command {
+                text: "openstack volume set --type '{tier}' --retype-policy on-demand '7b1'".into(),
+                needed_bytes: 0,
+            }
         );
-        assert_eq!(command("<k:v xmlns:k='http://kubevirt.io'/>"), None);
+        let none = |why: &str| HandMove::None { why: why.into() };
+        let why = "OpenStack owns its domain, and has to move it";
+        assert_eq!(command(nova, ""), none(why));
+        let why = "KubeVirt owns its domain, and has to move it";
+        assert_eq!(
+            command("<k:v xmlns:k='http://kubevirt.io'/>", ""),
+            none(why)
+        );
     }
 }

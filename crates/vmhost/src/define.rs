@@ -46,8 +46,10 @@ pub fn copy_target(image: &Image) -> String {
     )
 }
 
-/// The `<disk>` of an image for a domain's definition, without a cache of its own: the image is one behind a server that has one.
-pub fn disk_of(image: &Image, target: &str) -> String {
+/// The `<disk>` of an image for a domain's definition, without a cache of its own: the image is one
+/// behind a server that has one. A guest sees sectors of `logical_block` bytes; of a disk on an IDE
+/// bus they have 512.
+pub fn disk_of(image: &Image, target: &str, logical_block: u32) -> String {
     let (kind, source) = source(&image.at);
     let bus = match target {
         t if t.starts_with("vd") => "virtio",
@@ -55,10 +57,14 @@ pub fn disk_of(image: &Image, target: &str) -> String {
         _ => "ide",
     };
     let (format, target) = (escaped(&image.format), escaped(target));
+    let blocks = match logical_block {
+        512 => String::new(),
+        n => format!("\n  <blockio logical_block_size='{n}' physical_block_size='4096'/>"),
+    };
     format!(
         "<disk type='{kind}' device='disk'>
   <driver name='qemu' type='{format}' cache='none' discard='unmap'/>
-  {source}
+  {source}{blocks}
   <target dev='{target}' bus='{bus}'/>
 </disk>
 "
@@ -179,7 +185,7 @@ mod tests {
             let text = with_image(DEFINITION, "vda", &image).unwrap();
             prop_assert_eq!(Domain::of_xml(&text).unwrap().disks[0].image(|_| None), Some(image.clone()));
             prop_assert!(roxmltree::Document::parse(&copy_target(&image)).is_ok());
-            let domain = format!("<domain><name>a</name><uuid>u</uuid><devices>{}</devices></domain>", disk_of(&image, "sda"));
+            let domain = format!("<domain><name>a</name><uuid>u</uuid><devices>{}</devices></domain>", disk_of(&image, "sda", 4096));
             prop_assert_eq!(Domain::of_xml(&domain).unwrap().disks[0].image(|_| None), Some(image));
         }
     }

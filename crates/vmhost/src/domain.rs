@@ -167,10 +167,53 @@ pub enum Fixed {
     Bound(String),
     /// A block job is under way on it that is not ours.
     Job,
+    /// A job of its whole domain is under way.
+    DomainJob(String),
     /// A platform owns its domain.
     Platform(Platform),
+    /// What its image has is not known, for this reason.
+    ImageUnknown(String),
+    /// Its image names this one below it.
+    Backing(String),
+    /// Its image has so many internal snapshots.
+    InternalSnapshots(usize),
+    /// Its image has so many bitmaps.
+    Bitmaps(usize),
+    /// Its image keeps its data in this file.
+    DataFile(String),
+    Encrypted,
+    /// Its image is marked corrupt.
+    Corrupt,
+    /// Its image has this option, which no new one can be given.
+    Option(String),
+    /// Whether libvirt keeps anything of its domain is not known, for this reason.
+    MetadataUnknown(String),
+    /// libvirt has snapshots of its domain.
+    Snapshots,
+    /// libvirt has checkpoints of its domain.
+    Checkpoints,
+    /// Somebody else uses its image, in words.
+    NamedBy(String),
+    /// Its build of QEMU may not copy, for this reason.
+    Build(String),
+    /// Its guest has to be paused while a copy begins.
+    Hold,
+    /// Its process cannot be seen.
+    Unseen,
+    /// Its directory cannot be written by the agent.
+    Directory,
     /// Something else, in words.
     Other(String),
+}
+
+impl Fixed {
+    /// Whether a person can move it all the same: it is planned for, and recommended.
+    pub fn is_for_people(&self) -> bool {
+        matches!(
+            self,
+            Fixed::Platform(_) | Fixed::Build(_) | Fixed::Unseen | Fixed::Directory
+        )
+    }
 }
 
 impl fmt::Display for Fixed {
@@ -207,17 +250,75 @@ impl fmt::Display for Fixed {
                 "its source has <{element}>, which no move was tested with"
             ),
             Fixed::Job => f.write_str("a block job is under way on it that somebody else began"),
-            Fixed::Other(why) => f.write_str(why),
+            Fixed::DomainJob(job) => write!(
+                f,
+                "a job of its domain is under way ({job}): wait until it has ended"
+            ),
+            Fixed::Other(why) | Fixed::NamedBy(why) | Fixed::Build(why) => f.write_str(why),
             Fixed::Platform(platform) => {
                 write!(f, "{platform} owns its domain, and has to move it")
             }
+            Fixed::ImageUnknown(why) => write!(f, "the content of its image is not known: {why}"),
+            Fixed::Backing(file) => write!(
+                f,
+                "its image has another image below it, {file}: merge both with `virsh blockpull`"
+            ),
+            Fixed::InternalSnapshots(n) => write!(
+                f,
+                "its image has {n} internal snapshots, which a copy would lose: delete them with \
+                 `virsh snapshot-delete`, or with `qemu-img snapshot -d` while the domain is off"
+            ),
+            Fixed::Bitmaps(n) => write!(
+                f,
+                "its image has {n} bitmaps, which a copy would lose: delete them with \
+                 `virsh checkpoint-delete`, or with `qemu-img bitmap --remove` while the domain is off"
+            ),
+            Fixed::DataFile(file) => write!(
+                f,
+                "its image keeps its data in another file, {file}, which a copy would not: \
+                 shut the domain off and convert the image with `qemu-img convert`"
+            ),
+            Fixed::Encrypted => {
+                f.write_str("its image is encrypted, which no move was tested with")
+            }
+            Fixed::Corrupt => f.write_str(
+                "its image is marked corrupt: shut the domain off and run `qemu-img check`",
+            ),
+            Fixed::Option(option) => write!(
+                f,
+                "its image has the option {option}, which a copy cannot be given"
+            ),
+            Fixed::MetadataUnknown(why) => write!(
+                f,
+                "snapshots and checkpoints of its domain are not known: {why}"
+            ),
+            Fixed::Snapshots => f.write_str(
+                "its domain has snapshots, which name the old image: delete them with \
+                 `virsh snapshot-delete`",
+            ),
+            Fixed::Checkpoints => f.write_str(
+                "its domain has checkpoints, which a copy would lose: delete them with \
+                 `virsh checkpoint-delete`",
+            ),
+            Fixed::Hold => f.write_str(
+                "its disk has discard='unmap' or an iothread, so its guest must be paused while a \
+                 copy begins: let the agent move it (`moves = true`), or shut the domain off and \
+                 convert the image",
+            ),
+            Fixed::Unseen => f.write_str(
+                "the process of its domain cannot be seen from here, so a new start of it could \
+                 not be told from an old one",
+            ),
+            Fixed::Directory => f.write_str(
+                "the agent may not write to the directory of its image, so it could not rename it",
+            ),
         }
     }
 }
 
 impl Disk {
-    /// Why it stays where it is; none if it could be moved.
-    pub fn fixed(&self, of: &Domain) -> Option<Fixed> {
+    /// Why its definition keeps it where it is: a part of [`crate::Known::verdict`].
+    pub(crate) fn fixed(&self, of: &Domain) -> Option<Fixed> {
         let kind = match &self.source {
             _ if self.kind != DiskKind::Disk => Some(Fixed::NoDisk),
             Source::Empty => Some(Fixed::Empty),

@@ -1,11 +1,12 @@
 //! Domains, disks and places put together as an agent reports an array.
 
 use manager::agent::{Counts, DeviceSnapshot, Snapshot, VolumeSnapshot};
-use manager::wire::{Bound, DeviceIoCounts, Load, LoadOf, Placed};
+use manager::wire::{Bound, DeviceIoCounts, HandMove, Load, LoadOf, Placed};
 
+use crate::builds::By;
 use crate::commands::by_hand;
 use crate::hash::hashed;
-use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool, directory_of};
+use crate::{BlockStats, Direction, Disk, DomainStats, Fixed, Known, Pool, directory_of};
 
 /// A place for images: a pool or a directory that a tier names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,14 +26,6 @@ pub struct Place {
     pub connected: bool,
 }
 
-/// A running domain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
-    pub domain: Domain,
-    /// Another number for each time that it is started.
-    pub id: u32,
-}
-
 /// What there is on a host.
 #[derive(Debug, Clone)]
 pub struct Inventory<'a> {
@@ -46,11 +39,28 @@ pub struct Inventory<'a> {
     pub domains: Vec<&'a Known>,
     /// Their counters.
     pub stats: &'a [DomainStats],
+    /// The agent's way to move disks.
+    pub by: By,
 }
 
-/// The name of a disk as a volume: no target has a colon.
+/// What must remain free beside an image, for its own metadata and everybody else's.
+pub const SPARE_BYTES: u64 = 64 << 20;
+
+/// Bytes that must be free where an image is copied to: of a disk of this size, whose image takes
+/// `physical` bytes. A copy in raw may take all of it: zeroes are written where nothing may be
+/// given back.
+pub fn needed_bytes(format: &str, capacity: u64, physical: Option<u64>) -> u64 {
+    let image = match format {
+        "raw" => capacity,
+        _ => physical.unwrap_or(capacity).min(capacity),
+    };
+    image.saturating_add(SPARE_BYTES)
+}
+
+/// The name of a disk as a volume: no target has a colon. Characters that deceive a terminal are
+/// escaped, since the hypervisor allows them in a name.
 pub fn volume_name(domain: &str, target: &str) -> String {
-    format!("{domain}:{target}")
+    units::shown(&format!("{domain}:{target}")).into_owned()
 }
 
 /// A disk that is a volume.
@@ -78,11 +88,20 @@ impl<'a> Inventory<'a> {
                     bytes: physical,
                 }],
                 movable: true,
-                bound: f.disk.fixed(&f.known.domain).map(|why| Bound {
-                    by_hand: matches!(why, Fixed::Platform(_)),
+                bound: f.known.verdict(f.disk, self.by).err().map(|why| Bound {
+                    by_hand: why.is_for_people(),
                     why: why.to_string(),
                 }),
-                command: by_hand(&f.known.domain, f.disk, self.path(f.disk).as_deref()),
+                by_hand: Some(match self.by {
+                    By::Us => HandMove::None {
+                        why: "plain QEMU has no command that moves a disk: let the agent move it"
+                            .into(),
+                    },
+                    By::Libvirt | By::Person => {
+                        let physical = f.stats.and_then(|s| s.physical);
+                        by_hand(f.known, f.disk, self.path(f.disk).as_deref(), physical)
+                    }
+                }),
                 throttle: None,
                 moving: None,
                 last_move: None,
@@ -109,20 +128,10 @@ impl<'a> Inventory<'a> {
         self.found().filter_map(Result::err).collect()
     }
 
-    /// Volumes that could not be moved as they are, with the reason.
-    pub fn fixed(&self) -> Vec<(String, Fixed)> {
-        let found = self.found().filter_map(Result::ok);
-        let fixed = found.filter_map(|f| {
-            let name = volume_name(&f.known.domain.name, &f.disk.target);
-            Some((name, f.disk.fixed(&f.known.domain)?))
-        });
-        fixed.collect()
-    }
-
     /// The disk that a volume is.
-    pub fn disk_of(&self, volume: &str) -> Option<(&'a Domain, &'a Disk)> {
+    pub fn disk_of(&self, volume: &str) -> Option<(&'a Known, &'a Disk)> {
         let f = self.volume(volume)?;
-        Some((&f.known.domain, f.disk))
+        Some((f.known, f.disk))
     }
 
     /// What the guest sees of a volume, and what it takes, in bytes.

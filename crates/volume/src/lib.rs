@@ -93,6 +93,7 @@
 
 #![warn(missing_docs)]
 
+mod lease;
 mod map;
 mod mover;
 mod offload;
@@ -103,6 +104,7 @@ mod shared;
 mod slack;
 mod throttle;
 
+pub use lease::{LEASE_MAX, Lease, LeaseClaim};
 pub use map::{
     BATCH_BYTES, BATCH_SPAN, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission,
     VolumeMap,

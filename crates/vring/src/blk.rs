@@ -85,8 +85,17 @@ pub fn flushes(features: u64, cached: bool) -> bool {
     has(feature::FLUSH) && (!has(feature::CONFIG_WCE) || cached)
 }
 
-/// The configuration of a disk of so many bytes.
-pub fn config(disk_bytes: u64, queues: u16, cached: bool) -> [u8; CONFIG_BYTES] {
+/// Least size of physical blocks that is announced: a page of flash.
+const PHYSICAL_BLOCK_BYTES: u32 = 4096;
+
+/// The configuration of a disk of so many bytes, with logical blocks of a size from 512 bytes to
+/// 4096.
+pub fn config(
+    disk_bytes: u64,
+    logical_block: u32,
+    queues: u16,
+    cached: bool,
+) -> [u8; CONFIG_BYTES] {
     let sectors = disk_bytes / SECTOR_BYTES;
     // 16 heads and 63 sectors are what every BIOS makes of a large disk.
     let cylinders = (sectors / (16 * 63)).min(16383) as u16;
@@ -97,10 +106,11 @@ pub fn config(disk_bytes: u64, queues: u16, cached: bool) -> [u8; CONFIG_BYTES] 
     put(12, &SEGMENTS_MAX.to_le_bytes());
     put(16, &cylinders.to_le_bytes());
     put(18, &[16, 63]);
-    put(20, &(SECTOR_BYTES as u32).to_le_bytes());
-    // A physical block of 2³ logical ones, aligned; one of those is a good size for the least I/O.
-    put(24, &[3, 0]);
-    put(26, &8u16.to_le_bytes());
+    put(20, &logical_block.to_le_bytes());
+    // Logical blocks of a physical one, aligned; one of those is a good size for the least I/O.
+    let physical = PHYSICAL_BLOCK_BYTES / logical_block;
+    put(24, &[physical.ilog2() as u8, 0]);
+    put(26, &(physical as u16).to_le_bytes());
     put(WRITE_CACHE_AT as usize, &[u8::from(cached)]);
     put(34, &queues.to_le_bytes());
     for at in [36, 48] {

@@ -1,35 +1,48 @@
-//! What stands against a copy of a domain's disk, or would not be in it.
+//! What libvirt keeps of domains beyond their definitions, and who names the target of a copy.
 
-use vmhost::quoted;
+use vmhost::{Metadata, quoted};
 
+use super::AT_ONCE;
 use super::operations::LibvirtOperations;
 use crate::images::is_same;
 use crate::machines::Copied;
+use crate::virsh::Answer;
 
 impl LibvirtOperations<'_> {
-    /// What a new image would not have, and who else names the old one or the new one.
+    /// What libvirt keeps of domains, in their order, or why nobody can say.
     ///
     /// # Errors
-    /// What it is, or why nobody can say.
-    pub(super) fn check(&self, copied: &Copied<'_>) -> Result<(), String> {
+    /// Why libvirt does not answer.
+    pub(super) fn metadata(
+        &self,
+        uuids: &[String],
+    ) -> Result<Vec<Result<Metadata, String>>, String> {
+        let mut found = Vec::with_capacity(uuids.len());
+        for some in uuids.chunks(AT_ONCE) {
+            let ask: Vec<String> = some.iter().flat_map(|uuid| questions(uuid)).collect();
+            for (uuid, answers) in some.iter().zip(self.virsh.ask(&ask)?.chunks(3)) {
+                let metadata = match read(answers) {
+                    Ok(metadata) => Ok(metadata),
+                    // The error may be that of another domain, which has ended.
+                    Err(_) => read(&self.virsh.ask(&questions(uuid))?),
+                };
+                found.push(metadata);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks who names the old image or the new one now.
+    ///
+    /// # Errors
+    /// Who does, or why nobody can say.
+    pub(super) fn check_target(&self, copied: &Copied<'_>) -> Result<(), String> {
         let Copied {
             domain,
             disk,
             from,
             to,
         } = *copied;
-        let uuid = quoted(&domain.uuid);
-        for what in ["snapshot", "checkpoint"] {
-            let ask = [format!("{what}-list --name {uuid}")];
-            let answer = self.virsh.ask(&ask)?;
-            let found = answer[0].text();
-            let found = found.map_err(|e| format!("whether it has {what}s is not known: {e}"))?;
-            if !found.is_empty() {
-                return Err(format!(
-                    "its domain has {what}s, which a new image would not have"
-                ));
-            }
-        }
         let directory_of = |pool: &str| self.directory_of(pool);
         for other in self.everybody()? {
             let own = other.uuid == domain.uuid;
@@ -42,18 +55,76 @@ impl LibvirtOperations<'_> {
                     return Err("its domain's definition names another image than it uses".into());
                 }
                 for (image, which) in [(from, "its image"), (to, "its target")] {
-                    let named = is_same(&at, &image.at);
-                    if named && !(itself && which == "its image") {
+                    if is_same(&at, &image.at) && !(itself && which == "its image") {
                         return Err(format!("domain {} names {which} too", other.name));
                     }
                 }
             }
             let paths = [from.at.file(), to.at.file()];
             let mut below = other.below.iter();
-            if below.any(|b| paths.contains(&Some(b.as_str()))) {
-                return Err(format!("an image of domain {} is on top of it", other.name));
+            if let Some(path) = below.find(|b| paths.contains(&Some(b.as_str()))) {
+                return Err(format!(
+                    "an image of domain {} is on top of {path}",
+                    other.name
+                ));
             }
         }
         Ok(())
+    }
+}
+
+fn questions(uuid: &str) -> [String; 3] {
+    let uuid = quoted(uuid);
+    [
+        format!("snapshot-list --name {uuid}"),
+        format!("checkpoint-list --name {uuid}"),
+        format!("domjobinfo {uuid}"),
+    ]
+}
+
+fn read(answers: &[Answer]) -> Result<Metadata, String> {
+    let [snapshots, checkpoints, job] = answers else {
+        return Err("virsh said less than was asked".into());
+    };
+    Ok(Metadata {
+        snapshots: !snapshots.text()?.is_empty(),
+        checkpoints: !checkpoints.text()?.is_empty(),
+        job: job_of(job.text()?)?,
+    })
+}
+
+/// The job in the answer of `virsh domjobinfo`.
+fn job_of(text: &str) -> Result<Option<String>, String> {
+    let value = |key: &str| {
+        let mut lines = text.lines();
+        lines.find_map(|l| Some(l.strip_prefix(key)?.trim().to_owned()))
+    };
+    let kind = value("Job type:").ok_or("virsh does not say whether it has a job")?;
+    Ok((kind != "None").then(|| value("Operation:").unwrap_or(kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_known_only_where_all_was_answered() {
+        let text = |text: &str| Answer::Text(text.into());
+        let none = || text("Job type:         None");
+        let plain = read(&[Answer::Empty, Answer::Empty, none()]);
+        assert_eq!(plain, Ok(Metadata::default()));
+        let backup = text("Job type:         Unbounded   \nOperation:        Backup      \n");
+        let found = read(&[text("one"), Answer::Empty, backup]).unwrap();
+        assert!(found.snapshots && !found.checkpoints);
+        assert_eq!(found.job.as_deref(), Some("Backup"));
+        let failed = || Answer::Failed("lost".into());
+        for answers in [
+            [failed(), Answer::Empty, none()],
+            [Answer::Empty, failed(), none()],
+            [Answer::Empty, Answer::Empty, failed()],
+            [Answer::Empty, Answer::Empty, Answer::Empty],
+        ] {
+            assert!(read(&answers).is_err(), "{answers:?}");
+        }
     }
 }

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use vmhost::builds::{self, Build, By};
+use vmhost::builds::{self, By};
 use vmhost::{
-    DiskKind, Domain, DomainStats, Fixed, Guess, Inventory, Known, Limits, Listed, Place, Pool,
-    domain_stats, guessed, listed, quoted,
+    DiskKind, Domain, DomainStats, Guess, Image, Inventory, Known, Limits, Listed, Place, Pool,
+    directory_of, domain_stats, guessed, listed, quoted,
 };
 
-use crate::images::check_qcow2;
+use crate::images::{self, Users};
 use crate::kernel;
 use crate::machines::{AllLimits, Copied, Hypervisor};
 use crate::moves::{self, MoveOperations, Moves};
@@ -30,6 +30,8 @@ use running::Running;
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
 const DOMAIN_AGE: Duration = Duration::from_secs(60);
+/// What could not be read is tried again after this time, so that a fault costs little.
+const UNKNOWN_AGE: Duration = Duration::from_secs(5);
 /// Domains that one process is asked for.
 const AT_ONCE: usize = 64;
 
@@ -39,8 +41,6 @@ struct Read {
     at: Instant,
     /// Its disks then, by the statistics.
     disks: Vec<(String, Option<String>)>,
-    /// The build that it runs on, or why nobody can say.
-    build: Result<Build, String>,
 }
 
 /// Where images may be, for who has not said what the tiers are.
@@ -55,9 +55,6 @@ pub struct FoundPlace {
     pub guess: Guess,
 }
 
-/// A volume that stays where it is, or is none, and why.
-pub type Stays = (String, String);
-
 /// Virtual machines under libvirt.
 pub struct Libvirt {
     virsh: Virsh,
@@ -65,6 +62,9 @@ pub struct Libvirt {
     pools_at: Option<Instant>,
     domains: BTreeMap<String, Read>,
     stats: Vec<DomainStats>,
+    /// Who names which image, of all domains, as they run and as they are defined.
+    users: Users,
+    users_at: Option<Instant>,
     events: Events,
     /// Where latencies are counted.
     histograms: Option<Histograms>,
@@ -80,6 +80,8 @@ impl Libvirt {
             pools_at: None,
             domains: BTreeMap::new(),
             stats: vec![],
+            users: Users::default(),
+            users_at: None,
             events: Events::default(),
             histograms: None,
             running: Running::default(),
@@ -127,11 +129,11 @@ impl Libvirt {
         Ok(found)
     }
 
-    /// Looks at all there is: volumes that could not be moved as they are, and disks that are no volumes, with the reason.
+    /// Looks at all there is: disks that are no volumes, with the reason.
     ///
     /// # Errors
     /// Why libvirt does not answer, or a place is not there.
-    pub fn stays(&mut self, tiers: &[TierOf]) -> Result<(Vec<Stays>, Vec<Stays>), String> {
+    pub fn left_out(&mut self, tiers: &[TierOf]) -> Result<Vec<(String, String)>, String> {
         self.look()?;
         let look = places::Look {
             tiers,
@@ -140,10 +142,7 @@ impl Libvirt {
             images: &self.inventory(&[], &[]).images().collect(),
         };
         let (places, _) = look.now()?;
-        let inventory = self.inventory(&[], &places);
-        let fixed = inventory.fixed().into_iter();
-        let fixed = fixed.map(|(name, why): (String, Fixed)| (name, why.to_string()));
-        Ok((fixed.collect(), inventory.left_out()))
+        Ok(self.inventory(&[], &places).left_out())
     }
 
     fn libvirt_operations(&self) -> LibvirtOperations<'_> {
@@ -168,13 +167,70 @@ impl Libvirt {
         let domain = self.running.with_life(domain);
         let disks = disks(&self.stats, &domain.name);
         let id = l.id.unwrap_or(0);
+        let known = Known {
+            domain,
+            id,
+            build: self.running.build_of(&l.uuid),
+            metadata: Err("nobody has looked at it yet".into()),
+            disks: BTreeMap::new(),
+        };
         let read = Read {
-            known: Known { domain, id },
+            known,
             at: now,
             disks,
-            build: self.running.build_of(&l.uuid),
         };
         self.domains.insert(l.uuid.clone(), read);
+        Ok(())
+    }
+
+    /// Reads all that decides whether disks of domains may move, beside their definitions.
+    ///
+    /// # Errors
+    /// Why libvirt does not answer: then nobody knows.
+    fn read_facts(&mut self, uuids: &[String], now: Instant) -> Result<(), String> {
+        let due = |at: Instant| now.duration_since(at) >= DOMAIN_AGE;
+        if self.users_at.is_none_or(due) {
+            let all = self.libvirt_operations().everybody();
+            match all {
+                Ok(all) => {
+                    self.users = Users::default();
+                    for domain in all {
+                        let directory_of = |pool: &str| directory_of(&self.pools, pool);
+                        self.users.add(&domain, directory_of);
+                    }
+                    self.users_at = Some(now);
+                }
+                // A domain may have ended meanwhile. A job asks once more before it acts.
+                Err(_) if !self.users.is_empty() => {}
+                Err(why) => return Err(why),
+            }
+        }
+        let metadata = self.libvirt_operations().metadata(uuids)?;
+        let mut images = vec![];
+        for uuid in uuids {
+            let Some(read) = self.domains.get(uuid) else {
+                continue;
+            };
+            let disks = read.known.domain.disks.iter();
+            for disk in disks.filter(|d| d.kind == DiskKind::Disk) {
+                if let Some(image) = disk.image(|pool| directory_of(&self.pools, pool)) {
+                    images.push((uuid, disk.target.clone(), image));
+                }
+            }
+        }
+        let read: Vec<Image> = images.iter().map(|(.., image)| image.clone()).collect();
+        for ((uuid, target, image), mut facts) in images.into_iter().zip(images::facts(&read)) {
+            let Some(read) = self.domains.get_mut(uuid) else {
+                continue;
+            };
+            facts.named_by = self.users.other(&read.known.domain, &target, &image.at);
+            read.known.disks.insert(target, facts);
+        }
+        for (uuid, metadata) in uuids.iter().zip(metadata) {
+            if let Some(read) = self.domains.get_mut(uuid) {
+                read.known.metadata = metadata;
+            }
+        }
         Ok(())
     }
 
@@ -256,7 +312,11 @@ impl Hypervisor for Libvirt {
                     let same = (Some(r.known.id), &r.known.domain.name) == (l.id, &l.name);
                     // Somebody's block job may end without any other sign.
                     let copied = r.known.domain.disks.iter().any(|d| d.mirror.is_some());
-                    let due = copied || due(Some(r.at), DOMAIN_AGE);
+                    let age = match r.known.is_known() {
+                        true => DOMAIN_AGE,
+                        false => UNKNOWN_AGE,
+                    };
+                    let due = copied || due(Some(r.at), age);
                     !same || due || r.disks != disks(&self.stats, &l.name)
                 })
             })
@@ -272,6 +332,10 @@ impl Hypervisor for Libvirt {
             for (l, xml) in some.iter().zip(self.virsh.ask(&ask)?) {
                 warnings.extend(self.read_domain(l, &xml, now).err());
             }
+        }
+        let uuids: Vec<String> = stale.iter().map(|l| l.uuid.clone()).collect();
+        if !uuids.is_empty() {
+            warnings.extend(self.read_facts(&uuids, now).err());
         }
         if let Some(histograms) = &mut self.histograms {
             let domains: Vec<&Domain> = self.domains.values().map(|r| &r.known.domain).collect();
@@ -295,6 +359,7 @@ impl Hypervisor for Libvirt {
             pools: &self.pools,
             domains: self.domains.values().map(|r| &r.known).collect(),
             stats: &self.stats,
+            by: By::Libvirt,
         }
     }
 
@@ -311,16 +376,17 @@ impl Hypervisor for Libvirt {
     fn fault(&self, domain: &str) -> Option<String> {
         let mut read = self.domains.values();
         let read = read.find(|r| r.known.domain.name == domain)?;
-        let build = read.build.clone();
+        let build = read.known.build.clone();
         build.and_then(|b| builds::check(b, By::Libvirt)).err()
     }
 
-    fn check(&self, copied: &Copied<'_>) -> Result<Option<u64>, String> {
-        self.libvirt_operations().check(copied)?;
-        match copied.from.format.as_str() {
-            "qcow2" => check_qcow2(copied.from),
-            _ => Ok(None),
-        }
+    fn forget(&mut self, domain: &str) {
+        self.domains.retain(|_, r| r.known.domain.name != domain);
+        self.users_at = None;
+    }
+
+    fn check_target(&self, copied: &Copied<'_>) -> Result<(), String> {
+        self.libvirt_operations().check_target(copied)
     }
 
     fn moves_go_on(&mut self, moves: &Moves) {
@@ -330,10 +396,6 @@ impl Hypervisor for Libvirt {
 
     fn operations(&mut self) -> Box<dyn MoveOperations + '_> {
         Box::new(self.libvirt_operations())
-    }
-
-    fn has_commands(&self) -> bool {
-        true
     }
 
     fn limits(&mut self, domain: &Domain) -> Result<AllLimits, String> {

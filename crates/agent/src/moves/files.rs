@@ -8,10 +8,11 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
-use vmhost::Image;
 use vmhost::moving::{FileId, Intent};
+use vmhost::{Image, Layout};
 
 use super::intents::sync_directory;
+use crate::images;
 use crate::process::run;
 
 /// The kernel's name of the host's present life; none where it does not say.
@@ -55,8 +56,11 @@ pub(super) fn make(path: &str) -> Result<FileId, String> {
     Ok(id_of(&made))
 }
 
-/// Makes an image without data of an empty file.
-pub(super) fn prepare(image: &Image, bytes: u64, cluster: Option<u64>) -> Result<(), String> {
+/// Makes an image without data of an empty file, with the options of `layout`, and reads it back.
+///
+/// # Errors
+/// Why it cannot be made, or which option it does not have.
+pub(super) fn prepare(image: &Image, bytes: u64, layout: Option<&Layout>) -> Result<(), String> {
     let Some(path) = image.at.file() else {
         return Ok(());
     };
@@ -68,17 +72,33 @@ pub(super) fn prepare(image: &Image, bytes: u64, cluster: Option<u64>) -> Result
     }
     let mut command = Command::new("qemu-img");
     command.args(["create", "-q", "-f", &image.format]);
-    if let Some(cluster) = cluster {
-        command.args(["-o", &format!("cluster_size={cluster}")]);
+    if let Some(layout) = layout {
+        command.args(["-o", &layout.create_options()?]);
     }
     command
         .arg(path)
         .arg(bytes.to_string())
         .stdin(Stdio::null());
     let said = run(command, "qemu-img")?;
-    match said.success {
-        true => Ok(()),
-        false => Err(format!("qemu-img: {}", said.error("it did not say why"))),
+    if !said.success {
+        return Err(format!("qemu-img: {}", said.error("it did not say why")));
+    }
+    let made = images::info(path)?;
+    if made.virtual_size != Some(bytes) {
+        let size = made.virtual_size.unwrap_or(0);
+        return Err(format!(
+            "{path} was made with {size} bytes, and its disk has {bytes}"
+        ));
+    }
+    let differs = layout.and_then(|l| match &made.layout {
+        Some(made) => l.difference(made),
+        None => Some("unknown options".into()),
+    });
+    match differs {
+        None => Ok(()),
+        Some(option) => Err(format!(
+            "{path} was made with {option}: qemu-img cannot give the copy all options of its image"
+        )),
     }
 }
 

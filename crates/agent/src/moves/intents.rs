@@ -51,7 +51,11 @@ impl Intents {
             .open(dir.join("lock"))
             .map_err(|e| said(&e))?;
         take(&lock)
-            .map_err(|_| said(&"another agent looks after the moves that are written down here, or an order of one that has ended is under way yet"))?;
+            .map_err(|_| {
+                let of = crate::controller::holder(dir);
+                let of = of.map(|holder| format!(", for {holder},")).unwrap_or_default();
+                said(&format!("another agent{of} looks after the moves that are written down here, or an order of one that has ended is under way yet"))
+            })?;
         let mut found = vec![];
         let mut rest = vec![];
         for entry in fs::read_dir(dir).map_err(|e| said(&e))? {
@@ -127,6 +131,7 @@ fn is_ours(name: &str) -> bool {
     let ends = |ending: &str| name.ends_with(&format!("{ending}{NEW}"));
     ends(ENDING)
         || ends(crate::throttles::ENDING)
+        || ends(crate::controller::FILE)
         || order.is_some_and(|(pid, n)| number(pid) && number(n))
 }
 

@@ -21,7 +21,7 @@ use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{MoveOrder, MovingWindow};
 use tracing::warn;
 use vmhost::moving::{Intent, Phase};
-use vmhost::{At, Image};
+use vmhost::{At, Image, Layout};
 
 use crate::virsh::OrderContext;
 use carry::{begin_prepared, held};
@@ -52,8 +52,8 @@ pub(crate) struct Planned {
     pub to: Image,
     /// Bytes to copy, as far as is known.
     pub bytes: u64,
-    /// The size of its clusters, of qcow2.
-    pub cluster_bytes: Option<u64>,
+    /// Options that its copy gets, of a copy from qcow2 to qcow2.
+    pub layout: Option<Layout>,
     /// Whether the guest must not write while the copy begins.
     pub hold: bool,
     /// Which start of the domain it is.
@@ -161,7 +161,7 @@ impl Moves {
             ..Intent::new(disk.uuid, disk.target, disk.from, disk.to, unsettled)
         };
         self.intents.save(&name, &intent)?;
-        let made = self.make_target(&name, &mut intent, disk.bytes, disk.cluster_bytes);
+        let made = self.make_target(&name, &mut intent, disk.bytes, disk.layout.as_ref());
         let began = match disk.hold {
             _ if made.is_err() => made.map_err(Refusal::Said),
             false => operations.begin(&intent),
@@ -202,14 +202,14 @@ impl Moves {
         name: &str,
         intent: &mut Intent,
         bytes: u64,
-        cluster_bytes: Option<u64>,
+        layout: Option<&Layout>,
     ) -> Result<(), String> {
         let Some(path) = intent.to.at.file() else {
             return Ok(());
         };
         intent.made = Some(files::make(path)?);
         self.intents.save(name, intent)?;
-        files::prepare(&intent.to, bytes, cluster_bytes)
+        files::prepare(&intent.to, bytes, layout)
     }
 
     /// Another name for each move.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use vmhost::builds::Build;
 use vmhost::qemu::{self, Machine, Options};
-use vmhost::{Domain, DomainStats, Known};
+use vmhost::{At, DiskFacts, Domain, DomainStats, Known, Metadata};
 
 use super::monitor::{Missing, Monitor, short};
+use crate::images;
 use crate::life::Life;
 use crate::moves::Refusal;
 
@@ -45,15 +46,6 @@ pub(super) enum Reached {
 pub(super) struct Read {
     pub known: Known,
     pub stats: DomainStats,
-    pub build: Build,
-    clusters: BTreeMap<String, u64>,
-}
-
-impl Read {
-    /// The size of a disk's clusters, of qcow2.
-    pub(super) fn cluster_bytes(&self, target: &str) -> Option<u64> {
-        self.clusters.get(target).copied()
-    }
 }
 
 pub(super) struct Links {
@@ -274,16 +266,29 @@ impl Link {
         let id = monitor.life.map_or(0, Life::number);
         let options = |target: &str| self.options(&machine, target);
         let (domain, stats) = machine.domain(name, id, &version.package, options);
-        let clusters = machine.targets().filter_map(|target| {
-            let bytes = machine.tree(target)?.node.cluster_bytes?;
-            Some((target.to_owned(), bytes))
+        let facts = domain.disks.iter().filter_map(|disk| {
+            let at = disk.source.at(|_| None);
+            let info = match at.as_ref().and_then(At::file) {
+                Some(path) => images::plain(path),
+                None => Ok(()),
+            };
+            let seen = machine.info_of(&disk.target)?.clone();
+            let facts = DiskFacts {
+                info: info.map(|()| seen),
+                named_by: None,
+                renamable: at.as_ref().is_none_or(images::is_renamable),
+            };
+            Some((disk.target.clone(), facts))
         });
-        Ok(Some(Read {
-            known: Known { domain, id },
-            stats,
-            build,
-            clusters: clusters.collect(),
-        }))
+        let disks = facts.collect();
+        let known = Known {
+            domain,
+            id,
+            build: Ok(build),
+            metadata: Ok(Metadata::default()),
+            disks,
+        };
+        Ok(Some(Read { known, stats }))
     }
 
     /// Has the latencies of disks counted that nobody counts; whether any was not before.

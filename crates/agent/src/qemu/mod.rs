@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use vmhost::builds::By;
-use vmhost::{At, Domain, DomainStats, Inventory, Limits, Place, builds};
+use vmhost::{At, Domain, DomainStats, Inventory, Known, Limits, Place, builds};
 
-use crate::images::{self, is_same};
+use crate::images::{self, Users, is_same};
 use crate::machines::{AllLimits, Copied, Hypervisor};
 use crate::moves::{MoveOperations, Refusal};
 use crate::places::{PlacesOf, TierOf};
@@ -74,6 +74,20 @@ impl Hypervisor for Qemu {
             }
         }
         self.stats = self.read.values().map(|r| r.stats.clone()).collect();
+        let mut users = Users::default();
+        for read in self.read.values() {
+            users.add(&read.known.domain, |_| None);
+        }
+        for read in self.read.values_mut() {
+            let Known { domain, disks, .. } = &mut read.known;
+            for disk in &domain.disks {
+                if let (Some(facts), Some(at)) =
+                    (disks.get_mut(&disk.target), disk.source.at(|_| None))
+                {
+                    facts.named_by = users.other(domain, &disk.target, &at);
+                }
+            }
+        }
         Ok(warnings)
     }
 
@@ -88,6 +102,7 @@ impl Hypervisor for Qemu {
             pools: &[],
             domains: self.read.values().map(|r| &r.known).collect(),
             stats: &self.stats,
+            by: By::Us,
         }
     }
 
@@ -96,38 +111,33 @@ impl Hypervisor for Qemu {
     }
 
     fn fault(&self, domain: &str) -> Option<String> {
-        builds::check(self.read.get(domain)?.build, By::Us).err()
+        let build = self.read.get(domain)?.known.build.clone();
+        build.and_then(|b| builds::check(b, By::Us)).err()
     }
 
-    fn check(&self, copied: &Copied<'_>) -> Result<Option<u64>, String> {
+    /// All of it is read at each look.
+    fn forget(&mut self, _: &str) {}
+
+    fn check_target(&self, copied: &Copied<'_>) -> Result<(), String> {
         let Copied {
-            domain,
-            disk,
-            from,
-            to,
+            domain, disk, to, ..
         } = *copied;
         let own = domain.disks.iter().filter(|d| d.target != disk.target);
         let mut own = own.filter_map(|d| d.source.at(|_| None));
-        if own.any(|other| is_same(&other, &from.at) || is_same(&other, &to.at)) {
-            return Err("another disk of its machine has its image or its target".into());
+        if own.any(|other| is_same(&other, &to.at)) {
+            return Err("another disk of its machine has its target".into());
         }
         if let At::Nbd { .. } = &to.at {
             // QEMU stands still while it connects, so a server that does not answer must be found before.
             images::size_of_export(&to.at.to_string())?;
         }
-        let read = self.read.get(&domain.name);
-        let cluster_bytes = read.and_then(|read| read.cluster_bytes(&disk.target));
-        Ok(cluster_bytes.filter(|_| from.format == "qcow2"))
+        Ok(())
     }
 
     fn operations(&mut self) -> Box<dyn MoveOperations + '_> {
         Box::new(QmpOperations {
             links: &mut self.links,
         })
-    }
-
-    fn has_commands(&self) -> bool {
-        false
     }
 
     fn limits(&mut self, domain: &Domain) -> Result<AllLimits, String> {

@@ -124,6 +124,12 @@ impl QmpOperations<'_> {
     }
 }
 
+/// Why a copy of the disk's image would not be what the image is.
+fn would_be_lost(machine: &Machine, intent: &Intent) -> Option<String> {
+    let why = machine.would_be_lost(&intent.target)?;
+    Some(why.to_string())
+}
+
 /// Gives a target to whom its source belongs, so that QEMU may open it.
 fn give(intent: &Intent, owner: Option<(u32, u32)>) -> Result<(), String> {
     let Some(path) = intent.to.at.file() else {
@@ -180,7 +186,7 @@ impl MoveOperations for QmpOperations<'_> {
         let live = machine.live(&intent.target, &names, link.life());
         tidy(link, &machine, intent, &names, &live);
         let mut failed = machine.failure(&names).or_else(|| machine.goes_away());
-        failed = failed.or_else(|| machine.would_be_lost(&intent.target));
+        failed = failed.or_else(|| would_be_lost(&machine, intent));
         if intent.phase == Phase::Blocking && failed.is_none() {
             // Somebody may have begun to take the machine to another QEMU.
             failed = self.others_have(intent, &[&intent.from.at]).err();
@@ -208,7 +214,7 @@ impl MoveOperations for QmpOperations<'_> {
         if tree.image().as_ref() != Some(&intent.from) {
             return Err(gone());
         }
-        let lost = machine.would_be_lost(&intent.target);
+        let lost = would_be_lost(&machine, intent);
         if let Some(why) = lost.or_else(|| machine.goes_away()) {
             return Err(Refusal::Said(why));
         }

@@ -62,7 +62,7 @@ impl Copies {
         }
         let of = |copy: CopyId| {
             let slot = self.slots[copy.index()].as_ref()?;
-            let file = slot.array.as_ref()?.file.clone()?;
+            let file = slot.array.as_ref()?.file.as_ref()?.file.clone();
             let place = slot.place.name();
             Some(HandedCopy { copy, place, file })
         };
@@ -87,7 +87,7 @@ impl Copies {
             let array = slot.array.take().expect("it was just looked at");
             match sole(array) {
                 Ok(array) => {
-                    let file = array.file.clone().expect("likewise");
+                    let file = array.file.as_ref().expect("likewise").file.clone();
                     handed.push(HandedCopy { copy, place, file });
                     open.push((copy, array));
                 }

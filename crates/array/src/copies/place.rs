@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::statvfs;
 use units::Bytes;
 
 use crate::create::sync_dir;
@@ -31,6 +32,14 @@ pub trait CopyPlace: Send + Sync + Debug {
     /// What is there now, to see whether it is still what was opened.
     fn identity(&self) -> Identity {
         Identity::Unknown
+    }
+
+    /// Fails if a new map of so many bytes has no space there.
+    ///
+    /// # Errors
+    /// [`ArrayError::NoSpace`].
+    fn check_space(&self, _: Bytes) -> Result<(), ArrayError> {
+        Ok(())
     }
 
     /// Begins a new map there, aside of what is there if that can be.
@@ -117,6 +126,19 @@ impl CopyPlace for FilePlace {
             Ok(meta) => Identity::File(meta.dev(), meta.ino()),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Identity::Missing,
             Err(_) => Identity::Unknown,
+        }
+    }
+
+    fn check_space(&self, needed: Bytes) -> Result<(), ArrayError> {
+        self.tidy();
+        let stat = statvfs(self.dir());
+        let stat = stat.map_err(|e| ArrayError::io("look at", self.dir())(e.into()))?;
+        match stat.f_bavail.saturating_mul(stat.f_frsize) < needed.0 {
+            true => Err(ArrayError::NoSpace {
+                place: self.name(),
+                needed,
+            }),
+            false => Ok(()),
         }
     }
 

@@ -83,6 +83,9 @@ struct Maker {
 impl Maker {
     fn fill(plan: Plan) -> Result<Self, ArrayError> {
         let Plan { place, from } = plan;
+        if let Some(file) = &from.file {
+            place.check_space(file.needed_bytes())?;
+        }
         // The copy that is read may have to be opened again: it is held for no longer than that, however long the other disk takes.
         let image = from.image()?;
         drop(from);

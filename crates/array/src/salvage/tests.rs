@@ -49,6 +49,7 @@ fn first_changes() -> Vec<Change> {
             id: VolumeId(id),
             size: Bytes(u64::from(EXTENTS) * EXTENT.0),
             home: TierId(0),
+            logical_block: 512,
             health: Health::Whole,
             name: format!("volume-{id}"),
             class: "gold".into(),

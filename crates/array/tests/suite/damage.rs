@@ -493,6 +493,7 @@ fn snapshot_body(version: u8) -> Vec<u8> {
         &[0, 0, 0], // home tier, health
         &text("snapshot 12"),
         &text("default"),
+        &512_u32.to_le_bytes(), // logical block
         &4_u32.to_le_bytes(),
         &7_u32.to_le_bytes(),
         &1_700_000_012_u64.to_le_bytes(),

@@ -8,5 +8,6 @@ mod membership;
 mod slots;
 mod snapshots;
 mod sources;
+mod space;
 mod superblock;
 mod support;

@@ -162,7 +162,7 @@ mod tests {
             places: vec![("pool".into(), path.into())],
             found: vec![PlaceSeen::default()],
         };
-        let odd = "/srv/a \"b\"\\c\n[x]";
+        let odd = "/srv/a \"b\"\\c[x]";
         let tiers = [tier("fast", "/fast", Some(0.5)), tier("slow", odd, None)];
         let uri = "qemu:///system".to_owned();
         let text = for_keeps(Some(&uri), Nanos::from_millis(2), &tiers);

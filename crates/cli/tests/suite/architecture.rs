@@ -30,6 +30,7 @@ const ORDER: &[&str] = &[
     "vmhost",
     "testkit",
     "crashdisk",
+    "secret",
     "store",
     "array",
     "datapath",
@@ -237,6 +238,7 @@ fn the_bans_are_in_force() {
             exists,
             [
                 "trace",
+                "secret",
                 "store",
                 "array",
                 "datapath",

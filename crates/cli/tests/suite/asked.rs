@@ -2,6 +2,7 @@
 //! decisions that are made again. What controllers answer is rendered in `report`, and tested there.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -180,11 +181,16 @@ fn tls_needs_something_to_trust_and_a_token_that_is_one() {
     let here = ["status", "--controller", "unix:none.sock", "--token-file"];
     let text = fails(dir.path(), &[&here[..], &["none"]].concat(), 1);
     assert!(text.contains("cannot read none"), "{text}");
-    fs::write(dir.path().join("token"), "two words\n").unwrap();
+    let file = dir.path().join("token");
+    fs::write(&file, "two words\n").unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let text = fails(dir.path(), &[&here[..], &["token"]].concat(), 1);
+    assert!(text.contains("chmod 600 token"), "{text}");
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
     let text = fails(dir.path(), &[&here[..], &["token"]].concat(), 1);
     assert!(text.contains("in token: the token is not one"), "{text}");
     assert!(!text.contains("two words"), "secrets are not printed");
-    fs::write(dir.path().join("token"), "secret\n").unwrap();
+    fs::write(&file, "secret\n").unwrap();
     let text = fails(dir.path(), &[&here[..], &["token"]].concat(), 1);
     assert!(text.contains("nobody answers"), "{text}");
 }

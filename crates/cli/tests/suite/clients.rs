@@ -521,10 +521,12 @@ fn throttles_hold_and_shares_follow_weights() {
     let rate = rates(&site, &["a"])[0];
     assert!(0.0 < rate && rate < 1080.0, "{rate} IOPS of 1024");
     set(&["--bandwidth", "0 B/s", "--weight", "2"]);
-    // A limit so low that requests of both volumes always wait for it.
     site.ok(&["tier", "limit", "fast", "--iops", "60"]);
-    let both = rates(&site, &["a", "b"]);
-    assert!(both[0] + both[1] < 66.0, "{both:?} IOPS of 60");
-    // On a busy machine neither volume has all of its share.
+    // Weights decide only while requests of both volumes wait for the limit. A busy machine may need several attempts.
+    let mut attempts = (0..10).map(|_| rates(&site, &["a", "b"])).inspect(|both| {
+        assert!(both[0] + both[1] < 66.0, "{both:?} IOPS of 60");
+    });
+    let both = attempts.find(|both| both[0] + both[1] > 50.0);
+    let both = both.expect("ten attempts, and the limit was never reached");
     assert!(both[0] > 1.3 * both[1], "{both:?} IOPS of 40 and 20");
 }

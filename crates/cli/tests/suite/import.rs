@@ -628,3 +628,127 @@ fn an_import_that_nobody_goes_on_with_is_not_waited_for() {
     let args = ["data", &raw, "--tier", "fast"];
     refused(&site, &args, "nobody goes on with its import");
 }
+
+#[test]
+fn import_from_a_server_that_starts_late_is_done_without_a_server_of_the_array() {
+    let site = Site::new(&[]);
+    let socket = site.path("late.sock");
+    let late = socket.clone();
+    let starts = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        testkit::export::serve(&late, usize::MAX);
+    });
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    site.ok(&["volume", "import", "data", &uri, "--tier", "fast"]);
+    starts.join().unwrap();
+    let shown = site.json(&["volume", "show", "data"]);
+    assert_eq!(
+        (&shown["size"], &shown["import"]),
+        (&"16 MiB".into(), &Value::Null)
+    );
+}
+
+#[test]
+fn import_needs_one_connection_and_keeps_to_the_request_sizes_of_the_server() {
+    if !needs::programs(&["nbdkit"]) {
+        return;
+    }
+    let mut site = Site::new(&[]);
+    let (raw, content) = image(&site, "disk.raw", 14);
+    let socket = site.path("nbdkit.sock");
+    let sizes = [
+        "minimum=4096",
+        "preferred=4096",
+        "maximum=64K",
+        "error-policy=error",
+    ];
+    let nbdkit = Command::new("nbdkit")
+        .arg("--foreground")
+        .arg("--unix")
+        .arg(&socket)
+        .args([
+            "--filter=blocksize-policy",
+            "--filter=limit",
+            "file",
+            &raw,
+            "limit=1",
+        ])
+        .args(sizes.map(|s| format!("blocksize-{s}")))
+        .spawn();
+    let _nbdkit = KillOnDrop(nbdkit.unwrap());
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    site.ok(&["volume", "import", "data", &uri, "--tier", "fast"]);
+    let shown = site.json(&["volume", "show", "data"]);
+    assert_eq!(shown["logical_block"], 4096);
+    site.serve(&[]);
+    assert_holds(&site, "data", &content);
+    // A guest that asks for less than the source's minimum, before all is copied.
+    begin_import(&site, "slow", &uri);
+    let mut guest = connect(&site, "slow");
+    let at = 46 * MIB + 512;
+    assert!(guest.read(at as u64, 1024).unwrap() == content[at..at + 1024]);
+    site.ok(&["volume", "delete", "slow", "--yes", "--force"]);
+}
+
+#[test]
+fn import_keeps_the_logical_block_size_of_the_disk() {
+    let mut site = Site::new(&[]);
+    let disk = site.path("4kn");
+    let file = File::create(&disk).unwrap();
+    file.set_len(48 << 20).unwrap();
+    let mut gpt = b"EFI PART\0\0\x01\0\x5c\0\0\0".to_vec();
+    gpt.resize(24, 0);
+    gpt.push(1);
+    file.write_all_at(&gpt, 4096).unwrap();
+    site.serve(&[]);
+    let disk = disk.to_str().unwrap();
+    let said = site.ok(&["volume", "import", "data", disk, "--tier", "fast"]);
+    assert!(said.contains("is imported"), "{said}");
+    site.ok(&["volume", "snapshot", "create", "data", "now"]);
+    let odd = site.run(&["volume", "resize", "data", "--size", "50332160B"]);
+    assert!(String::from_utf8_lossy(&odd.stderr).contains("logical blocks of 4096"));
+    site.ok(&["volume", "resize", "data", "--size", "64 MiB"]);
+    site.kill();
+    site.serve(&[]);
+    for name in ["data", "data@now"] {
+        assert_eq!(site.json(&["volume", "show", name])["logical_block"], 4096);
+    }
+    let socket = site.socket();
+    let xml = [
+        "volume",
+        "xml",
+        "data",
+        "--socket",
+        socket.to_str().unwrap(),
+    ];
+    let blocks = "<blockio logical_block_size='4096' physical_block_size='4096'/>";
+    assert!(site.ok(&xml).contains(blocks));
+    let ide = site.run(&[&xml[..], &["--target", "hda"]].concat());
+    assert!(String::from_utf8_lossy(&ide.stderr).contains("sectors of 512 bytes"));
+}
+
+#[test]
+fn import_of_a_damaged_image_is_refused_and_that_of_a_rich_one_says_what_stays_behind() {
+    if !needs::programs(&["qemu-img", "qemu-nbd"]) {
+        return;
+    }
+    let mut site = Site::new(&[]);
+    let (raw, _) = image(&site, "disk.raw", 15);
+    let at = |name: &str| site.path(name).to_str().unwrap().to_owned();
+    let (cut, rich) = (at("cut.qcow2"), at("rich.qcow2"));
+    for path in [&cut, &rich] {
+        site.client("qemu-img", &["convert", "-O", "qcow2", &raw, path]);
+    }
+    let file = File::options().write(true).open(&cut).unwrap();
+    file.set_len(file.metadata().unwrap().len() - (60 << 10))
+        .unwrap();
+    site.client("qemu-img", &["snapshot", "-c", "before", &rich]);
+    site.serve(&[]);
+    let qcow2 = ["--format", "qcow2", "--tier", "fast"];
+    refused(&site, &[&["x", &cut][..], &qcow2].concat(), "is truncated");
+    let import = [&["volume", "import", "data", &rich][..], &qcow2].concat();
+    let said = site.json(&import);
+    assert_eq!(said["not_imported"], "1 internal snapshot");
+    let unknown = ["y", &raw, "--format", "host_device", "--tier", "fast"];
+    refused(&site, &unknown, "the formats are raw, qcow2");
+}

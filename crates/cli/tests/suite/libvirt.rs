@@ -32,6 +32,9 @@ fn a_trial_says_what_would_move_and_its_command_moves_it() {
         disk("fast/data.qcow2", "qcow2"),
     ];
     host.define("web", &GUEST, &disks);
+    let mut bitmap = host.command(std::path::Path::new("qemu-img"));
+    bitmap.args(["bitmap", "--add", "fast/data.qcow2", "backup"]);
+    assert!(bitmap.status().unwrap().success());
     host.virsh(&["start", "web"]);
     host.wait_for_writes("web", 20);
     let (fast, slow) = (format!("fast={fast}"), format!("slow={slow}"));
@@ -80,6 +83,13 @@ fn a_trial_says_what_would_move_and_its_command_moves_it() {
     assert_eq!(
         (&moves[0]["volume"], &moves[0]["to_tier"]),
         (&"web:vda".into(), &"fast".into())
+    );
+    let fixed = &found["fixed"][0];
+    assert_eq!(fixed[0], "web:vdb");
+    let why = fixed[1].as_str().unwrap();
+    assert!(
+        why.contains("its image has 1 bitmaps, which a copy would lose"),
+        "{why}"
     );
     gain_is_told(&found);
     device_is_told(&found, &slow);

@@ -355,49 +355,79 @@ fn a_new_volume_goes_where_the_controller_advises() {
 }
 
 #[test]
-fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
+fn second_server_on_an_array_or_a_store_is_refused() {
     let bench = bench("");
     let server = serve(&bench);
-    let second = bench.refused(&["serve", "--config", "live.toml"]);
-    assert_eq!(
-        second,
-        "the store HERE/terrace-state/terrace.db is in use by another controller"
-    );
+    // Warnings come before the error.
+    let second = |file: &str| {
+        let out = bench.run(&["serve", "--config", file]);
+        assert_eq!(out.status.code(), Some(1), "{file}");
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let said = second("live.toml");
+    assert!(said.contains("served by another process"), "{said}");
+    let alone = CONFIG.replace("[array]\ndir = \"terrace-array\"\nhost = \"here\"\n", "");
+    std::fs::write(bench.path().join("alone.toml"), alone).unwrap();
+    let said = second("alone.toml");
+    let why = "terrace-state/terrace.db is in use by another controller";
+    assert!(said.contains(why), "{said}");
+    // What its own server has is no fault of a configuration.
+    bench.ok(&["config", "check", "live.toml"]);
     server.stop();
+}
 
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .open(bench.path().join("terrace-state/terrace.db"))
-        .unwrap();
+#[test]
+fn store_that_is_damaged_leaves_volumes_served_and_status_answered() {
+    let bench = bench("");
+    serve(&bench).stop();
+    let store = bench.path().join("terrace-state/terrace.db");
+    let file = std::fs::OpenOptions::new().write(true).open(store).unwrap();
     file.write_all_at(&[0x55; 4096], 0).unwrap();
-    drop(file);
-    let damaged = bench.refused(&["serve", "--config", "live.toml"]);
-    assert!(
-        damaged.contains("the store cannot be read") && damaged.contains("move"),
-        "{damaged}"
-    );
-    std::fs::remove_dir_all(bench.path().join("terrace-state")).unwrap();
+    let why = "the store cannot be read";
+    let checked = bench.refused(&["config", "check", "live.toml"]);
+    assert!(checked.contains(why), "{checked}");
+    let server = serve(&bench);
+    let mut guest = datapath::Client::connect(&uri(&server)).unwrap();
+    fill(&mut guest, 1);
+    verify(&mut guest, 1);
+    for asked in [&["array", "status"][..], &["status"]] {
+        let said = bench.ok(asked);
+        assert!(said.contains(why), "{asked:?}: {said}");
+    }
+    let paused = bench.refused(&["pause"]);
+    assert!(paused.contains("nothing is decided or ordered"), "{paused}");
+    server.stop();
+}
 
+#[test]
+fn config_check_names_what_keeps_the_controller_from_its_port() {
+    let bench = bench("");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap();
     let config = std::fs::read_to_string(bench.path().join("live.toml")).unwrap();
     let listening = format!("{config}[controller]\nlisten = \"{port}\"\ntokens = \"tokens\"\n");
     std::fs::write(bench.path().join("live.toml"), &listening).unwrap();
-    let open = bench.refused(&["serve", "--config", "live.toml"]);
+    let check = || bench.refused(&["config", "check", "live.toml"]);
+    let missing = check();
+    let why = "live.toml:25: controller.tokens: cannot read HERE/tokens";
+    assert!(missing.starts_with(why), "{missing}");
+    std::fs::write(bench.path().join("tokens"), "operate me 0123456789abcdef\n").unwrap();
+    let mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(bench.path().join("tokens"), mode).unwrap();
+    };
+    mode(0o644);
+    let open = check();
     assert!(
-        open.contains("cannot use the token file HERE/tokens"),
+        open.contains("is open to other users (mode 0644): run `chmod 600 "),
         "{open}"
     );
-    std::fs::write(bench.path().join("tokens"), "operate me 0123456789abcdef\n").unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    std::fs::set_permissions(bench.path().join("tokens"), mode).unwrap();
-    let open = bench.refused(&["serve", "--config", "live.toml"]);
-    assert!(open.contains("may be read by others: chmod 600"), "{open}");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(bench.path().join("tokens"), mode).unwrap();
-    let busy = bench.refused(&["serve", "--config", "live.toml"]);
+    mode(0o600);
+    let busy = check();
     assert!(busy.contains("is in use by another program"), "{busy}");
     drop(taken);
+    bench.ok(&["config", "check", "live.toml"]);
+    assert!(!bench.path().join("terrace-state").exists(), "it was made");
     let server = bench.start(&["serve", "--config", "live.toml"], 4);
     assert!(
         server.lines[2].starts_with(&format!("page https://{port}/ sha256:")),
@@ -410,25 +440,30 @@ fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
 #[test]
 fn faults_of_the_configuration_name_file_line_and_key() {
     let bench = bench("[modes]\nlatency = \"always\"\n");
-    let fault = bench.refused(&["serve", "--config", "live.toml"]);
+    let fault = bench.refused(&["config", "check", "live.toml"]);
     assert!(
         fault.starts_with("live.toml:24: ") && fault.contains("always"),
         "{fault}"
     );
     let typo = CONFIG.replace("cooldown", "cooldwon");
     std::fs::write(bench.path().join("live.toml"), typo).unwrap();
-    let fault = bench.refused(&["serve", "--config", "live.toml"]);
+    let fault = bench.refused(&["config", "check", "live.toml"]);
     assert_eq!(
         fault,
         "live.toml:19: policy.cooldwon: unknown key, did you mean \"cooldown\"?"
     );
     let odd = CONFIG.replace("window = \"500ms\"", "window = \"300ms\"");
     std::fs::write(bench.path().join("live.toml"), odd).unwrap();
-    let fault = bench.refused(&["serve", "--config", "live.toml"]);
+    let fault = bench.refused(&["config", "check", "live.toml"]);
     assert_eq!(
         fault,
         "live.toml:16: policy.monitor_epoch: 1s is not a multiple of the window of 300ms"
     );
+    // Volumes do not depend on it.
+    let server = serve(&bench);
+    let said = bench.ok(&["array", "status"]);
+    assert!(said.contains("policy.monitor_epoch"), "{said}");
+    server.stop();
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod machines;
 mod mrc;
 mod packaging;
 mod programs;
+mod prose;
 mod qemu;
 mod remote;
 mod remote_owner;

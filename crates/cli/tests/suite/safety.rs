@@ -110,17 +110,38 @@ fn one_lost_device_is_one_lost_device() {
 }
 
 #[test]
-fn a_device_that_may_lack_writes_is_taken_at_a_word_only() {
+fn device_lost_at_the_start_after_a_kill_is_taken_back_and_its_guests_are_told() {
     let mut site = filled();
     site.kill();
     fs::rename(site.path("slow"), site.path("away")).unwrap();
     site.serve(&[]);
+    assert!(is_lost(&site, "cold"));
     fs::rename(site.path("away"), site.path("slow")).unwrap();
-    std::thread::sleep(Duration::from_secs(3));
+    let until = Instant::now() + PATIENCE;
+    while client(&site, "cold").read(0, 4096).is_err() {
+        assert!(Instant::now() < until, "it is not taken back");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(is_filled(&site, "cold", 2));
+    let mut guest = client(&site, "cold");
+    assert!(guest.flush().is_err(), "unflushed writes may be lost");
+    guest.flush().unwrap();
+}
+
+#[test]
+fn device_that_missed_a_start_after_a_kill_is_taken_with_consent_only() {
+    let mut site = filled();
+    site.kill();
+    fs::rename(site.path("slow"), site.path("away")).unwrap();
+    site.serve(&[]);
+    assert!(is_lost(&site, "cold"));
+    site.stop();
+    fs::rename(site.path("away"), site.path("slow")).unwrap();
+    site.serve(&[]);
     assert!(is_lost(&site, "cold"));
     let tiers = site.json(&["tier", "list"]);
     let lost = tiers["tiers"][2]["devices"][0]["lost"].as_str().unwrap();
-    assert!(lost.contains("terrace device accept slow-0"), "{lost}");
+    assert!(lost.contains("had been flushed"), "{lost}");
     site.ok(&["device", "accept", "slow-0"]);
     assert!(is_filled(&site, "cold", 2));
     site.kill();

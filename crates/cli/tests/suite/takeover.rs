@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use datapath::Client;
+use datapath::control::{self, CONTROL_SOCKET};
+use datapath::control_server::{ControlAnswer, ControlRequest};
+use model::{ControllerId, LeaseHolder};
+use units::Nanos;
 
 use crate::support::checking::{Guest, Seen};
 use crate::support::{PATIENCE, Site, signal, wait_for};
@@ -85,6 +89,44 @@ fn moves_and_snapshots_go_on_in_the_next_process() {
     }
     site.stop();
     site.ok(&["volume", "check"]);
+}
+
+#[test]
+fn lease_of_a_controller_goes_on_in_the_next_process() {
+    let mut site = Site::new(&[("db", 64)]);
+    site.serve(&[]);
+    site.copies_are_current();
+    let claim = |site: &Site, store: u64, lasting: Nanos| {
+        let (epoch, start) = (1, store);
+        let controller = LeaseHolder {
+            id: ControllerId {
+                store,
+                epoch,
+                start,
+            },
+            name: format!("{store}.sock"),
+        };
+        let claim = ControlRequest::Claim {
+            controller,
+            lasting,
+        };
+        match control::ask(&site.path("array").join(CONTROL_SOCKET), &claim) {
+            Ok(ControlAnswer::Lease(status)) => status,
+            other => panic!("{other:?}"),
+        }
+    };
+    claim(&site, 1, Nanos::from_secs(600));
+    // A renewal for less, which is in no map.
+    claim(&site, 1, Nanos::from_secs(500));
+    site.take_over(&[]);
+    let status = claim(&site, 2, Nanos::from_secs(600));
+    assert_eq!(status.holder.id.store, 1);
+    let left = Nanos(status.left_ns);
+    assert!(
+        left <= Nanos::from_secs(500) && left > Nanos::from_secs(300),
+        "{left:?}"
+    );
+    site.stop();
 }
 
 /// Which of the two is killed.

@@ -38,6 +38,9 @@ pub struct RecordedFacts {
     pub devices: BTreeMap<String, DeviceFacts>,
     /// Moves that had not ended.
     pub moves: Vec<RecordedMove>,
+    /// Moves that had failed and were not tried then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<RecordedFailure>,
 }
 
 /// What was known of a volume.
@@ -72,6 +75,22 @@ pub struct RecordedMove {
     pub extents: Option<ExtentRanges>,
 }
 
+/// A move that had failed and was not tried then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedFailure {
+    /// The volume.
+    pub volume: String,
+    /// The target.
+    pub device: String,
+    /// Attempts that had failed, one after the other.
+    pub attempts: u32,
+    /// Time until the next attempt; none while the cause lasted.
+    pub left: Option<Nanos>,
+    /// The last cause.
+    pub why: String,
+}
+
 impl RecordedFacts {
     /// What of facts a scenario does not say by itself.
     pub fn of(facts: &Facts) -> Self {
@@ -99,6 +118,17 @@ impl RecordedFacts {
                     from: device(m.from),
                     to: device(m.to),
                     extents: m.extents.clone(),
+                })
+                .collect(),
+            failed: facts
+                .failed
+                .iter()
+                .map(|f| RecordedFailure {
+                    volume: facts.volumes[f.volume.index()].name.clone(),
+                    device: device(f.device),
+                    attempts: f.attempts,
+                    left: f.left,
+                    why: f.why.clone(),
                 })
                 .collect(),
         }

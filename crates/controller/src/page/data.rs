@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use axum::http::StatusCode;
 use manager::question::{Answer, Question};
 use manager::view::{
     EventView, JobView, OutcomeView, PlanView, ResponseView, StatusView, TierView, VolumeView,
@@ -103,6 +104,16 @@ pub(super) fn missed(volume: &VolumeView) -> bool {
     slo.is_some_and(|s| s.measured_us.is_some_and(|m| m > s.target_us))
 }
 
+/// Leaves out of the page what a store that fails would have to tell; the status says that it
+/// fails.
+fn without_store(status: &StatusView, problem: Problem) -> Result<(), Problem> {
+    let fails = status.store_failure.is_some();
+    match fails && problem.status == StatusCode::SERVICE_UNAVAILABLE {
+        true => Ok(()),
+        false => Err(problem),
+    }
+}
+
 /// What is on the page.
 pub(super) struct Shown {
     pub(super) status: StatusView,
@@ -146,24 +157,27 @@ impl Shown {
                 Ok(Answer::Plan(plan)) => plans.push(*plan),
                 Ok(_) => return Err(unexpected()),
                 // No plan was made yet.
-                Err(problem) if problem.status == axum::http::StatusCode::NOT_FOUND => {}
-                Err(problem) => return Err(problem),
+                Err(problem) if problem.status == StatusCode::NOT_FOUND => {}
+                Err(problem) => without_store(&status, problem)?,
             }
         }
-        let Answer::Jobs(jobs) = service.ask(Question::Jobs { limit: ROWS })? else {
-            return Err(unexpected());
-        };
-        let Answer::Outcomes(outcomes) = service.ask(Question::Outcomes { limit: ROWS })? else {
-            return Err(unexpected());
-        };
-        let limit = ROWS;
-        let Answer::Responses(responses) = service.ask(Question::Responses { limit })? else {
-            return Err(unexpected());
-        };
+        let (mut jobs, mut outcomes, mut responses, mut events) = (vec![], vec![], vec![], vec![]);
         let (after, limit) = (None, ROWS);
-        let Answer::Events(mut events) = service.ask(Question::Events { after, limit })? else {
-            return Err(unexpected());
-        };
+        for question in [
+            Question::Jobs { limit },
+            Question::Outcomes { limit },
+            Question::Responses { limit },
+            Question::Events { after, limit },
+        ] {
+            match service.ask(question) {
+                Ok(Answer::Jobs(found)) => jobs = found,
+                Ok(Answer::Outcomes(found)) => outcomes = found,
+                Ok(Answer::Responses(found)) => responses = found,
+                Ok(Answer::Events(found)) => events = found,
+                Ok(_) => return Err(unexpected()),
+                Err(problem) => without_store(&status, problem)?,
+            }
+        }
         events.reverse();
         Ok(Self {
             status: *status,

@@ -254,5 +254,7 @@ fn kind_name(kind: EventKind) -> &'static str {
         EventKind::Trust => "trust",
         EventKind::Trouble => "trouble",
         EventKind::Controller => "controller",
+        EventKind::Access => "access",
+        EventKind::Refused => "refused",
     }
 }

@@ -61,7 +61,7 @@
         for (const part of [...parts.body.children]) replace(part);
         fresh();
       } else if (answer.status === 401) {
-        old("signed out, open the page with its token again");
+        old("signed out: reload the page to sign in");
       } else {
         const page = new DOMParser().parseFromString(text, "text/html");
         old(page.querySelector("main p")?.textContent ?? `the controller answers with ${answer.status}`);

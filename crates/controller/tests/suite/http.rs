@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use controller::Limits;
 
 use crate::support::http::{
-    PATIENCE, bearer, cookie, exchange, get, local, remote, send, tls, unix,
+    PATIENCE, bearer, exchange, get, local, remote, send, session, sign_in, tls, unix,
 };
-use crate::support::{ADMIN, Fake, OPERATE, READ, World};
+use crate::support::{ADMIN, Fake, OPERATE, READ, World, private};
 
 #[test]
 fn what_is_not_known_is_refused_by_its_name() {
@@ -175,16 +175,28 @@ fn bodies_have_an_end() {
 }
 
 #[test]
-fn the_link_with_a_token_becomes_a_cookie() {
+fn the_page_exchanges_a_token_for_a_session() {
     let world = World::start(Fake::new(1));
-    let answer = remote(&world, &get(&format!("/?token={READ}&filter=db"), ""));
+    let answer = sign_in(&world, READ);
     assert_eq!(answer.status, 303);
-    assert_eq!(answer.header("location"), Some("/?filter=db"));
+    assert_eq!(answer.header("location"), Some("/"));
     let set = answer.header("set-cookie").unwrap();
-    for part in [READ, "HttpOnly", "Secure", "SameSite=Strict", "Path=/"] {
+    for part in [
+        "HttpOnly",
+        "Secure",
+        "SameSite=Strict",
+        "Path=/",
+        "Max-Age=43200",
+    ] {
         assert!(set.contains(part), "{set}");
     }
-    let page = remote(&world, &get("/", &cookie(READ)));
+    assert!(!set.contains(READ), "{set}");
+    let cookie = session(&world, READ);
+    assert!(
+        !cookie.contains(set.split(';').next().unwrap()),
+        "ids are random"
+    );
+    let page = remote(&world, &get("/", &cookie));
     assert_eq!(page.status, 200);
     assert!(page.text().contains("<!DOCTYPE html>") && !page.text().contains(READ));
     let policy = page.header("content-security-policy").unwrap();
@@ -194,18 +206,21 @@ fn the_link_with_a_token_becomes_a_cookie() {
     );
     assert_eq!(page.header("cache-control"), Some("no-store"));
     assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
-    for wrong in [get("/?token=wrong-0123456789abcdef", ""), get("/", "")] {
+    // The token itself is no cookie, and no part of a URL.
+    let token = format!("Cookie: __Host-terrace={READ}\n");
+    for wrong in [
+        get("/", ""),
+        get("/", &token),
+        get(&format!("/?token={READ}"), ""),
+        send("POST", "/sign-in", "", "token=wrong-0123456789abcdef"),
+        send("POST", "/sign-in", "", ""),
+    ] {
         let refused = remote(&world, &wrong);
-        assert_eq!(refused.status, 401);
+        assert_eq!(refused.status, 401, "{wrong}");
         assert!(refused.text().contains("<form") && refused.header("set-cookie").is_none());
     }
-    let parts = remote(
-        &world,
-        &get(
-            "/page/parts?filter=db&sort=p99&order=ascending",
-            &cookie(READ),
-        ),
-    );
+    let parts = "/page/parts?filter=db&sort=p99&order=ascending";
+    let parts = remote(&world, &get(parts, &cookie));
     assert!(parts.text().contains("id=\"volumes\""));
     let style = remote(&world, &get("/page/page.css", ""));
     assert_eq!(
@@ -215,15 +230,167 @@ fn the_link_with_a_token_becomes_a_cookie() {
 }
 
 #[test]
+fn sessions_end_with_sign_out_and_with_their_token() {
+    let world = World::start(Fake::new(1));
+    let status = |cookie: &str| remote(&world, &get("/v1/status", cookie)).status;
+    let cookie = session(&world, READ);
+    let other = session(&world, OPERATE);
+    let out = |headers: &str| remote(&world, &send("POST", "/sign-out", headers, ""));
+    // Another site cannot sign somebody out.
+    let elsewhere = format!("{cookie}Origin: https://evil.example\n");
+    assert_eq!(out(&elsewhere).status, 403);
+    assert_eq!(status(&cookie), 200);
+    let gone = out(&format!("{cookie}Origin: https://localhost\n"));
+    assert_eq!(gone.status, 303);
+    assert!(gone.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!(status(&cookie), 401);
+    assert_eq!(status(&other), 200);
+    // Another secret of the same name is another token.
+    let lines = format!("operate operator {OPERATE}-2\nadmin root {ADMIN}\n");
+    private(&world.dir.path().join("tokens"), &lines);
+    let done = world.running.reload("SIGHUP").unwrap();
+    assert!(
+        done.contains("removed read reader, operate operator"),
+        "{done}"
+    );
+    assert_eq!(status(&other), 401);
+    let changed = world.fake.lock().unwrap().token_changes.clone();
+    assert_eq!(changed.len(), 1);
+    assert!(changed[0].contains("added operate operator") && !changed[0].contains(OPERATE));
+}
+
+#[test]
+fn an_expired_token_is_refused_with_its_date_and_its_successor_is_not() {
+    let world = World::start(Fake::new(1));
+    let lines = format!(
+        "read reader {READ} expires=2001-02-03\nread reader {READ}-2 expires=2099-01-01\nadmin root {ADMIN}\n"
+    );
+    private(&world.dir.path().join("tokens"), &lines);
+    world.running.reload("SIGHUP").unwrap();
+    let refused = remote(&world, &get("/v1/status", &bearer(READ)));
+    assert_eq!(refused.status, 401);
+    assert!(
+        refused.text().contains("expired on 2001-02-03"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(sign_in(&world, READ).status, 401);
+    let next = format!("{READ}-2");
+    assert_eq!(
+        remote(&world, &get("/v1/status", &bearer(&next))).status,
+        200
+    );
+    let terms = world.fake.lock().unwrap().terms.clone();
+    assert_eq!(terms.len(), 1, "{terms:?}");
+    assert_eq!(terms[0].name, "reader");
+}
+
+#[test]
+fn guesses_are_counted_and_slowed_down() {
+    let limits = Limits {
+        unknown_burst: 4,
+        unknown_per_second: 1,
+        ..Limits::default()
+    };
+    let world = World::with_limits(Fake::new(1), limits);
+    let mut known = world.remote(READ);
+    known.status().unwrap();
+    let guess = || {
+        remote(
+            &world,
+            &get("/v1/status", &bearer("guess-0123456789abcdef")),
+        )
+    };
+    let answers: Vec<u16> = (0..12).map(|_| guess().status).collect();
+    assert!(
+        answers.starts_with(&[401]) && answers.contains(&429),
+        "{answers:?}"
+    );
+    // The known connection goes on, and the audit names the address and no secret.
+    known.status().unwrap();
+    let metrics = known.metrics().unwrap();
+    let refused = "terrace_refused_total{reason=\"unknown token\"}";
+    assert!(
+        metrics
+            .lines()
+            .any(|l| l.starts_with(refused) && !l.ends_with(" 0")),
+        "{metrics}"
+    );
+    loop {
+        let said = world.fake.lock().unwrap().refusals.clone();
+        if let Some(said) = said.first() {
+            assert!(
+                said.contains("127.0.0.1") && said.contains("unknown token"),
+                "{said}"
+            );
+            assert!(!said.contains("guess-"), "{said}");
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn half_sent_reports_take_no_more_than_the_budget() {
+    const BUDGET: usize = 4 << 20;
+    let limits = Limits {
+        bodies_bytes_max: BUDGET,
+        caller_bytes_max: BUDGET / 2,
+        ..Limits::default()
+    };
+    let world = World::with_limits(Fake::new(1), limits);
+    let half = vec![b' '; 1 << 20];
+    let head = format!(
+        "POST /v1/agents/alpha/report HTTP/1.1\nHost: x\nContent-Length: {}\n\n",
+        60 << 20
+    );
+    // Each sends a part of a report and nothing after it.
+    let mut open: Vec<UnixStream> = vec![];
+    for _ in 0..24 {
+        let mut socket = unix(&world.socket());
+        let head = head.replace('\n', "\r\n");
+        let sent = socket.write_all(head.as_bytes());
+        // A server that refuses a body may close before it is all sent.
+        let _ = sent.and_then(|()| socket.write_all(&half));
+        socket.set_nonblocking(true).unwrap();
+        open.push(socket);
+    }
+    // Two of them have room at most.
+    let mut refused = 0;
+    while refused < 22 {
+        open.retain_mut(|socket| {
+            let mut answer = [0; 12];
+            match socket.read(&mut answer) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
+                Ok(12) => assert_eq!(&answer, b"HTTP/1.1 503"),
+                _ => {}
+            }
+            refused += 1;
+            false
+        });
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let metrics = || world.local().metrics().unwrap();
+    let reserved = |metrics: &str| -> usize {
+        let name = "terrace_bodies_bytes ";
+        let line = metrics.lines().find_map(|l| l.strip_prefix(name));
+        line.unwrap().parse().unwrap()
+    };
+    let now = reserved(&metrics());
+    assert!(now > 0 && now <= BUDGET / 2, "{now}");
+    // Their room is given back when they go.
+    drop(open);
+    while reserved(&metrics()) > 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn orders_with_the_cookie_come_from_the_page_only() {
     let world = World::start(Fake::new(1));
+    let operator = session(&world, OPERATE);
     let pause = |headers: &str| {
-        let request = send(
-            "POST",
-            "/v1/pause",
-            &format!("{}{headers}", cookie(OPERATE)),
-            "",
-        );
+        let request = send("POST", "/v1/pause", &format!("{}{headers}", operator), "");
         let answer = remote(&world, &request);
         (answer.status, world.orders().len())
     };
@@ -249,8 +416,13 @@ fn orders_with_the_cookie_come_from_the_page_only() {
     // A program with a token has no page.
     let program = remote(&world, &send("POST", "/v1/resume", &bearer(ADMIN), ""));
     assert_eq!(program.status, 200);
-    // The cookie has no more rights than its token.
-    let reader = send("POST", "/v1/pause", &format!("{}{own}", cookie(READ)), "");
+    // A session has no more rights than its token.
+    let reader = send(
+        "POST",
+        "/v1/pause",
+        &format!("{}{own}", session(&world, READ)),
+        "",
+    );
     assert_eq!(remote(&world, &reader).status, 403);
 }
 
@@ -264,6 +436,7 @@ fn hasty() -> Limits {
         head_time: SOON,
         body_time: SOON,
         write_time: SOON,
+        ..Limits::default()
     }
 }
 
@@ -304,7 +477,7 @@ fn slow_clients_are_dropped() {
     );
     let text = String::from_utf8_lossy(&bytes);
     assert!(
-        text.starts_with("HTTP/1.1 408") && text.contains("did not arrive in time"),
+        text.starts_with("HTTP/1.1 408") && text.contains("did not arrive within 1s"),
         "{text}"
     );
     dropped_when_late(local, "");

@@ -206,7 +206,7 @@ fn the_text_parses_and_says_what_is() {
     check_histograms(&samples);
     let allowed = [
         "host", "volume", "class", "tier", "device", "goal", "end", "le", "version", "strategy",
-        "kind", "subject", "op", "errno", "rung", "what", "store",
+        "kind", "subject", "op", "errno", "rung", "what", "store", "reason",
     ];
     for sample in &samples {
         assert!(

@@ -52,7 +52,11 @@ fn it_is_taken_with_tokens_and_certificate_or_refused_whole() {
     let done = world.remote(ADMIN).reload().unwrap();
     assert!(
         done.message
-            .starts_with("strategy idt; the certificate is another one"),
+            .starts_with("strategy idt; tokens: added read reader, admin root; removed read"),
+        "{done:?}"
+    );
+    assert!(
+        done.message.contains("the certificate is another one"),
         "{done:?}"
     );
     assert_ne!(world.running.fingerprint(), Some(before));

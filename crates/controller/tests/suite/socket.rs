@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
 use client::{Address, Client, ClientError, TlsTrust};
-use controller::{ControllerServer, Limits, ServerSettings};
+use controller::Limits;
 
 use manager::question::PlaceQuestion;
 
-use crate::support::{Fake, World, clock, refused, settings};
+use crate::support::{Fake, ServerSettings, World, refused, settings, start};
 
 fn only_socket(path: std::path::PathBuf) -> ServerSettings {
     ServerSettings {
@@ -91,10 +91,9 @@ fn a_socket_that_was_left_behind_is_replaced_and_one_that_answers_is_not() {
     // Dropping a listener leaves its file, as a kill does.
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
-    let start =
-        || ControllerServer::start(Fake::new(1).shared(), clock(), only_socket(path.clone()));
-    let running = start().unwrap();
-    let error = start().expect_err("it is in use").to_string();
+    let begin = || start(Fake::new(1).shared(), only_socket(path.clone()));
+    let running = begin().unwrap();
+    let error = begin().expect_err("it is in use").to_string();
     assert!(
         error.contains("is in use by a controller that answers"),
         "{error}"
@@ -131,14 +130,14 @@ fn a_start_that_fails_leaves_no_socket() {
     }
     let error = refused(all.clone()).to_string();
     assert!(
-        error.contains("cannot use the token file") && error.contains("nothing-here"),
+        error.contains("cannot read") && error.contains("nothing-here"),
         "{error}"
     );
     assert!(!all.socket.exists());
 }
 
 #[test]
-fn a_service_that_broke_off_is_not_asked_again() {
+fn service_that_broke_off_is_not_asked() {
     let world = World::start(Fake::new(1));
     let fake = world.fake.clone();
     let broken = std::thread::spawn(move || {
@@ -148,7 +147,7 @@ fn a_service_that_broke_off_is_not_asked_again() {
     assert!(broken.join().is_err());
     let error = world.local().status().unwrap_err();
     assert!(
-        matches!(&error, ClientError::Unavailable(why) if why.contains("start it anew")),
+        matches!(&error, ClientError::Unavailable(why) if why.contains("is starting anew")),
         "{error}"
     );
     assert!(matches!(

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
 use client::{Client, ClientError, Fingerprint, TlsTrust, Token};
-use controller::{Certificate, ControllerServer, StartError};
+use controller::{Certificate, StartError};
 use manager::question::{Choice, Question};
 use manager::wire::{PROTOCOL, Register, WireRefusal};
 use model::Goal;
@@ -12,7 +12,7 @@ use model::Mode;
 use model::TierState;
 
 use crate::support::{
-    ADMIN, AGENT, Fake, OPERATE, READ, World, clock, private, refused, settings, views,
+    ADMIN, AGENT, Fake, OPERATE, READ, World, private, refused, settings, start, views,
 };
 
 fn register(session: u64) -> Register {
@@ -55,7 +55,7 @@ fn the_certificate_may_be_the_operators_own() {
         certificate: theirs.certificate(),
         key: theirs.dir.path().join("controller.key"),
     };
-    let running = ControllerServer::start(Fake::new(1).shared(), clock(), own).unwrap();
+    let running = start(Fake::new(1).shared(), own).unwrap();
     assert_eq!(running.fingerprint(), theirs.running.fingerprint());
     assert!(!dir.path().join("controller.crt").exists());
 }
@@ -234,7 +234,7 @@ fn a_kept_connection_survives_a_server_that_was_started_anew() {
     let mut settings = settings(dir.path());
     // An address of its own: no other test takes the port while the server restarts.
     settings.tcp.as_mut().unwrap().listen = "127.83.1.7:0".parse().unwrap();
-    let running = ControllerServer::start(fake.clone(), clock(), settings.clone()).unwrap();
+    let running = start(fake.clone(), settings.clone()).unwrap();
     settings.tcp.as_mut().unwrap().listen = running.address().unwrap();
     let trust = TlsTrust::Fingerprint(running.fingerprint().unwrap());
     let url = format!("https://{}", running.address().unwrap())
@@ -245,7 +245,7 @@ fn a_kept_connection_survives_a_server_that_was_started_anew() {
     client.status().unwrap();
     running.stop();
     assert!(matches!(client.status(), Err(ClientError::Nobody { .. })));
-    let running = ControllerServer::start(fake, clock(), settings).unwrap();
+    let running = start(fake, settings).unwrap();
     client.status().unwrap();
     drop(running);
 }

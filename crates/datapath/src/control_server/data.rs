@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model::{ClassObjective, DeviceSpec, DirectIo, ExtentRanges};
+use model::{ClassObjective, DeviceSpec, DirectIo, ExtentRanges, LeaseHolder, LeaseStatus};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -24,6 +24,12 @@ pub enum ControlRequest {
     TakeOver {
         /// Version of all that follows.
         format: u32,
+    },
+    /// A controller wants its orders to be carried out, and nobody else's, for a time.
+    Claim {
+        controller: LeaseHolder,
+        /// Time until the lease ends unless it is claimed again.
+        lasting: Nanos,
     },
     /// Everything as it is, with counters.
     Samples,
@@ -338,6 +344,8 @@ pub struct NewDevice {
     pub direct: DirectIo,
     /// Format the device even if it holds data, which is then destroyed.
     pub force: bool,
+    /// Allow devices in files to be larger together than their file system.
+    pub thin: bool,
 }
 
 /// Where a new device's bytes are.
@@ -418,6 +426,8 @@ pub struct VolumeInfo {
     pub home: String,
     /// Service class; `default` is that of a volume which was given none.
     pub class: String,
+    /// Bytes of the sectors that the guest sees.
+    pub logical_block: u32,
     /// Whether its map is whole.
     pub healthy: bool,
     /// Whether it is served now.
@@ -454,6 +464,9 @@ pub struct ImportInfo {
     /// What is wrong with the source, though it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// Content of the source that is not imported, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -473,6 +486,13 @@ pub enum ControlAnswer {
         /// One line.
         message: String,
     },
+    /// An import began.
+    Importing {
+        /// One line, for a person.
+        message: String,
+        /// Content of the source that is not imported, in words.
+        more: Option<String>,
+    },
     Tiers {
         /// High end first.
         tiers: Vec<TierInfo>,
@@ -480,6 +500,8 @@ pub enum ControlAnswer {
         #[serde(default)]
         overcommit_max: Option<f64>,
     },
+    /// The lease after a claim.
+    Lease(LeaseStatus),
     /// Everything as it is.
     Samples(Samples),
     /// The extents of a volume.

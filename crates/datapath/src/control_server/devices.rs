@@ -1,7 +1,8 @@
 //! Tiers and their devices.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use array::{Change, DeviceKind, DeviceRecord, TierRecord};
@@ -157,16 +158,23 @@ struct Known {
     last: Option<DeviceId>,
     names: Vec<String>,
     paths: Vec<String>,
+    /// Paths of devices in files, and the length of each.
+    files: Vec<(PathBuf, u64)>,
 }
 
 impl Known {
     fn of(keeper: &Keeper) -> Result<Self> {
         // Before anything is made ready: it would be left behind for a reason that is not its own.
         may_change(keeper)?;
-        let records = keeper.records.values();
+        let (records, extent) = (keeper.records.values(), keeper.map.extent());
+        let files = records.clone().filter(|r| r.kind == DeviceKind::File);
+        let length = |slots: u32| array::DATA_START + u64::from(slots) * extent.0;
         Ok(Self {
+            files: files
+                .map(|r| (r.path.clone().into(), length(r.slots)))
+                .collect(),
             array: keeper.map.id(),
-            extent: keeper.map.extent(),
+            extent,
             claimant: keeper.claimant(),
             last: keeper.last_number(),
             names: records.clone().map(|r| r.name.clone()).collect(),
@@ -215,6 +223,11 @@ impl Known {
         if self.paths.contains(&path) {
             return Err(format!("{path} is a device of this array already"));
         }
+        if let NewSource::Dir(dir) = &new.source
+            && !new.thin
+        {
+            self.check_fits(dir, array::DATA_START + u64::from(slots) * extent.0)?;
+        }
         claim.place(&path)?;
         let direct = match (new.direct, kind.is_remote()) {
             (DirectIo::On, true) => {
@@ -236,6 +249,33 @@ impl Known {
             emulate: new.emulate.clone(),
             direct,
         })
+    }
+}
+
+impl Known {
+    /// Refuses a file with which the devices on a file system are larger than it is.
+    fn check_fits(&self, dir: &Path, length: u64) -> Result<()> {
+        let shown = dir.display();
+        let look = |e: std::io::Error| format!("cannot look at {shown}: {e}");
+        let stat = rustix::fs::statvfs(dir).map_err(|e| look(e.into()))?;
+        let all = stat.f_blocks.saturating_mul(stat.f_frsize);
+        let file_system = std::fs::metadata(dir).map_err(look)?.dev();
+        let beside = self.files.iter().filter(|(path, _)| {
+            std::fs::metadata(path).is_ok_and(|there| there.dev() == file_system)
+        });
+        let promised: u64 = beside.map(|f| f.1).sum();
+        let left = all.saturating_sub(promised);
+        if length <= left {
+            return Ok(());
+        }
+        let usable = left.saturating_sub(array::DATA_START) / self.extent.0 * self.extent.0;
+        Err(format!(
+            "the file system of {shown} has {}, and other devices of this array may take {} of it: a further {} is too much. Give --size {} or less, or --thin to accept that writes fail when the file system is full",
+            Bytes(all),
+            Bytes(promised),
+            Bytes(length),
+            Bytes(usable)
+        ))
     }
 }
 

@@ -270,6 +270,7 @@ impl Prepared<'_> {
             work,
             volumes,
             tiers,
+            lease_until_ns: self.control_server.lease_to_hand(),
             left,
             since: stopped.since,
             drained_ms,
@@ -449,7 +450,13 @@ impl Drop for Stopped<'_> {
 
 impl ControlServer {
     /// Sets what was set in the process before this one, before volumes are exported.
-    pub(crate) fn set_handed(&self, volumes: Vec<VolumeOf>, tiers: Vec<TierOf>) {
+    pub(crate) fn set_handed(
+        &self,
+        volumes: Vec<VolumeOf>,
+        tiers: Vec<TierOf>,
+        lease_until_ns: Option<u64>,
+    ) {
+        self.set_handed_lease(lease_until_ns);
         let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         for of in volumes {
             let for_a_time = of.for_a_time.map(|(l, until_ns)| (l.limits(), until_ns));

@@ -1,16 +1,13 @@
 //! Imports: a volume that is made of an image, a block device or an NBD export, and used at once.
 
-use std::time::{Duration, Instant};
-
-use array::{SourceRecord, VOLUME_EXTENTS_MAX, VolumeRecord};
+use array::{LOGICAL_BLOCK_MIN, SourceRecord, VOLUME_EXTENTS_MAX, VolumeRecord};
 use model::NO_CLASS;
 use units::{Bytes, BytesPerSec};
 
 use super::underway::Taken;
 use super::volumes::{NewVolume, is_no_snapshots, name_is_free};
-use super::{ControlAnswer, ControlServer, Result, done, refused, tier_named};
+use super::{ControlAnswer, ControlServer, Result, refused, tier_named};
 use crate::source::{Source, Wanted};
-use crate::worker::{Answer, Question};
 
 /// An import that is asked for.
 pub(super) struct Importing {
@@ -65,6 +62,7 @@ impl ControlServer {
             dir,
         };
         let source = Source::open(&wanted).map_err(|why| why.to_string())?;
+        source.is_whole()?;
         let size = source.mark.size;
         // Before all of it is looked through, which may take long.
         can_have_so_many(size, extent)?;
@@ -81,9 +79,11 @@ impl ControlServer {
             bandwidth: bandwidth.unwrap_or(BytesPerSec(0)),
         };
         let (called, from) = (name.clone(), record.from.clone());
+        let (logical_block, more) = (source.logical_block, source.more.clone());
         let new = NewVolume {
             name,
             size,
+            logical_block,
             tier,
             class,
         };
@@ -97,11 +97,17 @@ impl ControlServer {
         })??;
         drop(claim);
         self.export(&called)?;
-        self.wait_for_source(&called);
         let there = Bytes((there * extent.0).min(size.0));
-        done(format!(
-            "volume {called} of {size} is there; up to {there} of it come from {from}"
-        ))
+        let sectors = match logical_block {
+            LOGICAL_BLOCK_MIN => String::new(),
+            bytes => format!(", with sectors of {bytes} bytes as its source"),
+        };
+        Ok(ControlAnswer::Importing {
+            message: format!(
+                "created volume {called} of {size}{sectors}; importing up to {there} from {from}"
+            ),
+            more,
+        })
     }
 }
 
@@ -113,24 +119,6 @@ fn can_have_so_many(size: Bytes, extent: Bytes) -> Result<()> {
             "the source has {size}, and a volume of this array has {} at most",
             Bytes(extent.0.saturating_mul(VOLUME_EXTENTS_MAX))
         )),
-    }
-}
-
-/// The source of an import is connected to in this time, or guests meet errors until it is.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
-
-impl ControlServer {
-    /// Where a source is an export, the volume's worker connects to it: guests should not come before.
-    fn wait_for_source(&self, name: &str) {
-        let until = Instant::now() + CONNECT_TIME;
-        while Instant::now() < until {
-            match self.order(name, Question::Status) {
-                Ok(Answer::Status(status)) if !status.away.is_empty() => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                _ => return,
-            }
-        }
     }
 }
 

@@ -8,6 +8,7 @@ mod handed;
 mod heat;
 mod holds;
 mod imports;
+mod lease;
 mod limits;
 mod losses;
 mod mirrors;
@@ -25,12 +26,12 @@ mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use array::{Health, VolumeRecord};
 use model::ExtentRanges;
 use units::{TierId, VolumeId};
-use volume::Limits;
+use volume::{Lease, Limits};
 
 use crate::keeper::{Keeper, ToKeeper};
 use crate::registry::{Access, Home};
@@ -72,10 +73,14 @@ pub struct ControlServer {
     ordering: Mutex<BTreeSet<VolumeId>>,
     /// What may be made.
     allowed: Mutex<Allowed>,
+    /// What is wrong with the controller in this process.
+    of_controller: Mutex<Vec<Trouble>>,
     /// Devices that are being added or removed.
     underway: Underway,
     /// Volumes that are being changed as a whole.
     changing: Claims,
+    /// Orders of controllers hold it for reading, claims for writing.
+    lease: RwLock<Lease>,
     /// Whether operators may ask.
     pub(crate) gate: Arc<Gate>,
 }
@@ -115,8 +120,10 @@ impl ControlServer {
             tiers: Mutex::default(),
             ordering: Mutex::default(),
             allowed: Mutex::default(),
+            of_controller: Mutex::default(),
             underway: Underway::default(),
             changing: Claims::default(),
+            lease: RwLock::default(),
             gate: Arc::default(),
         }
     }
@@ -124,17 +131,21 @@ impl ControlServer {
     /// Of a server with an array.
     pub fn online(server: Server) -> Self {
         let sender = server.keeper().expect("a server with an array").clone();
-        Self {
+        let online = Self {
             access: KeeperAccess::There(Mutex::new(sender)),
             server: Some(Mutex::new(server)),
             volumes: Mutex::default(),
             tiers: Mutex::default(),
             ordering: Mutex::default(),
             allowed: Mutex::default(),
+            of_controller: Mutex::default(),
             underway: Underway::default(),
             changing: Claims::default(),
+            lease: RwLock::default(),
             gate: Arc::default(),
-        }
+        };
+        online.load_lease();
+        online
     }
 
     pub fn server(&self) -> Option<&Mutex<Server>> {
@@ -326,7 +337,8 @@ impl ControlServer {
             None if !salvaged => Access::ReadWrite,
             _ => Access::ReadOnly,
         };
-        server.offer(name, size, access, home).map_err(text)
+        let block = record.logical_block;
+        server.offer(name, size, block, access, home).map_err(text)
     }
 
     /// Answers a question.
@@ -335,7 +347,15 @@ impl ControlServer {
     /// A sentence that says what is wrong.
     pub fn ask(&self, ask: ControlRequest) -> Result<ControlAnswer> {
         let _inside = self.gate.enter()?;
+        self.answer(ask)
+    }
+
+    fn answer(&self, ask: ControlRequest) -> Result<ControlAnswer> {
         match ask {
+            ControlRequest::Claim {
+                controller,
+                lasting,
+            } => self.claim_lease(&controller, lasting),
             ControlRequest::TakeOver { .. } => {
                 Err("it can be taken over by a server that starts".into())
             }

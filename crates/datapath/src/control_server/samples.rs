@@ -82,6 +82,8 @@ pub enum TroubleKind {
     DeviceErrors,
     /// A device, or the disk of a map copy, has no room.
     NoSpace,
+    /// A part of the controller beside the array does not run.
+    ControllerDegraded,
     /// A device, or the disk of a map copy, has little room left.
     NearlyFull,
     /// A device goes through the page cache, though direct I/O was asked for.

@@ -36,9 +36,29 @@ impl ControlServer {
         let at_ns = clock::now_ns();
         let answers = self.workers_answers(at_ns)?;
         let throttled = self.throttled();
-        let samples =
+        let mut samples =
             self.with_keeper(move |keeper| samples(keeper, at_ns, answers, &throttled))??;
+        let of_controller = self.of_controller.lock();
+        let of_controller = of_controller.unwrap_or_else(PoisonError::into_inner);
+        samples.troubles.extend(of_controller.iter().cloned());
+        samples.troubles.sort_by_key(|t| t.kind);
         Ok(ControlAnswer::Samples(samples))
+    }
+
+    /// Lists what is wrong with the controller in this process among the troubles of the array:
+    /// whoever asks the array learns of it where the controller cannot say it. What is given
+    /// replaces what was given before.
+    pub fn report_controller(&self, parts: impl Iterator<Item = (String, String)>) {
+        let troubles = parts.map(|(about, what)| Trouble {
+            kind: TroubleKind::ControllerDegraded,
+            about,
+            what,
+        });
+        let mut of_controller = self
+            .of_controller
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *of_controller = troubles.collect();
     }
 
     fn workers_answers(&self, at_ns: u64) -> Result<WorkersAnswers> {

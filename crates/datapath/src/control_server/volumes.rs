@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use array::{Change, Health, MoveRecord, VolumeRecord};
+use array::{Change, Health, LOGICAL_BLOCK_MIN, MoveRecord, VolumeRecord};
 use model::NO_CLASS;
 use units::{Bytes, TierId, VolumeId};
 
@@ -76,6 +76,7 @@ impl ControlServer {
         let new = NewVolume {
             name,
             size,
+            logical_block: LOGICAL_BLOCK_MIN,
             tier,
             class,
         };
@@ -225,6 +226,12 @@ impl ControlServer {
                     record.name, record.size
                 )
             })?;
+            if !size.0.is_multiple_of(u64::from(record.logical_block)) {
+                return Err(format!(
+                    "volume {:?} has logical blocks of {} bytes: its size is a multiple of that, {size} is not",
+                    record.name, record.logical_block
+                ));
+            }
             if record.health == Health::Damaged {
                 return Err(format!("volume {:?} is damaged", record.name));
             }
@@ -349,6 +356,7 @@ pub(super) fn name_is_free(keeper: &Keeper, name: &str) -> Result<()> {
 pub(super) struct NewVolume {
     pub(super) name: String,
     pub(super) size: Bytes,
+    pub(super) logical_block: u32,
     pub(super) tier: String,
     pub(super) class: String,
 }
@@ -370,6 +378,7 @@ impl NewVolume {
             size: self.size,
             home,
             class: self.class,
+            logical_block: self.logical_block,
             health: Health::Whole,
             snapshot: None,
             source: None,
@@ -478,6 +487,7 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
             .collect(),
         home: tier_name(keeper, volume.home),
         class: volume.class.clone(),
+        logical_block: volume.logical_block,
         healthy: volume.health == Health::Whole,
         snapshot: volume.snapshot.map(|s| SnapshotInfo {
             of: keeper
@@ -492,6 +502,7 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
             left: Bytes(at_source * extent),
             trouble: keeper.source_away(volume),
             warning: keeper.source_warning(volume),
+            more: keeper.source_has_more(volume),
         }),
         exported: false,
         stalled: false,

@@ -18,6 +18,7 @@ use units::{Bytes, DeviceId};
 use super::{Claimant, Device, Lease, Medium, Refusal, StampError, reopened};
 use crate::client;
 use crate::helper_thread::{Outcome, Wanted, at_once};
+use crate::keeper::retried;
 use crate::text::explain;
 
 /// Why slots could not be zeroed.
@@ -227,7 +228,9 @@ impl SlotSpace for Device {
     }
 
     fn write_superblock(&self, superblock: &Superblock) -> Result<(), StampError> {
-        self.stamp(superblock)
+        // One error does not make it a lost device.
+        let is_final = |error: &StampError| matches!(error, StampError::Overwritten { .. });
+        retried(|| self.stamp(superblock), is_final)
     }
 
     fn flush_all(&self) -> io::Result<()> {

@@ -62,6 +62,13 @@ impl Device {
         }
     }
 
+    /// Drops clean pages of the device from the page cache, so that reads show what is on it.
+    pub(crate) fn drop_cache(&self) {
+        if let Medium::File(file, _) = &self.medium {
+            let _ = fadvise(file, 0, None, Advice::DontNeed); // only a hint where there is no cache
+        }
+    }
+
     /// Writes bytes durably.
     pub(super) fn write_bytes(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         match &self.medium {

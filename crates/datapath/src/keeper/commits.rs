@@ -30,14 +30,24 @@ impl<D: SlotSpace> Keeper<D> {
         changes: &[Change],
         answers: Vec<(usize, VolumeId, StoreReply)>,
     ) -> Vec<(usize, VolumeId, StoreReply)> {
-        let done = self.commit(changes).is_ok();
-        match &mut self.held {
-            Some(held) => {
-                held.answers = answers;
-                vec![]
-            }
-            None if done => answers,
-            None => self.undone(answers),
+        let done = self.commit(changes);
+        self.answers_of(done, answers)
+    }
+
+    /// The answers that may be given after a commit.
+    pub(super) fn answers_of(
+        &mut self,
+        done: Result<(), ArrayError>,
+        answers: Vec<(usize, VolumeId, StoreReply)>,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
+        if let Some(held) = &mut self.held {
+            held.answers = answers;
+            return vec![];
+        }
+        match done {
+            Ok(()) => answers,
+            Err(error) if error.is_no_space() => self.undone(answers, Fault::NoSpace),
+            Err(_) => self.undone(answers, Fault::Io),
         }
     }
 
@@ -45,8 +55,9 @@ impl<D: SlotSpace> Keeper<D> {
     pub(super) fn undone(
         &mut self,
         answers: Vec<(usize, VolumeId, StoreReply)>,
+        fault: Fault,
     ) -> Vec<(usize, VolumeId, StoreReply)> {
-        let failed = answers.into_iter().map(|(worker, volume, reply)| {
+        let replies = answers.into_iter().map(|(worker, volume, reply)| {
             let taken = match &reply {
                 StoreReply::Placed { places, .. } => places.as_ref().ok(),
                 StoreReply::Reserved(slots) | StoreReply::Gathered(slots) => slots.as_ref().ok(),
@@ -66,9 +77,9 @@ impl<D: SlotSpace> Keeper<D> {
             for slot in taken.into_iter().flatten() {
                 self.slots.give_back(*slot);
             }
-            (worker, volume, failed(reply))
+            (worker, volume, failed(reply, fault))
         });
-        failed.collect()
+        replies.collect()
     }
 
     /// Makes changes durable in every copy of the map that is a member.
@@ -87,7 +98,9 @@ impl<D: SlotSpace> Keeper<D> {
                 self.remember_marks(changes);
                 self.source_is_over(changes);
             }
-            Err(error @ ArrayError::Refused { .. }) => self.store_error = Some(error.to_string()),
+            Err(error @ (ArrayError::Refused { .. } | ArrayError::NoSpace { .. })) => {
+                self.store_error = Some(error.to_string());
+            }
             Err(error) => {
                 let why = crate::text::explain(error);
                 self.store_error = Some(why.clone());
@@ -150,7 +163,7 @@ impl<D: SlotSpace> Keeper<D> {
         {
             self.read_records();
             self.snapshots_undone(&changes);
-            return self.undone(answers);
+            return self.undone(answers, Fault::Io);
         }
         if !self.map.confirmed() && self.renew().is_err() {
             return vec![];
@@ -180,12 +193,8 @@ impl<D: SlotSpace> Keeper<D> {
                     // It was being added: it is taken as one that was away.
                     None => {
                         self.slots.add_device(&device);
-                        let lost = LostDevice {
-                            why: "it was added, and is not in use yet".into(),
-                            unflushed: false,
-                            in_use: false,
-                            overwritten: false,
-                        };
+                        let why = "it was added, and is not in use yet";
+                        let lost = LostDevice::new(why.into(), false);
                         self.lost.insert(device.id, lost);
                         self.records.insert(device.id, device);
                     }
@@ -206,8 +215,7 @@ impl<D: SlotSpace> Keeper<D> {
 }
 
 /// What is answered when the commit failed.
-fn failed(reply: StoreReply) -> StoreReply {
-    let fault = Fault::Io;
+fn failed(reply: StoreReply, fault: Fault) -> StoreReply {
     match reply {
         StoreReply::Placed { extents, places } => StoreReply::Placed {
             extents,

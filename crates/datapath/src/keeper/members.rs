@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use array::{
     ArrayError, Change, CommitError, CopyHealth, CopyId, DeviceKind, DeviceRecord, DeviceStamp,
-    Members, Membership, Stamp, Superblock, devices_needed, joins,
+    Members, Membership, NotJoined, Stamp, Superblock, devices_needed, joins,
 };
 use tracing::warn;
 use units::{Bytes, DeviceId};
@@ -30,16 +30,33 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// Whether a device that is there belongs to the array, by its superblock.
+    ///
+    /// # Errors
+    /// Why it is not taken without an operator's consent.
     pub(super) fn belongs(
         &self,
         id: DeviceId,
         expected: Option<&DeviceStamp>,
         found: &Superblock,
-    ) -> Result<(), String> {
-        joins(self.map.state(), expected, found, self.host.boot).map_err(|why| {
-            let name = &self.records[&id].name;
-            format!("{why} (`terrace device accept {name}` takes it as it is)")
-        })
+    ) -> Result<(), NotJoined> {
+        match joins(self.map.state(), expected, found, self.host.boot) {
+            Err(NotJoined::Unflushed) if self.told_of_loss(id, found) => Ok(()),
+            joined => joined,
+        }
+    }
+
+    /// Returns true if the guests of this process are told that unflushed writes to a lost device
+    /// may be lost, so that it may come back without them. It has the stamp that the map expects,
+    /// so nothing else was written to it.
+    fn told_of_loss(&self, id: DeviceId, found: &Superblock) -> bool {
+        let Some(lost) = self.lost.get(&id).filter(|l| l.unflushed) else {
+            return false;
+        };
+        let (state, stamps) = &self.at_start;
+        let stamp = stamps.iter().find(|s| s.device == id);
+        lost.in_use
+            || self.unstamped.contains_key(&id)
+            || joins(state, stamp, found, self.host.boot).is_ok()
     }
 
     /// What was read may only be in a cache, if writing it did not come to its end: then it is written again. Otherwise a power loss
@@ -102,7 +119,13 @@ impl<D: SlotSpace> Keeper<D> {
         if is_given_up(record) {
             return Err("it was given up".into());
         }
-        if let Some(lost) = self.lost.get(&id).filter(|l| l.in_use && !accepted) {
+        let blocked = |l: &&LostDevice| l.overwritten || self.why_not_owned(id).is_some();
+        if let Some(lost) = self
+            .lost
+            .get(&id)
+            .filter(blocked)
+            .filter(|l| l.in_use && !accepted)
+        {
             return Err(lost.why.clone());
         }
         whose(self.map.id(), self.map.extent(), record, &found)?;
@@ -110,17 +133,17 @@ impl<D: SlotSpace> Keeper<D> {
         let stamp = stamps.iter().find(|s| s.device == id);
         if let Err(why) = self.belongs(id, stamp, &self.as_before(id, found)) {
             if !accepted {
-                return Err(why);
+                let text = why.to_string();
+                if let Some(lost) = self.lost.get_mut(&id) {
+                    lost.refused = Some(why);
+                }
+                return Err(text);
             }
             self.distrust(id);
         }
         self.wrote(id, found);
-        let before = self.lost.remove(&id).unwrap_or(LostDevice {
-            why: String::new(),
-            unflushed: true,
-            in_use: false,
-            overwritten: false,
-        });
+        let before = self.lost.remove(&id);
+        let before = before.unwrap_or_else(|| LostDevice::new(String::new(), true));
         self.devices.insert(id, Arc::new(device));
         self.owned_again(id);
         if is_unsettled(stamp) {
@@ -172,8 +195,8 @@ impl<D: SlotSpace> Keeper<D> {
         self.records.insert(record.id, record.clone());
     }
 
-    /// A device cannot be used any more. If guests used it, it is not taken back by itself: what it shows then may be what a cache has, and
-    /// not it.
+    /// A device cannot be used any more. Its guests are told. It is taken back when it works again
+    /// and has the expected stamp ([`Keeper::join`]).
     pub fn lose(&mut self, id: DeviceId, why: String) {
         let Some(device) = self.devices.remove(&id) else {
             return;
@@ -184,10 +207,8 @@ impl<D: SlotSpace> Keeper<D> {
         let proposed = self.map.state().pending.map(|p| p.stamp);
         self.spoiled |= stamp.is_some() && stamp == proposed || self.writing.is_some();
         let lost = LostDevice {
-            why,
-            unflushed: true,
             in_use: self.guests,
-            overwritten: false,
+            ..LostDevice::new(why, true)
         };
         self.lost.insert(id, lost);
         self.tell_lost(id);

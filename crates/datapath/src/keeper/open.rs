@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use array::{
     Array, ArrayError, Candidate, Copies, CopyId, CopyPlace, DeviceKind, DeviceRecord, Extent,
-    Health, Seen, Slots, Superblock, Used, VolumeRecord, choose, choose_anyway,
+    Health, MapState, Seen, Slots, Superblock, Used, VolumeRecord, choose, choose_anyway,
 };
 use tracing::warn;
 use units::{Bytes, DeviceId, VolumeId};
@@ -95,7 +95,7 @@ impl Host {
 }
 
 /// Some number that nobody knows.
-pub(crate) fn random() -> u64 {
+pub fn random() -> u64 {
     let mut bytes = [0; 8];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes));
     match read {
@@ -115,6 +115,8 @@ pub struct NotOpened {
     pub why: String,
     /// Somebody else uses it: then nobody may use the array.
     pub in_use: bool,
+    /// Another attempt would fail in the same way.
+    pub is_final: bool,
 }
 
 impl<S: Into<String>> From<S> for NotOpened {
@@ -122,6 +124,7 @@ impl<S: Into<String>> From<S> for NotOpened {
         Self {
             why: why.into(),
             in_use: false,
+            is_final: false,
         }
     }
 }
@@ -146,10 +149,37 @@ pub(super) fn open_at_once(extent: Bytes, records: &[DeviceRecord]) -> Vec<Opene
     opened.collect()
 }
 
-/// Opens a device and reads its superblock.
+/// Pauses before a device, or a copy of the map, is opened again after an error.
+const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
+
+/// An attempt that took longer is not made again: others wait for the start.
+const RETRY_TIME: Duration = Duration::from_secs(1);
+
+/// Makes attempts until one succeeds, or fails in a way that `is_final`.
+pub(crate) fn retried<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_final: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    for pause in RETRY_PAUSES {
+        let began = Instant::now();
+        match attempt() {
+            Err(error) if !is_final(&error) && began.elapsed() < RETRY_TIME => {}
+            done => return done,
+        }
+        std::thread::sleep(pause);
+    }
+    attempt()
+}
+
+/// Opens a device and reads its superblock. One error does not make it a lost device.
 pub(crate) fn open_one(extent: Bytes, record: &DeviceRecord) -> Opened<Device> {
+    retried(|| open_once(extent, record), |not| not.is_final)
+}
+
+fn open_once(extent: Bytes, record: &DeviceRecord) -> Opened<Device> {
     let device = Device::open(extent, record).map_err(|e| NotOpened {
         in_use: matches!(e, DeviceError::InUse { .. }),
+        is_final: !e.is_transient(),
         why: explain(&e),
     })?;
     with_superblock(device)
@@ -295,8 +325,8 @@ impl<D: SlotSpace> Keeper<D> {
             }
         };
         // A map that is not trusted stays read-only.
-        let open = |array: Array| match &not_believed {
-            None => array.open_for_changes(),
+        let open = |array: Array, place: &dyn CopyPlace| match &not_believed {
+            None => open_for_changes(array, place),
             Some(_) => Ok(array),
         };
         copies.sort_by_key(|c| c.0 != choice.copy);
@@ -309,7 +339,7 @@ impl<D: SlotSpace> Keeper<D> {
         for (copy, place, array) in copies {
             let current = copy == choice.copy || choice.other_is_current;
             let opened = match current {
-                true => open(array).map_err(|error| explain(&error)),
+                true => open(array, &*place).map_err(|error| explain(&error)),
                 false => Err("it was not up to date at the start".into()),
             };
             match (opened, &mut map) {
@@ -418,6 +448,7 @@ impl<D: SlotSpace> Keeper<D> {
             serves: false,
             guests: false,
             unstamped: BTreeMap::new(),
+            at_start: (MapState::default(), vec![]),
             left: BTreeMap::new(),
             spoiled: false,
             writing: None,
@@ -456,6 +487,7 @@ impl<D: SlotSpace> Keeper<D> {
         let unclean = |o: &Opened<D>| matches!(o, Ok((_, b)) if !b.flushed && b.boot == boot);
         let unflushed = !opened.values().any(Result::is_ok) || opened.values().any(unclean);
         let stamps = self.map.stamps()?;
+        self.at_start = (self.map.state().clone(), stamps.clone());
         let (mut unsettled, mut distrusted) = (vec![], vec![]);
         for record in self.records.values().cloned().collect::<Vec<_>>() {
             let (id, name) = (record.id, record.name);
@@ -465,12 +497,15 @@ impl<D: SlotSpace> Keeper<D> {
                 (_, Some(found)) => found,
                 (_, None) => Err(NotOpened::from("it was not looked for")),
             };
+            let mut refused = None;
             let taken = found.and_then(|(device, superblock)| {
                 let stamp = stamps.iter().find(|s| s.device == id);
                 if let Err(why) = self.belongs(id, stamp, &superblock) {
                     let volumes = self.volumes_on(id);
                     if !accept.contains(&name) {
-                        return Err(format!("{why}; volumes with data on it: {volumes}").into());
+                        let text = format!("{why}; volumes with data on it: {volumes}");
+                        refused = Some(why);
+                        return Err(text.into());
                     }
                     warn!(device = name, volumes, %why, "the device is used as it is");
                     distrusted.push(id);
@@ -486,11 +521,10 @@ impl<D: SlotSpace> Keeper<D> {
                     self.devices.insert(id, Arc::new(device));
                 }
                 Err(NotOpened { why, .. }) => {
+                    let unflushed = unflushed && record.kind != DeviceKind::Gone;
                     let lost = LostDevice {
-                        why,
-                        unflushed: unflushed && record.kind != DeviceKind::Gone,
-                        in_use: false,
-                        overwritten: false,
+                        refused,
+                        ..LostDevice::new(why, unflushed)
                     };
                     self.lost.insert(id, lost);
                 }
@@ -502,6 +536,22 @@ impl<D: SlotSpace> Keeper<D> {
             self.settle_superblocks(&unsettled);
         }
         Ok(())
+    }
+}
+
+/// Opens a verified copy for changes. After an I/O error it is verified and opened once more.
+fn open_for_changes(array: Array, place: &dyn CopyPlace) -> Result<Array, ArrayError> {
+    let verified = array.state()?;
+    let again = |error: ArrayError| {
+        let array = place.look()?;
+        match array.state()? == verified {
+            true => array.open_for_changes(),
+            false => Err(error),
+        }
+    };
+    match array.open_for_changes() {
+        Err(error) if error.is_transient() => again(error),
+        opened => opened,
     }
 }
 

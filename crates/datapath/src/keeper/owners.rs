@@ -17,9 +17,10 @@ impl<D: SlotSpace> Keeper<D> {
         self.host.claimant.clone()
     }
 
-    /// Returns the reason why this process does not own a remote device, if it is known.
+    /// Returns the reason why this process does not own a remote device, if its server answered.
     pub(super) fn why_not_owned(&self, id: DeviceId) -> Option<&Refusal> {
-        self.not_owned.get(&id)
+        let why = self.not_owned.get(&id);
+        why.filter(|why| **why != Refusal::NoAnswer)
     }
 
     /// Clears that reason when the device is in use again.

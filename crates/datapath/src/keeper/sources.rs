@@ -22,7 +22,7 @@ use super::places::{Content, NoPlace};
 use crate::device::{Device, SOURCE, SlotSpace};
 use crate::engine::Fault;
 use crate::helper_thread::{HelperThread, at_once};
-use crate::source::{Source, Unusable, Wanted, changed, clear_sockets};
+use crate::source::{LOOK, Source, Unusable, Wanted, changed, clear_sockets};
 use crate::worker::Message;
 
 /// One that cannot be used is tried again after this time.
@@ -232,6 +232,13 @@ impl Keeper {
         Ok(())
     }
 
+    /// Content of an import's source that is not imported, in words.
+    pub(crate) fn source_has_more(&self, record: &VolumeRecord) -> Option<String> {
+        let source = record.source.as_ref()?;
+        let known = self.sources.all.get(&source.device)?;
+        known.open.as_ref()?.more.clone()
+    }
+
     /// Why the source of an import is not in use.
     pub(crate) fn source_away(&self, record: &VolumeRecord) -> Option<String> {
         let source = record.source.as_ref()?;
@@ -337,17 +344,17 @@ impl Keeper {
         let every = match (&known.open, asked) {
             (None, _) => AGAIN,
             (Some(_), true) => Duration::ZERO,
-            (Some(source), false) => source.pause(),
+            (Some(_), false) => LOOK,
         };
         if since.is_some_and(|s| s < every) {
             return;
         }
         let began = Instant::now();
-        let open = known.open.clone();
+        let (open, broke) = (known.open.clone(), known.broke.is_some());
         let (wanted, record) = (self.wanted(record), record.clone());
         let known = self.source_known(id);
         let looking = known.helper.begin(move |_| match open {
-            Some(source) => Looked::Still(source.look()),
+            Some(source) => Looked::Still(source.look(broke)),
             None => Looked::Opened(open_again(&wanted, &record).map(Box::new)),
         });
         known.looking = looking.map(|l| (began, l));

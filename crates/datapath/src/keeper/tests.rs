@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use array::{
     Array, ArrayError, ArrayId, Change, CopyHealth, CopyId, CopyPlace, DeviceKind, DeviceRecord,
-    FilePlace, Fresh, Health, Superblock, TierRecord, VolumeRecord,
+    FilePlace, Fresh, Health, NotJoined, Superblock, TierRecord, VolumeRecord,
 };
 use crashdisk::CrashDisk;
 use model::DirectIo;
@@ -197,6 +197,7 @@ impl Bench {
             size: Bytes::mib(8),
             home: TierId(0),
             class: "default".into(),
+            logical_block: 512,
             health: Health::Whole,
             snapshot: None,
             source: None,
@@ -261,7 +262,7 @@ impl Bench {
         let done = durable && self.keeper.commit(&changes).is_ok();
         let mut answers: Vec<_> = reply.into_iter().map(|r| (0, VOLUME, r)).collect();
         if !done {
-            answers = self.keeper.undone(answers);
+            answers = self.keeper.undone(answers, Fault::Io);
         }
         (marks, answers.pop().map(|answer| answer.2))
     }
@@ -513,20 +514,54 @@ fn a_device_that_no_guest_used_is_taken_when_it_answers() {
     let found = late.read_superblock().unwrap();
     bench.keeper.join(id, (late, found), false).unwrap();
     // From here on guests may have written to it.
+    let used = *bench.device(1).superblock.lock().unwrap();
     bench.keeper.lose(id, "it fails".into());
     assert!(bench.keeper.lost[&id].in_use);
-    let back = (Memory::new(found), found);
-    assert_eq!(bench.keeper.join(id, back, false), Err("it fails".into()));
+    let older = (Memory::new(found), found);
+    let refused = bench.keeper.join(id, older, false).unwrap_err();
+    assert!(refused.contains("an older copy"), "{refused}");
+    let generation = Some(NotJoined::Generation {
+        found: found.stamp,
+        expected: used.stamp,
+    });
+    assert_eq!(bench.keeper.lost[&id].refused, generation);
+    // Its guests were told that writes may be lost.
+    bench
+        .keeper
+        .join(id, (Memory::new(used), used), false)
+        .unwrap();
+    assert!(bench.keeper.devices.contains_key(&id));
 }
 
 #[test]
-fn what_was_not_flushed_before_a_start_is_not_flushed_by_it() {
+fn device_overwritten_in_use_is_not_taken_back_without_consent() {
+    let mut bench = Bench::with(DeviceKind::File, 2);
+    bench.keeper.begin_serving().unwrap();
+    let id = DeviceId(1);
+    let used = *bench.device(1).superblock.lock().unwrap();
+    set(&bench.device(1).overwritten, true);
+    bench.keeper.renew().unwrap();
+    let back = || (Memory::new(used), used);
+    assert!(bench.keeper.join(id, back(), false).is_err());
+    bench.keeper.join(id, back(), true).unwrap();
+}
+
+#[test]
+fn device_with_unflushed_writes_is_taken_back_if_guests_were_told() {
     let (mut bench, late) = stuck_at_the_start();
     let id = DeviceId(1);
     let before = bench.keeper.unstamped.get_mut(&id).unwrap();
     (before.flushed, before.boot) = (false, late.boot);
+    bench.keeper.lost.get_mut(&id).unwrap().unflushed = false;
     let refused = bench.keeper.join(id, (Memory::new(late), late), false);
     assert!(refused.is_err());
+    let lost = bench.keeper.lost.get_mut(&id).unwrap();
+    assert_eq!(lost.refused, Some(NotJoined::Unflushed));
+    lost.unflushed = true;
+    bench
+        .keeper
+        .join(id, (Memory::new(late), late), false)
+        .unwrap();
 }
 
 #[test]

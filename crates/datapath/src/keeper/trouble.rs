@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use array::{CopyHealth, DeviceKind, Health};
+use array::{CopyHealth, DeviceKind, Health, NotJoined};
+use units::Bytes;
 
 use super::Keeper;
 use super::look::{Wrong, dir_of};
@@ -12,9 +13,6 @@ use crate::device::{Failed, Owning};
 /// A copy of the map on a file system with less room than this is nearly full: a map of a million extents has 32 MiB, and is written anew
 /// beside itself when it was dropped.
 const MAP_ROOM: u64 = 128 << 20;
-
-/// With less than this commits are about to fail.
-const MAP_ROOM_LEAST: u64 = 4 << 20;
 
 /// I/O errors of a kind are a trouble for so long after the last one; their number stays known.
 const ERRORS_TIME: Duration = Duration::from_secs(300);
@@ -58,16 +56,19 @@ impl Keeper {
                 say(TroubleKind::RemoteNotOwned, name, what);
                 continue;
             }
-            let back = match lost.in_use {
-                false => format!(
-                    "it is taken back when it is there again; `terrace device replace {name}` gives it up"
+            let next = match &lost.refused {
+                None => format!(
+                    "it is tried again all the time, and taken back when it works and carries the expected stamp. Keep it: `terrace device replace {name}` discards the data on it"
                 ),
-                true => format!(
-                    "when it works again `terrace device accept {name}` takes it back, `terrace device replace {name}` gives it up"
+                Some(NotJoined::Unflushed) => format!(
+                    "`terrace device accept {name}` takes it back with the data that it has: the last writes before it went away may be missing. `terrace device replace {name}` discards all of its data"
+                ),
+                Some(NotJoined::Generation { .. }) => format!(
+                    "put the right device back: it is taken back then. `terrace device accept {name}` takes this one, without the writes since its generation"
                 ),
             };
             let what = format!(
-                "{}: reads and writes of what is on it fail; {back}",
+                "{}: reads and writes of what is on it fail; {next}",
                 lost.why
             );
             say(TroubleKind::DeviceLost, &record.name, what);
@@ -151,20 +152,26 @@ impl Keeper {
                 }
             }
         }
+        let full = self.map.without_reserve();
+        for (place, needed) in &full {
+            let free = self.room(&dir_of(place)).map_or(Bytes(0), |r| Bytes(r.0));
+            let what = format!(
+                "the file system of this copy of the map is full ({free} free, {needed} needed): writes to new extents fail with ENOSPC, and new volumes and snapshots are refused; reads, overwrites, trims, deletions and moves go on. Free {needed} there"
+            );
+            say(TroubleKind::NoSpace, place, what);
+        }
         for (_, place, _) in self.map.health() {
-            let Some(room) = self.room(&dir_of(&place)) else {
+            let room = self.room(&dir_of(&place)).map(|r| Bytes(r.0));
+            let Some(free) = room.filter(|r| r.0 < MAP_ROOM) else {
                 continue;
             };
-            let (kind, how) = match room.0 {
-                free if free < MAP_ROOM_LEAST => (TroubleKind::NoSpace, "no room"),
-                free if free < MAP_ROOM => (TroubleKind::NearlyFull, "little room"),
-                _ => continue,
-            };
-            let free = units::Bytes(room.0);
+            if full.iter().any(|f| f.0 == place) {
+                continue;
+            }
             let what = format!(
-                "the file system of this copy of the map has {how} left ({free}): changes of the map fail without it"
+                "the file system of this copy of the map has {free} left: writes to new extents fail with ENOSPC when the map has to grow and cannot"
             );
-            say(kind, &place, what);
+            say(TroubleKind::NearlyFull, &place, what);
         }
         for id in self.devices.keys() {
             let record = &self.records[id];
@@ -174,14 +181,14 @@ impl Keeper {
                 let what = "all of its space is taken: new extents go to other tiers".to_owned();
                 say(TroubleKind::NoSpace, &record.name, what);
             } else if u64::from(free) * NEARLY < u64::from(total) {
-                let left = units::Bytes(u64::from(free) * extent.0);
+                let left = Bytes(u64::from(free) * extent.0);
                 let what = format!("{left} of its space is left");
                 say(TroubleKind::NearlyFull, &record.name, what);
             }
             let of_file = record.kind == DeviceKind::File;
             let dir = of_file.then(|| dir_of(&record.path));
             if let Some((room, all)) = dir.and_then(|d| self.room(&d)) {
-                let left = units::Bytes(room);
+                let left = Bytes(room);
                 if room < extent.0 {
                     let what = format!(
                         "its file system is full ({left} left): writes to new extents fail there and go to other tiers"

@@ -2,7 +2,7 @@
 //! fail and devices that come back.
 //!
 //! ```text
-//!   device in use ──I/O errors──▶ tried (written, flushed, read) ──fails──▶ lost ──there again, and it belongs──▶ in use
+//!   device in use ──I/O errors──▶ tried (written, flushed, read) ──fails each time──▶ lost ──works, and it belongs──▶ in use
 //! ```
 //!
 //! Devices are tried by a thread of their own: one that hangs must not keep the keeper.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use array::{DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Superblock};
+use array::{DeviceKind, SUPERBLOCKS_BYTES, Superblock};
 use units::DeviceId;
 
 use super::look::Looks;
@@ -37,6 +37,21 @@ const REBUILD: Duration = Duration::from_secs(5);
 /// Interval of the verification of the map's files. A start verifies them as well.
 const VERIFY: Duration = Duration::from_secs(3600);
 
+/// Pauses between attempts at a device in use before it is lost.
+const TRIAL_PAUSES: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
+
+/// A device that failed in use is taken back after this time. It doubles with each return, up to
+/// [`RETURN_DOUBLINGS`] times, because guests see errors each time that it is lost.
+const RETURN: Duration = Duration::from_secs(1);
+const RETURN_DOUBLINGS: u32 = 8;
+
+/// A device that has worked for so long since its last return has no returns to its account.
+const RETURN_FORGOTTEN: Duration = Duration::from_secs(3600);
+
 /// When what was last done.
 #[derive(Default)]
 pub(super) struct Watch {
@@ -50,6 +65,8 @@ pub(super) struct Watch {
     rebuilt: Option<Instant>,
     /// Failures of devices that are known, and were looked into.
     failures: BTreeMap<DeviceId, u64>,
+    /// Devices that were taken back after they failed in use: how often, and when last.
+    returned: BTreeMap<DeviceId, (u32, Instant)>,
     /// Devices that are being tried: each by a thread of its own, so that one that hangs keeps no others.
     trials: BTreeMap<DeviceId, Receiver<Tried>>,
     /// What is looked at all the time.
@@ -114,7 +131,7 @@ impl Keeper {
                 Tried::Back(device) => self.come_back(id, *device),
                 Tried::Away(why) => {
                     if let Some(lost) = self.lost.get_mut(&id) {
-                        lost.why = why;
+                        (lost.why, lost.refused) = (why, None);
                     }
                 }
                 Tried::Works => {}
@@ -132,9 +149,26 @@ impl Keeper {
         self.try_devices();
     }
 
+    /// Time for which a device that failed in use is left alone.
+    fn return_pause(&mut self, id: DeviceId) -> Duration {
+        let forgotten = |r: &mut (u32, Instant)| r.1.elapsed() >= RETURN_FORGOTTEN;
+        if let Some(returned) = self.watch.returned.get_mut(&id)
+            && forgotten(returned)
+        {
+            self.watch.returned.remove(&id);
+        }
+        let times = self.watch.returned.get(&id).map_or(0, |r| r.0);
+        RETURN * 2_u32.pow(times.min(RETURN_DOUBLINGS))
+    }
+
     fn come_back(&mut self, id: DeviceId, device: (Device, Superblock)) {
+        let in_use = self.lost.get(&id).is_some_and(|l| l.in_use);
         match self.join(id, device, false) {
             Ok(()) => {
+                if in_use {
+                    let returned = self.watch.returned.entry(id).or_insert((0, Instant::now()));
+                    *returned = (returned.0 + 1, Instant::now());
+                }
                 self.tell(|| Message::Device(self.devices[&id].clone()));
             }
             Err(why) => {
@@ -150,10 +184,20 @@ impl Keeper {
     /// Tries devices that are lost, and those that have failed since they were last tried.
     fn try_devices(&mut self) {
         let (array, extent) = (self.map.id(), self.map.extent());
-        let lost = self.lost.iter().filter(|(_, l)| !l.in_use);
-        let lost = lost.map(|(id, _)| self.records[id].clone());
-        let lost: Vec<DeviceRecord> = lost.filter(|r| r.kind != DeviceKind::Gone).collect();
-        for record in lost {
+        let tried = self
+            .lost
+            .iter()
+            .filter(|(_, l)| !l.in_use || !l.overwritten);
+        let tried: Vec<_> = tried
+            .map(|(id, l)| (*id, l.in_use.then_some(l.since)))
+            .collect();
+        for (id, failed) in tried {
+            let record = self.records[&id].clone();
+            let not_yet = failed.is_some_and(|at| at.elapsed() < self.return_pause(id));
+            let not_ours = failed.is_some() && self.why_not_owned(id).is_some();
+            if not_yet || not_ours || record.kind == DeviceKind::Gone {
+                continue;
+            }
             // Whatever was begun there before comes to its end first: a superblock that is written late must not follow a newer one.
             if self
                 .left
@@ -162,7 +206,6 @@ impl Keeper {
             {
                 continue;
             }
-            let id = record.id;
             let claimant = self.claimant();
             let tried = move || {
                 let back = open_one(extent, &record).map_err(|not| not.why)?;
@@ -170,6 +213,8 @@ impl Keeper {
                 whose(array, extent, &record, &back.1)?;
                 claim_opened(array, extent, &record, &back, &claimant)?;
                 works(&back.0).map_err(|e| format!("it fails: {e}"))?;
+                // Pages in the cache may be of writes that the device has lost.
+                back.0.drop_cache();
                 super::settle_direct(array, extent, &record, &back);
                 Ok(Tried::Back(Box::new(back)))
             };
@@ -203,6 +248,13 @@ impl Keeper {
 fn try_failing(device: Arc<Device>) -> Tried {
     if let Medium::Nbd(..) = device.medium {
         return Tried::Works; // a remote device has its connection to say so
+    }
+    for pause in TRIAL_PAUSES {
+        match works(&device) {
+            Ok(()) => return Tried::Works,
+            Err(StampError::Io(_)) => std::thread::sleep(pause),
+            Err(error) => return Tried::Fails(device, error),
+        }
     }
     match works(&device) {
         Ok(()) => Tried::Works,

@@ -77,12 +77,11 @@ pub(super) fn of_file(
 
 /// Of an export: one whose server does not say is data all over.
 pub(super) fn of_export(
-    uri: &nbd::Uri,
+    client: &mut Client,
     size: u64,
     extent: u64,
     until: Instant,
 ) -> Result<Vec<(u32, u32)>, String> {
-    let mut client = Client::connect_for_status(uri).map_err(|e| explain(&e))?;
     let mut ranges = Ranges::new(size, extent);
     if !client.tells_status() {
         ranges.add(0, size);
@@ -106,7 +105,7 @@ pub(super) fn of_export(
             at = end;
         }
         if at == before {
-            return Err(format!("{uri} says nothing of what is at byte {at}"));
+            return Err(format!("the server says nothing of what is at byte {at}"));
         }
     }
     Ok(ranges.found)

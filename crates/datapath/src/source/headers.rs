@@ -1,9 +1,12 @@
-//! What images begin with: which format they seem to have, and whether they name other files. Whoever could write to an image, a guest that was
-//! given a raw one for instance, can have written that too; an image that names /etc/shadow must not bring it into a volume.
+//! Headers of images: whether they name other files. Whoever could write to an image, a guest that
+//! was given a raw one for instance, can have written that too; an image that names /etc/shadow
+//! must not bring it into a volume.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+
+use super::{qcow, read_at};
+use crate::text::shell_word;
 
 /// QEMU reads no more of a descriptor than this.
 const DESCRIPTOR_BYTES: usize = 1 << 20;
@@ -17,20 +20,64 @@ const EXTERNAL_DATA: u64 = 1 << 2;
 /// Where a QED header says that there is a backing file.
 const QED_BACKING: u64 = 1;
 
-/// The format that a file seems to have, by what it begins with; none of what begins as a disk may.
-pub(super) fn looks_like(file: &File) -> io::Result<Option<&'static str>> {
-    let head = read(file, 0, 8)?;
-    if head.len() < 8 {
+/// The type of a VHD that has only the changes to another one.
+const DIFFERENCING: [u8; 4] = [0, 0, 0, 4];
+
+/// A file that a vmdk descriptor names.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) name: String,
+    /// Whether it is raw.
+    pub(super) is_flat: bool,
+    /// The byte of a raw file up to which it is read.
+    pub(super) end: u64,
+}
+
+/// Files that a vmdk descriptor names; nothing if it is no descriptor, so has its data itself.
+///
+/// # Errors
+/// Those of reading.
+pub(super) fn vmdk_extents(file: &File) -> io::Result<Option<Vec<Extent>>> {
+    if matches!(&read_at(file, 0, 4)?[..], b"KDMV" | b"COWD") {
         return Ok(None);
     }
-    Ok(match &head[..] {
-        [b'Q', b'F', b'I', 0xfb, ..] => Some("qcow2"),
-        b"vhdxfile" => Some("vhdx"),
-        b"conectix" => Some("vpc"),
-        [b'K', b'D', b'M', b'V', ..] => Some("vmdk"),
-        [b'<', b'<', b'<', b' ', ..] => Some("vdi"),
-        _ => None,
-    })
+    let bytes = read_at(file, 0, DESCRIPTOR_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let one = |line: &str| {
+        let (before, after) = line.split_once('"')?;
+        let (name, after) = after.split_once('"')?;
+        let words: Vec<&str> = before.split_whitespace().collect();
+        let [_, sectors, kind] = words[..] else {
+            return None;
+        };
+        let sectors: u64 = sectors.parse().ok()?;
+        let from: u64 = after
+            .split_whitespace()
+            .next()
+            .unwrap_or("0")
+            .parse()
+            .ok()?;
+        Some(Extent {
+            name: name.into(),
+            is_flat: matches!(kind, "FLAT" | "VMFS"),
+            end: from.saturating_add(sectors).saturating_mul(512),
+        })
+    };
+    Ok(Some(text.lines().filter_map(one).collect()))
+}
+
+/// Words for what a qcow2 has besides the disk.
+///
+/// # Errors
+/// That nobody reads it correctly. A file that is no qcow2 is left to QEMU, which tells so.
+pub(super) fn more_than_disk(file: &File, from: &str) -> Result<Option<String>, String> {
+    let Ok(header) = qcow::Header::read(file) else {
+        return Ok(None);
+    };
+    header
+        .is_readable()
+        .map_err(|why| format!("{from} {why}"))?;
+    Ok(header.more_than_disk())
 }
 
 /// Refuses an image that names other files to be read with it.
@@ -39,19 +86,23 @@ pub(super) fn looks_like(file: &File) -> io::Result<Option<&'static str>> {
 /// The field that names one, and what to do.
 pub(super) fn stands_alone(file: &File, from: &str, format: &str) -> Result<(), String> {
     let failed = |e: io::Error| format!("cannot read {from}: {e}");
-    let head = read(file, 0, 512).map_err(failed)?;
+    let head = read_at(file, 0, 512).map_err(failed)?;
     let named = match &head[..] {
         [b'Q', b'F', b'I', 0xfb, ..] => qcow(&head),
         [b'Q', b'E', b'D', 0, ..] if little(&head, 16) & QED_BACKING != 0 => {
             Some("features (a backing file)".into())
         }
+        _ if head.starts_with(b"conectix") && head.get(60..64) == Some(&DIFFERENCING) => {
+            Some("disk_type (a differencing disk)".into())
+        }
         _ if format == "vmdk" => vmdk(file, &head).map_err(failed)?,
         _ => None,
     };
+    let (word, to) = (shell_word(from), shell_word(&format!("{from}.raw")));
     match named {
         None => Ok(()),
         Some(field) => Err(format!(
-            "{from} names another file, in {field} of its header: only images that stand alone are imported; `qemu-img convert -O qcow2 {from} NEW` makes one, if you trust whoever made this one"
+            "{from} names another file, in {field} of its header: only images that stand alone are imported; if you trust its origin, `qemu-img convert -f {format} -O raw {word} {to}` makes a raw disk of it"
         )),
     }
 }
@@ -75,7 +126,7 @@ fn vmdk(file: &File, head: &[u8]) -> io::Result<Option<String>> {
         _ => vec![0],
     };
     for at in places {
-        let named = descriptor(&read(file, at, DESCRIPTOR_BYTES)?);
+        let named = descriptor(&read_at(file, at, DESCRIPTOR_BYTES)?);
         if named.is_some() {
             return Ok(named);
         }
@@ -88,6 +139,12 @@ fn descriptor(bytes: &[u8]) -> Option<String> {
     const PARENT: &str = "parentFileNameHint";
     let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);
+    let parent = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("parentCID="));
+    if parent.is_some_and(|cid| !cid.trim().eq_ignore_ascii_case("ffffffff")) {
+        return Some("parentCID".into());
+    }
     let mut parents = text.split(PARENT).skip(1);
     if parents.any(|rest| !rest.starts_with("=\"\"")) {
         return Some(PARENT.into());
@@ -98,20 +155,6 @@ fn descriptor(bytes: &[u8]) -> Option<String> {
         let elsewhere = !before.contains('=') && name.contains(['/', ':']);
         elsewhere.then(|| format!("the extent {name:?}"))
     })
-}
-
-/// Bytes of a file, or as many as there are.
-fn read(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; length];
-    let mut done = 0;
-    while done < length {
-        match file.read_at(&mut bytes[done..], at.saturating_add(done as u64))? {
-            0 => break,
-            n => done += n,
-        }
-    }
-    bytes.truncate(done);
-    Ok(bytes)
 }
 
 fn little(head: &[u8], at: usize) -> u64 {
@@ -129,23 +172,14 @@ fn bytes(head: &[u8], at: usize) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     fn with(content: &[u8]) -> File {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(content, 0).unwrap();
         file
-    }
-
-    #[test]
-    fn formats_are_known_by_what_they_begin_with() {
-        let looks = |head: &[u8]| looks_like(&with(head)).unwrap();
-        assert_eq!(looks(b"QFI\xfb\0\0\0\x03rest"), Some("qcow2"));
-        assert_eq!(looks(b"vhdxfile"), Some("vhdx"));
-        assert_eq!(looks(b"KDMV\x01\0\0\0"), Some("vmdk"));
-        assert_eq!(looks(b"<<< Oracle"), Some("vdi"));
-        assert_eq!(looks(b"QFI"), None);
-        assert_eq!(looks(&[0; 512]), None);
     }
 
     fn refused(content: &[u8]) -> Option<String> {
@@ -167,7 +201,7 @@ mod tests {
             let why = refused(&qcow2(version, 0x200, 0)).unwrap();
             assert!(why.contains("/srv/x names") && why.contains("backing_file_offset"));
             assert!(
-                why.contains("qemu-img convert -O qcow2 /srv/x NEW"),
+                why.contains("`qemu-img convert -f vmdk -O raw /srv/x /srv/x.raw`"),
                 "{why}"
             );
         }
@@ -181,6 +215,38 @@ mod tests {
         assert_eq!(refused(&qed), None);
         qed[16] = 1;
         assert!(refused(&qed).unwrap().contains("backing file"));
+    }
+
+    #[test]
+    fn a_differencing_vhd_is_refused() {
+        let mut head = b"conectix".to_vec();
+        head.resize(512, 0);
+        head[63] = 3;
+        assert_eq!(refused(&head), None);
+        head[63] = 4;
+        assert!(refused(&head).unwrap().contains("differencing"));
+    }
+
+    #[test]
+    fn extents_of_a_descriptor_are_read_with_their_ends() {
+        let text = "# Disk DescriptorFile\nversion=1\nRW 8 SPARSE \"a b.vmdk\"\nRW 10 FLAT \"c.vmdk\" 2\nRW 4 ZERO\nddb.x = \"y\"\n";
+        let extent = |name: &str, is_flat, end| Extent {
+            name: name.into(),
+            is_flat,
+            end,
+        };
+        let found = vmdk_extents(&with(text.as_bytes())).unwrap().unwrap();
+        assert_eq!(
+            found,
+            [
+                extent("a b.vmdk", false, 4096),
+                extent("c.vmdk", true, 6144)
+            ]
+        );
+        assert_eq!(
+            vmdk_extents(&with(b"KDMV RW 8 SPARSE \"a\"")).unwrap(),
+            None
+        );
     }
 
     #[test]
@@ -202,6 +268,7 @@ mod tests {
         for fine in [
             "RW 4096 SPARSE \"disk-s001.vmdk\"",
             "parentFileNameHint=\"\"",
+            "parentCID=ffffffff",
         ] {
             assert!(all(fine).iter().all(Option::is_none), "{fine}");
         }
@@ -212,6 +279,7 @@ mod tests {
             "RW 4096 FLAT \"nbd:unix\" 0",
             "parentFileNameHint=\"base.vmdk\"",
             "parentFileNameHint:|/etc/shadow\"",
+            "parentCID=12345678",
         ] {
             assert!(all(bad).iter().all(Option::is_some), "{bad}");
         }

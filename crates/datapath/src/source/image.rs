@@ -105,7 +105,7 @@ fn wait_for(
             return Err(format!(
                 "{}: {PROGRAM} says: {}",
                 path.display(),
-                said.trim()
+                crate::reason(&said).unwrap_or_else(|| "nothing".into())
             ));
         }
         if socket.exists()

@@ -30,6 +30,9 @@ pub struct State {
     pub volumes: Vec<VolumeOf>,
     /// What operators have set for tiers.
     pub tiers: Vec<TierOf>,
+    /// End of the controller's lease, in nanoseconds of the monotonic clock; its holder is in the
+    /// map.
+    pub lease_until_ns: Option<u64>,
     /// Connections that end with the server: with TLS, of guests by vhost-user, and those that are being negotiated.
     pub left: usize,
 }

@@ -97,6 +97,8 @@ pub struct Taken {
     pub(crate) volumes: Vec<VolumeOf>,
     /// What was set for tiers.
     pub(crate) tiers: Vec<TierOf>,
+    /// End of the controller's lease, in nanoseconds of the monotonic clock.
+    pub(crate) lease_until_ns: Option<u64>,
     /// Connections that ended with the other process.
     pub left: usize,
     /// Ends when the other process does.
@@ -172,6 +174,7 @@ pub fn take_over(dir: &Path, wanted: &Wanted) -> Result<Taken, TakeOverError> {
         keeper,
         listening,
         connections,
+        lease_until_ns: state.lease_until_ns,
         volumes: state.volumes,
         tiers: state.tiers,
         left: state.left,

@@ -25,7 +25,7 @@ mod x509;
 mod tests;
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -67,12 +67,9 @@ pub enum TlsError {
         /// What is wrong.
         why: String,
     },
-    /// A key that is no secret.
-    #[error("{path}: others may read this key: make it its owner's alone with `chmod 600`")]
-    Open {
-        /// The file.
-        path: PathBuf,
-    },
+    /// A key that cannot be read, or that others can.
+    #[error(transparent)]
+    Secret(#[from] secret::SecretError),
     /// This build has no pre-shared keys.
     #[error("PSK needs a build with --features psk")]
     NoPsk,
@@ -221,26 +218,6 @@ pub(crate) fn check(words: &TlsWords) -> Result<(), TlsError> {
     connect(words, "localhost").map(|_| ())
 }
 
-/// A file, which is a secret.
-fn read_secret(path: &Path) -> Result<Vec<u8>, TlsError> {
-    use std::io::Read;
-    use std::os::unix::fs::MetadataExt;
-    let failed = |source| TlsError::Read {
-        path: path.into(),
-        source,
-    };
-    let mut file = std::fs::File::open(path).map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
-    // A group of those that serve may read what is root's, as other servers have it.
-    let others = if meta.uid() == 0 { 0o037 } else { 0o077 };
-    if meta.mode() & others != 0 {
-        return Err(TlsError::Open { path: path.into() });
-    }
-    let mut bytes = vec![];
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
-}
-
 /// What somebody wants of a session.
 enum Wish<'a> {
     /// To go on with the handshake; plaintext stays where it is.
@@ -256,7 +233,7 @@ enum Wish<'a> {
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// ControlRequest again.
+    /// Try again.
     Again,
     /// The handshake needs more of the peer's bytes.
     Blocked,

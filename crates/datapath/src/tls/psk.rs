@@ -15,7 +15,7 @@ use openssl::ssl::{
     SslStream, SslVerifyMode, SslVersion,
 };
 
-use super::{Next, RECORD_BYTES, Session, TlsError, Wish, read_secret};
+use super::{Next, RECORD_BYTES, Session, TlsError, Wish};
 
 /// With authentication of what is encrypted, and nothing else.
 const CIPHERS_1_2: &str = "ECDHE-PSK-CHACHA20-POLY1305";
@@ -33,7 +33,7 @@ type Keys = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Keys by user, of lines `user:key`.
 fn keys(path: &Path) -> Result<Keys, TlsError> {
-    let bytes = read_secret(path)?;
+    let bytes = secret::read(path)?;
     let wrong = |line: usize, why: &str| TlsError::File {
         path: path.into(),
         why: format!("line {}: {why}", line + 1),

@@ -11,7 +11,7 @@ use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiC
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use super::{Next, Session, TlsError, Wish, read_secret};
+use super::{Next, Session, TlsError, Wish};
 
 const CA: &str = "ca-cert.pem";
 const CRL: &str = "ca-crl.pem";
@@ -46,7 +46,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let secret = read_secret(path)?;
+    let secret = secret::read(path)?;
     PrivateKeyDer::from_pem_slice(&secret).map_err(|e| match e {
         pem::Error::NoItemsFound => wrong(path, "there is no key in it"),
         e => wrong(path, e),

@@ -34,6 +34,7 @@ use crate::worker::{Durability, Inbox, Message, NoAnswer, RingGuestSetup, RingOr
 pub struct Served {
     pub name: String,
     pub bytes: u64,
+    pub logical_block: u32,
     pub home: crate::registry::Home,
     pub worker: Inbox,
     /// What it is counted in, until the worker has let go of all that it handed over.
@@ -408,7 +409,12 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let end = offset.checked_add(size).ok_or(Error::InvalidParam)?;
-        let config = blk::config(self.served.bytes, QUEUES_MAX, self.cached != Some(false));
+        let Served {
+            bytes,
+            logical_block,
+            ..
+        } = self.served;
+        let config = blk::config(bytes, logical_block, QUEUES_MAX, self.cached != Some(false));
         let asked = config.get(offset as usize..end as usize);
         let answer = asked.map(<[u8]>::to_vec).ok_or(Error::InvalidParam)?;
         if self.cached.is_none() && (offset..end).contains(&blk::WRITE_CACHE_AT) {
@@ -514,6 +520,7 @@ mod tests {
             served: Served {
                 name: "data".into(),
                 bytes: 1 << 20,
+                logical_block: 512,
                 home: Home {
                     worker: 0,
                     volume: units::VolumeId(0),

@@ -41,6 +41,7 @@ enum Change {
 struct Listening {
     volume: String,
     bytes: u64,
+    logical_block: u32,
     home: Home,
     listener: UnixListener,
     /// Its connections.
@@ -123,7 +124,13 @@ impl Sockets {
     ///
     /// # Errors
     /// When there can be no such socket, or somebody listens there.
-    pub fn add(&self, volume: &str, bytes: u64, home: Home) -> Result<(), ListenError> {
+    pub fn add(
+        &self,
+        volume: &str,
+        bytes: u64,
+        logical_block: u32,
+        home: Home,
+    ) -> Result<(), ListenError> {
         let path = self.path(volume)?;
         crate::control::fits(&path)?;
         clear_stale(&path)?;
@@ -137,6 +144,7 @@ impl Sockets {
         self.tell(Change::Add(Listening {
             volume: volume.into(),
             bytes,
+            logical_block,
             home,
             listener,
             open: Arc::default(),
@@ -287,6 +295,7 @@ impl Waiter {
         let served = Served {
             name: listening.volume.clone(),
             bytes: listening.bytes,
+            logical_block: listening.logical_block,
             home: listening.home,
             worker: self.workers[listening.home.worker].clone(),
             counted,

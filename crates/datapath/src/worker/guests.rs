@@ -36,8 +36,12 @@ pub(super) const REQUESTS_MAX: u32 = 512;
 /// Bytes of one connection's unanswered requests; more are not read from its socket. One request may exceed it.
 pub(super) const BYTES_MAX: u64 = 64 << 20;
 
-/// A handshake must end within this time. Protects the connection limit from clients that only connect.
-const HANDSHAKE_NS: u64 = 10_000_000_000;
+/// Longest time without an option in a handshake. Protects the connection limit from clients that only connect.
+const OPTION_NS: u64 = 10_000_000_000;
+
+/// Longest handshake. Protects the connection limit from clients that never start. A client that
+/// lists 1,000 exports over a network waits for 3,000 replies.
+const HANDSHAKE_NS: u64 = 120_000_000_000;
 
 /// Room before the data of a read for the header of its answer; keeps the data aligned as direct I/O on nearly all devices needs it.
 pub(super) const HEAD: usize = 512;
@@ -118,6 +122,8 @@ pub(super) struct Connection {
     pub(super) tls: Option<Box<Channel>>,
     pub(super) stage: Stage,
     since_ns: u64,
+    /// Time of the last option of the handshake, or of the connection.
+    option_ns: u64,
     pub(super) input: Option<Arc<Buf>>,
     pub(super) start: usize,
     pub(super) end: usize,
@@ -218,6 +224,7 @@ impl Worker {
             tls,
             stage,
             since_ns: self.now_ns,
+            option_ns: self.now_ns,
             input: None,
             start: 0,
             end: 0,
@@ -394,6 +401,7 @@ impl Worker {
             }
         };
         if !out.is_empty() {
+            c.option_ns = self.now_ns;
             self.push_segment(connection, Segment::Bytes(out, 0));
         }
         match progress {
@@ -682,7 +690,8 @@ impl Worker {
     pub(super) fn close_idle_handshakes(&mut self) {
         let now_ns = self.now_ns;
         let late = |c: &Connection| {
-            matches!(c.stage, Stage::Handshake(_)) && c.since_ns + HANDSHAKE_NS < now_ns
+            let over = c.since_ns + HANDSHAKE_NS < now_ns || c.option_ns + OPTION_NS < now_ns;
+            matches!(c.stage, Stage::Handshake(_)) && over
         };
         let late: Vec<u32> = self
             .connections

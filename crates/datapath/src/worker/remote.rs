@@ -1,10 +1,17 @@
-//! Devices that are exports of another NBD server: one connection per worker and device, made again when it breaks.
+//! Devices that are exports of another NBD server: one connection per worker and device, made again
+//! when it breaks.
 //!
-//! While there is no connection every I/O on the device fails at once; the guest sees an error, and the device is back when
-//! the other server is.
+//! While there is no connection every I/O on the device fails at once; the guest sees an error, and
+//! the device is back when the other server is. The source of an import is connected to when the
+//! first I/O comes, and I/O waits for that: only the worker of its volume connects, as its server
+//! may allow one client.
+//!
+//! Reads and writes are cut at the longest request that the server allows, and reads widened to its
+//! shortest. The parts of an I/O follow one another.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -50,6 +57,18 @@ pub(super) struct Remote {
     gone: bool,
     /// The connection to a source ended: the keeper looks whether it is what it was, and opens it anew.
     asked_about: bool,
+    /// I/Os on a source that wait for its connection.
+    waiting: Vec<u32>,
+    /// The last attempt failed: until the next tick there is no other one.
+    refused: bool,
+    /// Whether an I/O has come. A source is not connected to before.
+    used: bool,
+}
+
+impl Remote {
+    fn is_idle_source(&self) -> bool {
+        self.device.is_source() && !self.used
+    }
 }
 
 struct Link {
@@ -127,9 +146,17 @@ fn view(piece: &Piece) -> View<'_> {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+/// A request: one part of an I/O, or all of it.
+#[derive(Debug)]
 struct InFlight {
     io: u32,
+    /// First byte of the export.
+    offset: u64,
+    length: u64,
+    /// Buffer for what is read, and the place of its first byte there.
+    into: Option<(Arc<Buf>, usize)>,
+    /// Those of a buffer of its own that the I/O wants.
+    wanted: Option<Range<usize>>,
     failed: Option<ErrorCode>,
     /// A read's answer is over with this piece of data.
     last: bool,
@@ -154,6 +181,9 @@ impl Worker {
                 stale: 0,
                 gone: false,
                 asked_about: false,
+                waiting: vec![],
+                refused: false,
+                used: false,
             });
             self.reconnect_remotes();
         }
@@ -162,12 +192,19 @@ impl Worker {
     pub(super) fn reconnect_remotes(&mut self) {
         let myself = self.peers.get(self.index);
         let Some(myself) = myself else { return };
+        let mut kept = vec![];
         for (index, remote) in self.remotes.iter_mut().enumerate() {
-            let ended = remote.gone || remote.asked_about;
+            let ended = remote.gone || remote.asked_about || remote.is_idle_source();
             if ended || remote.link.is_some() || remote.connecting || remote.stale > 0 {
                 continue;
             }
+            remote.refused = false;
             let device = remote.device.clone();
+            if let Some(client) = device.take_connection() {
+                remote.connecting = true;
+                kept.push((index, client));
+                continue;
+            }
             let inbox = myself.clone();
             let connect = move || {
                 let Medium::Nbd(uri) = &device.medium else {
@@ -188,13 +225,17 @@ impl Worker {
             let thread = std::thread::Builder::new().name("terrace-connect".into());
             remote.connecting = thread.spawn(connect).is_ok();
         }
+        for (index, client) in kept {
+            let connected = client.into_connected().map(Box::new);
+            self.reconnected(index, connected.map_err(|e| e.to_string()));
+        }
     }
 
     /// Remote devices that are not connected now.
     pub(super) fn remotes_away(&self) -> Vec<u16> {
         let of_array = |r: &&Remote| r.device.id != SECOND_DEVICE;
         let all = self.remotes.iter().filter(of_array);
-        let away = all.filter(|r| r.link.is_none() && !r.gone);
+        let away = all.filter(|r| r.link.is_none() && !r.gone && !r.is_idle_source());
         away.map(|r| r.device.id.0).collect()
     }
 
@@ -228,11 +269,15 @@ impl Worker {
         if remote.gone {
             return;
         }
-        // A server that is away is asked again at the next tick.
-        let Ok(connected) = connected else { return };
+        let Ok(connected) = connected else {
+            // A server that is away is asked again at the next tick.
+            remote.refused = true;
+            return self.fail_waiting(index);
+        };
         let size = Bytes(connected.session.export.size);
         if !remote.device.may_have(size) {
-            return self.ask_about_source(index);
+            self.ask_about_source(index);
+            return self.fail_waiting(index);
         }
         let Connected {
             socket,
@@ -254,6 +299,29 @@ impl Worker {
             data: None,
         });
         self.remote_receive(index);
+        for id in std::mem::take(&mut self.remotes[index].waiting) {
+            self.start_remote(id);
+        }
+    }
+
+    /// There is no connection for the I/Os that wait for one.
+    fn fail_waiting(&mut self, index: usize) {
+        for id in std::mem::take(&mut self.remotes[index].waiting) {
+            self.remote_failed(id, Errno::NOTCONN);
+        }
+    }
+
+    /// Keeps an I/O on a source until there is a connection. False if there is none to wait for.
+    fn waits_for_connection(&mut self, index: usize, id: u32) -> bool {
+        let remote = &mut self.remotes[index];
+        let source = remote.device.is_source();
+        if !source || remote.link.is_some() || remote.asked_about || remote.refused {
+            return false;
+        }
+        remote.used = true;
+        remote.waiting.push(id);
+        self.reconnect_remotes();
+        true
     }
 
     /// What was copied and what is read have to be of one time: where the connection to a source ended, the keeper looks before there is
@@ -289,6 +357,10 @@ impl Worker {
         let Some(index) = index else {
             return self.remote_failed(id, Errno::NOTCONN);
         };
+        if self.waits_for_connection(index, id) {
+            return;
+        }
+        let live = &self.ios[id as usize];
         let remote = &mut self.remotes[index];
         let start = remote.device.start;
         let Some(link) = &mut remote.link else {
@@ -320,29 +392,48 @@ impl Worker {
         if flags == RequestFlags::FUA && !can(nbd::ExportFlags::SEND_FUA) {
             return self.remote_failed(id, Errno::OPNOTSUPP);
         }
+        let sizes = link.session.export.block;
+        let (at, left) = (start + live.at + live.done, live.length - live.done);
+        let from = live.from + live.done as usize;
+        let (mut offset, mut length, mut wanted) = (at, left, None);
+        match command {
+            Command::Flush => (offset, length) = (0, 0),
+            Command::Write => length = left.min(u64::from(sizes.longest())),
+            Command::Read => {
+                let read = sizes.request(at, left, link.session.export.size);
+                (offset, length) = (read.offset, u64::from(read.length));
+                let whole = read.wanted() == (0..read.length as usize);
+                wanted = (!whole).then(|| read.wanted());
+            }
+            _ => {}
+        }
+        let into = match (command, &wanted) {
+            (Command::Read, Some(_)) => Some((Buf::new(length as usize), 0)),
+            (Command::Read, None) => Some((live.buf.clone().expect("reads have a buffer"), from)),
+            _ => None,
+        };
         let cookie = link.ios.insert(InFlight {
             io: id,
+            offset,
+            length,
+            into,
+            wanted,
             failed: None,
             last: false,
             covered: 0,
         }) as u64;
-        let (offset, length) = if command == Command::Flush {
-            (0, 0)
-        } else {
-            (start + live.at, live.length as u32)
-        };
         let head = encode_request(&RequestHeader {
             flags,
             command,
             cookie,
             offset,
-            length,
+            length: length as u32,
         });
         link.out.push_back(Piece::Head(head, 0));
         if command == Command::Write {
             let buf = live.buf.clone().expect("writes have a buffer");
-            let end = live.from + live.length as usize;
-            link.out.push_back(Piece::Data(buf, live.from, end));
+            let end = from + length as usize;
+            link.out.push_back(Piece::Data(buf, from, end));
         }
         self.remote_send(index);
     }
@@ -505,7 +596,6 @@ impl Worker {
     /// Takes one reply, or piece of data, from the input; whether there may be another.
     fn remote_step(&mut self, index: usize) -> bool {
         let remote = &mut self.remotes[index];
-        let start = remote.device.start;
         let Some(link) = &mut remote.link else {
             return false;
         };
@@ -514,8 +604,7 @@ impl Worker {
             if now == 0 {
                 return false;
             }
-            let live = &self.ios[link.ios[cookie].io as usize];
-            let buf = live.buf.as_ref().expect("reads have a buffer");
+            let (buf, _) = link.ios[cookie].into.as_ref().expect("reads have a buffer");
             link.input.with(link.start..link.start + now, |from| {
                 buf.fill(at..at + now, |to| to.copy_from_slice(from));
             });
@@ -550,17 +639,17 @@ impl Worker {
             self.remote_broken(index); // an answer to nothing
             return false;
         };
-        let live = &self.ios[in_flight.io as usize];
         let done = match reply {
             ReplyHeader::Simple { error, .. } => {
                 in_flight.failed = error;
-                if error.is_none() && live.kind == IoKind::Read {
-                    in_flight.last = true;
-                    in_flight.covered = live.length;
-                    link.data = Some((cookie, live.from, live.length as usize));
-                    false
-                } else {
-                    true
+                match &in_flight.into {
+                    Some((_, from)) if error.is_none() => {
+                        in_flight.last = true;
+                        in_flight.covered = in_flight.length;
+                        link.data = Some((cookie, *from, in_flight.length as usize));
+                        false
+                    }
+                    _ => true,
                 }
             }
             ReplyHeader::Data {
@@ -575,19 +664,17 @@ impl Worker {
                 done,
                 ..
             } => {
-                let at = start + live.at;
-                let inside = live.kind == IoKind::Read
-                    && offset >= at
-                    && offset + u64::from(length) <= at + live.length;
-                if !inside {
+                let start = in_flight.offset;
+                let end = offset.saturating_add(u64::from(length));
+                let inside = offset >= start && end <= start + in_flight.length;
+                let Some((buf, from)) = in_flight.into.as_ref().filter(|_| inside) else {
                     self.remote_broken(index);
                     return false;
-                }
-                let at = live.from + (offset - at) as usize;
+                };
+                let at = from + (offset - start) as usize;
                 in_flight.covered += u64::from(length);
                 in_flight.last = done;
                 if matches!(reply, ReplyHeader::Hole { .. }) {
-                    let buf = live.buf.as_ref().expect("reads have a buffer");
                     buf.fill(at..at + length as usize, |to| to.fill(0));
                     done
                 } else {
@@ -614,27 +701,48 @@ impl Worker {
             io,
             failed,
             covered,
+            length,
             ..
         } = link.ios[cookie];
         let live = &self.ios[io as usize];
-        if live.kind == IoKind::Read && failed.is_none() && covered != live.length {
+        if live.kind == IoKind::Read && failed.is_none() && covered != length {
             // Its answer leaves something out, or gives something twice.
             return self.remote_broken(index);
         }
-        link.ios.remove(cookie);
+        let part = link.ios.remove(cookie);
         if let Some(error) = failed {
             // Numbers on the wire are those of the system.
             let errno = Errno::from_raw_os_error(error.number() as i32);
             self.ios[io as usize].result = Err(self.failed(io, errno));
+            return self.device_settled(io);
         }
-        self.device_settled(io);
+        let live = &mut self.ios[io as usize];
+        live.done += match part.wanted {
+            Some(wanted) => {
+                let (own, _) = part.into.expect("it has a buffer of its own");
+                let (to, bytes) = (
+                    live.buf.as_ref().expect("reads have a buffer"),
+                    wanted.len(),
+                );
+                let at = live.from + live.done as usize;
+                to.fill(at..at + bytes, |to| {
+                    own.with(wanted, |from| to.copy_from_slice(from))
+                });
+                bytes as u64
+            }
+            None => length,
+        };
+        match live.done < live.length && live.kind != IoKind::Flush {
+            true => self.start_remote(io),
+            false => self.device_settled(io),
+        }
     }
 
     /// The connection is gone: what was in flight failed; whether it was done, nobody knows.
     fn remote_broken(&mut self, index: usize) {
         let remote = &mut self.remotes[index];
         let Some(link) = remote.link.take() else {
-            return;
+            return self.fail_waiting(index);
         };
         remote.stale = u32::from(link.receiving) + u32::from(link.waiting_writable);
         let _ = rustix::net::shutdown(&*link.socket, rustix::net::Shutdown::Both);

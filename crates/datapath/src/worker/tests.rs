@@ -86,7 +86,7 @@ fn attach_volume(worker: &mut Worker, share: Arc<Share>) {
     };
     let (size, extent) = (Bytes::mib(64), Bytes::mib(1));
     let registry = &worker.shared.registry;
-    registry.add("data", size.0, Access::ReadWrite, home);
+    registry.add("data", size.0, 512, Access::ReadWrite, home);
     let setup = VolumeSetup {
         id: home.volume,
         name: "data".into(),

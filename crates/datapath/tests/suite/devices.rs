@@ -48,6 +48,7 @@ fn of_dir(tier: &str, dir: &Path) -> NewDevice {
         emulate: None,
         direct: model::DirectIo::Off,
         force: false,
+        thin: false,
     }
 }
 
@@ -59,6 +60,7 @@ fn of_gate(tier: &str, gate: &Path) -> NewDevice {
         emulate: None,
         direct: model::DirectIo::Off,
         force: false,
+        thin: false,
     }
 }
 
@@ -284,6 +286,25 @@ fn export_that_holds_data_is_refused_unless_forced() {
     let done = site.done(ControlRequest::AddDevice(forced));
     assert!(done.contains("; destroyed: unknown data"), "{done}");
     assert_eq!(other.read(last, 512).unwrap(), [0; 512]);
+}
+
+#[test]
+fn devices_larger_together_than_their_file_system_are_refused_unless_thin() {
+    let site = served(&["fast"], &[]);
+    let dir = site.path("fast");
+    let stat = rustix::fs::statvfs(dir.as_path()).unwrap();
+    // Alone it would fit. The first device has 64 MiB.
+    let size = Some(Bytes(stat.f_blocks * stat.f_frsize - 32 * MIB));
+    let new = NewDevice {
+        size,
+        ..of_dir("slow", &dir)
+    };
+    let why = site
+        .ask(ControlRequest::AddDevice(new.clone()))
+        .unwrap_err();
+    assert!(why.contains("--thin"), "{why}");
+    let thin = NewDevice { thin: true, ..new };
+    site.done(ControlRequest::AddDevice(thin));
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn device(tier: &str, source: NewSource, direct: DirectIo) -> NewDevice {
         direct,
         // The second run formats the disks of the first.
         force: true,
+        thin: false,
     }
 }
 

@@ -34,6 +34,7 @@ fn a_move_that_its_target_fails_says_on_which_device_and_how() {
         emulate: None,
         direct: DirectIo::Off,
         force: false,
+        thin: false,
     };
     add_device(&site.path("array"), None, far).unwrap();
     site.serve(&[]);

@@ -6,6 +6,7 @@ mod direct;
 mod evidence;
 mod guards;
 mod holds;
+mod lease;
 mod mirrors;
 mod objectives;
 mod old_states;

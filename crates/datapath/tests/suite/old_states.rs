@@ -190,6 +190,7 @@ fn write_something(keeper: &mut Keeper<SimDevice>, number: u32, rng: &mut Rng) {
             size: Bytes(EXTENT),
             home: TierId(0),
             class: "any".into(),
+            logical_block: 512,
             health: Health::Whole,
             snapshot: None,
             source: None,

@@ -390,6 +390,7 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
         emulate: None,
         direct: DirectIo::Off,
         force: false,
+        thin: false,
     };
     add_device(&site.path("array"), None, new).unwrap();
     let connected = |s: &Samples| device(s, "far-0").connected;

@@ -39,6 +39,7 @@ impl Site {
             emulate,
             direct: DirectIo::Off,
             force: false,
+            thin: false,
         };
         add_device(&self.path("array"), None, new).unwrap();
     }

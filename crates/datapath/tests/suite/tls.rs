@@ -371,6 +371,7 @@ fn add_remote(site: &Site, uri: &str) -> Result<(), String> {
         emulate: None,
         direct: model::DirectIo::Off,
         force: false,
+        thin: false,
     };
     datapath::add_device(&site.path("array"), None, new).map(|_| ())
 }

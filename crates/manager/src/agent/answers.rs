@@ -154,7 +154,7 @@ fn is_ordered(copies: &MirrorSnapshot, order: &MirrorOrder) -> bool {
 impl Agent {
     /// Has answers carried out that are ordered, and those taken back that are not. Without a controller they end by themselves.
     pub(super) fn look_after_answers(&mut self, now_ns: u64, snapshot: &Snapshot) {
-        let lasting_ns = self.lease_until_ns.saturating_sub(now_ns);
+        let lasting_ns = self.orders_until_ns().saturating_sub(now_ns);
         let Some(wanted) = self.answers.wanted.as_ref().filter(|_| lasting_ns > 0) else {
             return;
         };

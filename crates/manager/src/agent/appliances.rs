@@ -84,6 +84,7 @@ impl Nodes {
 impl Agent {
     /// Has appliances used that are ordered, and those given up that are not.
     pub(super) fn look_after_appliances(&mut self, now_ns: u64, snapshot: &Snapshot) {
+        let orders_until_ns = self.orders_until_ns();
         let nodes = &mut self.nodes;
         let since = *nodes.since_ns.get_or_insert(now_ns);
         if now_ns.saturating_sub(since) > UNHEARD_NS {
@@ -92,7 +93,7 @@ impl Agent {
         let Some(wanted) = &mut nodes.wanted else {
             return;
         };
-        if self.lease_until_ns <= now_ns {
+        if orders_until_ns <= now_ns {
             wanted.clear();
         }
         let there = snapshot.second.as_ref();

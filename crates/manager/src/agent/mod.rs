@@ -29,12 +29,13 @@ mod throttles;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use model::{ClassObjective, ExtentRanges};
+use model::{ClassObjective, ControllerId, ExtentRanges, LeaseStatus};
+use units::Nanos;
 
 use crate::wire::{
     ArrayPolicy, CacheWindow, CalibrationOrder, CalibrationResult, CopiesWindow, Detail,
-    DeviceWindow, JobProgress, JobWindow, JobsReport, MirrorWindow, MoveOrder, Orders, PROTOCOL,
-    Register, Throttle, VolumeWindow, Warm, Welcome, WindowReport, WireRefusal,
+    DeviceWindow, JobWindow, JobsReport, MirrorWindow, MoveOrder, Orders, PROTOCOL, Register,
+    Throttle, VolumeWindow, Warm, Welcome, WindowReport, WireRefusal,
 };
 
 pub use extents::{
@@ -113,6 +114,39 @@ pub enum AgentAction {
     StopNode { id: u64 },
 }
 
+/// The reason why an action was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionError {
+    pub why: String,
+    /// Whether it is refused again unless somebody changes something.
+    pub permanent: bool,
+}
+
+impl ActionError {
+    /// A refusal that lasts until somebody changes something.
+    pub fn permanent(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            permanent: true,
+        }
+    }
+}
+
+impl From<String> for ActionError {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            permanent: false,
+        }
+    }
+}
+
+impl From<&str> for ActionError {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
+    }
+}
+
 /// Something to say to the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
@@ -144,6 +178,12 @@ pub struct Agent {
     answered: u64,
     /// Nothing new is begun from here on.
     lease_until_ns: u64,
+    /// The controller whose orders they are.
+    controller: Option<ControllerId>,
+    /// The array's lease after the last claim.
+    lease: Option<LeaseStatus>,
+    /// Why it could not be claimed, if so.
+    unclaimed: Option<String>,
     /// The snapshot that the window began with, and when.
     began: Option<(u64, Snapshot)>,
     orders: BTreeMap<u32, MoveOrder>,
@@ -182,6 +222,9 @@ impl Agent {
             seq: 0,
             answered: 0,
             lease_until_ns: 0,
+            controller: None,
+            lease: None,
+            unclaimed: None,
             began: None,
             orders: BTreeMap::new(),
             cancels: BTreeMap::new(),
@@ -216,6 +259,42 @@ impl Agent {
         self.messages.pop_front()
     }
 
+    /// The claim of the array's lease that the newest orders need, and for how long; none without
+    /// orders.
+    pub fn claim(&self, now_ns: u64) -> Option<(ControllerId, Nanos)> {
+        let left_ns = self.lease_until_ns.saturating_sub(now_ns);
+        self.controller
+            .filter(|_| left_ns > 0)
+            .map(|controller| (controller, Nanos(left_ns)))
+    }
+
+    /// The array's lease after a claim, or why the array has not taken the claim.
+    pub fn claimed(&mut self, claimed: Result<LeaseStatus, String>) {
+        match claimed {
+            Ok(status) => (self.lease, self.unclaimed) = (Some(status), None),
+            Err(why) => {
+                self.lease = None;
+                // Once for each reason: it is claimed with each answer.
+                if self.unclaimed.as_ref() != Some(&why) {
+                    self.add_warning(format!("the lease of the array cannot be claimed: {why}"));
+                    self.unclaimed = Some(why);
+                }
+            }
+        }
+    }
+
+    /// The controller whose orders the array carries out, if it is the one of this agent.
+    pub fn holder(&self) -> Option<ControllerId> {
+        let holder = self.lease.as_ref().map(|l| l.holder.id);
+        holder.filter(|_| holder == self.controller)
+    }
+
+    /// Time until which something new may be begun; 0 while the array carries out the orders of
+    /// another controller.
+    fn orders_until_ns(&self) -> u64 {
+        self.holder().map_or(0, |_| self.lease_until_ns)
+    }
+
     /// Something that an operator should know, for the next report.
     pub fn add_warning(&mut self, text: String) {
         if self.trouble.len() < TROUBLE_MAX && !self.trouble.contains(&text) {
@@ -223,8 +302,17 @@ impl Agent {
         }
     }
 
-    /// Looks at the array as it is now. To be called several times per window.
+    /// Looks at the array as it is now. To be called several times per window, after a claim that
+    /// is due.
     pub fn beat(&mut self, now_ns: u64, snapshot: Snapshot) {
+        self.look_at(now_ns, snapshot);
+        if self.holder().is_none() {
+            // The array would refuse to give up or to end what another controller has ordered.
+            self.actions.clear();
+        }
+    }
+
+    fn look_at(&mut self, now_ns: u64, snapshot: Snapshot) {
         self.watch_heat(&snapshot);
         self.reuse.watch(now_ns, &snapshot);
         let Link::Met { at_ns, heard_ns } = self.link else {
@@ -275,6 +363,7 @@ impl Agent {
             lends: self.lending.window(),
             second_by_hand: snapshot.second.as_ref().is_some_and(|s| s.is_by_hand()),
             troubles: snapshot.troubles.clone(),
+            lease: self.lease.clone(),
         };
         self.reported_ended = self.ended().collect();
         // A report that could not be sent yet is old by now.
@@ -356,6 +445,7 @@ impl Agent {
             at_ns: orders.at_ns,
             heard_ns: now_ns,
         };
+        self.controller = Some(orders.controller);
         // Counted from the sending: the controller thinks of it as given after that.
         self.lease_until_ns = sent_ns.saturating_add(orders.lease_ns);
         let by_job = |list: Vec<MoveOrder>| list.into_iter().map(|o| (o.job, o)).collect();
@@ -387,7 +477,7 @@ impl Agent {
 
     /// Objectives by class, and until when they hold: as long as the orders that they came with.
     pub fn objectives(&self) -> (&[ClassObjective], u64) {
-        (&self.objectives, self.lease_until_ns)
+        (&self.objectives, self.orders_until_ns())
     }
 
     fn keep_policy(&mut self, said: Option<ArrayPolicy>) {
@@ -416,30 +506,26 @@ impl Agent {
     }
 
     /// An action was done, or not.
-    pub fn done(&mut self, action: &AgentAction, result: Result<(), String>) {
-        match (action, result) {
-            (action, Ok(())) => self.answers.done(action),
-            (AgentAction::StartMove(order), Err(why)) => {
-                let ended = JobProgress::Failed {
-                    why,
-                    copied_bytes: 0,
-                };
-                self.jobs.insert(order.job, moves::Job::ended(ended));
+    pub fn done(&mut self, action: &AgentAction, result: Result<(), ActionError>) {
+        let Err(error) = result else {
+            return self.answers.done(action);
+        };
+        match action {
+            AgentAction::StartMove(order) => {
+                self.jobs.insert(order.job, moves::Job::refused(error));
             }
-            (AgentAction::CancelMove { volume }, Err(why)) => {
+            AgentAction::CancelMove { volume } => {
+                let why = error.why;
                 self.add_warning(format!("cannot give the move of {volume} up: {why}"));
             }
-            (AgentAction::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
-            (AgentAction::Throttle { volume, .. }, Err(why)) => self.not_limited(volume, why),
-            (
-                action @ (AgentAction::LendCache { .. }
-                | AgentAction::Mirror { .. }
-                | AgentAction::StopMirror { .. }),
-                Err(why),
-            ) => self.not_answered(action, &why),
-            (AgentAction::UseNode { id, .. }, Err(why)) => self.nodes.refused(*id, &why),
+            AgentAction::Inject { volume, .. } => self.cut_off(volume, &error.why),
+            AgentAction::Throttle { volume, .. } => self.not_limited(volume, error.why),
+            AgentAction::LendCache { .. }
+            | AgentAction::Mirror { .. }
+            | AgentAction::StopMirror { .. } => self.not_answered(action, &error.why),
+            AgentAction::UseNode { id, .. } => self.nodes.refused(*id, &error.why),
             // It is looked at again.
-            (AgentAction::StopNode { .. }, Err(_)) => {}
+            AgentAction::StopNode { .. } => {}
         }
     }
 
@@ -468,7 +554,7 @@ impl Agent {
                     placed: v.placed.clone(),
                     movable: v.movable,
                     bound: v.bound.clone(),
-                    command: v.command.clone(),
+                    by_hand: v.by_hand.clone(),
                     moving: v.moving.clone(),
                     calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
                     sample: before(i, &v.name).and_then(|old| v.sample_since(old)),

@@ -4,7 +4,7 @@ use model::IoFailure;
 use units::DeviceId;
 
 use super::extents::{left, part, within};
-use super::{Agent, AgentAction, MoveEnd, Snapshot, VolumeSnapshot};
+use super::{ActionError, Agent, AgentAction, MoveEnd, Snapshot, VolumeSnapshot};
 use crate::wire::{JobProgress, JobWindow, MoveOrder};
 
 /// A job at this agent.
@@ -24,6 +24,8 @@ pub(super) enum Job {
         state: JobProgress,
         /// The I/O that it failed by, if it did by one.
         failed_io: Option<IoFailure>,
+        /// Whether it fails again unless somebody changes something.
+        permanent: bool,
     },
 }
 
@@ -37,26 +39,42 @@ impl Job {
         Job::Ended {
             state,
             failed_io: None,
+            permanent: false,
+        }
+    }
+
+    /// One that its host has refused to begin.
+    pub(super) fn refused(error: ActionError) -> Self {
+        let ActionError { why, permanent } = error;
+        Job::Ended {
+            state: failed(&why),
+            failed_io: None,
+            permanent,
         }
     }
 
     /// What is reported of it.
     pub(super) fn window(&self, id: u32) -> JobWindow {
-        let (state, failed_io) = match self {
-            Job::Ended { state, failed_io } => (state.clone(), failed_io.clone()),
+        let (state, failed_io, permanent) = match self {
+            Job::Ended {
+                state,
+                failed_io,
+                permanent,
+            } => (state.clone(), failed_io.clone(), *permanent),
             Job::Runs { seen, .. } => {
                 let copying = JobProgress::Copying {
                     copied_bytes: seen.0,
                     left_bytes: seen.1,
                     rate_bytes_per_s: seen.2,
                 };
-                (copying, None)
+                (copying, None, false)
             }
         };
         JobWindow {
             job: id,
             state,
             failed_io,
+            permanent,
         }
     }
 }
@@ -64,7 +82,7 @@ impl Job {
 impl Agent {
     pub(super) fn look_after_moves(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let volume = |name: &str| snapshot.volumes.iter().find(|v| v.name == name);
-        let goes_on = now_ns < self.lease_until_ns;
+        let goes_on = now_ns < self.orders_until_ns();
         for (id, job) in &mut self.jobs {
             let Job::Runs {
                 order,
@@ -268,5 +286,6 @@ fn look_at(
     Look::Ended(Job::Ended {
         state: JobProgress::Failed { why, copied_bytes },
         failed_io,
+        permanent: false,
     })
 }

@@ -76,7 +76,7 @@ impl Agent {
             };
             self.end_session(session, cut_off);
         }
-        if now_ns < self.lease_until_ns {
+        if now_ns < self.orders_until_ns() {
             self.begin_sessions(now_ns, snapshot);
         }
     }

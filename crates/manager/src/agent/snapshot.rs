@@ -4,7 +4,7 @@ use model::{DeviceSpec, ExtentRanges, IoFailure};
 
 use super::{ExtentsSnapshot, ReuseSnapshot};
 use crate::wire::{
-    ArrayTrouble, Bound, DeviceIoCounts, FailedIo, Load, MovingWindow, Placed, Throttle,
+    ArrayTrouble, Bound, DeviceIoCounts, FailedIo, HandMove, Load, MovingWindow, Placed, Throttle,
     VolumeSample,
 };
 
@@ -105,8 +105,8 @@ pub struct VolumeSnapshot {
     pub movable: bool,
     /// What keeps it from being moved by the agent.
     pub bound: Option<Bound>,
-    /// The command that moves it by hand.
-    pub command: Option<String>,
+    /// How a person moves it, on hosts of virtual machines.
+    pub by_hand: Option<HandMove>,
     /// What it is limited to by a [`super::AgentAction::Throttle`], with the time that is left of it.
     pub throttle: Option<Throttle>,
     /// The move under way.

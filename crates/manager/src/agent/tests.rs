@@ -5,13 +5,13 @@ mod appliances;
 mod lending;
 
 use model::{
-    CalibrationStep, ClassObjective, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure, Objective,
-    SloStatistic,
+    CalibrationStep, ClassObjective, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure,
+    LeaseHolder, Objective, SloStatistic,
 };
 use units::{DeviceId, Nanos};
 
 use super::*;
-use crate::wire::{DeviceIoCounts, Load, LoadOf, MovingWindow, Placed, ThrottleOrder};
+use crate::wire::{DeviceIoCounts, JobProgress, Load, LoadOf, MovingWindow, Placed, ThrottleOrder};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -27,7 +27,7 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
         }],
         movable: true,
         bound: None,
-        command: None,
+        by_hand: None,
         throttle: None,
         moving: moving.map(|to| MovingWindow {
             device: to.into(),
@@ -92,6 +92,16 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
     }
 }
 
+/// The lease of an array that a controller has.
+fn lease(id: ControllerId) -> LeaseStatus {
+    let name = "controller.sock".into();
+    LeaseStatus {
+        holder: LeaseHolder { id, name },
+        left_ns: 3 * SECOND,
+        refused: None,
+    }
+}
+
 /// Registered, with windows of a second, at the time of its first report.
 fn registered(volumes: Vec<VolumeSnapshot>) -> Agent {
     let mut agent = Agent::new(7, "test");
@@ -115,6 +125,7 @@ fn registered(volumes: Vec<VolumeSnapshot>) -> Agent {
             detail: Detail::Volumes,
         },
     );
+    agent.claimed(Ok(lease(ControllerId::default())));
     agent.beat(0, snapshot(volumes.clone()));
     agent.beat(SECOND, snapshot(volumes));
     assert!(matches!(agent.poll_message(), Some(Message::Report(_))));
@@ -136,6 +147,7 @@ fn orders(agent: &Agent, moves: Vec<MoveOrder>) -> Orders {
     Orders {
         session: 7,
         seq: agent.seq,
+        controller: ControllerId::default(),
         at_ns: 501 * SECOND,
         lease_ns: 3 * SECOND,
         moves,
@@ -237,6 +249,54 @@ fn a_job_that_ends_is_told_at_once_and_once() {
     agent.ordered(2 * SECOND, 2 * SECOND, orders(&agent, vec![]));
     agent.ordered(2 * SECOND, 2 * SECOND, late);
     assert!(agent.orders.is_empty() && agent.jobs.is_empty());
+}
+
+#[test]
+fn orders_of_a_controller_without_the_lease_are_not_begun_and_nothing_is_given_up() {
+    let moving = || snapshot(vec![volume("slow", Some("fast"))]);
+    let mut agent = registered(vec![volume("slow", None)]);
+    let other = ControllerId {
+        store: 2,
+        epoch: 1,
+        start: 2,
+    };
+    agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
+    let own = (ControllerId::default(), Nanos(3 * SECOND));
+    assert_eq!(agent.claim(SECOND), Some(own));
+    agent.claimed(Ok(lease(other)));
+    assert_eq!((agent.holder(), agent.objectives().1), (None, 0));
+    agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
+    assert_eq!((agent.poll_action(), agent.jobs.len()), (None, 0));
+    // The other one's move is going on, and is not to be given up.
+    agent.cancels.insert(3, order());
+    agent.beat(SECOND + 2, moving());
+    assert_eq!(agent.poll_action(), None);
+    agent.cancels.clear();
+    agent.jobs.clear();
+    agent.beat(2 * SECOND, snapshot(vec![volume("slow", None)]));
+    assert_eq!(report(&mut agent).lease, Some(lease(other)));
+    // The other one has ended, and its lease with it.
+    agent.claimed(Ok(lease(ControllerId::default())));
+    agent.beat(2 * SECOND + 1, snapshot(vec![volume("slow", None)]));
+    assert_eq!(agent.poll_action(), Some(AgentAction::StartMove(order())));
+    // Orders that have run out claim nothing.
+    assert_eq!(agent.claim(4 * SECOND), None);
+}
+
+#[test]
+fn permanent_refusal_of_a_move_is_reported_as_one() {
+    for (error, permanent) in [
+        (ActionError::permanent("only whole disks are moved"), true),
+        (ActionError::from("no room"), false),
+    ] {
+        let mut agent = registered(vec![volume("slow", None)]);
+        agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
+        agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
+        let action = agent.poll_action().unwrap();
+        agent.done(&action, Err(error));
+        agent.beat(2 * SECOND, snapshot(vec![volume("slow", None)]));
+        assert_eq!(report(&mut agent).jobs[0].permanent, permanent);
+    }
 }
 
 #[test]

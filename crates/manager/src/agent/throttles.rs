@@ -87,7 +87,7 @@ impl Agent {
         let limited = snapshot.volumes.iter().filter(|v| v.throttle.is_some());
         let limited = limited.map(|v| v.name.clone());
         self.throttles.in_window.extend(limited);
-        let leased = now_ns < self.lease_until_ns;
+        let leased = now_ns < self.orders_until_ns();
         let Some(wanted) = self.throttles.wanted.as_ref().filter(|_| leased) else {
             return;
         };

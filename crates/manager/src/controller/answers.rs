@@ -119,10 +119,11 @@ impl Controller {
         self.settings = settings;
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         for name in &names {
+            let host = self.hosts.get_mut(name).expect("it was just named");
+            host.forget_all_failures();
             if another {
                 // What another strategy knows means nothing to this one.
                 let state = self.strategy.initial_state();
-                let host = self.hosts.get_mut(name).expect("it was just named");
                 host.state = state;
                 host.dirty.decision = true;
             }

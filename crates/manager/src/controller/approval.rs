@@ -250,6 +250,12 @@ impl Controller {
                     host.name
                 )));
             }
+            if let Some(other) = self.holder_beside(host) {
+                return Err(Refusal::Conflict(format!(
+                    "the array of host {} carries out the orders of another {other}: stop that one first",
+                    host.name
+                )));
+            }
             let age = self.now.at.saturating_sub(current.plan.at);
             let migration = self.migration_epoch();
             if age.0 > migration.0 * PLAN_EPOCHS {
@@ -274,7 +280,7 @@ impl Controller {
                 let of = format!("move {position} of plan {generation}");
                 let why = match not_ours {
                     NotOurs::ByHand(why) => format!(
-                        "{of} has to be made by hand: {why}; `terrace plan --commands` has what to type"
+                        "{of} has to be made by hand: {why}; `terrace plan --commands` says how"
                     ),
                     other => format!("{of} cannot be made now: {}", other.why()),
                 };

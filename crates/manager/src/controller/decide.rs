@@ -41,6 +41,7 @@ impl Controller {
         let per_migration = epochs.migration.0 / epochs.monitor.0;
         let due = host.kept.epoch.is_multiple_of(per_migration);
         self.observe_outcomes(&mut host);
+        self.forget_failures(&mut host);
         let problem = self.decide(&mut host, due).err();
         if let Some(why) = problem
             .as_ref()

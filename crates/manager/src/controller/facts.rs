@@ -141,7 +141,7 @@ pub(super) fn gather(
         })
         .collect();
     let named = named_devices(&topology);
-    let facts = Facts {
+    let mut facts = Facts {
         at: now,
         epoch: host.kept.epoch,
         placement_due,
@@ -152,7 +152,9 @@ pub(super) fn gather(
         volumes,
         devices,
         moves,
+        failed: vec![],
     };
+    facts.failed = host.failed_moves(now, &facts);
     Ok(Gathered {
         facts,
         devices: named,

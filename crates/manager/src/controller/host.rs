@@ -8,6 +8,7 @@ use planner::StrategyState;
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, Nanos, VolumeId};
 
+use super::failures::Failures;
 use crate::view::{DirectionCounters, OutcomeView};
 use crate::wire::{CalibrationOrder, CalibrationResult, Load, MoveOrder, WindowReport};
 
@@ -94,6 +95,9 @@ pub(super) struct Kept {
     /// Jobs that a mode has approved, and no person.
     #[serde(default)]
     pub(super) by_mode: BTreeSet<u32>,
+    /// Moves that have failed and have not succeeded since.
+    #[serde(default)]
+    pub(super) failures: Failures,
     /// Jobs that a person has approved, and whose volumes are not reported now.
     #[serde(default)]
     pub(super) missing: BTreeSet<u32>,

@@ -7,7 +7,7 @@ use model::{ExtentHeat, ExtentPlaces, IoFailure};
 use units::{Bytes, Nanos};
 
 use super::host::{Awaited, Epoch, Host, Progress, SPARK_WINDOWS, Totals};
-use super::{Controller, busy, facts};
+use super::{Controller, bounds, busy, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
 use crate::wire::{
@@ -22,9 +22,11 @@ const DEVICES_MAX: usize = 4_096;
 /// Tiers that a report may name.
 const TIERS_MAX: usize = 256;
 
-/// Troubles that a report may name, and bytes of what is said of one.
-const TROUBLES_MAX: usize = 1_024;
-const TROUBLE_BYTES_MAX: usize = 4_096;
+/// Kinds of failed I/O of a device that are counted. Protects the controller's memory.
+const FAILURES_MAX: usize = 1_024;
+
+/// Bytes of the name of a controller, as an array takes them.
+const HOLDER_BYTES_MAX: usize = 255;
 
 /// Jobs that a message may name: a volume has one move at a time. Protects the controller's memory.
 const JOBS_MAX: usize = VOLUMES_MAX;
@@ -65,14 +67,8 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             report.tiers.len()
         ));
     }
-    let long = |t: &crate::wire::ArrayTrouble| {
-        t.kind.len() + t.about.len() + t.what.len() > TROUBLE_BYTES_MAX
-    };
-    let many = report.devices.iter().any(|d| d.errors.len() > TROUBLES_MAX);
-    if many || report.troubles.len() > TROUBLES_MAX || report.troubles.iter().any(long) {
-        return nonsense(format!(
-            "more than {TROUBLES_MAX} troubles, or one of more than {TROUBLE_BYTES_MAX} bytes"
-        ));
+    if let Some(fault) = bounds::fault(report) {
+        return nonsense(fault);
     }
     let twice = |t: &&String| report.tiers.iter().filter(|o| o == t).count() > 1;
     if let Some(tier) = report.tiers.iter().find(twice) {
@@ -117,6 +113,17 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         }
     }
     check_jobs(&report.jobs)?;
+    let lease = report.lease.iter();
+    let holders = lease.flat_map(|l| l.refused.iter().chain([&l.holder]));
+    if let Some(holder) = holders
+        .into_iter()
+        .find(|h| h.name.len() > HOLDER_BYTES_MAX)
+    {
+        return nonsense(format!(
+            "lease: a controller's name has {} bytes, more than {HOLDER_BYTES_MAX}",
+            holder.name.len()
+        ));
+    }
     if let Some(why) = report.lends.as_ref().and_then(lends_fault) {
         return nonsense(format!("lends: {why}"));
     }
@@ -188,6 +195,7 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
         job,
         state,
         failed_io,
+        ..
     } in jobs
     {
         let (copied, left, why) = match state {
@@ -459,7 +467,7 @@ impl Controller {
                 let of_device = host.failed.entry(d.name.clone()).or_default();
                 let kind = (op.clone(), errno.clone());
                 // No more kinds than one report may have.
-                if of_device.len() < TROUBLES_MAX || of_device.contains_key(&kind) {
+                if of_device.len() < FAILURES_MAX || of_device.contains_key(&kind) {
                     let total = of_device.entry(kind).or_default();
                     *total = total.saturating_add(*count);
                 }
@@ -525,11 +533,19 @@ impl Controller {
             JobProgress::Done { copied_bytes } => {
                 self.copied(host, now, id, *copied_bytes);
                 self.input(host, now, Input::Done(id));
+                host.forget_failure(id);
                 self.await_outcome(host, now, id);
             }
             JobProgress::Failed { why, copied_bytes } => {
                 self.copied(host, now, id, *copied_bytes);
-                let cause = FailCause::of_host(why.clone(), job.failed_io.clone());
+                let why = bounds::tidy(why, WHY_BYTES_MAX);
+                let failed_io = job.failed_io.clone().map(|io| IoFailure {
+                    device: bounds::tidy(&io.device, WHY_BYTES_MAX),
+                    op: bounds::tidy(&io.op, WHY_BYTES_MAX),
+                    errno: bounds::tidy(&io.errno, WHY_BYTES_MAX),
+                });
+                self.remember_failure(host, id, &why, job.permanent);
+                let cause = FailCause::of_host(why, failed_io);
                 self.input(host, now, Input::Failed { job: id, cause });
             }
         }

@@ -14,12 +14,16 @@
 
 mod answers;
 mod approval;
+mod bounds;
 mod busy;
 mod decide;
+mod events;
 mod facts;
+mod failures;
 mod host;
 mod intake;
 mod jobs;
+mod lease;
 mod outcomes;
 mod place;
 mod reasons;
@@ -32,13 +36,14 @@ mod watch;
 
 use std::collections::BTreeMap;
 
-use model::{ClassObjective, Goal, IoFailure, Report, SloClass};
+use model::{ClassObjective, ControllerId, Goal, IoFailure, Report, SloClass};
 use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::limited::Limited;
-use crate::service::Now;
+use crate::question::Actor;
+use crate::service::{Now, TokenTerm};
 use crate::settings::Settings;
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
@@ -50,10 +55,17 @@ use crate::wire::{
 use model::Mode;
 use model::TierState;
 
+use events::{Allowance, EVENT_BYTES_MAX, EVENTS_BURST, Taken};
 use host::{Current, Host, Kept, Link};
 
 /// Orders are good for so many windows after the report that they answer.
 const LEASE_WINDOWS: u64 = 3;
+
+/// Hosts that a controller knows. Protects its memory from tokens that register any host.
+const HOSTS_MAX: usize = 4_096;
+
+/// Bytes of an agent's version that are shown.
+const VERSION_BYTES_MAX: usize = 100;
 
 /// Ended jobs stay with the executor for so long; then only the store knows them.
 const JOBS_KEPT: Nanos = Nanos::from_secs(24 * 3600);
@@ -100,6 +112,8 @@ struct Counters {
 /// All hosts, and what is decided about them.
 pub struct Controller {
     settings: Settings,
+    /// This start on this store; the default of a controller that stores nothing.
+    id: ControllerId,
     strategy: Box<dyn AnyStrategy>,
     operator: Operator,
     tallies: Tallies,
@@ -113,6 +127,10 @@ pub struct Controller {
     /// Who is being served, for the audit.
     actor: String,
     operator_dirty: bool,
+    /// When the tokens of the interface expire.
+    tokens: Vec<TokenTerm>,
+    /// Events that each host may still cause.
+    allowances: BTreeMap<String, Allowance>,
     changes: Vec<Change>,
     /// Whether a store keeps what happens; else decisions are handed over as they are made.
     stores: bool,
@@ -168,6 +186,7 @@ impl Controller {
     fn with_strategy(settings: Settings, strategy: Box<dyn AnyStrategy>) -> Self {
         Self {
             strategy,
+            id: ControllerId::default(),
             operator: Operator::default(),
             tallies: Tallies::default(),
             hosts: BTreeMap::new(),
@@ -181,6 +200,8 @@ impl Controller {
             },
             actor: "controller".into(),
             operator_dirty: false,
+            tokens: Vec::new(),
+            allowances: BTreeMap::new(),
             changes: Vec::new(),
             stores: false,
             made: Vec::new(),
@@ -211,6 +232,7 @@ impl Controller {
             return Ok(());
         }
         match key.split('/').collect::<Vec<_>>()[..] {
+            ["controller"] => self.id = serde_json::from_str(value)?,
             ["operator"] => self.operator = serde_json::from_str(value)?,
             ["tallies"] => self.tallies = serde_json::from_str(value)?,
             ["trust"] => self.trust = serde_json::from_str(value)?,
@@ -311,9 +333,10 @@ impl Controller {
         std::mem::take(&mut self.changes)
     }
 
-    /// The controller has been started: a line for the audit.
-    pub fn started(&mut self, now: Now) {
+    /// The controller has been started: another identity, and a line for the audit.
+    pub fn started(&mut self, now: Now, random: u64) {
         self.advance(now);
+        self.identify(random);
         let text = format!(
             "started: strategy {}, {} host(s) known",
             self.settings.words.strategy,
@@ -322,13 +345,63 @@ impl Controller {
         self.event(EventKind::Controller, None, None, text);
     }
 
+    /// The controller decides again after an interruption: a line for the audit. The store may be
+    /// another one by now, or may never have had this start's identity.
+    pub fn resumed(&mut self, now: Now, random: u64, why: String) {
+        self.advance(now);
+        self.identify(random);
+        self.event(EventKind::Controller, None, None, why);
+    }
+
+    /// Takes the identity of a start, unless the store has it.
+    fn identify(&mut self, random: u64) {
+        if self.id.epoch > 0 && self.id.start == random {
+            return;
+        }
+        if self.id.epoch == 0 {
+            self.id.store = random; // a new store
+        }
+        self.id.epoch += 1;
+        self.id.start = random;
+        let value = serde_json::to_string(&self.id).expect("it is plain data");
+        self.changes.push(Change::Put {
+            key: "controller".into(),
+            value,
+        });
+    }
+
     /// Writes a line of the audit.
     fn event(&mut self, kind: EventKind, host: Option<&str>, volume: Option<&str>, text: String) {
         self.event_with(kind, host, volume, text, None);
     }
 
-    /// Writes a line of the audit, with the I/O that it came of.
+    /// Writes a line of the audit, with the I/O that it came of. A host that causes too many of
+    /// them causes no more for a while.
     fn event_with(
+        &mut self,
+        kind: EventKind,
+        host: Option<&str>,
+        volume: Option<&str>,
+        text: String,
+        failed_io: Option<IoFailure>,
+    ) {
+        if let Some(host) = host.filter(|_| self.stores && !kind.is_audit()) {
+            let all = self.allowances.entry(host.into()).or_default();
+            match all.take(self.now.at) {
+                Taken::None => return,
+                Taken::One => {}
+                Taken::After(left_out) => {
+                    let text = format!(
+                        "{left_out} events of {host} were left out: it caused more than {EVENTS_BURST} in a short time"
+                    );
+                    self.push_event(EventKind::Host, Some(host), None, text, None);
+                }
+            }
+        }
+        self.push_event(kind, host, volume, text, failed_io);
+    }
+
+    fn push_event(
         &mut self,
         kind: EventKind,
         host: Option<&str>,
@@ -345,9 +418,36 @@ impl Controller {
             actor: self.actor.clone(),
             host: host.map(Into::into),
             volume: volume.map(Into::into),
-            text,
+            text: bounds::tidy(&text, EVENT_BYTES_MAX),
             failed_io,
         }));
+    }
+
+    /// The tokens that are in force.
+    pub fn set_tokens(&mut self, now: Now, terms: Vec<TokenTerm>) {
+        self.advance(now);
+        self.actor = "controller".into();
+        self.tokens = terms;
+        self.look_for_trouble();
+    }
+
+    /// The same, of a controller that was read again.
+    pub(crate) fn restore_tokens(&mut self, terms: Vec<TokenTerm>) {
+        self.tokens = terms;
+    }
+
+    /// Somebody had the tokens read again.
+    pub fn tokens_changed(&mut self, now: Now, actor: &Actor, text: String) {
+        self.advance(now);
+        self.actor = actor.0.clone();
+        self.event(EventKind::Access, None, None, text);
+    }
+
+    /// Callers without a valid token were refused.
+    pub fn refused(&mut self, now: Now, text: String) {
+        self.advance(now);
+        self.actor = "controller".into();
+        self.event(EventKind::Refused, None, None, text);
     }
 
     /// An agent is there.
@@ -382,6 +482,10 @@ impl Controller {
             return Err(WireRefusal::Nonsense { why });
         }
         if !self.hosts.contains_key(name) {
+            if self.hosts.len() >= HOSTS_MAX {
+                let why = format!("the controller knows {HOSTS_MAX} hosts, and takes no more");
+                return Err(WireRefusal::Nonsense { why });
+            }
             let host = Host::new(name, self.strategy.initial_state());
             self.hosts.insert(name.into(), host);
         }
@@ -402,7 +506,8 @@ impl Controller {
         host.epoch = None;
         host.last = None;
         host.dirty.kept = true;
-        let text = format!("agent of {name} registered (version {})", message.version);
+        let version = bounds::tidy(&message.version, VERSION_BYTES_MAX);
+        let text = format!("agent of {name} registered (version {version})");
         self.event(EventKind::Host, Some(name), None, text);
         self.look_for_trouble();
         Ok(Welcome {
@@ -463,7 +568,7 @@ impl Controller {
         &mut self,
         now: Now,
         name: &str,
-        report: WindowReport,
+        mut report: WindowReport,
         known: &dyn slo::Knowledge,
     ) -> Result<Orders, WireRefusal> {
         self.advance(now);
@@ -476,17 +581,41 @@ impl Controller {
         }
         self.counters.reports += 1;
         self.reconsider(name);
+        bounds::tidy_report(&mut report);
         let as_of = Nanos(report.as_of_ns).min(self.now.at);
         let fresh = self.now.at.saturating_sub(as_of) <= self.late_after();
         self.take_in(name, as_of, report);
         self.watch();
-        if fresh {
+        if self.other_holder(name).is_some() {
+            self.stand_back(name);
+        } else if fresh {
             self.respond(name, known);
             self.decide_when_due(name, as_of);
             self.approve_by_mode(name);
         }
         self.look_for_trouble();
         Ok(self.orders(name, session, seq))
+    }
+
+    /// A window of an agent's array that is looked at only: nothing is decided, and nothing
+    /// ordered.
+    ///
+    /// # Errors
+    /// [`WireRefusal`].
+    pub fn observe(
+        &mut self,
+        now: Now,
+        name: &str,
+        report: WindowReport,
+    ) -> Result<(), WireRefusal> {
+        self.advance(now);
+        self.actor = "controller".into();
+        self.accept(name, &report)?;
+        let as_of = Nanos(report.as_of_ns).min(self.now.at);
+        self.take_in(name, as_of, report);
+        self.watch();
+        self.look_for_trouble();
+        Ok(())
     }
 
     /// Jobs of an agent's array that have ended; what is to be going on there.
@@ -573,6 +702,7 @@ impl Controller {
         Orders {
             session,
             seq,
+            controller: self.id,
             at_ns: at.0,
             lease_ns,
             // What is being given up has to end before its volume moves again.

@@ -1,13 +1,13 @@
 //! Plans with their reasons, and why a volume is where it is.
 
 use executor::{JobId, JobState};
-use model::Outcome;
+use model::{Goal, Outcome, VolumeReport};
 
 use super::Controller;
 use super::host::{Current, Host};
 use crate::planned::{self, Names, option_view};
-use crate::view::{ExtentsWhyView, MoveState, PlanView, WhyNotView, WhyView};
-use crate::wire::{VolumeWindow, WindowReport, filled};
+use crate::view::{ExtentsWhyView, MoveState, PlanView, PlannedMove, WhyNotView, WhyView};
+use crate::wire::{HandMove, VolumeWindow, WindowReport, filled};
 
 impl Controller {
     pub(super) fn plan_view(&self, host: &Host, current: &Current) -> PlanView {
@@ -20,7 +20,7 @@ impl Controller {
             let job = host.executor.get(JobId(current.first_job + i as u32));
             let state = match job.map(|j| &j.state) {
                 None => MoveState::Ended {
-                    why: "it ended some time ago".into(),
+                    why: "ended some time ago".into(),
                 },
                 Some(JobState::Proposed)
                     if job.is_some_and(|j| host.kept.missing.contains(&j.id.0)) =>
@@ -30,7 +30,7 @@ impl Controller {
                 Some(JobState::Proposed) => MoveState::Proposed {
                     why: job
                         .and_then(|j| self.waits_for(host, j))
-                        .unwrap_or_else(|| "it is about to be approved".into()),
+                        .unwrap_or_else(|| "approval is pending".into()),
                 },
                 Some(JobState::Waiting) => MoveState::Approved,
                 Some(JobState::Active) => MoveState::Running,
@@ -42,7 +42,7 @@ impl Controller {
             (job.map(|j| j.id.0), state)
         });
         match host.report() {
-            Some(report) => with_commands(view, report),
+            Some(report) => self.with_commands(view, report),
             None => view,
         }
     }
@@ -51,20 +51,20 @@ impl Controller {
         let current = host.current.as_ref();
         let row = current.and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
         let outcome = match row.map(|r| &r.outcome) {
-            None => "no decision that could move data has looked at it yet".into(),
-            Some(Outcome::Stay) if row.is_some_and(|r| !r.extents.is_empty()) => {
-                "its extents are placed one by one".into()
-            }
             _ if let Some(bound) = v.bound.as_ref().filter(|_| v.stays()) => {
-                format!("it stays where it is, whatever is planned: {}", bound.why)
+                format!("cannot be moved: {}", bound.why)
             }
-            Some(Outcome::Stay) => "it stays where it is".into(),
-            Some(Outcome::Move { to, reason, .. }) => format!("it is to move to {to}: {reason}"),
+            None => "no plan has considered the volume yet".into(),
+            Some(Outcome::Stay) if row.is_some_and(|r| !r.extents.is_empty()) => {
+                "its extents are placed individually".into()
+            }
+            Some(Outcome::Stay) => "stays".into(),
+            Some(Outcome::Move { to, reason, .. }) => format!("moves to {to}: {reason}"),
             Some(Outcome::Held { wanted, by }) => {
-                format!("it was wanted on {wanted}, and stays: {by}")
+                format!("should be on {wanted} but stays: {by}")
             }
         };
-        let options = row.map_or(&[][..], |r| &r.options[..]);
+        let options = |r: &VolumeReport| r.options.iter().map(|o| option_view(r, o)).collect();
         WhyView {
             volume: self.volume_view(host, v),
             generation: current.map(|c| c.plan.generation),
@@ -74,7 +74,7 @@ impl Controller {
                 Outcome::Move { why, .. } => why.clone(),
                 Outcome::Stay | Outcome::Held { .. } => None,
             }),
-            options: options.iter().map(option_view).collect(),
+            options: row.map(options).unwrap_or_default(),
             evidence: row.map(|r| r.evidence.clone()).unwrap_or_default(),
             notes: row.map(|r| r.notes.clone()).unwrap_or_default(),
             extents: row
@@ -99,17 +99,21 @@ impl Controller {
         let why = self.why(host, v);
         let option = why.options.iter().find(|o| o.tier == tier);
         let here = why.volume.tier.clone();
+        let row = host
+            .current
+            .as_ref()
+            .and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
+        let chosen = row.map(VolumeReport::chosen_tier);
         let text = match option {
             _ if here == tier => format!("it is on {tier}"),
-            Some(option) if option.verdict == "chosen" => {
+            Some(_) if chosen == Some(tier) => {
                 let generation = why.generation.unwrap_or_default();
-                format!("plan {generation} moves it there: `terrace plan` says what that waits for")
+                format!(
+                    "plan {generation} moves it there; `terrace plan` shows the state of the move"
+                )
             }
             None => why.outcome.clone(),
-            Some(option) => match option.score {
-                Some(score) => format!("{} (score {score:.4})", option.verdict),
-                None => option.verdict.clone(),
-            },
+            Some(option) => option.verdict.clone(),
         };
         WhyNotView {
             volume: v.name.clone(),
@@ -119,24 +123,65 @@ impl Controller {
             why: text,
         }
     }
+
+    /// A plan with what a person would type for its moves.
+    fn with_commands(&self, mut view: PlanView, report: &WindowReport) -> PlanView {
+        for m in &mut view.moves {
+            let Some(v) = report.volumes.iter().find(|v| v.name == m.volume) else {
+                m.no_command = Some("its host does not report it now".into());
+                continue;
+            };
+            let bound = v.bound.as_ref().filter(|b| b.by_hand);
+            m.by_hand = bound.map(|b| b.why.clone());
+            let Some(by_hand) = &v.by_hand else {
+                continue;
+            };
+            let doubt = self.trust.broken().filter(|_| m.goal == Goal::Latency);
+            let command = doubt.map_or_else(|| command(m, v, by_hand, report), Err);
+            match command {
+                Ok(command) => m.command = Some(command),
+                Err(why) => m.no_command = Some(why),
+            }
+        }
+        view
+    }
 }
 
-/// A plan with what a person would type for its moves.
-fn with_commands(mut view: PlanView, report: &WindowReport) -> PlanView {
-    for m in &mut view.moves {
-        let Some(v) = report.volumes.iter().find(|v| v.name == m.volume) else {
-            continue;
-        };
-        m.by_hand = v
-            .bound
-            .as_ref()
-            .filter(|b| b.by_hand)
-            .map(|b| b.why.clone());
-        let place = report.devices.iter().find(|d| d.name == m.to);
-        let place = place.and_then(|d| d.place.as_ref());
-        let place = place.unwrap_or(&m.to);
-        let command = v.command.as_ref();
-        m.command = command.map(|command| filled(command, place, &m.to, &m.to_tier));
+/// What a person would type for a move, or why there is nothing to type.
+fn command(
+    m: &PlannedMove,
+    v: &VolumeWindow,
+    by_hand: &HandMove,
+    report: &WindowReport,
+) -> Result<String, String> {
+    let (text, needed) = match by_hand {
+        HandMove::None { why } => return Err(why.clone()),
+        HandMove::Command { text, needed_bytes } => (text, *needed_bytes),
+    };
+    if v.moving.is_some() {
+        return Err("it is being moved already".into());
     }
-    view
+    let device = report.devices.iter().find(|d| d.name == m.to);
+    let Some(device) = device.filter(|d| d.connected) else {
+        return Err(format!("{} cannot be reached", m.to));
+    };
+    let place = device.place.as_ref().unwrap_or(&m.to);
+    let is_file = text.contains("{place}");
+    if is_file && !place.starts_with('/') {
+        return Err(format!("{place} is no directory: let the agent move it"));
+    }
+    let free = device.size_bytes.saturating_sub(device.used_bytes);
+    if is_file && free < needed {
+        return Err(format!(
+            "{} has {free} bytes free, and {needed} are needed",
+            m.to
+        ));
+    }
+    if [place, &m.to, &m.to_tier]
+        .iter()
+        .any(|w| w.contains(char::is_control))
+    {
+        return Err("the name of its target has control characters".into());
+    }
+    Ok(filled(text, place, &m.to, &m.to_tier))
 }

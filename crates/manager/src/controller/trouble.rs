@@ -15,8 +15,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use super::Controller;
+use super::failures::{ATTEMPTS_TOLD, Failure, Next};
 use super::host::Host;
+use super::{Controller, LEASE_WINDOWS};
+use crate::service::TokenTerm;
 use crate::trouble::{TroubleKind, TroubleView};
 use crate::view::{EventKind, HostState};
 use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
@@ -35,6 +37,9 @@ const LINGERS_WINDOWS: u64 = 6;
 
 /// Volumes of a host that are named one by one; of the others there is a number. Protects the audit from a device that hangs.
 const VOLUMES_NAMED: usize = 16;
+
+/// A token that expires within this time is a problem.
+const TOKEN_WARNING: Nanos = Nanos::from_secs(14 * 86_400);
 
 /// Kind, host and subject.
 type Key = (TroubleKind, Option<String>, String);
@@ -232,8 +237,11 @@ impl Controller {
             let kind = TroubleKind::PredictionsFail;
             found.with(kind, None, "predictions", why, Some(undecided));
         }
+        self.trouble_of_tokens(&mut found);
         for host in self.hosts.values() {
             self.trouble_of_host(host, &mut found);
+            self.trouble_of_lease(host, &mut found);
+            self.trouble_of_failures(host, &mut found);
             let Some(report) = host.report() else {
                 continue;
             };
@@ -246,6 +254,31 @@ impl Controller {
             }
         }
         found.0
+    }
+
+    /// Tokens that expire soon, or have.
+    fn trouble_of_tokens(&self, found: &mut Found) {
+        let soon = self.now.unix_ms.saturating_add(TOKEN_WARNING.0 / 1_000_000);
+        for TokenTerm {
+            name,
+            role,
+            expires_ms,
+        } in &self.tokens
+        {
+            let Some(expires_ms) = expires_ms.filter(|at| *at <= soon) else {
+                continue;
+            };
+            let left = Nanos(expires_ms.saturating_sub(self.now.unix_ms) * 1_000_000);
+            let when = match left {
+                Nanos(0) => "has expired".to_string(),
+                left => format!("expires in {}", left.words()),
+            };
+            let what = format!(
+                "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, reload, and hand the secret over"
+            );
+            let kind = TroubleKind::TokenExpires;
+            found.with(kind, None, &format!("token {name}"), what, None);
+        }
     }
 
     /// Silence, no decision, jobs that are stuck.
@@ -290,10 +323,70 @@ impl Controller {
         }
     }
 
+    /// Moves that fail each time, those that began to do so first.
+    fn trouble_of_failures(&self, host: &Host, found: &mut Found) {
+        let failures = host.kept.failures.iter();
+        let failures = failures.flat_map(|(v, of)| of.iter().map(move |(d, f)| (f.since, v, d, f)));
+        let told = |f: &Failure| f.attempts >= ATTEMPTS_TOLD || matches!(f.next, Next::Unlike(_));
+        let mut failures: Vec<_> = failures.filter(|f| told(f.3)).collect();
+        failures.sort_by_key(|f| (f.0, f.1, f.2));
+        let kind = TroubleKind::MoveFailing;
+        for (_, volume, device, failure) in failures.iter().take(VOLUMES_NAMED) {
+            found.with(
+                kind,
+                Some(&host.name),
+                &format!("{volume} to {device}"),
+                failure.words(volume, device, self.now.at),
+                Some(format!("moves of {volume} to {device}")),
+            );
+        }
+        if let Some(others) = failures.len().checked_sub(VOLUMES_NAMED).filter(|n| *n > 0) {
+            let what =
+                format!("{others} more moves fail each time: `terrace why` tells of a volume");
+            found.with(kind, Some(&host.name), OTHERS, what, None);
+        }
+    }
+
+    /// A second controller of the host's array.
+    fn trouble_of_lease(&self, host: &Host, found: &mut Found) {
+        let Some(lease) = host.report().and_then(|r| r.lease.as_ref()) else {
+            return;
+        };
+        let name = host.name.as_str();
+        let (what, undecided) = match &lease.refused {
+            _ if self.holder_beside(host).is_some() => (
+                format!(
+                    "the array of host {name} carries out the orders of another {}, and refuses those of this one ({}): stop one of the two; its lease ends {} after its last renewal",
+                    lease.holder,
+                    self.id,
+                    Nanos(self.settings.words.window.0 * LEASE_WINDOWS).words()
+                ),
+                Some(format!("anything about {name}")),
+            ),
+            Some(other) => (
+                format!(
+                    "another {other} wants to give orders to the array of host {name}, and is refused: stop it, or remove that host from it"
+                ),
+                None,
+            ),
+            None => return,
+        };
+        found.with(
+            TroubleKind::TwoControllers,
+            Some(name),
+            name,
+            what,
+            undecided,
+        );
+    }
+
     /// What an array says of itself.
     fn trouble_of_array(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         for t in &report.troubles {
             let kind = TroubleKind::of_array(&t.kind);
+            if kind == TroubleKind::ControllerDegraded {
+                continue; // what is wrong with this controller it lists itself
+            }
             // Of two files that a volume's moves have left each is named.
             let same = |v: &TroubleView| {
                 v.kind == kind && v.host.as_ref() == Some(&host.name) && v.subject == t.about

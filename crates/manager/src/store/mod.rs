@@ -185,6 +185,11 @@ pub enum StoreError {
     /// It cannot be read, or what is in it makes no sense.
     #[error("the store cannot be read: {why}")]
     Read { why: String },
+    /// Its file was deleted, moved or replaced while it was in use.
+    #[error(
+        "the store {path} is not the file that the controller uses: it was {how} while in use. Put it back, or restart the controller, which then begins with the file that is there"
+    )]
+    Replaced { path: String, how: &'static str },
     /// Another controller has it.
     #[error("the store {path} is in use by another controller")]
     InUse { path: String },
@@ -199,6 +204,10 @@ pub enum StoreError {
 
 /// What keeps a controller's state and history.
 pub trait Store {
+    /// Looks whether what is committed will be found again; to be called about once a second.
+    fn check(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
     /// All named values, in order of their names.
     fn values(&mut self) -> Result<Vec<(String, String)>, StoreError>;
     /// All of it, durably, or none.

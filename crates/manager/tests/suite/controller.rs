@@ -1,8 +1,11 @@
 //! The controller, as an agent and as people meet it.
 
+mod bounds;
 mod exports;
+mod failures;
 mod goals;
 mod host;
+mod lease;
 mod place;
 mod reload;
 mod reports;

@@ -63,7 +63,11 @@ fn every_seed_keeps_the_promises() {
         );
         assert!(sums.answered_there > 0 && sums.moved > 0, "{sums:?}");
         assert!(
-            sums.lost > count && sums.late > count && sums.kills > count / 2,
+            sums.lost > count
+                && sums.late > count
+                && sums.kills > count / 2
+                && sums.rivals > 0
+                && sums.rivals_refused > 0,
             "{sums:?}"
         );
         assert!(

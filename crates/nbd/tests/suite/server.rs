@@ -1,5 +1,7 @@
 //! The server's handshake: bytes as the specification draws them, and every refusal.
 
+use std::collections::BTreeMap;
+
 use nbd::*;
 
 use crate::common::*;
@@ -103,10 +105,11 @@ fn what_has_no_answer_ends_the_connection() {
     assert!(matches!(bad, WireError::OptionTooLong { option: 1, .. }));
     let plain = [&[0, 0, 0, 0][..], &option(GO, &info("disk", &[]))].concat();
     assert_eq!(fatal(&plain), WireError::NotFixed { option: GO });
-    let many = vec![option(LIST, &[]); 65].concat();
+    let many = option(STRUCTURED, &[]).repeat((2 << 20) / 16 + 1);
+    let (what, limit) = ("options", 2 << 20);
     assert_eq!(
         fatal(&fixed(&many)),
-        WireError::TooManyOptions { limit: 64 }
+        WireError::HandshakeTooLong { what, limit }
     );
 }
 
@@ -144,6 +147,69 @@ fn lists_have_a_budget() {
         kinds(&out),
         [(LIST, 2), (LIST, 2), (LIST, ACK), (LIST, TOO_BIG)]
     );
+}
+
+#[test]
+fn replies_have_a_budget() {
+    let limits = HandshakeLimits {
+        max_reply_bytes: 100,
+        ..HandshakeLimits::default()
+    };
+    let mut server = ServerHandshake::new(limits);
+    let many = option(STRUCTURED, &[]).repeat(6);
+    let input = [&[0, 0, 0, 3], &many[..]].concat();
+    let mut out = vec![];
+    let ended = server.step(&input, &shelf(), &mut out);
+    let (what, limit) = ("replies", 100);
+    assert_eq!(ended, Err(WireError::HandshakeTooLong { what, limit }));
+    assert_eq!(kinds(&out), [(STRUCTURED, ACK); 5]);
+}
+
+/// Exports by name.
+struct Many(BTreeMap<String, Export>);
+
+impl Exports for Many {
+    fn find(&self, name: &str) -> Option<Export> {
+        self.0.get(name).cloned()
+    }
+
+    fn list(&self) -> Vec<Export> {
+        self.0.values().cloned().collect()
+    }
+}
+
+#[test]
+fn thousand_exports_are_listed_and_each_is_described() {
+    let disk = shelf().find("disk").unwrap();
+    let named = |number: u32| {
+        let name = format!("department-{:02}-machine-{number:04}", number % 17);
+        let export = Export {
+            name: name.clone(),
+            ..disk.clone()
+        };
+        (name, export)
+    };
+    let many = Many((0..1000).map(named).collect());
+    let mut server = greeted();
+    let mut step = |input: &[u8]| {
+        let mut out = vec![];
+        let (taken, progress) = server.step(input, &many, &mut out).unwrap();
+        assert_eq!((taken, progress), (input.len(), Progress::More));
+        out
+    };
+    step(&option(STRUCTURED, &[]));
+    let listed = kinds(&step(&option(LIST, &[])));
+    assert_eq!(listed.len(), 1001);
+    // What `nbdinfo --list` asks about each export, and `qemu-nbd --list` without the last one.
+    for name in many.0.keys() {
+        let asked = [
+            option(INFO, &info(name, &[0, 1, 2, 3])),
+            option(LIST_META, &contexts(name, &[])),
+            option(SET_META, &contexts(name, &["base:allocation"])),
+        ];
+        let out = step(&asked.concat());
+        assert!(kinds(&out).iter().all(|k| k.1 < 1 << 31), "{name}");
+    }
 }
 
 #[test]

@@ -79,13 +79,20 @@ fn what_was_said_before_it_is_forgotten() {
 
 #[test]
 fn limits_go_on() {
-    let mut server = strict();
+    let limits = HandshakeLimits {
+        max_received_bytes: 64 * 16,
+        ..HandshakeLimits::default()
+    };
+    let mut server = ServerHandshake::requiring_tls(limits);
+    let (flags, mut out) = ([0, 0, 0, 3], vec![]);
+    server.step(&flags, &shelf(), &mut out).unwrap();
     ask(&mut server, &vec![option(LIST, &[]); 62]);
     ask(&mut server, &[option(STARTTLS, &[])]);
     server.secured();
     let two = option(LIST, &[]).repeat(2);
     let more = server.step(&two, &shelf(), &mut vec![]);
-    assert_eq!(more, Err(WireError::TooManyOptions { limit: 64 }));
+    let (what, limit) = ("options", 64 * 16);
+    assert_eq!(more, Err(WireError::HandshakeTooLong { what, limit }));
 }
 
 #[test]

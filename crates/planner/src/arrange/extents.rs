@@ -15,6 +15,7 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 use super::Arranger;
 use crate::ExtentWish;
 use crate::extents::layout::stays_whole;
+use crate::ledger::move_failed;
 use crate::rate::extents_bandwidth;
 
 /// One extent that is to move.
@@ -156,7 +157,12 @@ impl Placing<'_, '_> {
             return Some(Rejection::StaysWhole { why: why.into() });
         }
         let closed = wish.tiers.iter().all(|t| policy.takes_no_data(*t));
-        closed.then_some(Rejection::Cordoned)
+        if closed {
+            return Some(Rejection::Cordoned);
+        }
+        let open = wish.tiers.iter().filter(|t| !policy.takes_no_data(**t));
+        let devices = open.flat_map(|t| &facts.topology.tier(*t).devices);
+        move_failed(facts, wish.volume, devices.copied())
     }
 
     /// Bytes that count for one extent; the last one of a volume may have fewer.
@@ -207,6 +213,7 @@ impl Placing<'_, '_> {
         let mut devices = Vec::new();
         for tier in tiers.iter().filter(open) {
             let mut own = self.arranger.facts.topology.tier(*tier).devices.clone();
+            own.retain(|d| self.arranger.facts.failed_move(*volume, *d).is_none());
             own.sort_by_key(|d| {
                 let held = self.arranger.footprint.on(*volume, *d);
                 (std::cmp::Reverse((held, self.room_now(*d, *goal))), *d)

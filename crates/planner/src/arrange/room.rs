@@ -5,6 +5,7 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::Arranger;
 use crate::Wish;
+use crate::ledger::move_failed;
 
 impl Arranger<'_> {
     /// The device of the tier with room, least load, most free space; another than its own.
@@ -12,12 +13,18 @@ impl Arranger<'_> {
         let volume = &self.facts.volumes[wish.volume.index()];
         let need = |d: &DeviceId| self.brought_by(wish, *d);
         let own = wish.extents.as_ref().map_or(volume.device, |_| wish.here);
-        let devices = &self.facts.topology.tier(tier).devices;
+        let failed = |d: &DeviceId| self.facts.failed_move(wish.volume, *d).is_some();
+        let all = self.facts.topology.tier(tier).devices.iter().copied();
+        let all = all.filter(|d| *d != own);
+        if let Some(by) = move_failed(self.facts, wish.volume, all.clone()) {
+            return Err(by);
+        }
+        let devices: Vec<DeviceId> = all.filter(|d| !failed(d)).collect();
         let room = |d: &DeviceId| self.space[d.index()].later - self.kept_free(*d, wish.goal);
         let mut apart = None;
         let best = devices
             .iter()
-            .filter(|d| **d != own && room(d) >= i128::from(need(d).0))
+            .filter(|d| room(d) >= i128::from(need(d).0))
             .filter(|d| match self.meets_on(wish.volume, **d) {
                 None => true,
                 Some(other) => {
@@ -47,12 +54,7 @@ impl Arranger<'_> {
                 rule: "different-devices".into(),
             });
         }
-        let most = devices
-            .iter()
-            .filter(|d| **d != own)
-            .map(|d| room(d).max(0))
-            .max()
-            .unwrap_or(0);
+        let most = devices.iter().map(|d| room(d).max(0)).max().unwrap_or(0);
         let most_free = Bytes(u64::try_from(most).unwrap_or(u64::MAX));
         let empty = devices.iter().any(|d| {
             let facts = &self.facts.devices[d.index()];
@@ -60,7 +62,7 @@ impl Arranger<'_> {
             let free = capacity
                 .saturating_sub(facts.used)
                 .saturating_sub(facts.reserved);
-            *d != own && i128::from(free.0) - self.kept_free(*d, wish.goal) >= i128::from(need(d).0)
+            i128::from(free.0) - self.kept_free(*d, wish.goal) >= i128::from(need(d).0)
         });
         let need = self.bytes_of(wish);
         // It would fit into what is free now, but other moves of this plan take that.

@@ -29,7 +29,7 @@ impl ExtentReason {
             }
             ExtentReason::Cool { period } => (
                 "cool-extents",
-                "cooler than what takes their place",
+                "cooler than the extents that replace them",
                 *period,
             ),
             ExtentReason::Other(reason) => return reason.clone(),

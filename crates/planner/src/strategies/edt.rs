@@ -352,7 +352,7 @@ fn describe(wish: &mut Wish, item: &Item) {
 /// The volume costs least there: the tier's price times the share of it that the volume needs, in dollars of hardware, and where it is,
 /// or was meant to be first.
 fn cheapest_tier(usd: f64, usd_here: f64) -> Reason {
-    let text = format!("takes up {usd:.2} dollars of the target (here {usd_here:.2})");
+    let text = format!("uses {usd:.2} dollars' worth of the target (current tier {usd_here:.2})");
     Reason::new("cheapest-tier", text)
         .with("usd", usd)
         .with("usd_here", usd_here)
@@ -361,7 +361,10 @@ fn cheapest_tier(usd: f64, usd_here: f64) -> Reason {
 /// Its device is asked for more than it can do, and this volume is among its largest loads (EDT's correction). `load` is the volume's, as
 /// a share of what the device can do.
 fn relief(device: &str, load: f64) -> Reason {
-    let text = format!("relieves {device}, which is throttled, of {load:.2} of what it can do");
+    let text = format!(
+        "relieves {device}, which is overloaded, of {:.0} % of its capability",
+        100.0 * load
+    );
     Reason::new("relief", text)
         .with("device", device)
         .with("load", load)

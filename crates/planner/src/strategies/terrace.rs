@@ -389,7 +389,7 @@ fn wish(
         wish.makes_room = i > 0;
         wish.device_share = search.use_of(m.volume, m.to);
         wish.relieves = bundle.relieves;
-        wish.reason = reason(bundle, m.volume, search.view);
+        wish.reason = reason(bundle, m.volume, search);
         if search.view.is_rest(m.volume) {
             continue; // nobody is faster or slower for it
         }
@@ -451,7 +451,7 @@ fn follow(context: &Context<'_>, search: &mut Search<'_>, wishes: &mut [Wish]) -
         wish.extents = Some(strays.extents.clone());
         (wish.tier, wish.device) = (facts.topology.tier_of(to), Some(to));
         let text = format!(
-            "{:.1} % of its requests go to {} that are not where the rest of what it uses is",
+            "moves to the rest of the volume: {:.1} % of its requests go to this part ({})",
             100.0 * strays.share,
             strays.bytes
         );
@@ -461,47 +461,44 @@ fn follow(context: &Context<'_>, search: &mut Search<'_>, wishes: &mut [Wish]) -
 }
 
 /// Why a volume of a bundle moves.
-fn reason(bundle: &Bundle, volume: usize, view: &View<'_>) -> Reason {
+fn reason(bundle: &Bundle, volume: usize, search: &Search<'_>) -> Reason {
+    let view = search.view;
     let facts: &model::Facts = &view.facts;
     let offer = &bundle.offer;
     let first = offer.moves[0].volume;
-    let (gain, price) = (offer.gain, offer.price);
-    let for_others = first != volume;
-    let first = &facts.volumes[first].name;
-    let (kind, text) = match (for_others, bundle.relieves) {
+    let (kind, what_for) = match (first != volume, bundle.relieves) {
         (true, _) => (
             "makes-room",
-            format!(
-                "makes room for {first}: together they are forecast to miss {gain:.1} weighted seconds less"
-            ),
+            format!("makes room for {}; both are ", facts.volumes[first].name),
         ),
-        (false, true) => (
-            "relieves",
-            format!(
-                "others on its device are forecast to miss {gain:.1} weighted seconds less without it"
-            ),
-        ),
-        (false, false) => (
-            "keeps-objective",
-            format!("{gain:.1} weighted seconds are forecast to be missed less there"),
-        ),
+        (false, true) => ("relieves", "relieves other volumes on its device: ".into()),
+        (false, false) => ("keeps-objective", String::new()),
     };
     let kind = if offer.ahead { "in-advance" } else { kind };
-    let paid = match offer.ahead {
-        true => "it is made in advance, for loads that may come".to_owned(),
-        false => format!("{:.1} have been missed by staying", offer.regret),
+    let Offer {
+        gain,
+        price,
+        regret,
+        ..
+    } = *offer;
+    let horizon = reasons::seconds(search.horizon_s()).words();
+    let staying = match offer.ahead {
+        true => "in advance of loads that may return".to_owned(),
+        false => format!("staying has cost {regret:.1} s"),
     };
     let size = facts.volumes[volume].size;
-    let what = match (view.extents(volume), view.is_rest(volume)) {
+    let part = match (view.extents(volume), view.is_rest(volume)) {
         (None, _) => String::new(),
-        (_, true) => format!("; of it move the {size} that are hardly used"),
-        (_, false) => format!("; of it move the {size} that carry its load"),
+        (_, true) => format!("; moves the {size} with little load"),
+        (_, false) => format!("; moves the {size} that carry the load"),
     };
-    let text = format!("{text}; the price is {price:.1}, {paid}{what}");
+    let text = format!(
+        "{what_for}expected to avoid {gain:.1} s of SLO violation (class-weighted) in the next {horizon}; cost of the copy {price:.1} s; {staying}{part}"
+    );
     Reason::new(kind, text)
         .with("gain_s", model::ReasonValue::Number(gain))
         .with("price_s", model::ReasonValue::Number(price))
-        .with("regret_s", model::ReasonValue::Number(offer.regret))
+        .with("regret_s", model::ReasonValue::Number(regret))
 }
 
 /// Bundles by ids; without those of which something is gone.

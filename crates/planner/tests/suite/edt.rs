@@ -83,6 +83,7 @@ fn facts(volumes: &[(u16, u64, f64, f64)]) -> Facts {
         volumes,
         devices,
         moves: vec![],
+        failed: vec![],
     }
 }
 

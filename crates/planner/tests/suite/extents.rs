@@ -53,6 +53,7 @@ impl Array {
             devices: vec![DeviceFacts::default(); topology.devices.len()],
             topology,
             moves: vec![],
+            failed: vec![],
         };
         let places = volumes.iter().map(|n| vec![slow; *n as usize]).collect();
         Self { facts, places }

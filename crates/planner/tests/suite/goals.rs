@@ -174,6 +174,53 @@ fn a_drained_volume_goes_where_its_strategy_or_its_pin_wants_it() {
 }
 
 #[test]
+fn move_that_has_failed_goes_to_another_device_or_tier_and_is_held_where_all_have_failed() {
+    let mut f = facts(&[v(2, 10, 100.0, 0.5, 1.0)]);
+    let target = |f: &Facts, policy: &Policy| {
+        let d = plan_with("noop", json!({}), f, policy);
+        d.plan.moves().first().map(|m| m.to.0)
+    };
+    let fails = |f: &mut Facts, device, left: Option<u64>| {
+        f.failed.push(FailedMove {
+            volume: VolumeId(0),
+            device: DeviceId(device),
+            attempts: u32::from(device),
+            left: left.map(Nanos::from_secs),
+            why: "no permission".into(),
+        });
+    };
+    let policy = draining(&[1]);
+    let first = target(&f, &policy).unwrap();
+    assert!(first == 3 || first == 4);
+    fails(&mut f, first, None);
+    let second = target(&f, &policy).unwrap();
+    assert_eq!(first + second, 7);
+    fails(&mut f, second, Some(60));
+    assert!(target(&f, &policy).unwrap() < 2);
+    // A pin has one tier to go to: the device that is tried first again is named.
+    let mut pinned = Policy::default();
+    pinned.pins = vec![Pin {
+        volume: VolumeId(0),
+        tier: TierId(2),
+    }];
+    let d = plan_with("noop", json!({}), &f, &pinned);
+    assert!(d.plan.moves().is_empty());
+    let by = Rejection::MoveFailed {
+        device: f.topology.devices[second as usize].name.clone(),
+        attempts: u32::from(second),
+        left: Some(Nanos::from_secs(60)),
+        why: "no permission".into(),
+    };
+    assert_eq!(held(&d, 0), &by);
+    assert!(by.to_string().contains("the next one in 1m"), "{by}");
+    fails(&mut f, 0, None);
+    fails(&mut f, 1, None);
+    let d = plan_with("noop", json!({}), &f, &policy);
+    assert!(d.plan.moves().is_empty());
+    assert!(matches!(held(&d, 0), Rejection::MoveFailed { .. }));
+}
+
+#[test]
 fn volumes_bound_to_one_tier_drain_together_also_past_gates() {
     let mut f = facts(&[v(2, 30, 100.0, 0.5, 1.0), v(2, 40, 100.0, 0.5, 1.0)]);
     f.volumes[1].last_moved = Some(f.at);

@@ -18,6 +18,8 @@ pub fn event_line(event: &EventView) -> String {
         EventKind::Trust => "trust",
         EventKind::Trouble => "trouble",
         EventKind::Controller => "controller",
+        EventKind::Access => "access",
+        EventKind::Refused => "refused",
     };
     let unix_ms = i64::try_from(event.unix_ms).unwrap_or(i64::MAX);
     let at = utc(unix_ms.saturating_mul(1_000_000));

@@ -27,7 +27,7 @@ pub(super) fn document(trial: &Trial, form: Form) -> Document {
     let mut sections = vec![in_short(trial), tiers(trial), disks(trial, form)];
     sections.extend(trial.plan.as_ref().map(|plan| moves(trial, plan)));
     sections.extend(stays(trial));
-    if !trial.commands.is_empty() {
+    if !trial.commands.is_empty() || !trial.no_commands.is_empty() {
         sections.push(commands(trial));
     }
     if page {
@@ -65,7 +65,7 @@ fn objective(trial: &Trial) -> String {
     micros(trial.latency_us)
 }
 
-fn micros(us: f64) -> String {
+pub(super) fn micros(us: f64) -> String {
     let (value, digits, unit) = match us {
         us if us >= 1e4 => (us / 1e3, 1, "ms"),
         us if us >= 1e3 => (us / 1e3, 2, "ms"),
@@ -158,14 +158,10 @@ fn together(gain: &Gain) -> Option<String> {
 }
 
 fn doubt(doubt: &Doubt) -> String {
-    let text = format!(
-        "doubtful: {} is on {} already and has {} there, above the {} that are predicted at most: the device is not what it was taken for, or something else is slow, such as the host's processors",
-        doubt.volume,
-        doubt.tier,
-        micros(doubt.measured_us),
-        micros(doubt.predicted_high_us)
-    );
-    printable(&text)
+    printable(&format!(
+        "doubtful: {}: the device is not what it was taken for, or something else is slow, such as the host's processors",
+        doubt.why()
+    ))
 }
 
 fn percent(share: f64) -> String {
@@ -477,11 +473,22 @@ fn stays(trial: &Trial) -> Vec<Section> {
 
 /// In the plan's order: one may need the space that another frees.
 fn commands(trial: &Trial) -> Section {
-    let planned = trial.plan.iter().flat_map(|p| &p.moves);
-    let commands = planned.filter_map(|m| trial.commands.get(&m.volume));
-    let lines = commands.map(|c| printable(c)).collect();
-    let text = "In this order, one after the other, each with a look at what is there first.";
-    let blocks = vec![Block::Text(text.into()), Block::Lines(lines)];
+    let planned = || trial.plan.iter().flat_map(|p| &p.moves);
+    let commands = planned().filter_map(|m| trial.commands.get(&m.volume));
+    let lines: Vec<String> = commands.map(|c| printable(c)).collect();
+    let without = planned().filter_map(|m| {
+        let why = trial.no_commands.get(&m.volume)?;
+        Some(printable(&format!("{}: no command: {why}", m.volume)))
+    });
+    let without: Vec<String> = without.collect();
+    let mut blocks = vec![];
+    if !lines.is_empty() {
+        let text = "In this order, one after the other, each with a look at what is there first.";
+        blocks.extend([Block::Text(text.into()), Block::Lines(lines)]);
+    }
+    if !without.is_empty() {
+        blocks.push(Block::List(without));
+    }
     section("commands", "By hand", blocks)
 }
 

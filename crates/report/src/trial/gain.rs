@@ -15,6 +15,7 @@ use manager::view::PlanView;
 use serde::Serialize;
 
 use super::DiskSeen;
+use super::document::micros;
 
 /// Normal quantile of an interval that holds nine of ten.
 const NINE_OF_TEN: f64 = 1.645;
@@ -79,6 +80,32 @@ fn doubts(moves: &[MoveGain], disks: &[DiskSeen]) -> Vec<Doubt> {
         })
     };
     highs.into_iter().filter_map(doubt).collect()
+}
+
+impl Doubt {
+    /// In words.
+    pub fn why(&self) -> String {
+        format!(
+            "{} is on {} already and has {} there, above the {} that are predicted at most",
+            self.volume,
+            self.tier,
+            micros(self.measured_us),
+            micros(self.predicted_high_us)
+        )
+    }
+}
+
+/// Takes the commands of moves away whose prediction is doubtful: nobody should type one that may
+/// gain nothing.
+pub fn withhold(plan: &mut PlanView, gain: &Gain) {
+    for m in &mut plan.moves {
+        let doubt = gain.doubts.iter().find(|d| d.tier == m.to_tier);
+        if let Some(doubt) = doubt
+            && m.command.take().is_some()
+        {
+            m.no_command = Some(format!("its prediction is doubtful: {}", doubt.why()));
+        }
+    }
 }
 
 /// What a move is predicted to gain for its disk.

@@ -49,6 +49,7 @@ fn moved(volume: &str, us: (f64, f64), range: Option<(f64, f64)>) -> PlannedMove
         state: MoveState::Proposed { why: String::new() },
         by_hand: None,
         command: None,
+        no_command: None,
     }
 }
 
@@ -160,6 +161,31 @@ fn together_disks_count_by_their_requests_and_those_that_stay_stay_as_they_are()
         ("fast", "idle")
     );
     assert!(close(doubt.measured_us, 950.0) && close(doubt.predicted_high_us, 900.0));
+    let mut plan_of_both = plan(vec![
+        moved("web", (1000.0, 300.0), Some((100.0, 900.0))),
+        manager::view::PlannedMove {
+            to_tier: "other".into(),
+            ..moved("log", (600.0, 300.0), Some((100.0, 900.0)))
+        },
+    ]);
+    for m in &mut plan_of_both.moves {
+        m.command = Some("copy it".into());
+    }
+    withhold(&mut plan_of_both, &doubtful);
+    let [web, log] = &plan_of_both.moves[..] else {
+        panic!("two moves")
+    };
+    assert_eq!(web.command, None);
+    assert_eq!(
+        web.no_command.as_deref(),
+        Some(
+            "its prediction is doubtful: idle is on fast already and has 950 µs there, above the 900 µs that are predicted at most"
+        )
+    );
+    assert_eq!(
+        (log.command.as_deref(), &log.no_command),
+        (Some("copy it"), &None)
+    );
     // Nothing is told that the strategy does not tell.
     let silent = gain(
         &plan(vec![moved("web", (1000.0, 300.0), None)]),
@@ -214,6 +240,7 @@ fn trial() -> Trial {
         fixed: vec![("db:vdb".into(), "other domains may <use> it".into())],
         left_out: vec![("db:vdc".into(), "it is in no \u{1b}[31mtier".into())],
         commands: BTreeMap::from([("web:vda".into(), "virsh blockcopy 'web' <&>".into())]),
+        no_commands: BTreeMap::from([("log:vda".into(), "its image has <3> bitmaps".into())]),
         config: "[libvirt]\nmoves = false\n".into(),
         config_file: None,
     }

@@ -203,6 +203,7 @@ pub fn plan(generation: u64) -> PlanView {
     let moved = |position: u32, volume: &str, goal, state| PlannedMove {
         by_hand: None,
         command: None,
+        no_command: None,
         position,
         job: Some(position + 3),
         volume: volume.into(),

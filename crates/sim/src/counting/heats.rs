@@ -1,13 +1,14 @@
-//! Real load as heats: what was asked of each extent in each interval.
+//! Real load as heats: reads and writes of each extent in each interval.
 
 use std::collections::BTreeMap;
 
+use model::Op;
 use planner::extents::ExtentNo;
-use trace::LoadedTrace;
 use trace::measurements::Measurements;
+use trace::{LoadedTrace, Record};
 use units::{Bytes, Nanos};
 
-/// Requests per extent and interval. Extents are those that were asked for at least once, numbered by volume and place.
+/// Reads and writes per extent and interval. Extents are those with at least one, numbered by volume and place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Heats {
     /// How many extents there are.
@@ -19,10 +20,12 @@ pub struct Heats {
 /// By extent of a volume: the interval and what was asked for.
 type Asked = BTreeMap<(u32, u64), Vec<(u64, u32)>>;
 
-/// Of a trace: each request counts once for every extent that it touches, in the interval that it begins in.
+/// Of a trace: each read and each write counts once for every extent that it touches, in the interval that it begins in.
+/// Flushes and trims transfer no data, so that no placement makes them faster.
 pub fn of_trace(trace: &LoadedTrace, extent: Bytes, interval: Nanos) -> Heats {
     let mut asked = Asked::new();
-    for record in trace.records().iter() {
+    let transfers = |record: &&Record| matches!(record.op(), Op::Read | Op::Write);
+    for record in trace.records().iter().filter(transfers) {
         let at = record.time_ns / interval.0;
         let first = record.offset_bytes / extent.0;
         let bytes = u64::from(record.length_bytes).max(1);
@@ -68,5 +71,33 @@ fn numbered(asked: &Asked) -> Heats {
     Heats {
         extents: asked.len() as u32,
         intervals,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+    use trace::{ReadOptions, TraceStream, load_stream};
+
+    #[test]
+    fn heats_of_a_trace_are_its_reads_and_writes() {
+        let text = "time_ns,volume,op,offset_bytes,length_bytes,latency_ns\n\
+                    0,a,F,0,0,\n\
+                    1,a,R,0,4096,\n\
+                    2,a,W,4096,8192,\n\
+                    3,a,D,8192,4096,\n\
+                    4,b,D,0,1048576,\n\
+                    15,b,F,0,0,\n\
+                    16,a,R,4096,4096,\n";
+        let options = ReadOptions::default();
+        let stream = TraceStream::from_reader("x", Cursor::new(text), &options).unwrap();
+        let trace = load_stream(stream, &options).unwrap();
+        let heats = of_trace(&trace, Bytes(4096), Nanos(10));
+        let expected = Heats {
+            extents: 3,
+            intervals: vec![vec![(0, 1), (1, 1), (2, 1)], vec![(1, 1)]],
+        };
+        assert_eq!(heats, expected);
     }
 }

@@ -4,9 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use manager::store::contract::{job, window};
+use manager::store::contract::window;
 use manager::store::{Change, HistoryQuery, Store, StoreError};
-use model::JobStatus;
 use rusqlite::Connection;
 use store::{LAYOUT, Retention, SqliteStore};
 
@@ -78,41 +77,16 @@ fn another_layout_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn the_layouts_before_are_taken_over_with_all_that_they_have() {
+fn an_older_layout_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = filled(dir.path());
-    let layout = |path: &Path| -> i64 {
-        let conn = Connection::open(path).unwrap();
-        let found = conn.query_row("PRAGMA user_version", [], |row| row.get(0));
-        found.unwrap()
-    };
-    let view = serde_json::to_value(job("alpha", 7, 100, None)).unwrap();
-    for older in 1..LAYOUT {
+    for older in 0..LAYOUT {
         let conn = Connection::open(&path).unwrap();
         conn.pragma_update(None, "user_version", older).unwrap();
-        // A job as a program of that layout wrote it.
-        let mut view = view.clone();
-        view["state"] = "switching".into();
-        view.as_object_mut().unwrap().remove("cause");
-        conn.execute(
-            "INSERT OR REPLACE INTO jobs (id, host, job, planned_ns, view) VALUES (1, 'alpha', 7, 100, ?1)",
-            [view.to_string()],
-        )
-        .unwrap();
         drop(conn);
-        let mut store = open(&path).unwrap();
-        assert_eq!(store.windows("alpha", 0, u64::MAX).unwrap().len(), 200);
-        assert_eq!(store.jobs(10).unwrap()[0].state, JobStatus::Active);
-        drop(store);
-        assert_eq!(layout(&path), LAYOUT);
+        let error = refused(&path);
+        assert!(matches!(error, StoreError::Layout { found, .. } if found == older));
     }
-    let older = Connection::open(&path).unwrap();
-    older.pragma_update(None, "user_version", 0).unwrap();
-    drop(older);
-    assert!(matches!(
-        refused(&path),
-        StoreError::Layout { found: 0, .. }
-    ));
 }
 
 #[test]
@@ -246,4 +220,64 @@ fn a_directory_that_cannot_be_made_is_named() {
     let error = refused(&file.join("store.db")).to_string();
     assert!(error.contains("cannot make the directory of"), "{error}");
     assert!(error.contains("file/store.db"), "{error}");
+}
+
+#[test]
+fn file_that_is_deleted_or_replaced_while_open_takes_no_commit() {
+    for (name, how) in [
+        ("store.db", "deleted or moved"),
+        ("store.db-wal", "deleted or moved"),
+        ("store.db.lock", "replaced"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(&dir.path().join("store.db")).unwrap();
+        let put = |value: &str| Change::Put {
+            key: "a".into(),
+            value: value.into(),
+        };
+        store.commit(&[put("1")]).unwrap();
+        store.check().unwrap();
+        fs::rename(dir.path().join(name), dir.path().join("away")).unwrap();
+        if how == "replaced" {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        for seen in [store.check(), store.commit(&[put("2")])] {
+            let as_expected =
+                matches!(&seen, Err(StoreError::Replaced { how: h, .. }) if *h == how);
+            assert!(as_expected, "{name}: {seen:?}");
+        }
+        fs::rename(dir.path().join("away"), dir.path().join(name)).unwrap();
+        store.check().unwrap();
+    }
+}
+
+#[test]
+fn examined_file_is_refused_as_when_it_is_opened_and_is_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    SqliteStore::examine(&path).unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    let store = open(&path).unwrap();
+    let in_use = SqliteStore::examine(&path);
+    assert!(
+        matches!(in_use, Err(StoreError::InUse { .. })),
+        "{in_use:?}"
+    );
+    drop(store);
+    SqliteStore::examine(&path).unwrap();
+    let good = fs::read(&path).unwrap();
+    let other_layout = |bytes: &mut Vec<u8>| bytes[60..64].copy_from_slice(&99u32.to_be_bytes());
+    let damage: [fn(&mut Vec<u8>); 3] = [
+        |bytes| bytes.truncate(100),
+        |bytes| bytes[..16].fill(0x55),
+        other_layout,
+    ];
+    for change in damage {
+        let mut bytes = good.clone();
+        change(&mut bytes);
+        fs::write(&path, &bytes).unwrap();
+        let examined = SqliteStore::examine(&path).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), bytes, "it was changed");
+        assert_eq!(examined, refused(&path));
+    }
 }

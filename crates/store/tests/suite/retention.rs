@@ -4,6 +4,7 @@ use manager::store::contract::{decision, event, job, outcome, window};
 use manager::store::{
     Change, FlowSummary, HistoryPoint, HistoryQuery, Store, StoredWindow, Tidied,
 };
+use manager::view::{EventKind, EventView};
 use serde_json::Value;
 use store::{ROLLED_WINDOW, Retention, SqliteStore};
 use tempfile::TempDir;
@@ -249,6 +250,51 @@ fn the_past_is_forgotten_by_number() {
     assert_eq!(jobs.len(), 51);
     assert_eq!(jobs.last().unwrap().job, 7, "it has not ended");
     assert_eq!(store.outcomes(999).unwrap().len(), 25);
+}
+
+#[test]
+fn events_of_a_host_crowd_out_neither_the_audit_nor_other_hosts() {
+    let (mut store, _dir) = new(Retention {
+        events_max: 1_000,
+        share_events_max: 600,
+        ..Retention::default()
+    });
+    let of = |id: u64, kind, host: Option<&str>| {
+        Change::Event(EventView {
+            kind,
+            host: host.map(Into::into),
+            ..event(id, id * SECOND)
+        })
+    };
+    let mut changes = vec![];
+    for id in 1..=3_000 {
+        changes.push(match id {
+            1..=100 => of(id, EventKind::Operator, Some("alpha")),
+            101..=200 => of(id, EventKind::Access, None),
+            201..=400 => of(id, EventKind::Host, Some("quiet")),
+            _ if id % 100 == 0 => of(id, EventKind::Refused, None),
+            _ => of(id, EventKind::Trouble, Some("alpha")),
+        });
+    }
+    store.commit(&changes).unwrap();
+    tidy(&mut store, 3_001 * SECOND);
+    let events = store.events(None, 9_999).unwrap();
+    let count = |kind| events.iter().filter(|e| e.kind == kind).count();
+    assert_eq!(count(EventKind::Operator), 100);
+    assert_eq!(count(EventKind::Access), 100);
+    assert_eq!(count(EventKind::Host), 200);
+    assert_eq!(count(EventKind::Refused), 26);
+    assert_eq!(count(EventKind::Trouble), 1_000 - 426);
+    assert_eq!(events.last().unwrap().id, 3_000);
+    // When there is nothing else, the audit itself is bounded, oldest first.
+    let audit: Vec<Change> = (3_001..=4_500)
+        .map(|id| of(id, EventKind::Approval, Some("alpha")))
+        .collect();
+    store.commit(&audit).unwrap();
+    tidy(&mut store, 4_501 * SECOND);
+    let events = store.events(None, 9_999).unwrap();
+    assert_eq!((events.len(), events[0].id), (1_000, 3_501));
+    assert!(events.iter().all(|e| e.kind == EventKind::Approval));
 }
 
 #[test]

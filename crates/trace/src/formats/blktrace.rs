@@ -8,6 +8,7 @@
 //! The tracer reports each request several times, as it goes through the kernel. One of these events is its arrival: Q
 //! (queued) where the file's beginning has any, else D (issued to the driver), else C (completed). C gives the latency of
 //! requests that arrived. All others are passed over and counted: remaps, merges, plugs, messages, …
+//! Totals may stand anywhere, as in outputs that were joined.
 
 use std::io::Read;
 
@@ -47,6 +48,19 @@ pub(crate) fn is_device(cell: &[u8]) -> bool {
     number() && number() && parts.next().is_none()
 }
 
+/// Whether a line of blkparse begins its totals, or reports a file that it reads.
+pub(crate) fn begins_summary(line: &[u8]) -> bool {
+    let begins: [&[u8]; 6] = [
+        b"CPU",
+        b"Total",
+        b"Throughput",
+        b"Events",
+        b"Skips",
+        b"Input file",
+    ];
+    begins.iter().any(|word| line.starts_with(word))
+}
+
 /// Whether a row is an event of the second form.
 pub(crate) fn is_event(line: &[u8]) -> bool {
     let [
@@ -74,7 +88,7 @@ pub(crate) struct BlkParser {
     arrival: &'static [u8],
     matching: Matching,
     volumes: VolumeNames,
-    /// blkparse ends with totals per processor.
+    /// Totals per processor and device, up to the next event.
     in_summary: bool,
 }
 
@@ -116,14 +130,12 @@ struct Event<'a> {
 
 impl RowParser for BlkParser {
     fn take(&mut self, line: &[u8]) -> Result<Taken, Box<FieldError>> {
-        if self.in_summary {
-            return Ok(Taken::Nothing);
-        }
-        if self.form == BlkForm::Blkparse
-            && (line.starts_with(b"CPU") || line.starts_with(b"Total"))
-        {
-            self.in_summary = true;
-            return Ok(Taken::Nothing);
+        if self.form == BlkForm::Blkparse {
+            self.in_summary |= begins_summary(line);
+            self.in_summary &= !words::<1>(line)[0].is_some_and(is_device);
+            if self.in_summary {
+                return Ok(Taken::Nothing);
+            }
         }
         let Some(action) = self.form.action(line) else {
             return Err(FieldError::new(
@@ -277,29 +289,37 @@ fn blkparse_event(line: &[u8], wanted: bool) -> Result<Option<Event<'_>>, Box<Fi
     })
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
+/// What blkparse's letters say about a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
     Transfer(Op),
     Flush,
+    /// No data: a command of its own, or the state of a zone.
     Nothing,
 }
 
-/// blkparse's letters: one of R, W, D, N, possibly an F before it (a flush goes first), and flags after it.
-fn kind_of(letters: &[u8]) -> Option<Kind> {
+/// blkparse's letters: the kind, possibly an F before it (a flush goes first), and flags after it.
+pub(crate) fn kind_of(letters: &[u8]) -> Option<Kind> {
     let (flush, rest) = match letters {
         [b'F', rest @ ..] => (true, rest),
         _ => (false, letters),
     };
     let (kind, flags) = match rest {
         [b'R', flags @ ..] => (Kind::Transfer(Op::Read), flags),
+        // Zeroes need no data, as discards.
+        [b'W', b'Z', flags @ ..] => (Kind::Transfer(Op::Trim), flags),
         [b'W', flags @ ..] => (Kind::Transfer(Op::Write), flags),
         // Discards, also secure ones.
         [b'D', b'E', flags @ ..] | [b'D', flags @ ..] => (Kind::Transfer(Op::Trim), flags),
+        // Zones: append; reset (all), finish, open, close.
+        [b'Z', b'A', flags @ ..] => (Kind::Transfer(Op::Write), flags),
+        [b'Z', b'R' | b'F' | b'O' | b'C', flags @ ..] => (Kind::Nothing, flags),
         [b'N', flags @ ..] if !flush => (Kind::Nothing, flags),
         flags if flush => (Kind::Flush, flags.strip_prefix(b"N").unwrap_or(flags)),
         _ => return None,
     };
-    flags.iter().all(|b| b"ASMBFP".contains(b)).then_some(kind)
+    // Ahead, sync, metadata, barrier, FUA, passed through, atomic.
+    flags.iter().all(|b| b"ASMBFPU".contains(b)).then_some(kind)
 }
 
 /// An event of the second form; `None` if it has no data.

@@ -4,8 +4,10 @@
 mod blktrace;
 mod cos;
 mod fio;
+mod headers;
 mod ids;
 mod matching;
+mod opcodes;
 mod oracle;
 mod references;
 mod rows;
@@ -17,13 +19,17 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-pub(crate) use blktrace::{BlkForm, blktrace_reader, is_device, is_event};
+pub(crate) use blktrace::{
+    BlkForm, Kind, begins_summary, blktrace_reader, is_device, is_event, kind_of,
+};
 pub(crate) use cos::{cos_reader, is_cos};
 pub(crate) use fio::{FIO2_HEADER, FIO3_HEADER, fio_reader};
+pub(crate) use headers::{by_header, fitted_layout};
 pub use ids::IdPlacement;
+pub(crate) use opcodes::{nvme_op, scsi_op};
 pub(crate) use oracle::{OracleReader, plausible_oracle};
 pub(crate) use references::{References, reference_reader};
-pub(crate) use text_layouts::{CAPTURE_HEADER, HADOOP_HEADER, text_layout};
+pub(crate) use text_layouts::{CAPTURE_HEADER, text_layout};
 pub(crate) use vscsi::{VscsiReader, VscsiVersion, plausible};
 
 /// A trace format.
@@ -65,6 +71,10 @@ pub enum Format {
     Alibaba,
     /// Tencent block traces: CSV of Unix time in s, 512-byte offset and size, 0 = read, volume.
     Tencent,
+    /// SYSTOR '17 (virtual desktops): CSV of Unix time in s, response time in s, R/W, LUN, byte offset, bytes.
+    Systor,
+    /// FIU: time in ns, process id, process, 512-byte block, blocks, R/W, major and minor device number, checksums.
+    Fiu,
     /// fio's log of I/O, version 2: no times.
     Fio2,
     /// fio's log of I/O, version 3: times in µs.
@@ -83,7 +93,7 @@ pub enum Format {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 25] = [
+    pub const ALL: [Format; 27] = [
         Format::Native,
         Format::Capture,
         Format::Csv,
@@ -102,6 +112,8 @@ impl Format {
         Format::BlkEvents,
         Format::Alibaba,
         Format::Tencent,
+        Format::Systor,
+        Format::Fiu,
         Format::Fio2,
         Format::Fio3,
         Format::Lis,
@@ -140,6 +152,8 @@ impl Format {
             Format::BlkEvents => "blk-events",
             Format::Alibaba => "alibaba",
             Format::Tencent => "tencent",
+            Format::Systor => "systor",
+            Format::Fiu => "fiu",
             Format::Fio2 => "fio2",
             Format::Fio3 => "fio3",
             Format::Lis => "lis",

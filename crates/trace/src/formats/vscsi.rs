@@ -19,6 +19,7 @@ use std::io::Read;
 
 use model::Op;
 
+use super::opcodes::scsi_op;
 use crate::error::{FieldError, Location, TraceError};
 use crate::fixed::FixedRecords;
 use crate::record::{LATENCY_UNKNOWN, RawRecord};
@@ -79,17 +80,6 @@ struct Fields {
     block: u64,
     time_us: u64,
     response_us: Option<u64>,
-}
-
-/// The kind of a SCSI command, by its operation code (SPC, SBC).
-fn op_of(command: u16) -> Option<Op> {
-    Some(match command {
-        0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
-        0x0a | 0x2a | 0xaa | 0x8a => Op::Write,
-        0x42 => Op::Trim,
-        0x35 | 0x91 => Op::Flush,
-        _ => return None,
-    })
 }
 
 /// Whether the first bytes of a file can be records of this version.
@@ -165,11 +155,11 @@ fn parse(fields: &Fields, version: VscsiVersion) -> Result<RawRecord, Box<FieldE
             "not the version of this trace",
         );
     }
-    let Some(op) = op_of(fields.command) else {
+    let Some(op) = scsi_op(fields.command) else {
         return bad(
             "command",
             format_args!("{:#04x}", fields.command),
-            "not a SCSI read, write, unmap or sync",
+            "not a SCSI command that reads, writes, unmaps or flushes",
         );
     };
     let time_ns = i64::try_from(fields.time_us)

@@ -87,8 +87,10 @@ pub(crate) fn check_name(name: &[u8]) -> Result<&str, &'static str> {
     if name.trim() != name {
         return Err("the name of a volume begins or ends with a blank");
     }
-    if name.chars().any(char::is_control) {
-        return Err("the name of a volume has control characters");
+    if name.contains(units::is_hidden) {
+        return Err(
+            "the name of a volume has control characters or invisible formatting characters",
+        );
     }
     Ok(name)
 }

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use super::field::{OpRule, TimeUnit, parse_time};
-use super::header::{Role, Unit, recognize};
+use model::Op;
+
+use super::date::looks_like_date;
+use super::field::{TimeUnit, parse_time, parse_u64};
+use super::header::{Role, Unit, recognize, unquoted};
+use super::kinds::{Meanings, OpColumn, OpRule};
 use super::reader::split;
 use crate::error::quote;
 use crate::source::SourceClock;
@@ -74,9 +78,10 @@ enum ColumnRef {
 /// A column mapping: `time=1:s,volume=2,op=3,offset=4:bytes,length=5:bytes,latency=6:us`.
 ///
 /// Each column is given by its number, counted from 1, or by its name in the header. The unit follows after a
-/// colon: `s`, `ms`, `us`, `ns`, `filetime` for times; `bytes`, `sectors` (512), `kib`, `pages` (4096) or a number
-/// of bytes for offsets and lengths; `words` (the default), `read1`, `read0` or `bit0` for the kind. What is not
-/// mapped is looked for in the header, whose names carry units as suffixes (`time_ns`, `size_bytes`). A trace
+/// colon: `s`, `ms`, `us`, `ns`, `filetime` or `date` for times; `bytes`, `sectors` (512), `kib`, `pages` (4096) or a number
+/// of bytes for offsets and lengths; `words` (the default), `read1`, `read0`, `scsi` or `nvme` for the kind, or what
+/// values of it mean: `op=3:read=28|a8,write=2a`. `op=read` and `op=write` say that all requests are of one kind. What is
+/// not mapped is looked for in the header, whose names carry units as suffixes (`time_ns`, `size_bytes`). A trace
 /// without a volume column has one volume, `0`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnSpec {
@@ -85,6 +90,9 @@ pub struct ColumnSpec {
     /// Whether there is a header.
     pub header: HeaderRow,
     columns: BTreeMap<Role, (ColumnRef, Option<String>)>,
+    /// The kind of all requests.
+    all: Option<Op>,
+    meanings: Meanings,
 }
 
 impl FromStr for ColumnSpec {
@@ -97,13 +105,31 @@ impl FromStr for ColumnSpec {
                 format!("\"{part}\" maps no column: write it as time=1:s or time=timestamp:us")
             })?;
             let role = role.trim();
-            let role = Role::ALL.into_iter().find(|r| r.name() == role).ok_or_else(|| {
-                format!("\"{role}\" is not a column: use time, volume, op, offset, length or latency")
-            })?;
-            let (column, unit) = match column.split_once(':') {
+            let Some(role) = Role::from_name(role) else {
+                spec.meanings.add(role, column.trim())?;
+                continue;
+            };
+            let (column, mut unit) = match column.split_once(':') {
                 Some((column, unit)) => (column.trim(), Some(unit.trim().to_owned())),
                 None => (column.trim(), None),
             };
+            if role == Role::Op {
+                if let Some((left, right)) = unit.as_deref().and_then(|u| u.split_once('=')) {
+                    spec.meanings.add(left, right)?;
+                    unit = None;
+                }
+                if unit.is_none() && matches!(column, "read" | "write") {
+                    let op = if column == "read" {
+                        Op::Read
+                    } else {
+                        Op::Write
+                    };
+                    if spec.all.replace(op).is_some() || spec.columns.contains_key(&role) {
+                        return Err("op is mapped twice".into());
+                    }
+                    continue;
+                }
+            }
             let column = match column.parse::<usize>() {
                 Ok(0) => return Err(format!("{}: columns are counted from 1", role.name())),
                 Ok(n) if n > COLUMNS_MAX => {
@@ -115,9 +141,13 @@ impl FromStr for ColumnSpec {
                 }
                 Err(_) => ColumnRef::Name(column.to_owned()),
             };
-            if spec.columns.insert(role, (column, unit)).is_some() {
+            let twice = role == Role::Op && spec.all.is_some();
+            if spec.columns.insert(role, (column, unit)).is_some() || twice {
                 return Err(format!("{} is mapped twice", role.name()));
             }
+        }
+        if spec.all.is_some() && !spec.meanings.is_empty() {
+            return Err("all requests have one kind: values cannot have others".into());
         }
         Ok(spec)
     }
@@ -135,7 +165,7 @@ pub(crate) struct Layout {
     /// What the times count from.
     pub(crate) clock: SourceClock,
     pub(crate) volume: VolumeColumns,
-    pub(crate) op: (usize, OpRule),
+    pub(crate) op: OpColumn,
     /// With the bytes per unit.
     pub(crate) offset: (usize, u64),
     pub(crate) length: (usize, u64),
@@ -165,7 +195,10 @@ impl Layout {
         let all = [
             self.time.0,
             volume,
-            self.op.0,
+            match self.op {
+                OpColumn::All(_) => 0,
+                OpColumn::In { index, .. } => index,
+            },
             self.offset.0,
             self.length.0,
             latency,
@@ -175,18 +208,21 @@ impl Layout {
     }
 }
 
+/// A mapping that was applied, and what had to be assumed for it.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) layout: Layout,
+    pub(crate) assumed: Option<String>,
+}
+
 impl ColumnSpec {
-    /// Applies the mapping to a file that begins with `first_line`; the reason if that cannot be done.
-    pub(crate) fn resolve(&self, first_line: &[u8]) -> Result<Layout, String> {
+    /// Applies the mapping to a file that begins with `rows`; the reason if that cannot be done.
+    pub(crate) fn resolve(&self, rows: &[&[u8]]) -> Result<Resolved, String> {
+        let first_line = rows.first().copied().unwrap_or_default();
         let delimiter = self
             .delimiter
             .unwrap_or_else(|| Delimiter::guess(first_line));
-        let mut fields = Vec::new();
-        split(first_line, delimiter, &mut fields, COLUMNS_MAX);
-        let cells: Vec<&[u8]> = fields
-            .iter()
-            .map(|(a, b)| strip_quotes(first_line[*a as usize..*b as usize].trim_ascii()))
-            .collect();
+        let cells = cells(first_line, delimiter);
         let header = match self.header {
             HeaderRow::Present => true,
             HeaderRow::Absent => false,
@@ -206,25 +242,34 @@ impl ColumnSpec {
             header,
             found,
         };
-        let time = resolver
-            .time(Role::Time)?
-            .ok_or_else(|| resolver.missing(Role::Time))?;
+        let mut assumed = Vec::new();
+        let data = rows.get(usize::from(header)).copied().unwrap_or_default();
+        let time = match resolver.column(Role::Time)? {
+            Some((index, None)) => {
+                let cells = self::cells(data, delimiter);
+                let cell = cells.get(index).copied().unwrap_or_default();
+                let unit = time_unit_of(cell).ok_or_else(|| resolver.no_unit(Role::Time, "us"))?;
+                if unit.0 != TimeUnit::Date {
+                    assumed.push(format!(
+                        "the times have no unit and are taken for {}: say it with --columns time={}:{}",
+                        unit.1,
+                        index + 1,
+                        unit.2
+                    ));
+                }
+                (index, unit.0)
+            }
+            _ => resolver
+                .time(Role::Time)?
+                .ok_or_else(|| resolver.missing(Role::Time))?,
+        };
         let offset = resolver
             .size(Role::Offset)?
             .ok_or_else(|| resolver.missing(Role::Offset))?;
         let length = resolver
             .size(Role::Length)?
             .ok_or_else(|| resolver.missing(Role::Length))?;
-        let (op, rule) = resolver
-            .column(Role::Op)?
-            .ok_or_else(|| resolver.missing(Role::Op))?;
-        let rule = match rule {
-            None => OpRule::Words,
-            Some(Given::Text(name)) => OpRule::from_name(name).ok_or_else(|| {
-                format!("op: \"{name}\" is not a rule: use words, read1, read0 or bit0")
-            })?,
-            Some(Given::Unit(_)) => OpRule::Words,
-        };
+        let latency = resolver.time(Role::Latency)?;
         let volume = match resolver.column(Role::Volume)? {
             None => VolumeColumns::Single,
             Some((_, Some(Given::Text(unit)))) => {
@@ -232,21 +277,34 @@ impl ColumnSpec {
             }
             Some((i, _)) => VolumeColumns::One(i),
         };
-        let latency = resolver.time(Role::Latency)?;
-        Ok(Layout {
+        let op = match (self.all, resolver.op()?) {
+            (Some(op), _) => OpColumn::All(op),
+            (None, Some(column)) => column,
+            (None, None) if !self.meanings.is_empty() => return Err(resolver.missing(Role::Op)),
+            (None, None) => {
+                assumed.push(
+                    "no column says which requests read and which write, so all are taken for reads: name the \
+                     column with --columns op=COLUMN, or say --columns op=read"
+                        .into(),
+                );
+                OpColumn::All(Op::Read)
+            }
+        };
+        let layout = Layout {
             delimiter,
             header,
             columns: None,
             time,
-            clock: match time.1 {
-                TimeUnit::Filetime => SourceClock::Unix,
-                _ => SourceClock::Relative,
-            },
+            clock: time.1.clock(),
             volume,
-            op: (op, rule),
+            op,
             offset,
             length,
             latency,
+        };
+        Ok(Resolved {
+            layout,
+            assumed: (!assumed.is_empty()).then(|| assumed.join("; ")),
         })
     }
 
@@ -259,12 +317,51 @@ impl ColumnSpec {
             return true;
         }
         match self.columns.get(&Role::Time) {
-            Some((ColumnRef::Index(i), _)) => cells
-                .get(*i)
-                .is_some_and(|cell| parse_time("time", cell, TimeUnit::Nanos).is_err()),
+            Some((ColumnRef::Index(i), _)) => cells.get(*i).is_some_and(|cell| !is_time(cell)),
             _ => cells.iter().any(|cell| recognize(cell).is_some()),
         }
     }
+}
+
+/// The cells of a row, without quotes.
+pub(crate) fn cells(line: &[u8], delimiter: Delimiter) -> Vec<&[u8]> {
+    let mut fields = Vec::new();
+    split(line, delimiter, &mut fields, COLUMNS_MAX);
+    fields
+        .iter()
+        .map(|(a, b)| unquoted(line[*a as usize..*b as usize].trim_ascii()))
+        .collect()
+}
+
+/// Whether a cell is a number or a date.
+fn is_time(cell: &[u8]) -> bool {
+    parse_time("time", cell, TimeUnit::Nanos).is_ok() || looks_like_date(cell)
+}
+
+/// The unit that a time has by its form, with its description and its name: a date, or a Unix or file time
+/// of 2001 to 2065.
+fn time_unit_of(cell: &[u8]) -> Option<(TimeUnit, &'static str, &'static str)> {
+    if looks_like_date(cell) {
+        return Some((TimeUnit::Date, "dates", "date"));
+    }
+    let whole = cell.split(|b| *b == b'.').next().unwrap_or_default();
+    parse_time("time", cell, TimeUnit::Nanos).ok()?;
+    Some(match parse_u64("time", whole).ok()? {
+        1_000_000_000..3_000_000_000 => (TimeUnit::Seconds, "Unix times in seconds", "s"),
+        1_000_000_000_000..3_000_000_000_000 => {
+            (TimeUnit::Millis, "Unix times in milliseconds", "ms")
+        }
+        1_000_000_000_000_000..3_000_000_000_000_000 => {
+            (TimeUnit::Micros, "Unix times in microseconds", "us")
+        }
+        1_000_000_000_000_000_000..3_000_000_000_000_000_000 => {
+            (TimeUnit::Nanos, "Unix times in nanoseconds", "ns")
+        }
+        126_000_000_000_000_000..147_000_000_000_000_000 => {
+            (TimeUnit::Filetime, "Windows file times", "filetime")
+        }
+        _ => return None,
+    })
 }
 
 enum Given<'a> {
@@ -303,7 +400,8 @@ impl Resolver<'_> {
         let index = match column {
             ColumnRef::Index(i) => *i,
             ColumnRef::Name(name) => {
-                match self.cells.iter().position(|cell| *cell == name.as_bytes()) {
+                let is_named = |cell: &&[u8]| cell.eq_ignore_ascii_case(name.as_bytes());
+                match self.cells.iter().position(is_named) {
                     Some(i) if self.header => i,
                     _ => {
                         return Err(format!(
@@ -329,15 +427,37 @@ impl Resolver<'_> {
         )))
     }
 
+    fn op(&self) -> Result<Option<OpColumn>, String> {
+        let Some((index, rule)) = self.column(Role::Op)? else {
+            return Ok(None);
+        };
+        let rule = match rule {
+            Some(Given::Text(name)) => OpRule::from_name(name).ok_or_else(|| {
+                format!(
+                    "op: \"{name}\" is not a rule: use {}, or give values a meaning: op={}:read=28|a8,write=2a",
+                    OpRule::NAMES,
+                    index + 1
+                )
+            })?,
+            Some(Given::Unit(_)) | None => OpRule::default(),
+        };
+        Ok(Some(OpColumn::In {
+            index,
+            rule,
+            meanings: self.spec.meanings.clone(),
+        }))
+    }
+
+    fn no_unit(&self, role: Role, example: &str) -> String {
+        let name = role.name();
+        format!("the {name} needs its unit: --columns {name}=…:{example}")
+    }
+
     fn unit(&self, role: Role, example: &str) -> Result<Option<(usize, Unit)>, String> {
         let name = role.name();
         Ok(match self.column(role)? {
             None => None,
-            Some((_, None)) => {
-                return Err(format!(
-                    "the {name} needs its unit: --columns {name}=…:{example}"
-                ));
-            }
+            Some((_, None)) => return Err(self.no_unit(role, example)),
             Some((i, Some(Given::Unit(unit)))) => Some((i, unit)),
             Some((i, Some(Given::Text(text)))) => {
                 let unit = Unit::from_name(text)
@@ -350,9 +470,13 @@ impl Resolver<'_> {
     fn time(&self, role: Role) -> Result<Option<(usize, TimeUnit)>, String> {
         match self.unit(role, "us")? {
             None => Ok(None),
+            Some((_, Unit::Time(TimeUnit::Date))) if role != Role::Time => Err(format!(
+                "{} is no date: use s, ms, us, ns or filetime",
+                role.name()
+            )),
             Some((i, Unit::Time(unit))) => Ok(Some((i, unit))),
             Some(_) => Err(format!(
-                "{} has a unit of size: use s, ms, us, ns or filetime",
+                "{} has a unit of size: use s, ms, us, ns, filetime or date",
                 role.name()
             )),
         }
@@ -370,12 +494,6 @@ impl Resolver<'_> {
     }
 }
 
-fn strip_quotes(cell: &[u8]) -> &[u8] {
-    cell.strip_prefix(b"\"")
-        .and_then(|c| c.strip_suffix(b"\""))
-        .unwrap_or(cell)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,19 +503,20 @@ mod tests {
         let spec: ColumnSpec = "time=1:s, op=3:read0,offset=4:sectors,length=5:4096"
             .parse()
             .unwrap();
-        let layout = spec.resolve(b"0.5;x;0;8;1").unwrap();
+        let layout = spec.resolve(&[b"0.5;x;0;8;1"]).unwrap().layout;
         assert_eq!(
             (layout.delimiter, layout.header),
             (Delimiter::Byte(b';'), false)
         );
         assert_eq!(
             (layout.offset, layout.length, layout.op),
-            ((3, 512), (4, 4096), (2, OpRule::Read0))
+            ((3, 512), (4, 4096), OpColumn::new(2, OpRule::Read0))
         );
         let spec: ColumnSpec = "time=when:us".parse().unwrap();
         let layout = spec
-            .resolve(b"op,when,offset_bytes,size_bytes,disk")
-            .unwrap();
+            .resolve(&[b"op,when,offset_bytes,size_bytes,disk"])
+            .unwrap()
+            .layout;
         assert_eq!((layout.time, layout.header), ((1, TimeUnit::Micros), true));
         assert_eq!(layout.volume, VolumeColumns::One(4));
     }
@@ -422,17 +541,51 @@ mod tests {
             let error = spec
                 .parse::<ColumnSpec>()
                 .unwrap()
-                .resolve(line.as_bytes())
+                .resolve(&[line.as_bytes()])
                 .unwrap_err();
             assert!(error.contains(says), "{spec}: {error}");
         }
         for (spec, says) in [
             ("time", "maps no column"),
-            ("when=1", "not a column"),
+            ("when=1", "maps no column and no kind"),
+            ("op=read,op=3", "mapped twice"),
+            ("op=3:read=1,write=1", "two kinds"),
+            ("op=read,write=1", "one kind"),
             ("time=0:s", "from 1"),
         ] {
             let error = spec.parse::<ColumnSpec>().unwrap_err();
             assert!(error.contains(says), "{spec}: {error}");
         }
+    }
+
+    #[test]
+    fn a_missing_unit_or_kind_is_assumed_with_a_note() {
+        let header = b"time,offset_bytes,length_bytes".as_slice();
+        for (time, unit, note) in [
+            ("1455592511.181", TimeUnit::Seconds, Some("seconds")),
+            ("1577808144360", TimeUnit::Millis, Some("milliseconds")),
+            ("1577808144360767", TimeUnit::Micros, Some("microseconds")),
+            ("1577808144360767000", TimeUnit::Nanos, Some("nanoseconds")),
+            ("128166372003061629", TimeUnit::Filetime, Some("file times")),
+            ("2024-03-01 12:00:00.002", TimeUnit::Date, None),
+        ] {
+            let row = format!("{time},0,4096");
+            let resolved = ColumnSpec::default()
+                .resolve(&[header, row.as_bytes()])
+                .unwrap();
+            assert_eq!(resolved.layout.time, (0, unit), "{time}");
+            let assumed = resolved.assumed.unwrap();
+            assert!(assumed.contains("op=read"), "{assumed}");
+            assert_eq!(assumed.contains("no unit"), note.is_some(), "{assumed}");
+            assert!(note.is_none_or(|note| assumed.contains(note)), "{assumed}");
+        }
+        let unknown = ColumnSpec::default().resolve(&[header, b"17,0,4096"]);
+        assert!(unknown.unwrap_err().contains("needs its unit"));
+        let said: ColumnSpec = "time=1:us,op=read".parse().unwrap();
+        let resolved = said.resolve(&[header, b"17,0,4096"]).unwrap();
+        assert_eq!(
+            (resolved.layout.op, resolved.assumed),
+            (OpColumn::All(Op::Read), None)
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Reading one field: integers, times and kinds. No floats: a decimal time is scaled in integers, exactly.
+//! Reading one field: integers and times. No floats: a decimal time is scaled in integers, exactly.
 
-use model::Op;
-
+use super::date::{looks_like_date, parse_date};
 use crate::error::FieldError;
+use crate::source::SourceClock;
 
 type Parsed<T> = Result<T, Box<FieldError>>;
 
@@ -24,6 +24,8 @@ pub enum TimeUnit {
     Nanos,
     /// Windows file time: steps of 100 ns since 1601-01-01. As a duration: steps of 100 ns.
     Filetime,
+    /// A date and a time of day (ISO 8601): `2024-03-01 12:00:00.002`. Never a duration.
+    Date,
 }
 
 impl TimeUnit {
@@ -35,8 +37,17 @@ impl TimeUnit {
             "us" => TimeUnit::Micros,
             "ns" => TimeUnit::Nanos,
             "filetime" => TimeUnit::Filetime,
+            "date" => TimeUnit::Date,
             _ => return None,
         })
+    }
+
+    /// What times of this unit count from, unless something else says it.
+    pub(crate) fn clock(self) -> SourceClock {
+        match self {
+            TimeUnit::Filetime | TimeUnit::Date => SourceClock::Unix,
+            _ => SourceClock::Relative,
+        }
     }
 
     fn ns(self) -> u64 {
@@ -44,105 +55,10 @@ impl TimeUnit {
             TimeUnit::Seconds => 1_000_000_000,
             TimeUnit::Millis => 1_000_000,
             TimeUnit::Micros => 1_000,
-            TimeUnit::Nanos => 1,
+            TimeUnit::Nanos | TimeUnit::Date => 1,
             TimeUnit::Filetime => 100,
         }
     }
-}
-
-/// How a column says what kind a request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpRule {
-    /// Words or letters, in any case: `read`, `W`, `discard`, `flush`; also blktrace's `RS`, `WSM` and the like.
-    Words,
-    /// `1` is a read, `0` a write.
-    Read1,
-    /// `0` is a read, `1` a write.
-    Read0,
-    /// Hexadecimal flags whose lowest bit says read (DiskSim).
-    FlagBit0Read,
-}
-
-impl OpRule {
-    /// From its name in a column mapping.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "words" => OpRule::Words,
-            "read1" => OpRule::Read1,
-            "read0" => OpRule::Read0,
-            "bit0" => OpRule::FlagBit0Read,
-            _ => return None,
-        })
-    }
-
-    #[inline]
-    pub(crate) fn parse(self, value: &[u8]) -> Parsed<Op> {
-        match (self, value) {
-            (OpRule::Words, _) => parse_word(value),
-            (OpRule::Read1, b"1") | (OpRule::Read0, b"0") => Ok(Op::Read),
-            (OpRule::Read1, b"0") | (OpRule::Read0, b"1") => Ok(Op::Write),
-            (OpRule::Read1 | OpRule::Read0, _) => {
-                Err(FieldError::new("op", value, "neither 0 nor 1"))
-            }
-            (OpRule::FlagBit0Read, _) => {
-                let digits = std::str::from_utf8(value)
-                    .ok()
-                    .filter(|v| !v.starts_with('+'));
-                let digits = digits.map(|v| v.strip_prefix("0x").unwrap_or(v));
-                match digits.and_then(|v| u64::from_str_radix(v, 16).ok()) {
-                    Some(flags) => Ok(if flags & 1 == 1 { Op::Read } else { Op::Write }),
-                    None => Err(FieldError::new("flags", value, "not a hexadecimal number")),
-                }
-            }
-        }
-    }
-}
-
-#[inline]
-fn parse_word(value: &[u8]) -> Parsed<Op> {
-    match value {
-        b"R" | b"Read" => return Ok(Op::Read),
-        b"W" | b"Write" => return Ok(Op::Write),
-        _ => {}
-    }
-    const WORDS: [(&str, Op); 14] = [
-        ("r", Op::Read),
-        ("rd", Op::Read),
-        ("read", Op::Read),
-        ("w", Op::Write),
-        ("wr", Op::Write),
-        ("write", Op::Write),
-        ("d", Op::Trim),
-        ("t", Op::Trim),
-        ("trim", Op::Trim),
-        ("discard", Op::Trim),
-        ("unmap", Op::Trim),
-        ("f", Op::Flush),
-        ("flush", Op::Flush),
-        ("sync", Op::Flush),
-    ];
-    if let Some((_, op)) = WORDS
-        .iter()
-        .find(|(word, _)| value.eq_ignore_ascii_case(word.as_bytes()))
-    {
-        return Ok(*op);
-    }
-    // blktrace: the kind, then what else is known of it (ahead, sync, metadata, barrier, FUA).
-    if let [kind @ (b'R' | b'W' | b'D'), rest @ ..] = value
-        && rest.iter().all(|b| b"ASMBF".contains(b))
-    {
-        return Ok(match kind {
-            b'R' => Op::Read,
-            b'W' => Op::Write,
-            _ => Op::Trim,
-        });
-    }
-    let reason = if value.is_empty() {
-        "empty"
-    } else {
-        "not a kind of request (read, write, trim or flush)"
-    };
-    Err(FieldError::new("op", value, reason))
 }
 
 /// A whole number.
@@ -173,13 +89,16 @@ fn parse_u64_slow(field: &'static str, value: &[u8]) -> Parsed<u64> {
     Ok(n)
 }
 
-/// A time in nanoseconds: since the Unix epoch for file times, else since wherever the column counts from.
+/// A time in nanoseconds: since the Unix epoch for file times and dates, else since wherever the column counts from.
 #[inline]
 pub(crate) fn parse_time(field: &'static str, value: &[u8], unit: TimeUnit) -> Parsed<i64> {
     if unit == TimeUnit::Filetime {
         let steps = i128::from(parse_u64(field, value)?) - FILETIME_UNIX_EPOCH;
         return i64::try_from(steps * 100)
             .map_err(|_| FieldError::new(field, value, "not within 1677 to 2262"));
+    }
+    if unit == TimeUnit::Date {
+        return parse_date(field, value);
     }
     parse_decimal(field, value, unit.ns())
 }
@@ -269,6 +188,11 @@ fn parse_decimal_slow(field: &'static str, value: &[u8], unit_ns: u64) -> Parsed
             }
             b'0'..=b'9' => shift += i64::from(!in_fraction),
             b'.' if !in_fraction => in_fraction = true,
+            _ if looks_like_date(value) => {
+                return Err(fail(
+                    "a date, not a number: --columns time=COLUMN:date reads it",
+                ));
+            }
             _ => return Err(fail("not a number")),
         }
     }
@@ -349,24 +273,6 @@ mod tests {
         assert!(parse_time("time", b"18446744073709551615", TimeUnit::Filetime).is_err());
     }
 
-    #[test]
-    fn kinds_in_their_many_spellings() {
-        for (text, op) in [
-            ("Read", Op::Read),
-            ("WRITE", Op::Write),
-            ("d", Op::Trim),
-            ("F", Op::Flush),
-            ("WSM", Op::Write),
-        ] {
-            assert_eq!(OpRule::Words.parse(text.as_bytes()).unwrap(), op, "{text}");
-        }
-        assert!(OpRule::Words.parse(b"Rubbish").is_err());
-        assert_eq!(OpRule::FlagBit0Read.parse(b"b").unwrap(), Op::Read);
-        assert_eq!(OpRule::Read0.parse(b"0").unwrap(), Op::Read);
-        assert!(OpRule::Read1.parse(b"2").is_err());
-        assert!(OpRule::FlagBit0Read.parse(b"+1").is_err());
-    }
-
     proptest! {
         #[test]
         fn every_nanosecond_survives_as_seconds(ns in 0..i64::MAX) {
@@ -377,14 +283,11 @@ mod tests {
         #[test]
         fn no_field_panics(value in prop::collection::vec(any::<u8>(), 0..60), digits in "[0-9.eE+-]{0,60}") {
             for text in [value.as_slice(), digits.as_bytes()] {
-                for unit in [TimeUnit::Seconds, TimeUnit::Nanos, TimeUnit::Filetime] {
+                for unit in [TimeUnit::Seconds, TimeUnit::Nanos, TimeUnit::Filetime, TimeUnit::Date] {
                     let _ = parse_time("time", text, unit);
                     let _ = parse_duration("latency", text, unit);
                 }
                 let _ = parse_u64("offset", text);
-                for rule in [OpRule::Words, OpRule::Read1, OpRule::FlagBit0Read] {
-                    let _ = rule.parse(text);
-                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Reading what the columns of a CSV are from their names: `time_s`, `offset_bytes`, `latency_ns`.
+//! Reading what the columns of a CSV are from their names: `time_s`, `Offset [bytes]`, `latency_ns`.
 
 use super::field::TimeUnit;
 
@@ -23,6 +23,12 @@ impl Role {
         Role::Latency,
     ];
 
+    /// From its name in a column mapping.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        let name = if name == "size" { "length" } else { name };
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Role::Time => "time",
@@ -34,7 +40,7 @@ impl Role {
         }
     }
 
-    /// Names of columns, without the unit's suffix, that are taken for this role.
+    /// Names of columns, without the unit's suffix, that are taken for this role; without what joins their words.
     fn stems(self) -> &'static [&'static str] {
         match self {
             Role::Time => &[
@@ -42,9 +48,11 @@ impl Role {
                 "timestamp",
                 "ts",
                 "arrival",
-                "arrival_time",
-                "issue_time",
-                "start_time",
+                "arrivaltime",
+                "issuetime",
+                "starttime",
+                "optime",
+                "datetime",
             ],
             Role::Volume => &[
                 "volume",
@@ -54,32 +62,42 @@ impl Role {
                 "dev",
                 "disk",
                 "lun",
-                "volume_id",
-                "disk_id",
+                "volumeid",
+                "diskid",
+                "deviceid",
+                "disknumber",
             ],
-            Role::Op => &["op", "operation", "type", "rw", "io_type"],
+            Role::Op => &[
+                "op",
+                "operation",
+                "type",
+                "rw",
+                "iotype",
+                "opcode",
+                "opname",
+                "optype",
+                "requesttype",
+                "rwbs",
+                "command",
+            ],
             Role::Offset => &[
                 "offset",
                 "start",
                 "address",
                 "sector",
-                "start_sector",
-                "first_sector",
+                "startsector",
+                "firstsector",
+                "iooffset",
+                "byteoffset",
             ],
-            Role::Length => &[
-                "length",
-                "len",
-                "size",
-                "request_size",
-                "io_size",
-                "sectors",
-            ],
+            Role::Length => &["length", "len", "size", "requestsize", "iosize", "sectors"],
             Role::Latency => &[
                 "latency",
                 "lat",
-                "response_time",
-                "service_time",
+                "responsetime",
+                "servicetime",
                 "duration",
+                "response",
             ],
         }
     }
@@ -108,17 +126,41 @@ impl Unit {
     }
 }
 
+/// A cell without the quotes around it.
+pub(crate) fn unquoted(cell: &[u8]) -> &[u8] {
+    let inner = cell.strip_prefix(b"\"").and_then(|c| c.strip_suffix(b"\""));
+    inner.unwrap_or(cell).trim_ascii()
+}
+
+/// A column's name in lower case, its words joined by `_`; `None` if it is no text.
+pub(crate) fn normalized(name: &[u8]) -> Option<String> {
+    let name = std::str::from_utf8(unquoted(name))
+        .ok()?
+        .to_ascii_lowercase();
+    let words = name
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    Some(words.collect::<Vec<_>>().join("_"))
+}
+
 /// What a column's name says.
 pub(super) fn recognize(name: &[u8]) -> Option<(Role, Option<Unit>)> {
-    let name = std::str::from_utf8(name).ok()?.trim().to_ascii_lowercase();
+    let name = normalized(name)?;
     let role = |stem: &str| {
+        let stem = stem.replace('_', "");
         Role::ALL
             .into_iter()
-            .find(|role| role.stems().contains(&stem))
+            .find(|role| role.stems().contains(&stem.as_str()))
     };
     if let Some(role) = role(&name) {
         // A sector of a disk is 512 bytes wherever nothing else is said.
-        let unit = name.contains("sector").then_some(Unit::Size(512));
+        let unit = if name.contains("sector") {
+            Some(Unit::Size(512))
+        } else if name.starts_with("byte") {
+            Some(Unit::Size(1))
+        } else {
+            None
+        };
         return Some((role, unit));
     }
     let (stem, suffix) = name.rsplit_once('_')?;
@@ -126,6 +168,7 @@ pub(super) fn recognize(name: &[u8]) -> Option<(Role, Option<Unit>)> {
         Unit::from_name(suffix).filter(|_| !suffix.starts_with(|c: char| c.is_ascii_digit()))?;
     let role = role(stem)?;
     let fits = match unit {
+        Unit::Time(TimeUnit::Date) => false,
         Unit::Time(_) => matches!(role, Role::Time | Role::Latency),
         Unit::Size(_) => matches!(role, Role::Offset | Role::Length),
     };
@@ -150,6 +193,13 @@ mod tests {
         );
         assert_eq!(recognize(b"timestamp"), Some((Role::Time, None)));
         assert_eq!(recognize(b"node"), Some((Role::Volume, None)));
+        assert_eq!(recognize(b"\"Time (ns)\""), Some((Role::Time, ns)));
+        assert_eq!(recognize(b"ResponseTime_ns"), Some((Role::Latency, ns)));
+        assert_eq!(recognize(b" IOType"), Some((Role::Op, None)));
+        assert_eq!(
+            recognize(b"ByteOffset"),
+            Some((Role::Offset, Some(Unit::Size(1))))
+        );
         assert_eq!(recognize(b"offset_ns"), None);
         assert_eq!(recognize(b"comment"), None);
     }

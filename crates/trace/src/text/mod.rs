@@ -8,15 +8,20 @@
 //! over. A field may be quoted where the delimiter is a character.
 
 mod columns;
+mod date;
 mod field;
 mod header;
+mod kinds;
 mod lines;
 mod plain;
 mod reader;
 
 pub use columns::{ColumnSpec, Delimiter, HeaderRow};
-pub(crate) use columns::{Layout, VolumeColumns};
-pub use field::{OpRule, TimeUnit};
+pub(crate) use columns::{Layout, Resolved, VolumeColumns, cells};
+pub(crate) use date::looks_like_date;
+pub use field::TimeUnit;
 pub(crate) use field::{parse_time, parse_u64};
+pub(crate) use header::normalized;
+pub(crate) use kinds::{OpColumn, OpRule};
 pub(crate) use lines::{Lines, Next};
 pub(crate) use reader::{ColumnReader, Field, check_range, split};

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use super::columns::{Delimiter, Layout, VolumeColumns};
 use super::field::{parse_duration, parse_time, parse_u64};
+use super::kinds::{OpColumn, with_remedy};
 use super::lines::{Lines, Next};
 use super::plain::PlainMsr;
 use crate::error::{FieldError, Location, TraceError};
@@ -94,6 +95,8 @@ pub(crate) struct ColumnReader<R> {
     /// The fast way, where the layout has one.
     plain: Option<Box<PlainMsr>>,
     plain_lines: u64,
+    /// Rows that are to be passed over.
+    others: u64,
 }
 
 /// Everything that parsing a row needs besides the row.
@@ -110,8 +113,13 @@ struct Row {
 impl<R: Read> ColumnReader<R> {
     pub(crate) fn new(file: &str, inner: R, layout: Layout) -> Self {
         let needed = layout.columns_needed();
-        // There is no header to wait for, so that the first line may be plain already.
-        let is_msr = text_layout(Format::Msr).as_ref() == Some(&layout);
+        // A header is never plain.
+        let is_msr = text_layout(Format::Msr).is_some_and(|msr| {
+            msr == Layout {
+                header: msr.header,
+                ..layout.clone()
+            }
+        });
         let single = layout.volume == VolumeColumns::Single;
         Self {
             file: file.to_owned(),
@@ -119,6 +127,7 @@ impl<R: Read> ColumnReader<R> {
             header_ahead: layout.header,
             plain: is_msr.then(|| Box::new(PlainMsr::new())),
             plain_lines: 0,
+            others: 0,
             row: Row {
                 needed,
                 // One more than needed shows whether a row has too many.
@@ -193,7 +202,11 @@ impl<R: Read> RecordSource for ColumnReader<R> {
                 continue;
             }
             *out = match self.row.parse(line) {
-                Ok(record) => record,
+                Ok(Some(record)) => record,
+                Ok(None) => {
+                    self.others += 1;
+                    continue;
+                }
                 Err(error) => return Err(error.at(&self.file, self.location())),
             };
             if let Some(plain) = &mut self.plain {
@@ -237,14 +250,19 @@ impl<R: Read> RecordSource for ColumnReader<R> {
         self.row.layout.clock
     }
 
+    fn other_events(&self) -> u64 {
+        self.others
+    }
+
     fn location(&self) -> Location {
         Location::Line(self.lines.number())
     }
 }
 
 impl Row {
+    /// The request of a row; `None` if the row is to be passed over.
     #[inline]
-    fn parse(&mut self, line: &[u8]) -> Result<RawRecord, Box<FieldError>> {
+    fn parse(&mut self, line: &[u8]) -> Result<Option<RawRecord>, Box<FieldError>> {
         let Self {
             layout,
             fields,
@@ -271,7 +289,23 @@ impl Row {
             return Err(FieldError::new("line", line, reason));
         }
         let time_ns = parse_time("time", field(layout.time.0), layout.time.1)?;
-        let op = layout.op.1.parse(field(layout.op.0))?;
+        let op = match &layout.op {
+            OpColumn::All(op) => *op,
+            OpColumn::In {
+                index,
+                rule,
+                meanings,
+            } => {
+                let value = field(*index);
+                match meanings.get(value) {
+                    Some(Some(op)) => op,
+                    Some(None) => return Ok(None),
+                    None => rule
+                        .parse(value)
+                        .map_err(|error| with_remedy(error, *index, value))?,
+                }
+            }
+        };
         let (offset_text, length_text) = (field(layout.offset.0), field(layout.length.0));
         let scaled = |name, value, unit: u64| -> Result<u64, Box<FieldError>> {
             let n = parse_u64(name, value)?;
@@ -308,14 +342,14 @@ impl Row {
                 self.volumes.intern(&self.joined)?
             }
         };
-        Ok(RawRecord {
+        Ok(Some(RawRecord {
             time_ns,
             offset_bytes,
             latency_ns,
             length_bytes,
             volume,
             op,
-        })
+        }))
     }
 }
 

@@ -358,3 +358,125 @@ fn order_survives_conversion_and_never_becomes_time() {
         (Times::Order, None, None)
     );
 }
+
+#[test]
+fn systor_and_fiu_are_read_as_published() {
+    let systor = good(common::SYSTOR);
+    let expected: [Row; 2] = [
+        (0, 0, Op::Read, 1_069_133_824, 4096),
+        (2_000_000, 0, Op::Write, 0, 8192),
+    ];
+    assert_eq!(
+        (rows(&systor), names(&systor)),
+        (expected.to_vec(), vec!["4"])
+    );
+    assert_eq!(systor.latencies(), Some(&[221_000, LATENCY_UNKNOWN][..]));
+    assert_eq!(systor.origin_unix_ns, Some(1_455_592_511_181_391_000));
+    let fiu = good(common::FIU);
+    let expected: [Row; 2] = [
+        (0, 0, Op::Write, 904_265_560 * 512, 4096),
+        (10_000, 1, Op::Read, 904_265_568 * 512, 8192),
+    ];
+    assert_eq!(
+        (rows(&fiu), names(&fiu)),
+        (expected.to_vec(), vec!["6.0", "8.1"])
+    );
+}
+
+#[test]
+fn a_header_and_another_delimiter_change_nothing() {
+    let plain = good(common::MSR);
+    let header = "\u{feff}\"Timestamp\", HOSTNAME,Disk Number,type,Offset,Size,Response_Time\r\n";
+    let text = format!(
+        "{header}# a remark\r\n{}",
+        common::MSR.replace('\n', "\r\n")
+    );
+    for text in [
+        text.clone(),
+        text.replace(',', ";"),
+        text.replace(',', "\t"),
+    ] {
+        let trace = good(&text);
+        assert_eq!(
+            (rows(&trace), names(&trace)),
+            (rows(&plain), names(&plain)),
+            "{text}"
+        );
+        assert_eq!(
+            (trace.latencies(), trace.origin_unix_ns),
+            (plain.latencies(), plain.origin_unix_ns)
+        );
+    }
+    let reordered =
+        "Type,Timestamp,DiskNumber,Hostname,Size,Offset\nRead,128166372003061629,0,web,512,4096\n";
+    let trace = good(reordered);
+    assert_eq!(
+        (rows(&trace), names(&trace)),
+        (vec![(0, 0, Op::Read, 4096, 512)], vec!["web.0"])
+    );
+    assert!(trace.format_assumed.is_some());
+    let alibaba = format!(
+        "device_id,opcode,offset,length,timestamp\n{}",
+        common::ALIBABA
+    );
+    assert_eq!(rows(&good(&alibaba)), rows(&good(common::ALIBABA)));
+    let tencent = good(&format!(
+        "Timestamp,Offset,Size,IOType,VolumeID\n{}",
+        common::TENCENT
+    ));
+    assert_eq!(rows(&tencent), rows(&good(common::TENCENT)));
+    assert_eq!(tencent.format_assumed, None);
+}
+
+#[test]
+fn dates_are_times_of_any_format_of_columns() {
+    let text = "2024-03-01 12:00:00.002,web,0,Read,8192,4096,1331\n\
+                2024-03-01T13:00:00.0025+01:00,web,0,Write,0,512,1331\n";
+    let expected: [Row; 2] = [
+        (0, 0, Op::Read, 8192, 4096),
+        (500_000, 0, Op::Write, 0, 512),
+    ];
+    let with_header =
+        format!("Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n{text}");
+    for text in [text, &with_header] {
+        let trace = good(text);
+        assert_eq!(rows(&trace), expected);
+        assert_eq!(trace.origin_unix_ns, Some(1_709_294_400_002_000_000));
+    }
+    let any = "when;op;offset_bytes;length_bytes;time\nx;R;0;512;2024/03/01 12:00\n";
+    assert_eq!(rows(&good(any)), [(0, 0, Op::Read, 0, 512)]);
+    refused(
+        Format::Msr,
+        &text.replace("2024-03-01T", "01/03/2024 "),
+        "ambiguous date",
+    );
+}
+
+#[test]
+fn blkparse_reads_zones_and_goes_past_totals() {
+    let totals = "CPU0 (nvme0n1):\n Reads Queued:           0,        0KiB\t Writes Queued:  3\n\n\
+                  Total (nvme0n1):\n Reads Queued: 1\n\nThroughput (R/W): 1KiB/s / 2KiB/s\n\
+                  Events (nvme0n1): 8 entries\nSkips: 0 forward (0 -   0.0%)\n";
+    let first = "259,0 1 1 0.000000000 312 Q WS 0 + 8 [a]\n\
+                 259,0 1 2 0.000100000 312 Q ZA 524288 + 8 [btrfs]\n\
+                 259,0 1 3 0.000200000 312 Q ZR 524288 + 0 [btrfs]\n\
+                 259,0 1 3 0.000200000 312 Q ZRA 0 + 0 [btrfs]\n\
+                 259,0 1 3 0.000300000 312 Q ZF 524288 + 0 [btrfs]\n\
+                 259,0 1 4 0.000500000 312 Q WZ 16 + 8 [a]\n\
+                 259,0 1 4 0.000500000 312 U N [a] 1\n\
+                 259,0 1 4 0.000500000 312 UT N [a] 1\n\
+                 259,0 1 0 0.000500000 0 m N a message\n";
+    let second = "259,0 1 5 0.000600000 312 Q DE 16 + 8 [a]\n\
+                  259,0 1 6 0.000700000 312 Q FWFSM 8 + 8 [a]\n\
+                  259,0 1 7 0.000800000 312 Q WFSMU 8 + 8 [a]\n";
+    let text = format!("Input file nvme0n1.blktrace.0 added\n{first}{totals}{second}{totals}");
+    let expected: [Row; 6] = [
+        (0, 0, Op::Write, 0, 4096),
+        (100_000, 0, Op::Write, 524_288 * 512, 4096),
+        (500_000, 0, Op::Trim, 8192, 4096),
+        (600_000, 0, Op::Trim, 8192, 4096),
+        (700_000, 0, Op::Write, 4096, 4096),
+        (800_000, 0, Op::Write, 4096, 4096),
+    ];
+    assert_eq!(rows(&good(&text)), expected);
+}

@@ -9,8 +9,8 @@ use super::value::At as Field;
 use super::{Names, Options};
 use crate::moving::Live;
 use crate::{
-    At, BlockStats, Chain, Direction, Disk, DiskKind, Domain, DomainStats, HostError, Image,
-    Latencies, Limits, Mirror, Source,
+    At, BlockStats, Chain, Direction, Disk, DiskKind, Domain, DomainStats, Fixed, HostError, Image,
+    ImageInfo, Latencies, Limits, Mirror, Source,
 };
 
 /// Nodes that are looked through on the way down from a device, at most.
@@ -64,15 +64,13 @@ pub struct Node {
     pub no_flush: bool,
     /// What becomes of zeroes that are written.
     pub detect_zeroes: String,
-    /// Bytes of a cluster, of qcow2.
-    pub cluster_bytes: Option<u64>,
     capacity: Option<u64>,
     physical: Option<u64>,
     read_only: bool,
     /// The image below.
     backing: Option<String>,
-    /// What a new image would not have.
-    more: Option<&'static str>,
+    /// What its image has.
+    info: ImageInfo,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -335,9 +333,6 @@ impl Machine {
             return Some("no device of the guest has it".into());
         }
         let tree = self.tree_of(drive)?;
-        if let Some(why) = tree.would_be_lost() {
-            return Some(why);
-        }
         (tree.node.file != tree.below.file)
             .then(|| "its image was opened with options that a new one would not have".into())
     }
@@ -352,9 +347,15 @@ impl Machine {
         Some(format!("its machine goes to another host ({what})"))
     }
 
-    /// What a disk's image has that a new one would not have.
-    pub fn would_be_lost(&self, target: &str) -> Option<String> {
-        self.tree(target)?.would_be_lost()
+    /// The image of a disk.
+    pub fn info_of(&self, target: &str) -> Option<&ImageInfo> {
+        Some(&self.tree(target)?.node.info)
+    }
+
+    /// Why a copy of a disk's image would not be what the image is.
+    pub fn would_be_lost(&self, target: &str) -> Option<Fixed> {
+        let tree = self.tree(target)?;
+        tree.node.info.of_copy(tree.format_name() == "qcow2").err()
     }
 
     /// The disk of a move as it is, in this life of the machine.
@@ -472,13 +473,6 @@ impl Machine {
 }
 
 impl Tree<'_> {
-    fn would_be_lost(&self) -> Option<String> {
-        let more = self.node.more?;
-        Some(format!(
-            "its image has {more}, which a new one would not have"
-        ))
-    }
-
     /// The format as a new image would be configured: a device on a file is raw.
     fn format_name(&self) -> &str {
         match self.node.is_protocol() {
@@ -547,41 +541,31 @@ fn nbd(file: &str) -> Source {
 
 fn node(field: &Field<'_>) -> Result<Node, HostError> {
     let (image, cache) = (field.field("image"), field.field("cache"));
-    let data = image.field("format-specific").field("data");
     let number = |name: &str| image.field(name).maybe(Field::number);
-    // A job's own bitmap has no name.
-    let mut bitmap = data.field("bitmaps").has_items();
-    for of in field
-        .field("dirty-bitmaps")
-        .maybe(Field::items)?
-        .unwrap_or_default()
-    {
-        bitmap |= of.field("name").is_there();
+    let mut info = ImageInfo::of_field(&image)?;
+    let bitmaps = field.field("dirty-bitmaps").maybe(Field::items)?;
+    for of in bitmaps.unwrap_or_default() {
+        // A job's own bitmap has no name; those in the file are here again.
+        if let Some(name) = of.field("name").maybe(Field::text)?
+            && !info.bitmaps.iter().any(|known| known == name)
+        {
+            info.bitmaps.push(name.into());
+        }
     }
-    let encrypted = field.field("encrypted").maybe(Field::flag)? == Some(true);
-    let more = [
-        (image.field("snapshots").has_items(), "internal snapshots"),
-        (bitmap, "bitmaps"),
-        (
-            data.field("data-file").is_there(),
-            "its data in another file",
-        ),
-        (encrypted || data.field("encrypt").is_there(), "encryption"),
-    ];
+    info.encrypted |= field.field("encrypted").maybe(Field::flag)? == Some(true);
     let backing = field.field("backing_file").maybe(Field::text)?;
-    let backing = backing.or(image.field("backing-filename").maybe(Field::text)?);
+    let backing = backing.map(String::from).or(info.backing.clone());
     Ok(Node {
         driver: field.field("drv").text()?.into(),
         file: field.field("file").text()?.into(),
         direct: cache.field("direct").maybe(Field::flag)? == Some(true),
         no_flush: cache.field("no-flush").maybe(Field::flag)? == Some(true),
         detect_zeroes: field.field("detect_zeroes").text()?.into(),
-        cluster_bytes: number("cluster-size")?,
         capacity: number("virtual-size")?,
         physical: number("actual-size")?,
         read_only: field.field("ro").flag()?,
-        backing: backing.map(String::from),
-        more: more.into_iter().find_map(|(has, what)| has.then_some(what)),
+        backing,
+        info,
     })
 }
 

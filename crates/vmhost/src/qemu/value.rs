@@ -74,9 +74,4 @@ impl<'a> At<'a> {
     ) -> Result<Option<T>, HostError> {
         self.is_there().then(|| read(self)).transpose()
     }
-
-    /// Whether it is a list with something in it.
-    pub(crate) fn has_items(&self) -> bool {
-        self.value.as_array().is_some_and(|list| !list.is_empty())
-    }
 }

@@ -2,9 +2,12 @@
 
 mod moving;
 mod qemu;
+mod verdict;
 
-use manager::wire::{DeviceIoCounts, Placed, filled};
+use manager::wire::{DeviceIoCounts, HandMove, Placed, filled};
 use proptest::prelude::*;
+use serde_json::json;
+use vmhost::builds::By;
 use vmhost::*;
 
 const WEB: &str = "<domain type='qemu' id='4'>
@@ -67,19 +70,52 @@ fn disk(with: &str) -> Disk {
     Domain::of_xml(&text).unwrap().disks.remove(0)
 }
 
+fn info(said: &serde_json::Value) -> Result<ImageInfo, String> {
+    Ok(ImageInfo::of(said).unwrap())
+}
+
+/// A domain whose disks may move as far as its definition goes.
+fn known(xml: &str) -> Known {
+    let domain = Domain::of_xml(xml).unwrap();
+    let facts = |d: &Disk| {
+        let plain = json!({
+            "virtual-size": 4194304, "cluster-size": 65536,
+            "format-specific": { "type": "qcow2", "data": { "compat": "1.1" } },
+        });
+        let facts = DiskFacts {
+            info: info(&plain),
+            named_by: None,
+            renamable: true,
+        };
+        (d.target.clone(), facts)
+    };
+    Known {
+        disks: domain.disks.iter().map(facts).collect(),
+        domain: Domain {
+            id: Some(4),
+            ..domain
+        },
+        id: 4,
+        build: Ok(builds::of_program("QEMU emulator version 7.2.22").unwrap()),
+        metadata: Ok(Metadata::default()),
+    }
+}
+
 fn fixed(of: &str) -> Option<String> {
-    let domain = Domain::of_xml(of).unwrap();
-    domain.disks[0].fixed(&domain).map(|why| why.to_string())
+    let known = known(of);
+    let verdict = known.verdict(&known.domain.disks[0], By::Libvirt);
+    verdict.err().map(|why| why.to_string())
 }
 
 #[test]
 fn a_domain_has_its_disks_and_says_which_cannot_move() {
-    let web = Domain::of_xml(WEB).unwrap();
+    let known = known(WEB);
+    let web = &known.domain;
     assert_eq!((web.name.as_str(), web.platform), ("web", None));
     let disks: Vec<_> = web
         .disks
         .iter()
-        .map(|d| (d.target.as_str(), d.fixed(&web)))
+        .map(|d| (d.target.as_str(), known.verdict(d, By::Libvirt).err()))
         .collect();
     assert_eq!(
         disks,
@@ -224,17 +260,15 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     )
     .unwrap()];
     let stats = domain_stats(STATS).unwrap();
-    let known = |id| Known {
-        domain: Domain::of_xml(WEB).unwrap(),
-        id,
-    };
-    let (four, five) = (known(4), known(5));
+    let of_life = |id| Known { id, ..known(WEB) };
+    let (four, five) = (of_life(4), of_life(5));
     let inventory = Inventory {
         tiers: &tiers,
         places: &places,
         pools: &pools,
         domains: vec![&four],
         stats: &stats,
+        by: By::Libvirt,
     };
     let snapshot = inventory.snapshot(|name| format!("class of {name}"));
     let volumes: Vec<_> = snapshot.volumes.iter().map(|v| v.name.as_str()).collect();
@@ -261,7 +295,6 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
         inventory.left_out(),
         [("web:vdc".to_owned(), Fixed::BlockDevice.to_string())]
     );
-    assert_eq!(inventory.fixed(), [("web:vdb".to_owned(), Fixed::Chain(1))]);
     let (_, disk) = inventory.disk_of("web:vdb").unwrap();
     let image = disk.image(|pool| inventory.directory_of(pool)).unwrap();
     assert_eq!(image.to_string(), "/pools/fast/data.qcow2 (qcow2)");
@@ -271,10 +304,16 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
         (bound.why.as_str(), bound.by_hand),
         ("its image has 1 more below it", false)
     );
-    let command = vda.command.as_ref().unwrap();
-    let command = filled(command, &places[0].path, "", "");
+    let Some(HandMove::Command { text, needed_bytes }) = &vda.by_hand else {
+        panic!("{:?}", vda.by_hand)
+    };
+    assert_eq!(*needed_bytes, 4_194_304 + SPARE_BYTES);
+    let command = filled(text, &places[0].path, "", "");
     let to = format!("'{}/web.raw' --format raw", places[0].path);
     assert!(command.contains(&to), "{command}");
+    let why = "its image has 1 more below it";
+    let refused = HandMove::None { why: why.into() };
+    assert_eq!(snapshot.volumes[1].by_hand, Some(refused));
     // The kernel's counters where there are any; else those of disks, which begin anew with a start.
     assert_eq!(snapshot.devices[1].io.reads, 7);
     let again = Inventory {

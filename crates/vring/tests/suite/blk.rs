@@ -129,7 +129,7 @@ fn what_has_no_header_or_no_status_cannot_be_answered() {
 
 #[test]
 fn the_configuration_is_that_of_the_specification() {
-    let config = blk::config(10 << 30, 4, true);
+    let config = blk::config(10 << 30, 512, 4, true);
     let number = |at: usize, bytes: usize| {
         let mut word = [0; 8];
         word[..bytes].copy_from_slice(&config[at..at + bytes]);
@@ -162,7 +162,7 @@ fn the_configuration_is_that_of_the_specification() {
         "write zeroes"
     );
     assert_eq!(
-        blk::config(1 << 20, 1, false)[blk::WRITE_CACHE_AT as usize],
+        blk::config(1 << 20, 512, 1, false)[blk::WRITE_CACHE_AT as usize],
         0
     );
     assert_eq!(

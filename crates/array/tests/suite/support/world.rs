@@ -368,6 +368,7 @@ pub fn volume(id: u32, extents: u64) -> VolumeRecord {
         size: Bytes(extents * EXTENT.0 - 512),
         home: TierId(0),
         class: "default".into(),
+        logical_block: 512,
         health: Health::Whole,
         snapshot: None,
         source: None,

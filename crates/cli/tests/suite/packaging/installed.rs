@@ -81,7 +81,10 @@ impl<'a> Service<'a> {
             child,
             manager: Some(manager),
         };
-        manager.hears_until("READY=1");
+        let ready = manager.hears_until("READY=1");
+        if ready.last().unwrap().contains("the controller is starting") {
+            manager.hears_until("STATUS=serving");
+        }
         service
     }
 

@@ -140,16 +140,17 @@ fn notify(bench: &Bench) -> String {
 }
 
 #[test]
-fn a_live_manager_is_ready_when_guests_and_operators_can_connect() {
+fn live_manager_is_ready_when_guests_can_connect_and_says_when_operators_can() {
     let bench = Bench::with_volume("8M");
     let live = "strategy = \"noop\"\nwindow = \"1s\"\n[array]\ndir = \"terrace-array\"\n";
     std::fs::write(bench.path().join("live.toml"), live).unwrap();
     let manager = Manager::at(&bench.path().join("notify"));
     let args = ["serve", "--config", "live.toml"];
     let server = Server::start(&bench, &args, &notify(&bench));
-    let heard = manager.hears_until("READY=1");
+    manager.hears_until("READY=1");
     assert_eq!(client(&bench, "data").size(), 8 * MIB);
-    let status = heard.last().unwrap().split_once('\n').unwrap().1;
+    let heard = manager.hears_until("STATUS=serving 1 volume; controller");
+    let status = heard.last().unwrap();
     let address = status
         .strip_prefix("STATUS=serving 1 volume; controller at ")
         .unwrap_or_else(|| panic!("{status}"));

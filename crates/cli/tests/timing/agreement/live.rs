@@ -9,6 +9,7 @@ use manager::controller::Controller;
 use manager::service::Now;
 use manager::store::Change;
 use manager::view::JobView;
+use model::LeaseHolder;
 use planner::AnyStrategy;
 use sim::Model;
 use units::Nanos;
@@ -66,6 +67,11 @@ impl Manager {
         let at_ns = since(self.start);
         let mut snapshot = self.array.snapshot().unwrap();
         without_control(&mut snapshot);
+        if let Some((id, lasting)) = self.agent.claim(at_ns) {
+            let name = HOST.into();
+            self.agent
+                .claimed(self.array.claim(&LeaseHolder { id, name }, lasting));
+        }
         self.agent.beat(at_ns, snapshot);
         while let Some(action) = self.agent.poll_action() {
             let done = self.array.carry_out(&action);

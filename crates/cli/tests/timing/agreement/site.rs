@@ -52,6 +52,7 @@ impl Site {
                 emulate: Some(spec.clone()),
                 direct: DirectIo::Off,
                 force: false,
+                thin: false,
             };
             let extent = (i == 0).then_some(model.extent);
             add_device(&array, extent, new).unwrap();

@@ -123,6 +123,15 @@ pub fn bearer(secret: &str) -> String {
     format!("Authorization: Bearer {secret}\n")
 }
 
-pub fn cookie(secret: &str) -> String {
-    format!("Cookie: __Host-terrace={secret}\n")
+/// The answer to the form that signs in.
+pub fn sign_in(world: &World, secret: &str) -> Answered {
+    let form = format!("token={secret}");
+    remote(world, &send("POST", "/sign-in", "", &form))
+}
+
+/// The cookie of a new session of the page.
+pub fn session(world: &World, secret: &str) -> String {
+    let answer = sign_in(world, secret);
+    let set = answer.header("set-cookie").expect("it signs in");
+    format!("Cookie: {}\n", set.split(';').next().unwrap())
 }

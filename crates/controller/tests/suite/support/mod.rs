@@ -12,12 +12,9 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use controller::{
-    Certificate, Clock, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings,
-    StartError, TcpSettings,
-};
+use controller::{Certificate, Clock, Fresh, Limits, Reloader, Running, StartError, TcpSettings};
 use manager::question::{Actor, Answer, Done, Question, Refusal};
-use manager::service::{MessageRefusal, Now, Service};
+use manager::service::{MessageRefusal, Now, Service, TokenTerm};
 use manager::settings::{ManagerConfig, Settings};
 use manager::view::{
     CountersView, EventKind, EventView, JobView, MoveState, OutcomeView, PlanView, ResponseView,
@@ -57,6 +54,9 @@ pub struct Fake {
     /// Reports that were taken, as their number of volumes.
     pub reports: Vec<usize>,
     asked_events: u64,
+    pub terms: Vec<TokenTerm>,
+    pub token_changes: Vec<String>,
+    pub refusals: Vec<String>,
 }
 
 impl Fake {
@@ -80,6 +80,9 @@ impl Fake {
             sessions: BTreeMap::new(),
             reports: vec![],
             asked_events: 0,
+            terms: vec![],
+            token_changes: vec![],
+            refusals: vec![],
         }
     }
 
@@ -212,6 +215,18 @@ impl Service for Fake {
         Ok(Done { message })
     }
 
+    fn set_tokens(&mut self, _: Now, terms: Vec<TokenTerm>) {
+        self.terms = terms;
+    }
+
+    fn tokens_changed(&mut self, _: Now, _: &Actor, text: String) {
+        self.token_changes.push(text);
+    }
+
+    fn refused(&mut self, _: Now, text: String) {
+        self.refusals.push(text);
+    }
+
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
         if let Some((asked, answer)) = &self.gate {
             asked.send(()).unwrap();
@@ -294,7 +309,7 @@ impl World {
             reload: Some(reloader(dir.path())),
             ..settings(dir.path())
         };
-        let running = ControllerServer::start(fake.clone(), clock(), settings).unwrap();
+        let running = start(fake.clone(), settings).unwrap();
         Self { fake, dir, running }
     }
 
@@ -364,6 +379,28 @@ fn tcp(dir: &Path) -> TcpSettings {
     }
 }
 
+/// Where and how to serve.
+#[derive(Clone)]
+pub struct ServerSettings {
+    pub socket: PathBuf,
+    pub tcp: Option<TcpSettings>,
+    pub limits: Limits,
+    pub reload: Option<Reloader>,
+}
+
+/// A server that listens wherever it is said to.
+pub fn start(
+    service: Arc<Mutex<dyn Service + Send>>,
+    settings: ServerSettings,
+) -> Result<Running, StartError> {
+    let mut running = Running::start(service, clock(), settings.limits, settings.reload)?;
+    if let Some(tcp) = &settings.tcp {
+        running.listen_tls(tcp)?;
+    }
+    running.listen_unix(&settings.socket)?;
+    Ok(running)
+}
+
 /// A socket and a port in a directory, with a token for every role.
 pub fn settings(dir: &Path) -> ServerSettings {
     let tokens = dir.join("tokens");
@@ -388,7 +425,7 @@ pub fn private(path: &Path, text: &str) {
 /// What starting says when it does not work.
 pub fn refused(settings: ServerSettings) -> StartError {
     let fake = Fake::new(1).shared();
-    match ControllerServer::start(fake, clock(), settings) {
+    match start(fake, settings) {
         Ok(_) => panic!("it started"),
         Err(error) => error,
     }

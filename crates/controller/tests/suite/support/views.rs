@@ -11,7 +11,8 @@ use model::JobStatus;
 use model::Mode;
 use model::TierState;
 use model::{
-    CalibrationStep, ClassObjective, Goal, Objective, PriceParts, Reason, ScoreParts, SloStatistic,
+    CalibrationStep, ClassObjective, ControllerId, Goal, LeaseHolder, LeaseStatus, Objective,
+    PriceParts, Reason, ScoreParts, SloStatistic,
 };
 use units::Nanos;
 
@@ -241,6 +242,7 @@ pub fn plan() -> PlanView {
         |position: u32, volume: &str, from: usize, to: usize, us: (f64, f64)| PlannedMove {
             by_hand: None,
             command: None,
+            no_command: None,
             position,
             job: Some(118 + position),
             volume: volume.into(),
@@ -583,6 +585,7 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
     Orders {
         session,
         seq,
+        controller: ControllerId::default(),
         at_ns,
         lease_ns: 30 * S,
         moves: vec![order.clone()],
@@ -635,7 +638,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
     };
     let volume = |n: usize| VolumeWindow {
         bound: None,
-        command: None,
+        by_hand: None,
         name: format!("volume-{n:05}"),
         vm: None,
         class: "silver".into(),
@@ -689,6 +692,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
                 rate_bytes_per_s: 3,
             },
             failed_io: None,
+            permanent: false,
         }],
         calibrations: vec![],
         trouble: vec![],
@@ -705,6 +709,18 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
                     at: "nbds://192.0.2.7:10810/".into(),
                 },
             }],
+        }),
+        lease: Some(LeaseStatus {
+            holder: LeaseHolder {
+                id: ControllerId {
+                    store: 0x1d2c_3b4a,
+                    epoch: 12,
+                    start: 7,
+                },
+                name: "/run/terrace/controller.sock".into(),
+            },
+            left_ns: 15 * S,
+            refused: None,
         }),
         troubles: vec![],
     }

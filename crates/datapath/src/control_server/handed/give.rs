@@ -34,6 +34,7 @@ pub(super) struct Parts {
     pub work: HandedWork,
     pub volumes: Vec<VolumeOf>,
     pub tiers: Vec<TierOf>,
+    pub lease_until_ns: Option<u64>,
     pub left: usize,
     /// When guests began to wait.
     pub since: Instant,
@@ -135,6 +136,7 @@ fn offer(
         places: places.iter().map(of_places).collect(),
         volumes: parts.volumes.clone(),
         tiers: parts.tiers.clone(),
+        lease_until_ns: parts.lease_until_ns,
         left: parts.left,
     };
     let bytes = parts.work.connections.iter();

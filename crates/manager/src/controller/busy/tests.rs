@@ -51,7 +51,7 @@ fn volume(name: &str, on: &[&str], reads_per_s: u64, writes_per_s: u64) -> Volum
         placed: placed.collect(),
         movable: true,
         bound: None,
-        command: None,
+        by_hand: None,
         moving: None,
         calibrating: false,
         throttle: None,
@@ -106,6 +106,7 @@ fn report(devices: Vec<DeviceWindow>, volumes: Vec<VolumeWindow>) -> WindowRepor
         second_by_hand: false,
         appliances: vec![],
         lends: None,
+        lease: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use manager::question::{Answer, Question, Refusal};
 use manager::view::{MoveState, PlanView};
-use manager::wire::Bound;
+use manager::wire::{Bound, HandMove};
 use model::Goal;
 use model::TierState;
 
@@ -109,17 +109,17 @@ fn what_cannot_be_moved_stays_whatever_is_wanted_of_it() {
         matches!(&refused, Err(Refusal::Conflict(why)) if why == "busy cannot be moved: it has snapshots"),
         "{refused:?}"
     );
+    let outcome = |host: &mut Host| match host.ask(Question::Why {
+        volume: "busy".into(),
+    }) {
+        Ok(Answer::Why(why)) => why.outcome,
+        other => panic!("there is a volume busy: {other:?}"),
+    };
+    let stays = "it stays where it is, whatever is planned: it has snapshots";
+    assert_eq!(outcome(&mut host), stays, "before the first plan");
     let plan = host.until_plan();
     assert!(plan.moves.iter().all(|m| m.volume != "busy"), "{plan:?}");
-    let Ok(Answer::Why(why)) = host.ask(Question::Why {
-        volume: "busy".into(),
-    }) else {
-        panic!("there is a volume busy");
-    };
-    assert_eq!(
-        why.outcome,
-        "it stays where it is, whatever is planned: it has snapshots"
-    );
+    assert_eq!(outcome(&mut host), stays);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn what_a_person_has_to_move_is_planned_for_and_never_begun() {
     let up = plan.moves.iter().find(|m| m.volume == "busy");
     let up = up.expect("it is to move up");
     assert_eq!(up.by_hand.as_deref(), Some("OpenStack owns it"));
-    let command = format!("move 'it' '{}' '{}'", up.to, up.to_tier);
+    let command = format!("move 'it' '/srv/{}' '{}'", up.to, up.to_tier);
     assert_eq!(up.command, Some(command));
     assert!(matches!(&up.state, MoveState::Proposed { why } if why == "OpenStack owns it"));
     let applied = host.ask(Question::Apply(choice(
@@ -149,6 +149,40 @@ fn what_a_person_has_to_move_is_planned_for_and_never_begun() {
     host.windows(4);
     let orders = host.orders.as_ref().unwrap();
     assert!(orders.moves.iter().all(|m| m.volume != "busy"));
+}
+
+#[test]
+fn a_plan_says_why_a_move_has_no_command() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    let at = host.volumes.iter().position(|v| v.name == "busy").unwrap();
+    host.volumes[at].bound = Some(Bound {
+        why: "QEMU 10.1.0 has a fault".into(),
+        by_hand: true,
+    });
+    host.until_plan();
+    let up = |host: &mut Host| {
+        let moves = host.plan().expect("there is one").moves.into_iter();
+        let mut moves = moves.filter(|m| m.volume == "busy");
+        let up = moves.next().expect("it is to move up");
+        (up.command, up.no_command)
+    };
+    let (command, why) = up(&mut host);
+    assert!(command.is_some() && why.is_none());
+    host.volumes[at].by_hand = HandMove::None {
+        why: "its image has 3 bitmaps".into(),
+    };
+    host.windows(1);
+    assert_eq!(
+        up(&mut host),
+        (None, Some("its image has 3 bitmaps".into()))
+    );
+    host.volumes[at].by_hand = HandMove::Command {
+        text: "move '{place}'".into(),
+        needed_bytes: 1 << 40,
+    };
+    host.windows(1);
+    let (command, why) = up(&mut host);
+    assert!(command.is_none() && why.unwrap().contains("and 1099511627776 are needed"));
 }
 
 /// Its domain is off: what it is bound by is known again when it is back.

@@ -14,10 +14,11 @@ use manager::store::{
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
     ApplianceWindow, ArrayTrouble, Bound, BusyWindow, CacheWindow, CalibrationResult,
-    DeviceIoCounts, DeviceWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, MirrorWindow,
-    MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle, VolumeSample, VolumeWindow,
-    WindowReport,
+    DeviceIoCounts, DeviceWindow, FailedIo, HandMove, JobProgress, JobWindow, Load, LoadOf,
+    MirrorWindow, MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle, VolumeSample,
+    VolumeWindow, WindowReport,
 };
+use model::LeaseStatus;
 use units::Nanos;
 
 pub const WINDOW: u64 = 1_000_000_000;
@@ -66,6 +67,8 @@ pub struct FakeVolume {
     pub waiting: Option<(u64, u64)>,
     /// What keeps the agent from moving it.
     pub bound: Option<Bound>,
+    /// How a person moves it.
+    pub by_hand: HandMove,
     pub throttle: Option<Throttle>,
 }
 
@@ -88,6 +91,10 @@ pub fn volume(
         rest: None,
         waiting: None,
         bound: None,
+        by_hand: HandMove::Command {
+            text: "move 'it' '{place}' '{tier}'".into(),
+            needed_bytes: 1,
+        },
         throttle: None,
     }
 }
@@ -137,6 +144,8 @@ pub struct Host {
     /// Devices that do not say how busy they are.
     pub silent: Vec<&'static str>,
     /// Reads in a window that get past appliances, where not all do.
+    /// The lease of its array, as its agent tells.
+    pub lease: Option<LeaseStatus>,
     pub array_reads: Vec<(&'static str, u64)>,
     /// What the agent tells of appliances.
     pub appliances: Vec<ApplianceWindow>,
@@ -170,7 +179,7 @@ impl Host {
         let store = Shared::default();
         // Saturday, 21 November 2026, 12:00 UTC.
         let unix_ms = 1_795_262_400_000;
-        let managed = Managed::new(settings(config), store.clone(), unix_ms).expect("it is new");
+        let managed = Managed::new(settings(config), store.clone(), unix_ms, 1);
         let mut host = Self {
             managed,
             store,
@@ -196,6 +205,7 @@ impl Host {
             mirrors: vec![],
             hits: vec![],
             silent: vec![],
+            lease: None,
             array_reads: vec![],
             appliances: vec![],
             second_by_hand: false,
@@ -227,8 +237,7 @@ impl Host {
     /// The controller is killed and started again on its store.
     pub fn restart_controller(&mut self) {
         let unix_ms = self.now().unix_ms;
-        self.managed =
-            Managed::new(settings(&self.config), self.store.clone(), unix_ms).expect("it resumes");
+        self.managed = Managed::new(settings(&self.config), self.store.clone(), unix_ms, 2);
         self.now_ns = self.now_ns.max(self.managed.time().0);
     }
 
@@ -246,7 +255,7 @@ impl Host {
             emulate: (self.emulated && self.real.is_none() && !self.undescribed.contains(&tier))
                 .then(|| model::preset(model).expect("a preset").spec()),
             connected: !self.unreachable.contains(&name),
-            place: None,
+            place: Some(format!("/srv/{name}")),
             io: Some(DeviceIoCounts::default()),
             waf: None,
             errors: self
@@ -274,6 +283,7 @@ impl Host {
             second_by_hand: self.second_by_hand,
             appliances: self.appliances.clone(),
             lends: None,
+            lease: self.lease.clone(),
             troubles: self.troubles.clone(),
         };
         self.measure(&mut report);
@@ -485,6 +495,7 @@ impl Host {
             job,
             state,
             failed_io: None,
+            permanent: false,
         });
     }
 
@@ -540,7 +551,7 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             .collect(),
         movable: true,
         bound: v.bound.clone(),
-        command: Some("move 'it' '{place}' '{tier}'".into()),
+        by_hand: Some(v.by_hand.clone()),
         moving: v.moving.map(|(device, left_bytes)| MovingWindow {
             device: device.into(),
             copied_bytes: 0,

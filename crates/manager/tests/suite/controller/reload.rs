@@ -8,7 +8,7 @@ use model::TierState;
 use super::host::{BASE, Host, settings};
 use super::{upside_down, with};
 
-fn reload(host: &mut Host, config: &str) -> Result<String, Refusal> {
+pub(super) fn reload(host: &mut Host, config: &str) -> Result<String, Refusal> {
     let now = host.now();
     let actor = Actor("alice".into());
     let done = host.managed.reload(now, &actor, settings(config))?;

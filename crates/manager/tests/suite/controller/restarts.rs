@@ -65,11 +65,23 @@ fn a_store_that_fails_orders_nothing_and_comes_back_as_it_was() {
     );
     let status = host.ask(Question::Pause);
     assert!(matches!(status, Err(Refusal::Unavailable(_))), "{status:?}");
-    host.store.0.borrow_mut().set_fault(Fault::None);
+    // What agents report is seen all the same, and so is why nothing comes of it.
+    host.register();
+    let seen = host.window().err();
     assert!(
-        !host.status().paused,
-        "what was not committed did not happen"
+        matches!(seen, Some(MessageRefusal::Unavailable(_))),
+        "{seen:?}"
     );
+    let status = host.status();
+    assert!(
+        status.store_failure.is_some() && status.volumes > 0,
+        "{status:?}"
+    );
+    assert!(!status.paused, "what was not committed did not happen");
+    host.store.0.borrow_mut().set_fault(Fault::None);
+    host.now_ns += 60_000_000_000;
+    assert!(!host.status().paused, "nor does it happen later");
+    assert_eq!(host.status().store_failure, None);
     host.register();
     host.until_plan();
     host.windows(1);

@@ -527,7 +527,7 @@ impl FakeArray {
                 placed,
                 movable: true,
                 bound: None,
-                command: None,
+                by_hand: None,
                 throttle: None,
                 moving: v.moving.as_ref().map(|m| MovingWindow {
                     device: self.devices[m.to].name.clone(),

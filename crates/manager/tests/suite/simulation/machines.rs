@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use algo::Rng;
 use manager::agent::{AgentAction, Snapshot};
 use manager::wire::{DeviceIoCounts, MoveOrder};
+use vmhost::builds::By;
 use vmhost::moving::Intent;
 use vmhost::{Image, Platform};
 
@@ -326,15 +327,12 @@ impl FakeMachines {
             Some((g, disk))
         });
         let (guest, disk) = found.ok_or("there is no such disk in a running domain")?;
-        let shown = guest.shown(true);
-        let of = shown.disks.iter().find(|d| d.target == disk.target);
+        let known = guest.known();
+        let of = known.domain.disks.iter().find(|d| d.target == disk.target);
         let of = of.expect("it was just seen");
-        if let Some(why) = of.fixed(&shown) {
+        if let Err(why) = known.verdict(of, By::Libvirt) {
             self.happened.count("orders refused for what is bound");
             return Err(why.to_string());
-        }
-        if let Some(why) = &guest.fault {
-            return Err(why.clone());
         }
         let open = disk.live.as_ref().expect("it runs");
         let device = files.devices.iter().position(|d| d.0 == order.device);

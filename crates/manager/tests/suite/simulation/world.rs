@@ -15,7 +15,9 @@ use manager::service::{MessageRefusal, Now, Service};
 use manager::settings::{ManagerConfig, Settings};
 use manager::store::memory::Fault;
 use manager::wire::{Orders, Welcome, WireRefusal};
+use model::{ControllerId, LeaseHolder};
 use units::Nanos;
+use volume::{Lease, LeaseClaim};
 
 use super::machines::Happened;
 use super::site::Site;
@@ -120,6 +122,9 @@ pub struct Sums {
     pub adopted: u64,
     pub lost: u64,
     pub late: u64,
+    /// Times that a second controller got the lease of an array, and was refused.
+    pub rivals: u64,
+    pub rivals_refused: u64,
     pub kills: u64,
     pub calibrations: u64,
     pub decisions: u64,
@@ -147,6 +152,8 @@ impl Sums {
         self.adopted += other.adopted;
         self.lost += other.lost;
         self.late += other.late;
+        self.rivals += other.rivals;
+        self.rivals_refused += other.rivals_refused;
         self.kills += other.kills;
         self.calibrations += other.calibrations;
         self.decisions += other.decisions;
@@ -203,6 +210,8 @@ struct Host {
     /// When each volume last had data on a device.
     seen: BTreeMap<(String, String), u64>,
     throttles: Throttles,
+    /// Of its array, which survives its agent.
+    lease: Lease,
     /// When the report was sent that the newest answer the agent has had was to.
     answered_ns: u64,
 }
@@ -277,6 +286,7 @@ impl World {
                 newest: (0, vec![]),
                 seen: BTreeMap::new(),
                 throttles: Throttles::default(),
+                lease: Lease::default(),
                 answered_ns: 0,
             })
             .collect();
@@ -349,9 +359,8 @@ impl World {
             self.store.set_fault(Fault::None);
             let strategy = STRATEGIES[self.rng.below(STRATEGIES.len() as u64) as usize];
             let settings = settings(strategy, self.mode);
-            let unix_ms = self.now().unix_ms;
-            let mut made =
-                Managed::new(settings, self.store.clone(), unix_ms).expect("the store works");
+            let (unix_ms, random) = (self.now().unix_ms, self.rng.below(u64::MAX));
+            let mut made = Managed::new(settings, self.store.clone(), unix_ms, random);
             if let Some(recording) = self.recording.clone() {
                 let recorder = move |entry: &Entry| {
                     let line = serde_json::to_string(entry).expect("plain data");
@@ -368,6 +377,14 @@ impl World {
     fn agent_beats(&mut self, h: usize) {
         let (now_ns, life) = (self.now_ns, self.hosts[h].life);
         let tells_extents = !self.chance(20);
+        if self.chance(300) {
+            // A second controller, which goes on for a while where it gets the lease.
+            let lasting = Nanos((1 + self.rng.below(8)) * SECOND);
+            let lease = &mut self.hosts[h].lease;
+            let claim = lease.claim(now_ns, &rival(), lasting);
+            self.sums.rivals_refused += u64::from(claim == LeaseClaim::Refused);
+            self.sums.rivals += u64::from(claim == LeaseClaim::Taken);
+        }
         if self.hosts[h].site.has_killed() {
             self.kill_agent(h);
         }
@@ -396,9 +413,20 @@ impl World {
         if tells_extents {
             host.site.look_at_extents(wanted, &mut snapshot);
         }
+        if let Some((id, lasting)) = agent.claim(now_ns) {
+            let name = "the controller".into();
+            host.lease.claim(now_ns, &LeaseHolder { id, name }, lasting);
+            let status = host.lease.status(now_ns).expect("it was just claimed");
+            agent.claimed(Ok(status));
+        }
         agent.beat(now_ns, snapshot);
         let mut messages = vec![];
         while let Some(action) = agent.poll_action() {
+            let holder = agent.holder().expect("actions are of the holder's orders");
+            if let Err(why) = host.lease.admit(now_ns, holder) {
+                agent.done(&action, Err(why.into()));
+                continue;
+            }
             if let AgentAction::StartMove(order) = &action {
                 // Alive: ordered by an answer whose lease has not run out.
                 let lease = host.leases.get(&order.job).copied().unwrap_or(0);
@@ -442,7 +470,7 @@ impl World {
                 self.kill_agent(h);
                 return;
             }
-            agent.done(&action, result);
+            agent.done(&action, result.map_err(Into::into));
         }
         while let Some(message) = agent.poll_message() {
             messages.push(message);
@@ -607,6 +635,17 @@ impl Host {
     fn agent_of(&mut self, life: u64) -> Option<&mut Agent> {
         (self.life == life).then_some(self.agent.as_mut()).flatten()
     }
+}
+
+/// A second controller.
+fn rival() -> LeaseHolder {
+    let id = ControllerId {
+        store: 1,
+        epoch: 1,
+        start: 1,
+    };
+    let name = "the rival".into();
+    LeaseHolder { id, name }
 }
 
 /// Another number for each life of each agent.

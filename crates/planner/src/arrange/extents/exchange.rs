@@ -160,7 +160,9 @@ impl Placing<'_, '_> {
             let later = self.arranger.space[d.index()].later;
             ((later.max(0) / i128::from(extent)) as u64, *d)
         };
-        let devices = self.arranger.facts.topology.tier(tier).devices.iter();
+        let (facts, volume) = (self.arranger.facts, self.wishes[group.wish].volume);
+        let devices = facts.topology.tier(tier).devices.iter();
+        let devices = devices.filter(|d| facts.failed_move(volume, **d).is_none());
         let mut rooms: Vec<(u64, DeviceId)> = devices.map(room).collect();
         rooms.sort_by_key(|r| (std::cmp::Reverse(r.0), r.1));
         let free: Vec<u64> = rooms.iter().map(|r| r.0).collect();

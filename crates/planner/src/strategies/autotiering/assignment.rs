@@ -370,15 +370,16 @@ fn price_overload(
 
 /// The target tier is filled in order of score, and it came in at this rank (1 is the highest).
 fn ranked_by_score(rank: u32, score: f64, score_here: f64) -> Reason {
-    let text =
-        format!("rank {rank} by score on the target (score {score:.4}, here {score_here:.4})");
+    let text = format!(
+        "rank {rank} by score on the target (score {score:.4}, current tier {score_here:.4})"
+    );
     scores(Reason::new("ranked-by-score", text), score, score_here).with("rank", rank)
 }
 
 /// All volumes together score most with this one on the target, and it scores higher there itself. Rank 1 gains most.
 fn better_match(rank: u32, score: f64, score_here: f64) -> Reason {
     let text = format!(
-        "gain {rank} in size: matches the target better (score {score:.4}, here {score_here:.4})"
+        "matches the target better (score {score:.4}, current tier {score_here:.4}); gain of rank {rank}"
     );
     scores(Reason::new("better-match", text), score, score_here).with("rank", rank)
 }
@@ -386,7 +387,7 @@ fn better_match(rank: u32, score: f64, score_here: f64) -> Reason {
 /// Volumes with higher scores fill the tier where it is.
 fn displaced(score: f64, score_here: f64) -> Reason {
     let text = format!(
-        "displaced by volumes with higher scores (score on the target {score:.4}, here {score_here:.4})"
+        "displaced by volumes with higher scores (score on the target {score:.4}, current tier {score_here:.4})"
     );
     scores(Reason::new("displaced", text), score, score_here)
 }

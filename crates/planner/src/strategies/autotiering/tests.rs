@@ -90,6 +90,7 @@ fn facts(topology: Topology, gib: u64, iops: f64, latency_us: f64) -> Facts {
         }],
         devices,
         moves: vec![],
+        failed: vec![],
         topology,
     }
 }

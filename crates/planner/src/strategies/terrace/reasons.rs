@@ -20,7 +20,8 @@ use crate::{Ledger, Wish};
 /// Share of its class's weight that a volume has to miss less somewhere for that to be told.
 const LESS_MIN: f64 = 0.02;
 /// Of a volume that missed its objective by what was measured, and not by what is predicted where it is.
-const KEEPS: &str = "it missed its objective in the epoch that has just ended; by the epochs like it it is expected to keep it where it is";
+const KEEPS: &str =
+    "violated its objective in the last epoch; expected to meet it on its current device";
 /// Volumes of a device that are looked at for who would miss most more if another came ...
 const TOUCHY_MAX: usize = 8;
 /// ... by how much more they would if so much more of its time were in use.
@@ -56,7 +57,7 @@ pub(super) fn missed_parts(
     }
 }
 
-fn seconds(s: f64) -> Nanos {
+pub(super) fn seconds(s: f64) -> Nanos {
     Nanos((s.max(0.0) * 1e9) as u64)
 }
 
@@ -148,7 +149,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
             nowhere = false;
             match tier == own_tier {
                 true => {
-                    let note = format!("on another device of its tier it would miss less; {by}");
+                    let note = format!("another device of its tier would be better; {by}");
                     wish.notes.push(note);
                 }
                 false => option.verdict = Verdict::Rejected { by },
@@ -418,7 +419,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
                 let statistic = parts.statistic.map_or("", |s| s.name());
                 let predicted_us = parts.statistic_us.map_or(0.0, |b| b.value);
                 format!(
-                    "no device can do what it asks for: alone on a device of {}, the best for it, its {statistic} would be {}, its objective is {}",
+                    "no device meets its objective: alone on {}, the best tier for it, its {statistic} would be {}; its objective is {}",
                     facts.topology.tier(tier).name,
                     micros(predicted_us),
                     micros(parts.target_us.unwrap_or(0.0))
@@ -443,15 +444,15 @@ impl<'s, 'a> Reasons<'s, 'a> {
         let d = facts.volumes[v].device;
         let known = self.crowded(d.index());
         let of = match known.most {
-            Some((u, share)) if u == v => format!("itself the most ({:.0} %)", 100.0 * share),
+            Some((u, share)) if u == v => format!("most by itself ({:.0} %)", 100.0 * share),
             Some((u, share)) => {
                 let name = &facts.volumes[u].name;
-                format!("{name} the most ({:.0} %)", 100.0 * share)
+                format!("most by {name} ({:.0} %)", 100.0 * share)
             }
-            None => "nobody".into(),
+            None => "by no volume".into(),
         };
         format!(
-            "nowhere would it miss less as devices are used; its own, {}, is asked for {:.0} % of its time, by {of}",
+            "no device would be better at its present load; the current one, {}, has a load of {:.0} %, {of}",
             facts.topology.device(d).name,
             100.0 * known.share
         )

@@ -236,6 +236,7 @@ fn array(rates: &[f64]) -> Facts {
         volumes: rates.iter().enumerate().map(volume).collect(),
         devices: vec![DeviceFacts::default(); 2],
         moves: vec![],
+        failed: vec![],
     }
 }
 

@@ -239,6 +239,7 @@ impl<'c, 'a> Building<'c, 'a> {
                 vms: facts.vms.clone(),
                 devices: facts.devices.clone(),
                 moves: facts.moves.clone(),
+                failed: facts.failed.clone(),
                 ..*facts
             },
             silent,

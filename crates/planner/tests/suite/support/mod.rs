@@ -148,6 +148,7 @@ pub fn facts(volumes: &[V]) -> Facts {
         volumes,
         devices,
         moves: vec![],
+        failed: vec![],
     }
 }
 

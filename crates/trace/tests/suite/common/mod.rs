@@ -41,6 +41,15 @@ a,1,3599000000,0,7,4096,0,4096
 pub const SPC: &str = "0,20941264,8192,W,0.551706\n1,20939840,512,r,0.554041,more\n";
 pub const ALIBABA: &str = "419,W,8192,16384,1577808144360767\n725,R,0,4096,1577808144360769\n";
 pub const TENCENT: &str = "1538323200,12910952,128,0,1063\n1538323201,6265688,8,1,7\n";
+pub const SYSTOR: &str = "\
+Timestamp,Response,IOType,LUN,Offset,Size
+1455592511.181391000,0.000221,R,4,1069133824,4096
+1455592511.183391000,,W,4,0,8192
+";
+pub const FIU: &str = "\
+329131208190249 4892 syslogd 904265560 8 W 6 0 531e779839b
+329131208200249 4892 syslogd 904265568 16 R 8 1 531e779839b 0a
+";
 pub const FIO2: &str = "\
 fio version 2 iolog
 /dev/a add
@@ -155,6 +164,8 @@ pub fn corpus() -> Vec<(Format, Vec<u8>)> {
         text(Format::Spc, SPC),
         text(Format::Alibaba, ALIBABA),
         text(Format::Tencent, TENCENT),
+        text(Format::Systor, SYSTOR),
+        text(Format::Fiu, FIU),
         text(Format::Fio2, FIO2),
         text(Format::Fio3, FIO3),
         text(Format::Lis, LIS),

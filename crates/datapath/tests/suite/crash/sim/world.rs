@@ -450,6 +450,7 @@ fn create(plan: &Plan, disk: &CrashDisk) -> Result<(), array::ArrayError> {
             size: Bytes(*size),
             home: TierId((i % 3) as u16),
             class: "any".into(),
+            logical_block: 512,
             health: Health::Whole,
             snapshot: None,
             source: None,

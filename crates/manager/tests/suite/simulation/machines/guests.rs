@@ -1,7 +1,10 @@
 //! Domains as libvirt and QEMU have them: what runs, from which image, with which block job, and what a start would read.
 
 use vmhost::moving::{Definition, FileId, Intent, Live, Phase};
-use vmhost::{At, Chain, Disk, DiskKind, Domain, Image, Mirror, Platform, Source};
+use vmhost::{
+    At, Chain, Disk, DiskFacts, DiskKind, Domain, Image, ImageInfo, Known, Metadata, Mirror,
+    Platform, Source, builds,
+};
 
 use super::files::{Content, Files};
 
@@ -152,6 +155,29 @@ impl Guest {
             platform: self.platform,
             disks: self.disks.iter().map(disk).collect(),
             below: vec![],
+        }
+    }
+
+    /// All that decides whether its disks may move, of one that runs.
+    pub fn known(&self) -> Known {
+        let facts = |d: &FakeDisk| {
+            let facts = DiskFacts {
+                info: Ok(ImageInfo {
+                    virtual_size: Some(d.capacity),
+                    ..ImageInfo::default()
+                }),
+                named_by: None,
+                renamable: true,
+            };
+            (d.target.clone(), facts)
+        };
+        let build = builds::of_program("QEMU emulator version 7.2.22").expect("it is one");
+        Known {
+            domain: self.shown(true),
+            id: self.life.expect("it runs"),
+            build: self.fault.clone().map_or(Ok(build), Err),
+            metadata: Ok(Metadata::default()),
+            disks: self.disks.iter().map(facts).collect(),
         }
     }
 

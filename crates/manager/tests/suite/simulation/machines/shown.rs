@@ -1,7 +1,7 @@
 //! What the agent reports of a host: the true inventory, of what a hypervisor would tell.
 
 use manager::agent::Snapshot;
-use manager::wire::Bound;
+use vmhost::builds::By;
 use vmhost::{BlockStats, Direction, DomainStats, Inventory, Known, Place};
 
 use super::FakeMachines;
@@ -10,12 +10,7 @@ use super::guests::{FakeDisk, Guest};
 impl FakeMachines {
     pub(super) fn inventory(&self) -> Snapshot {
         let running = || self.host.guests.iter().filter(|g| g.life.is_some());
-        let known: Vec<Known> = running()
-            .map(|g| Known {
-                domain: g.shown(true),
-                id: g.life.expect("it runs"),
-            })
-            .collect();
+        let known: Vec<Known> = running().map(Guest::known).collect();
         let stats: Vec<DomainStats> = running().map(|g| self.stats(g)).collect();
         let places: Vec<Place> = (0..self.host.files.devices.len())
             .map(|d| self.place(d))
@@ -26,6 +21,7 @@ impl FakeMachines {
             pools: &[],
             domains: known.iter().collect(),
             stats: &stats,
+            by: By::Libvirt,
         };
         let disks = self.host.guests.iter();
         let class_of = |name: &str| {
@@ -74,18 +70,11 @@ impl FakeMachines {
         }
     }
 
-    /// Says what keeps disks from being moved by us, whatever they are; our own moves do not.
+    /// Our own moves do not keep disks from being moved by us.
     pub(super) fn say_what_is_bound(&self, snapshot: &mut Snapshot) {
         for v in &mut snapshot.volumes {
             if v.moving.is_some() {
                 v.bound = None;
-                continue;
-            }
-            let domain = v.name.rsplit_once(':').map_or("", |(domain, _)| domain);
-            let guest = self.host.guests.iter().find(|g| g.name == domain);
-            let fault = guest.and_then(|g| g.fault.clone());
-            if let (None, Some(why)) = (&v.bound, fault) {
-                v.bound = Some(Bound { why, by_hand: true });
             }
         }
     }

@@ -87,6 +87,7 @@ fn facts(epoch: u64, measured: &[Measured]) -> Facts {
         volumes: volumes.collect(),
         devices: vec![DeviceFacts::default(); 2],
         moves: vec![],
+        failed: vec![],
     }
 }
 

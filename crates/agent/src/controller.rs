@@ -1,0 +1,93 @@
+//! The controller that has the lease of a host's virtual machines: a file in the directory of the
+//! moves' intents, which one agent at a time has.
+
+use std::path::{Path, PathBuf};
+
+use model::LeaseHolder;
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+use volume::{LEASE_MAX, Lease};
+
+use crate::moves::{read_kept, save_durably};
+
+/// The name of the file.
+pub(crate) const FILE: &str = "controller.json";
+
+/// The form of the file.
+const FORM: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    form: u32,
+    holder: LeaseHolder,
+    /// Time from a renewal, or from the start of an agent, to the end of the lease.
+    lasting_ns: u64,
+}
+
+fn path(dir: &Path) -> PathBuf {
+    dir.join(FILE)
+}
+
+/// The lease as it was written down, which lasts anew from now on.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn read(dir: &Path, now_ns: u64) -> Result<Lease, String> {
+    let path = path(dir);
+    if !path.exists() {
+        return Ok(Lease::default());
+    }
+    let so = "it names the controller that gives orders here: remove it if no controller does";
+    let kept: Kept = read_kept(&path, FORM, so)?;
+    let lasting_ns = kept.lasting_ns.min(LEASE_MAX.0);
+    Ok(Lease::found(kept.holder, now_ns.saturating_add(lasting_ns)))
+}
+
+/// Writes a new holder down, durably.
+///
+/// # Errors
+/// It is as before, as far as anybody knows.
+pub(crate) fn write(dir: &Path, holder: &LeaseHolder, lasting: Nanos) -> Result<(), String> {
+    let kept = Kept {
+        form: FORM,
+        holder: holder.clone(),
+        lasting_ns: lasting.0,
+    };
+    save_durably(&path(dir), &kept)
+}
+
+/// The holder that is written down, in words for a second agent.
+pub(crate) fn holder(dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path(dir)).ok()?;
+    let kept: Kept = serde_json::from_str(&text).ok()?;
+    Some(kept.holder.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ControllerId;
+    use volume::LeaseClaim;
+
+    use super::*;
+
+    #[test]
+    fn holder_outlasts_its_agent_and_keeps_another_controller_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |store| LeaseHolder {
+            id: ControllerId {
+                store,
+                epoch: 1,
+                start: store,
+            },
+            name: format!("{store}.sock"),
+        };
+        assert!(read(dir.path(), 0).unwrap().status(0).is_none());
+        write(dir.path(), &of(1), Nanos(30)).unwrap();
+        let mut lease = read(dir.path(), 5).unwrap();
+        assert_eq!(lease.claim(34, &of(2), Nanos(30)), LeaseClaim::Refused);
+        assert_eq!(lease.claim(35, &of(2), Nanos(30)), LeaseClaim::Taken);
+        assert!(holder(dir.path()).unwrap().contains("1.sock"));
+        std::fs::write(dir.path().join(FILE), "{").unwrap();
+        assert!(read(dir.path(), 0).is_err_and(|why| why.contains(FILE)));
+    }
+}

@@ -1,0 +1,136 @@
+//! What a start would find wrong, without starting anything.
+//!
+//! Each part is looked at with the function that starts it, or reads its files. What is in use by
+//! the very daemon whose configuration this is, as its socket answers, is no fault.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use controller::{StartError, TcpSettings};
+use datapath::{ReachError, control, explain};
+use manager::settings::Settings;
+use manager::store::StoreError;
+use store::SqliteStore;
+
+use crate::array::{credentials, listens};
+use crate::error::DaemonError;
+use crate::served_here;
+use crate::words::{Words, host_of, lend_of, tcp};
+
+/// Written to a directory to see whether there is room: more than a small commit of a store takes.
+const PROBE_BYTES: usize = 128 << 10;
+
+/// Something that a start would find wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// There is no array yet: the configuration is right, and a start would be refused.
+    NoArray(String),
+    /// No volume is served then.
+    NotServed(String),
+    /// Volumes are served, and a part of the controller does not run.
+    Degraded(String),
+}
+
+/// What `terrace serve` would refuse with this configuration, or run without. The map of the array
+/// is not opened.
+pub fn check(settings: &Settings, base: &Path) -> Vec<Finding> {
+    let mut found = of_array(settings, base);
+    let of_controller = of_controller(settings, base).into_iter();
+    found.extend(of_controller.map(Finding::Degraded));
+    found
+}
+
+fn of_array(settings: &Settings, base: &Path) -> Vec<Finding> {
+    let Some(words) = served_here(settings) else {
+        return vec![];
+    };
+    let dir = base.join(&words.dir);
+    let at = |key: &str, why: String| settings.text().fault(key, why).to_string();
+    let mut found = vec![];
+    let is_served = UnixStream::connect(dir.join(control::CONTROL_SOCKET)).is_ok();
+    if !is_served && !datapath::has_map(&dir) {
+        let missing = ReachError::Missing { dir: dir.clone() };
+        found.push(Finding::NoArray(at("array.dir", missing.to_string())));
+    }
+    if let Err(why) = listens(words, &dir) {
+        found.push(Finding::NotServed(at("array.listen", explain(&why))));
+    }
+    if let Err(why) = credentials(words, base) {
+        found.push(Finding::NotServed(with_line(settings, &why)));
+    }
+    found
+}
+
+/// What is wrong with parts of the controller, with file and line where a key is to blame.
+pub(crate) fn of_controller(settings: &Settings, base: &Path) -> Vec<String> {
+    let (words, of) = (&settings.words, Words::of(settings, base));
+    let at = |key: &str, why: &dyn std::error::Error| {
+        settings.text().fault(key, explain(why)).to_string()
+    };
+    let is_running = UnixStream::connect(&of.socket).is_ok();
+    let mut found = vec![];
+    let hosts = [host_of(words, base).err(), lend_of(words, base).err()];
+    found.extend(hosts.iter().flatten().map(|why| with_line(settings, why)));
+    match tcp(&words.controller, base) {
+        Err(why) => found.push(with_line(settings, &why)),
+        Ok(None) => {}
+        Ok(Some(tcp)) => match tcp.check() {
+            Err(StartError::PortTaken(_)) if is_running => {}
+            Err(why) => found.push(at(key_of(&why, &tcp), &why)),
+            Ok(()) => {}
+        },
+    }
+    match controller::check_socket(&of.socket) {
+        Err(StartError::SocketInUse(_)) if is_running => {}
+        Err(why) => found.push(at("controller.socket", &why)),
+        Ok(()) => {}
+    }
+    if let Err(why) = can_be_written(&of.state) {
+        found.push(at("controller.state", &why));
+    }
+    match SqliteStore::examine(&of.store) {
+        Err(StoreError::InUse { .. }) if is_running => {}
+        Err(why) => found.push(at("controller.state", &why)),
+        Ok(()) => {}
+    }
+    if let Some(file) = words.controller.record.as_ref().map(|f| base.join(f))
+        && let Err(why) = can_be_written(file.parent().unwrap_or(base))
+    {
+        found.push(at("controller.record", &why));
+    }
+    found
+}
+
+fn with_line(settings: &Settings, error: &DaemonError) -> String {
+    match error {
+        DaemonError::Config { key, why } => settings.text().fault(key, why).to_string(),
+        other => explain(other),
+    }
+}
+
+fn key_of(error: &StartError, tcp: &TcpSettings) -> &'static str {
+    match error {
+        StartError::PortTaken(_) | StartError::Tcp { .. } => "controller.listen",
+        StartError::Tokens { .. } => "controller.tokens",
+        StartError::Secret(why) if why.path() == tcp.tokens => "controller.tokens",
+        _ => "controller.certificate",
+    }
+}
+
+/// Whether files can be made in a directory, and have room; of one that a start makes, whether no
+/// file is in its way.
+fn can_be_written(dir: &Path) -> Result<(), DaemonError> {
+    let failed = |source| DaemonError::Directory {
+        dir: dir.into(),
+        source,
+    };
+    match std::fs::metadata(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(failed)?,
+    };
+    let probe = dir.join(format!(".terrace-{}", std::process::id()));
+    let made = std::fs::write(&probe, vec![0; PROBE_BYTES]);
+    let removed = std::fs::remove_file(&probe);
+    made.and(removed).map_err(failed)
+}

@@ -1,0 +1,586 @@
+//! The controller of this process, with its store, its server and the agent of this host, on a
+//! thread of its own.
+//!
+//! ```text
+//!   data path (main thread)        this thread                 each part
+//!   ───────────────────────        ───────────                 ─────────
+//!   asks for faults and policy ◀── round: every 100 ms ──▶ runs, or has a fault: tried again after 1, 2, … 60 s
+//! ```
+//!
+//! Nothing that guests need waits for this thread: its disk may be full or hang, its files may be
+//! damaged, and a panic ends a round. A part that does not run is a fault: in the log, in the
+//! controller's own status, and in the status of the array beside it.
+
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use agent::{AgentSettings, RunningAgent};
+use client::{Address, Client, Fingerprint, TlsTrust};
+use controller::{Fresh, Limits, Reloader, Running, StartError};
+use datapath::explain;
+use manager::managed::Managed;
+use manager::question::{Actor, Answer, Question};
+use manager::service::Service;
+use manager::settings::{ArrayConfig, Settings};
+use manager::store::{StoreError, Tidied};
+use manager::view::CountersView;
+use manager::wire::ArrayPolicy;
+use store::StoreFile;
+use tracing::{error, info, warn};
+use units::Nanos;
+
+use crate::clock::{ControllerClock, unix_ms};
+use crate::error::DaemonError;
+use crate::words::{Words, host_of, lend_of, tcp};
+use crate::{ReadSettings, recording};
+
+/// Time between two rounds.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// Time between two tries to start a part: it doubles from the first to the last. Protects the log,
+/// and whatever the part waits for.
+const WAIT_FIRST: Duration = Duration::from_secs(1);
+const WAIT_LAST: Duration = Duration::from_secs(60);
+
+/// Time between two rounds of rolling up and forgetting, while there is more to do and when there
+/// is not.
+const TIDY_MORE: Duration = Duration::from_secs(1);
+const TIDY: Duration = Duration::from_secs(60);
+
+/// A process that was taken over from lets go of the store within this time.
+const LET_GO: Duration = Duration::from_secs(10);
+
+/// Time limit for the end of the thread at a stop, above those of the agent and of the server
+/// together. One that is still there then waits for a disk, and must not keep the array from being
+/// stopped.
+const STOP_WITHIN: Duration = Duration::from_secs(17);
+
+/// What the thread is told and says.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    reload: AtomicBool,
+    state: Mutex<State>,
+    /// Every part was tried.
+    tried: Condvar,
+}
+
+/// What is said of the parts.
+#[derive(Default)]
+struct State {
+    tried: bool,
+    faults: Vec<Fault>,
+    /// Another controller runs here.
+    in_use: Option<String>,
+    page: Option<(SocketAddr, Fingerprint)>,
+    agent: Option<String>,
+    policy: Option<ArrayPolicy>,
+    managed: Option<(Arc<Mutex<Managed<StoreFile>>>, ControllerClock)>,
+}
+
+/// A part that does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub part: &'static str,
+    /// What is wrong, and what follows from it.
+    pub what: String,
+}
+
+/// A controller that runs, as far as its parts do.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a controller is started from.
+pub(crate) struct ControlSettings {
+    /// The configuration, or why it cannot be used.
+    pub(crate) settings: Result<Settings, String>,
+    /// Directory that its paths are taken from.
+    pub(crate) base: PathBuf,
+    /// What it says of the array, which only a restart can change.
+    pub(crate) array: Option<ArrayConfig>,
+    pub(crate) read: Option<Arc<ReadSettings>>,
+    /// Whether the array was taken over from a process that had the store, too.
+    pub(crate) takes_over: bool,
+}
+
+impl Control {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(crate) fn start(settings: ControlSettings) -> Result<Self, DaemonError> {
+        let shared = Arc::new(Shared::default());
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("terrace-control".into())
+            .spawn(move || Parts::new(settings, of_thread).run())
+            .map_err(DaemonError::Thread)?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.lock()
+    }
+
+    /// Waits until every part was tried, for a while; whether all were.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let waiting = self
+            .shared
+            .tried
+            .wait_timeout_while(self.state(), time, |state| !state.tried);
+        waiting.unwrap_or_else(PoisonError::into_inner).0.tried
+    }
+
+    pub(crate) fn was_tried(&self) -> bool {
+        self.state().tried
+    }
+
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        self.state().faults.clone()
+    }
+
+    pub(crate) fn in_use(&self) -> Option<String> {
+        self.state().in_use.clone()
+    }
+
+    pub(crate) fn page(&self) -> Option<(SocketAddr, Fingerprint)> {
+        self.state().page
+    }
+
+    pub(crate) fn agent_trouble(&self) -> Option<String> {
+        self.state().agent.clone()
+    }
+
+    pub(crate) fn policy(&self) -> Option<ArrayPolicy> {
+        self.state().policy.clone()
+    }
+
+    /// The core, to break it.
+    #[cfg(test)]
+    pub(crate) fn managed(&self) -> Arc<Mutex<Managed<StoreFile>>> {
+        self.state().managed.clone().unwrap().0
+    }
+
+    pub(crate) fn counters(&self) -> Option<CountersView> {
+        let (managed, clock) = self.state().managed.clone()?;
+        let asked = lock(&managed).ask(clock.now(), &Actor("daemon".into()), Question::Counters);
+        match asked {
+            Ok(Answer::Counters(counters)) => Some(*counters),
+            _ => None,
+        }
+    }
+
+    /// Has the configuration read anew, soon. What came of it is in the log.
+    pub(crate) fn reload(&self) {
+        self.shared.reload.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops all parts, for a while.
+    pub(crate) fn stop(mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        thread.thread().unpark();
+        match datapath::ended_by(&thread, Instant::now() + STOP_WITHIN) {
+            true => drop(thread.join()),
+            false => warn!("the controller is left behind: it waits for its disk"),
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a part runs, and when it is tried again.
+struct Part {
+    name: &'static str,
+    /// What guests and operators are without while it does not run.
+    without: &'static str,
+    runs: bool,
+    fault: Option<String>,
+    wait: Duration,
+    next: Instant,
+}
+
+impl Part {
+    fn new(name: &'static str, without: &'static str) -> Self {
+        Self {
+            name,
+            without,
+            runs: false,
+            fault: None,
+            wait: Duration::ZERO,
+            next: Instant::now(),
+        }
+    }
+
+    /// Tries to start it, if that is due.
+    fn start<T>(&mut self, start: impl FnOnce() -> Result<T, DaemonError>) -> Option<T> {
+        if self.runs || Instant::now() < self.next {
+            return None;
+        }
+        match start() {
+            Ok(started) => {
+                if self.fault.take().is_some() {
+                    info!(part = self.name, "started");
+                }
+                (self.runs, self.wait) = (true, Duration::ZERO);
+                Some(started)
+            }
+            Err(why) => {
+                self.failed(&explain(&why));
+                None
+            }
+        }
+    }
+
+    fn failed(&mut self, why: &str) {
+        let what = format!("{why}; {} until then, and it is tried again", self.without);
+        if self.fault.as_ref() != Some(&what) {
+            warn!(part = self.name, "{what}");
+        }
+        self.fault = Some(what);
+        self.runs = false;
+        self.wait = (self.wait * 2).clamp(WAIT_FIRST, WAIT_LAST);
+        self.next = Instant::now() + self.wait;
+    }
+
+    /// To be tried at once, as what it depends on may have changed.
+    fn soon(&mut self) {
+        (self.wait, self.next) = (Duration::ZERO, Instant::now());
+    }
+}
+
+/// Configuration, store and what else runs of a controller.
+struct Parts {
+    base: PathBuf,
+    array: Option<ArrayConfig>,
+    read: Option<Arc<ReadSettings>>,
+    shared: Arc<Shared>,
+    settings: Option<Settings>,
+    managed: Option<Arc<Mutex<Managed<StoreFile>>>>,
+    takes_over: bool,
+    clock: ControllerClock,
+    running: Option<Running>,
+    running_agent: Option<RunningAgent>,
+    configuration: Part,
+    server: Part,
+    socket: Part,
+    port: Part,
+    record: Part,
+    agent: Part,
+    store_fault: Option<String>,
+    in_use: Option<String>,
+    tidy_at: Instant,
+}
+
+impl Parts {
+    fn new(of: ControlSettings, shared: Arc<Shared>) -> Self {
+        let mut configuration = Part::new("configuration", "there is no controller");
+        let settings = match of.settings {
+            Ok(settings) => Some(settings),
+            Err(why) => {
+                configuration.failed(&why);
+                None
+            }
+        };
+        Self {
+            base: of.base,
+            array: of.array,
+            read: of.read,
+            shared,
+            settings,
+            managed: None,
+            takes_over: of.takes_over,
+            clock: ControllerClock::starting_at(Nanos::ZERO),
+            running: None,
+            running_agent: None,
+            configuration,
+            server: Part::new("server", "nobody reaches the controller"),
+            socket: Part::new(
+                "socket",
+                "commands and the agent do not reach the controller",
+            ),
+            port: Part::new("port", "nobody reaches the controller and its page by TLS"),
+            record: Part::new("recording", "nothing is recorded"),
+            agent: Part::new(
+                "agent",
+                "this host is not reported, and nothing is decided about it",
+            ),
+            store_fault: None,
+            in_use: None,
+            tidy_at: Instant::now() + TIDY,
+        }
+    }
+
+    fn run(mut self) {
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.round())) {
+                error!(
+                    why = panicked(&*panic),
+                    "a round of the controller's parts panicked"
+                );
+                std::thread::park_timeout(WAIT_FIRST);
+            }
+            self.say();
+            std::thread::park_timeout(ROUND);
+        }
+        // Nobody is asked by a part that has ended before it.
+        drop(self.running_agent.take());
+        drop(self.running.take());
+        self.shared.lock().managed = None;
+    }
+
+    fn round(&mut self) {
+        if self.shared.reload.swap(false, Ordering::Relaxed) {
+            self.reload();
+        }
+        self.read_configuration();
+        let Some(managed) = self.managed() else {
+            return;
+        };
+        self.mend(&managed);
+        self.start_server(&managed);
+        self.start_record(&managed);
+        self.start_agent(&managed);
+        self.tidy(&managed);
+        self.tell(&managed);
+    }
+
+    /// Reads a configuration that could not be used.
+    fn read_configuration(&mut self) {
+        if self.settings.is_some() {
+            return;
+        }
+        let Some(read) = self.read.clone() else {
+            return;
+        };
+        let array = &self.array;
+        let read = || {
+            let settings = read().map_err(DaemonError::Configuration)?;
+            if settings.words.array != *array {
+                let why = "[array] has changed, which needs a restart".into();
+                return Err(DaemonError::Configuration(why));
+            }
+            Ok(settings)
+        };
+        if let Some(settings) = self.configuration.start(read) {
+            self.settings = Some(settings);
+        }
+    }
+
+    fn reload(&mut self) {
+        for part in [
+            &mut self.configuration,
+            &mut self.port,
+            &mut self.agent,
+            &mut self.record,
+        ] {
+            part.soon();
+        }
+        if let Some(running) = &self.running {
+            let _ = running.reload("SIGHUP"); // what came of it is in the log
+        }
+    }
+
+    /// The core, made once there is a configuration.
+    fn managed(&mut self) -> Option<Arc<Mutex<Managed<StoreFile>>>> {
+        if let Some(managed) = &self.managed {
+            return Some(managed.clone());
+        }
+        let settings = self.settings.clone()?;
+        let words = Words::of(&settings, &self.base);
+        let mut store = StoreFile::new(&words.store, words.retention);
+        let until = Instant::now() + LET_GO;
+        let is_in_use =
+            |opened: Result<_, StoreError>| matches!(opened, Err(StoreError::InUse { .. }));
+        while self.takes_over && Instant::now() < until && is_in_use(store.open().map(|_| ())) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let managed = Managed::new(settings, store, unix_ms(), datapath::random());
+        self.clock = ControllerClock::starting_at(managed.time());
+        let managed = Arc::new(Mutex::new(managed));
+        self.managed = Some(managed.clone());
+        Some(managed)
+    }
+
+    /// Goes on after a panic of the core, and starts a server anew that has ended.
+    fn mend(&mut self, managed: &Arc<Mutex<Managed<StoreFile>>>) {
+        if managed.is_poisoned() {
+            let mut broken = managed.lock().unwrap_or_else(PoisonError::into_inner);
+            let why = "the controller panicked on a request: this is a fault of terrace, and its log says where";
+            broken.broke_off(self.clock.now(), why);
+            managed.clear_poison();
+        }
+        if self.running.as_ref().is_some_and(|r| !r.healthy()) {
+            self.running = None;
+            self.server
+                .failed("the controller's server has ended unexpectedly");
+            (self.socket.runs, self.port.runs) = (false, false);
+        }
+    }
+
+    fn start_server(&mut self, managed: &Arc<Mutex<Managed<StoreFile>>>) {
+        let service = managed.clone();
+        let clock = self.clock.shared();
+        let reload = self
+            .read
+            .clone()
+            .map(|read| reloader(read, self.base.clone()));
+        let start = || Ok(Running::start(service, clock, Limits::default(), reload)?);
+        if let Some(running) = self.server.start(start) {
+            self.running = Some(running);
+        }
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let base = &self.base;
+        let mut in_use = None;
+        self.socket.start(|| {
+            let path = Words::of(lock(managed).settings(), base).socket;
+            running.listen_unix(&path).map_err(|why| {
+                if matches!(why, StartError::SocketInUse(_)) {
+                    in_use = Some(why.to_string());
+                }
+                DaemonError::from(why)
+            })
+        });
+        if in_use.is_some() || self.socket.runs {
+            self.in_use = in_use;
+        }
+        self.port.start(|| {
+            let wanted = tcp(&lock(managed).settings().words.controller, base)?;
+            Ok(wanted.map_or(Ok(()), |tcp| running.listen_tls(&tcp))?)
+        });
+    }
+
+    fn start_record(&mut self, managed: &Arc<Mutex<Managed<StoreFile>>>) {
+        let base = &self.base;
+        self.record.start(|| {
+            let mut managed = lock(managed);
+            if let Some(file) = managed.settings().words.controller.record.clone() {
+                managed.record(recording::to_file(&base.join(file))?)?;
+            }
+            Ok(())
+        });
+    }
+
+    fn start_agent(&mut self, managed: &Mutex<Managed<StoreFile>>) {
+        let base = &self.base;
+        let started = self.agent.start(|| {
+            let settings = lock(managed).settings().clone();
+            let Some((host, of)) = host_of(&settings.words, base)? else {
+                return Ok(None);
+            };
+            let address = Address::Unix(Words::of(&settings, base).socket);
+            Ok(Some(RunningAgent::start(AgentSettings {
+                host,
+                of,
+                controller: Client::new(address, None, TlsTrust::Nothing)?,
+                lend: lend_of(&settings.words, base)?,
+            })?))
+        });
+        if let Some(agent) = started {
+            self.running_agent = agent;
+        }
+    }
+
+    fn tidy(&mut self, managed: &Mutex<Managed<StoreFile>>) {
+        if Instant::now() < self.tidy_at {
+            return;
+        }
+        let tidied = lock(managed).tidy(self.clock.now());
+        if let Err(why) = &tidied {
+            warn!(%why, "the store was not tidied");
+        }
+        let more = tidied == Ok(Tidied::Some);
+        self.tidy_at = Instant::now() + if more { TIDY_MORE } else { TIDY };
+    }
+
+    /// Tells the core what does not run, and takes what it says.
+    fn tell(&mut self, managed: &Mutex<Managed<StoreFile>>) {
+        let mut managed = lock(managed);
+        let parts = self.parts().into_iter();
+        managed.set_faults(parts.filter_map(|p| Some((p.name, p.fault.as_deref()?))));
+        let fault = managed.failure().map(str::to_owned);
+        if fault != self.store_fault {
+            match &fault {
+                Some(why) => warn!("{why}"),
+                None => info!("the store works: decisions go on"),
+            }
+        }
+        if managed.is_in_use() {
+            self.in_use.clone_from(&fault);
+        }
+        self.store_fault = fault;
+        self.shared.lock().policy = Some(managed.settings().array_policy());
+    }
+
+    fn parts(&self) -> [&Part; 6] {
+        [
+            &self.configuration,
+            &self.server,
+            &self.socket,
+            &self.port,
+            &self.record,
+            &self.agent,
+        ]
+    }
+
+    fn say(&self) {
+        let parts = self.parts().into_iter();
+        let faults = parts.filter_map(|p| {
+            let what = p.fault.clone()?;
+            Some(Fault { part: p.name, what })
+        });
+        let store = self.store_fault.iter().map(|what| Fault {
+            part: "store",
+            what: what.clone(),
+        });
+        let faults: Vec<Fault> = store.chain(faults).collect();
+        let running = self.running.as_ref();
+        let mut state = self.shared.lock();
+        state.faults = faults;
+        state.in_use.clone_from(&self.in_use);
+        state.page = running.and_then(|r| r.address().zip(r.fingerprint()));
+        state.agent = self.running_agent.as_ref().and_then(RunningAgent::trouble);
+        state.managed = self.managed.clone().map(|m| (m, self.clock));
+        if !state.tried {
+            state.tried = true;
+            self.shared.tried.notify_all();
+        }
+    }
+}
+
+fn lock(managed: &Mutex<Managed<StoreFile>>) -> MutexGuard<'_, Managed<StoreFile>> {
+    managed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The text of a panic.
+fn panicked(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("it did not say")
+}
+
+fn reloader(read: Arc<ReadSettings>, base: PathBuf) -> Reloader {
+    Reloader::new(move || {
+        let settings = read()?;
+        let tcp = tcp(&settings.words.controller, &base).map_err(|e| explain(&e))?;
+        Ok(Fresh { settings, tcp })
+    })
+}

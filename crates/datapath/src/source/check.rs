@@ -1,0 +1,198 @@
+//! Looks whether an image is whole before a volume is made of it.
+//!
+//! QEMU's reader takes data behind the end of a file for zeroes. So nothing is believed that only
+//! this reader says: the tables of a qcow2 or vmdk are walked here, of other formats each piece of
+//! data that `qemu-img map` places is compared with the size of its file, and `qemu-img check` runs
+//! where it knows the format.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::{headers, qcow, vmdk};
+use crate::text::shell_word;
+
+const PROGRAM: &str = "qemu-img";
+
+/// A check that takes longer is ended and the import refused: the operator waits for it.
+const CHECK_TIME: Duration = Duration::from_secs(120);
+
+/// Bytes that are kept of the program's messages.
+const MESSAGE_BYTES: u64 = 4096;
+
+/// Bytes of a map that are read: more than 100,000 pieces of data. A longer one is refused.
+const MAP_BYTES: u64 = 64 << 20;
+
+/// `qemu-img check` found clusters that nothing refers to.
+const LEAKS: i32 = 3;
+
+/// `qemu-img check` does not know the format.
+const NO_CHECK: i32 = 63;
+
+/// A piece of an image, as `qemu-img map --output=json` prints it.
+#[derive(Debug, Deserialize)]
+struct Piece {
+    length: u64,
+    data: bool,
+    /// Its place in the file, unless it is compressed.
+    offset: Option<u64>,
+}
+
+/// Refuses an image that is damaged or not complete.
+///
+/// # Errors
+/// What is wrong, and what to do.
+pub(super) fn is_whole(path: &Path, file: &File, format: &str) -> Result<(), String> {
+    let shown = path.display();
+    let wrong = |why: String| format!("{shown} {why}");
+    if matches!(format, "qcow2" | "qcow") {
+        let header =
+            qcow::Header::read(file).map_err(|why| wrong(format!("is no {format}: {why}")))?;
+        header.is_complete(file).map_err(wrong)?;
+    }
+    let (status, _, said) = run(path, format, &["check"])?;
+    match status {
+        Some(0 | LEAKS | NO_CHECK) => {}
+        _ => {
+            return Err(format!(
+                "{shown} is damaged: `qemu-img check -f {format} {}` says: {}; restore it from a backup, or repair a copy with `qemu-img check -r all`",
+                shell_word(&shown.to_string()),
+                in_one_line(&said)
+            ));
+        }
+    }
+    match format {
+        "qcow2" | "qcow" => Ok(()),
+        "vmdk" => vmdk_is_complete(path, file),
+        _ => has_its_data(path, file, format),
+    }
+}
+
+/// Walks a sparse file, or all files that a descriptor names.
+fn vmdk_is_complete(path: &Path, file: &File) -> Result<(), String> {
+    let walk = |path: &Path, file: &File| {
+        let complete = vmdk::is_complete(file);
+        complete.map_err(|why| format!("{} {why}", path.display()))
+    };
+    let extents = headers::vmdk_extents(file);
+    let extents = extents.map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let Some(extents) = extents else {
+        return walk(path, file);
+    };
+    for extent in extents {
+        let path = path.with_file_name(&extent.name);
+        let shown = path.display();
+        let file = File::open(&path).map_err(|e| format!("cannot open {shown}: {e}"))?;
+        if extent.is_flat {
+            let end = file
+                .metadata()
+                .map_err(|e| format!("cannot measure {shown}: {e}"))?
+                .len();
+            ends_behind(&path, end, extent.end)?;
+        } else {
+            walk(&path, &file)?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares the place of each piece of data with the size of the file.
+fn has_its_data(path: &Path, file: &File, format: &str) -> Result<(), String> {
+    let shown = path.display();
+    let (status, out, said) = run(path, format, &["map", "--output=json"])?;
+    if status != Some(0) {
+        let said = in_one_line(&said);
+        return Err(format!("{shown} cannot be read as {format}: {said}"));
+    }
+    let pieces: Vec<Piece> = serde_json::from_slice(&out)
+        .map_err(|e| format!("cannot read the map of {shown}, which {PROGRAM} prints: {e}"))?;
+    let end = file
+        .metadata()
+        .map_err(|e| format!("cannot measure {shown}: {e}"))?
+        .len();
+    let data = pieces.iter().filter(|p| p.data);
+    let last = data.filter_map(|p| p.offset?.checked_add(p.length)).max();
+    ends_behind(path, end, last.unwrap_or(0))
+}
+
+fn ends_behind(path: &Path, end: u64, last: u64) -> Result<(), String> {
+    if last <= end {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is truncated: it has data up to byte {last}, and ends at {end}; copy it again",
+        path.display()
+    ))
+}
+
+/// Runs the program on an image: its exit code, and what it wrote to its output and to its error
+/// output.
+fn run(path: &Path, format: &str, args: &[&str]) -> Result<(Option<i32>, Vec<u8>, String), String> {
+    let shown = path.display();
+    let spawned = Command::new(PROGRAM)
+        .arg(args[0])
+        .args(["-f", format])
+        .args(&args[1..])
+        .arg("--")
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = spawned.map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => format!(
+            "images of format {format} are checked by {PROGRAM}, which is not installed (package qemu-utils)"
+        ),
+        _ => format!("cannot start {PROGRAM}: {e}"),
+    })?;
+    let out = child.stdout.take().expect("it is piped");
+    let said = child.stderr.take().expect("it is piped");
+    let out = reader(out, MAP_BYTES)?;
+    let said = reader(said, MESSAGE_BYTES)?;
+    let until = Instant::now() + CHECK_TIME;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) | Err(_) => {
+                let _ = child.kill(); // it may have ended
+                let _ = child.wait();
+                return Err(format!(
+                    "{PROGRAM} {} of {shown} did not end within {} s: convert it to a raw image first",
+                    args[0],
+                    CHECK_TIME.as_secs()
+                ));
+            }
+        }
+    };
+    let out = out.join().unwrap_or_default();
+    let said = said.join().unwrap_or_default();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    Ok((status.code(), out, said))
+}
+
+/// Reads all of a program's output, so that it ends, and keeps a part.
+fn reader(mut from: impl Read + Send + 'static, most: u64) -> Result<JoinHandle<Vec<u8>>, String> {
+    let thread = std::thread::Builder::new().name("terrace-check".into());
+    let spawned = thread.spawn(move || {
+        let mut kept = vec![];
+        let _ = from.by_ref().take(most).read_to_end(&mut kept); // the exit code tells
+        let _ = std::io::copy(&mut from, &mut std::io::sink());
+        kept
+    });
+    spawned.map_err(|e| format!("cannot read the output of {PROGRAM}: {e}"))
+}
+
+fn in_one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let first: Vec<&str> = lines.take(2).collect();
+    match first.is_empty() {
+        true => "nothing".into(),
+        false => first.join(", "),
+    }
+}

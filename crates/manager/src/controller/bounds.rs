@@ -1,0 +1,190 @@
+//! What a report may say at most, and how its texts are made safe to show.
+//!
+//! Measurements are never lost to a long text: lists and texts are cut, with a mark. Names are not
+//! cut, since two could become one: a report with a name that cannot be one is refused.
+
+use crate::trouble::TroubleKind;
+use crate::wire::{ArrayTrouble, HandMove, NodeState, WindowReport};
+
+/// Bytes of a name. Protects messages and the store.
+const NAME_BYTES_MAX: usize = 512;
+
+/// Lines for the audit that are taken from a report.
+const LINES_MAX: usize = 32;
+
+/// Bytes of such a line.
+const LINE_BYTES_MAX: usize = 1_024;
+
+/// Problems that are taken from a report, and bytes of each text of one.
+const PROBLEMS_MAX: usize = 1_024;
+const PROBLEM_BYTES_MAX: usize = 2_048;
+
+/// Bytes of the reason why a volume stays, and of the command that moves it.
+const WORDS_BYTES_MAX: usize = 4_096;
+
+/// Other lists of a report: appliances, calibrations and their windows, places of a volume.
+const LIST_MAX: usize = 4_096;
+
+/// Appended to a text that was cut.
+const MARK: &str = " … (cut)";
+
+/// A text of at most so many bytes, with a mark if it was longer.
+fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max - MARK.len()));
+        text += MARK;
+    }
+    text
+}
+
+/// The same, without characters that deceive a terminal.
+pub(super) fn tidy(text: &str, bytes_max: usize) -> String {
+    // More than fits, so that the end is marked. Escapes are longer, so it is cut a second time.
+    let text = &text[..text.floor_char_boundary(bytes_max + 4)];
+    cut(units::shown(text).into_owned(), bytes_max)
+}
+
+fn tidy_in_place(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max || text.contains(units::is_hidden) {
+        *text = tidy(text, bytes_max);
+    }
+}
+
+/// A name that cannot be one, or a list that is too long.
+pub(super) fn fault(report: &WindowReport) -> Option<String> {
+    let devices = report.devices.iter();
+    let volumes = || report.volumes.iter();
+    let names = report
+        .tiers
+        .iter()
+        .chain(devices.flat_map(|d| [&d.name, &d.tier]))
+        .chain(volumes().flat_map(|v| [&v.name, &v.class, &v.home]))
+        .chain(volumes().flat_map(|v| &v.placed).map(|p| &p.device))
+        .chain(volumes().flat_map(|v| &v.moving).map(|m| &m.device))
+        .chain(report.calibrations.iter().map(|c| &c.volume));
+    for name in names {
+        if let Some(fault) = units::hidden_fault(name) {
+            return Some(format!("the name {} {fault}", tidy(name, 100)));
+        }
+        if name.len() > NAME_BYTES_MAX {
+            let (name, bytes) = (tidy(name, 100), name.len());
+            return Some(format!(
+                "the name {name} has {bytes} bytes, more than {NAME_BYTES_MAX}"
+            ));
+        }
+    }
+    let windows = report.calibrations.iter().map(|c| c.windows.len());
+    let samples = volumes().flat_map(|v| &v.sample).map(|s| s.busy.len());
+    let longest = volumes()
+        .map(|v| v.placed.len())
+        .chain(windows)
+        .chain(samples)
+        .chain([report.calibrations.len(), report.appliances.len()])
+        .max();
+    let longest = longest.filter(|n| *n > LIST_MAX)?;
+    Some(format!("a list of {longest} entries, more than {LIST_MAX}"))
+}
+
+/// Cuts lists and texts of a report, and makes its texts safe to show.
+pub(super) fn tidy_report(report: &mut WindowReport) {
+    let lines = report.trouble.len();
+    report.trouble.truncate(LINES_MAX);
+    for line in &mut report.trouble {
+        tidy_in_place(line, LINE_BYTES_MAX);
+    }
+    if lines > LINES_MAX {
+        let more = lines - LINES_MAX;
+        report
+            .trouble
+            .push(format!("{more} more lines of this report were left out"));
+    }
+    tidy_problems(report);
+    for device in &mut report.devices {
+        device
+            .place
+            .iter_mut()
+            .for_each(|p| tidy_in_place(p, WORDS_BYTES_MAX));
+        device.errors.truncate(PROBLEMS_MAX);
+        for error in &mut device.errors {
+            tidy_in_place(&mut error.op, NAME_BYTES_MAX);
+            tidy_in_place(&mut error.errno, NAME_BYTES_MAX);
+        }
+    }
+    for volume in &mut report.volumes {
+        volume
+            .vm
+            .iter_mut()
+            .for_each(|vm| tidy_in_place(vm, NAME_BYTES_MAX));
+        volume.by_hand.iter_mut().for_each(tidy_hand_move);
+        volume
+            .bound
+            .iter_mut()
+            .for_each(|b| tidy_in_place(&mut b.why, WORDS_BYTES_MAX));
+        let busy = volume.sample.iter_mut().flat_map(|s| &mut s.busy);
+        busy.for_each(|b| tidy_in_place(&mut b.resource, NAME_BYTES_MAX));
+    }
+    for result in &mut report.calibrations {
+        result
+            .cut_off
+            .iter_mut()
+            .for_each(|why| tidy_in_place(why, LINE_BYTES_MAX));
+    }
+    for node in report.lends.iter_mut().flat_map(|l| &mut l.nodes) {
+        if let NodeState::Failed { why } = &mut node.state {
+            tidy_in_place(why, LINE_BYTES_MAX);
+        }
+    }
+}
+
+/// The most urgent problems; of the others their number.
+fn tidy_problems(report: &mut WindowReport) {
+    let problems = &mut report.troubles;
+    let all = problems.len();
+    if all > PROBLEMS_MAX {
+        problems.sort_by_key(|t| TroubleKind::of_array(&t.kind));
+        problems.truncate(PROBLEMS_MAX - 1);
+    }
+    for problem in &mut *problems {
+        tidy_in_place(&mut problem.kind, NAME_BYTES_MAX);
+        tidy_in_place(&mut problem.about, NAME_BYTES_MAX);
+        tidy_in_place(&mut problem.what, PROBLEM_BYTES_MAX);
+    }
+    if all > PROBLEMS_MAX {
+        let more = all + 1 - PROBLEMS_MAX;
+        problems.push(ArrayTrouble {
+            kind: TroubleKind::Other.name().into(),
+            about: "problems".into(),
+            what: format!("{more} more problems are not listed: look at the array itself"),
+        });
+    }
+}
+
+/// A command that would be changed is left out: another one than the agent's could lose data.
+fn tidy_hand_move(by_hand: &mut HandMove) {
+    match by_hand {
+        HandMove::None { why } => tidy_in_place(why, WORDS_BYTES_MAX),
+        HandMove::Command { text, .. } if tidy(text, WORDS_BYTES_MAX) != *text => {
+            *by_hand = HandMove::None {
+                why: "its command is too long or has control characters".into(),
+            };
+        }
+        HandMove::Command { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_with_a_mark_at_a_character() {
+        assert_eq!(cut("short".into(), 20), "short");
+        let long = cut("ü".repeat(100), 40);
+        assert!(long.len() <= 40 && long.ends_with("… (cut)"), "{long}");
+        let hidden = tidy(&"\u{202e}".repeat(1000), 64);
+        assert!(
+            hidden.len() <= 64 && hidden.starts_with("\\u{202e}"),
+            "{hidden}"
+        );
+    }
+}

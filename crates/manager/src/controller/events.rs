@@ -1,0 +1,77 @@
+//! How many events a host may cause: what it reports must not crowd out the past.
+
+use units::Nanos;
+
+/// Events that a host may cause at once. Enough for an array that loses a device with all of its
+/// volumes; protects the store.
+pub(super) const EVENTS_BURST: u64 = 2_000;
+
+/// One more after so long: some 17,000 a day.
+const EVENT_PAUSE: Nanos = Nanos::from_secs(5);
+
+/// Bytes of an event's text. Protects the store.
+pub(super) const EVENT_BYTES_MAX: usize = 8_192;
+
+/// Events that a host may still cause. Problems themselves are in the status, however many began.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    left: u64,
+    since: Nanos,
+    left_out: u64,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self {
+            left: EVENTS_BURST,
+            since: Nanos::ZERO,
+            left_out: 0,
+        }
+    }
+}
+
+/// Whether an event may be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    None,
+    One,
+    /// The first one after so many that were left out.
+    After(u64),
+}
+
+impl Allowance {
+    pub(super) fn take(&mut self, now: Nanos) -> Taken {
+        let more = now.saturating_sub(self.since).0 / EVENT_PAUSE.0;
+        self.left = (self.left + more).min(EVENTS_BURST);
+        self.since = Nanos(self.since.0 + more * EVENT_PAUSE.0);
+        if self.left == 0 {
+            self.left_out += 1;
+            return Taken::None;
+        }
+        self.left -= 1;
+        match std::mem::take(&mut self.left_out) {
+            0 => Taken::One,
+            left_out => Taken::After(left_out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_events_is_cut_and_its_length_is_told() {
+        let mut all = Allowance::default();
+        let at = |s: u64| Nanos::from_secs(1_000_000 + s);
+        for _ in 0..EVENTS_BURST {
+            assert_eq!(all.take(at(0)), Taken::One);
+        }
+        for _ in 0..7 {
+            assert_eq!(all.take(at(1)), Taken::None);
+        }
+        assert_eq!(all.take(at(6)), Taken::After(7));
+        assert_eq!(all.take(at(6)), Taken::None);
+        assert_eq!(all.take(at(3600)), Taken::After(1));
+    }
+}

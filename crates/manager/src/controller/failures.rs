@@ -1,0 +1,238 @@
+//! Moves that have failed: when each is tried again.
+//!
+//! ```text
+//!             transient: after half an epoch, then twice as long each time
+//!  failed ─┬──────────────────────────────────────────────────────────────▶ may be planned again
+//!          └──────────────────────────────────────────────────────────────▶     │
+//!             permanent: volume or device are others, or `terrace reload`        ▼
+//!                                                                     done: forgotten
+//! ```
+//!
+//! A cause is permanent only where the host says so: it knows its causes by type. Everything else
+//! may be over by itself, and costs little when it is tried seldom.
+
+use std::collections::BTreeMap;
+
+use executor::JobId;
+use model::{Facts, FailedMove};
+use serde::{Deserialize, Serialize};
+use units::{DeviceId, Nanos, VolumeId};
+
+use super::Controller;
+use super::host::Host;
+use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
+
+/// Failures that are remembered of a host. Protects the store: they are written with each job.
+const FAILURES_MAX: usize = 1_024;
+
+/// Characters of a cause that are remembered. Protects the store too.
+const WHY_CHARS_MAX: usize = 300;
+
+/// Longest time between two attempts of a move that fails each time.
+const BACKOFF_MAX: Nanos = Nanos::from_secs(86_400);
+
+/// Migration epochs after the time of the next attempt. A move that was not wanted in that time is
+/// forgotten: it would be another one.
+const FORGOTTEN_EPOCHS: u64 = 8;
+
+/// Attempts of a move that fails by a transient cause before an operator is told.
+pub(super) const ATTEMPTS_TOLD: u32 = 2;
+
+/// By volume and device.
+pub(super) type Failures = BTreeMap<String, BTreeMap<String, Failure>>;
+
+/// A move that has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    /// The last job.
+    pub(super) job: u32,
+    /// The last cause.
+    pub(super) why: String,
+    /// Attempts that have failed, one after the other.
+    pub(super) attempts: u32,
+    pub(super) since: Nanos,
+    pub(super) last: Nanos,
+    pub(super) next: Next,
+}
+
+/// When it is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Next {
+    /// From this time on.
+    At(Nanos),
+    /// When volume and device are not as they were.
+    Unlike(String),
+}
+
+impl Failure {
+    /// Time until the next attempt; none while the cause lasts.
+    fn left(&self, now: Nanos) -> Option<Nanos> {
+        match &self.next {
+            Next::At(at) => Some(at.saturating_sub(now)),
+            Next::Unlike(_) => None,
+        }
+    }
+
+    /// The failure in words, for an operator.
+    pub(super) fn words(&self, volume: &str, device: &str, now: Nanos) -> String {
+        let Failure {
+            job, why, attempts, ..
+        } = self;
+        let since = now.saturating_sub(self.since).words();
+        let next = match self.left(now) {
+            Some(left) if left > Nanos::ZERO => {
+                format!("the next attempt is in {}, if it is still wanted", left.words())
+            }
+            Some(_) => "it is tried again when a plan wants it".into(),
+            None => "it is not tried again while the cause lasts: remove the cause, then run `terrace reload`".into(),
+        };
+        format!(
+            "the move of {volume} to {device} has failed {attempts} time(s), first {since} ago, last as job {job}: {why}; {next}"
+        )
+    }
+}
+
+/// The properties of a volume and a device that a permanent cause may lie in.
+fn circumstances(report: &WindowReport, volume: &str, device: &str) -> String {
+    let of_volume = |v: &VolumeWindow| {
+        let on: Vec<&str> = v.placed.iter().map(|p| p.device.as_str()).collect();
+        let bound = v.bound.as_ref().map_or("", |b| &b.why);
+        format!("{} {} {bound}", v.size_bytes, on.join(","))
+    };
+    let of_device = |d: &DeviceWindow| {
+        let place = d.place.as_deref().unwrap_or("");
+        format!("{} {} {place}", d.tier, d.size_bytes)
+    };
+    let volume = report.volumes.iter().find(|v| v.name == volume);
+    let device = report.devices.iter().find(|d| d.name == device);
+    format!(
+        "{}; {}",
+        volume.map(of_volume).unwrap_or_default(),
+        device.map(of_device).unwrap_or_default()
+    )
+}
+
+fn count(failures: &Failures) -> usize {
+    failures.values().map(BTreeMap::len).sum()
+}
+
+impl Controller {
+    /// An active job has failed.
+    pub(super) fn remember_failure(
+        &mut self,
+        host: &mut Host,
+        id: JobId,
+        why: &str,
+        permanent: bool,
+    ) {
+        let now = self.now.at;
+        let order = &host.executor.job(id).order;
+        let (names, report) = (&host.kept.names, host.last.as_ref().map(|l| &l.1));
+        let volume = names.of_volume(order.volume).to_owned();
+        let device = names.of_device(order.to).to_owned();
+        let unlike = report.filter(|_| permanent);
+        let unlike = unlike.map(|r| circumstances(r, &volume, &device));
+        let first = self.migration_epoch().0 / 2;
+        let failures = &mut host.kept.failures;
+        let before = failures.get(&volume).and_then(|of| of.get(&device));
+        let attempts = before.map_or(0, |f| f.attempts).saturating_add(1);
+        let backoff = first.saturating_mul(1 << (attempts - 1).min(32));
+        let failure = Failure {
+            job: id.0,
+            why: why.chars().take(WHY_CHARS_MAX).collect(),
+            attempts,
+            since: before.map_or(now, |f| f.since),
+            last: now,
+            next: match unlike {
+                Some(unlike) => Next::Unlike(unlike),
+                None => Next::At(Nanos(now.0.saturating_add(backoff.min(BACKOFF_MAX.0)))),
+            },
+        };
+        failures.entry(volume).or_default().insert(device, failure);
+        host.dirty.kept = true;
+        if count(&host.kept.failures) > FAILURES_MAX {
+            host.forget_oldest_failure();
+        }
+    }
+
+    /// Forgets failures whose cause is over, or that nobody has wanted to try again.
+    pub(super) fn forget_failures(&mut self, host: &mut Host) {
+        let Some((_, report)) = &host.last else {
+            return;
+        };
+        let (now, epoch) = (self.now.at, self.migration_epoch());
+        let before = count(&host.kept.failures);
+        for (volume, of) in &mut host.kept.failures {
+            of.retain(|device, f| match &f.next {
+                Next::At(at) => now.0 < at.0.saturating_add(FORGOTTEN_EPOCHS * epoch.0),
+                Next::Unlike(then) => *then == circumstances(report, volume, device),
+            });
+        }
+        host.kept.failures.retain(|_, of| !of.is_empty());
+        host.dirty.kept |= before != count(&host.kept.failures);
+    }
+}
+
+impl Host {
+    /// A job has ended well: what kept it from that is over.
+    pub(super) fn forget_failure(&mut self, id: JobId) {
+        let order = &self.executor.job(id).order;
+        let names = &self.kept.names;
+        let (volume, device) = (names.of_volume(order.volume), names.of_device(order.to));
+        if let Some(of) = self.kept.failures.get_mut(volume)
+            && of.remove(device).is_some()
+        {
+            self.dirty.kept = true;
+        }
+    }
+
+    /// Operators have read the configuration again: everything may be tried.
+    pub(super) fn forget_all_failures(&mut self) {
+        self.dirty.kept |= !self.kept.failures.is_empty();
+        self.kept.failures.clear();
+    }
+
+    fn forget_oldest_failure(&mut self) {
+        let failures = &mut self.kept.failures;
+        let all = failures
+            .iter()
+            .flat_map(|(volume, of)| of.iter().map(move |(device, f)| (f.last, volume, device)));
+        let oldest = all.min().map(|(_, v, d)| (v.clone(), d.clone()));
+        if let Some((volume, device)) = oldest
+            && let Some(of) = failures.get_mut(&volume)
+        {
+            of.remove(&device);
+            if of.is_empty() {
+                failures.remove(&volume);
+            }
+        }
+    }
+
+    /// Moves that are not tried now, by the ids of facts.
+    pub(super) fn failed_moves(&self, now: Nanos, facts: &Facts) -> Vec<FailedMove> {
+        let mut failed = Vec::new();
+        for (i, v) in facts.volumes.iter().enumerate() {
+            let Some(of) = self.kept.failures.get(&v.name) else {
+                continue;
+            };
+            for (d, device) in facts.topology.devices.iter().enumerate() {
+                let Some(f) = of.get(&device.name) else {
+                    continue;
+                };
+                let left = f.left(now);
+                if left == Some(Nanos::ZERO) {
+                    continue;
+                }
+                failed.push(FailedMove {
+                    volume: VolumeId::from_index(i),
+                    device: DeviceId::from_index(d),
+                    attempts: f.attempts,
+                    left,
+                    why: f.why.clone(),
+                });
+            }
+        }
+        failed
+    }
+}

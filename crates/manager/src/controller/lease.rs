@@ -1,0 +1,48 @@
+//! A host whose array carries out the orders of another controller: nothing is decided about it.
+
+use executor::{EndCause, FailCause, Input, JobId};
+use model::{ControllerId, LeaseHolder};
+
+use super::Controller;
+use super::host::Host;
+
+impl Controller {
+    /// The controller that has the lease of a host's array, if it is another one.
+    pub(super) fn other_holder(&self, name: &str) -> Option<&LeaseHolder> {
+        self.holder_beside(self.hosts.get(name)?)
+    }
+
+    /// The same of a host at hand.
+    pub(super) fn holder_beside<'a>(&self, host: &'a Host) -> Option<&'a LeaseHolder> {
+        // One whose store could not be read yet does not know whether it is the holder.
+        if self.id == ControllerId::default() {
+            return None;
+        }
+        let lease = host.report()?.lease.as_ref()?;
+        (lease.holder.id != self.id).then_some(&lease.holder)
+    }
+
+    /// Ends all that this controller has ordered of a host: by the time it has the lease, it would
+    /// be an answer to what was long ago.
+    pub(super) fn stand_back(&mut self, name: &str) {
+        self.end_responses(
+            name,
+            "the array carries out the orders of another controller",
+        );
+        let now = self.now.at;
+        let mut host = self.hosts.remove(name).expect("its agent reports");
+        self.drop_queued(&mut host, &EndCause::OtherController, |_, _| true);
+        let jobs = host.executor.jobs().iter();
+        let active: Vec<JobId> = jobs.filter(|j| j.state.active()).map(|j| j.id).collect();
+        for job in active {
+            let cause = FailCause::OtherController;
+            self.input(&mut host, now, Input::Failed { job, cause });
+        }
+        host.dirty.kept |= !(host.kept.cancelling.is_empty() && host.kept.calibrations.is_empty());
+        host.kept.cancelling.clear();
+        host.kept.calibrations.clear();
+        // What is measured under the orders of another one is no epoch of this one's.
+        host.epoch = None;
+        self.hosts.insert(name.into(), host);
+    }
+}

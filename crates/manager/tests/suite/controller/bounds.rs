@@ -1,0 +1,182 @@
+//! What agents and callers can fill the controller and its audit with.
+
+use manager::question::{Actor, Question};
+use manager::service::{MessageRefusal, Service, TokenTerm};
+use manager::store::Store;
+use manager::trouble::TroubleKind;
+use manager::view::EventKind;
+use manager::wire::{ArrayTrouble, WindowReport, WireRefusal};
+
+use super::host::{BASE, Host, WINDOW};
+use super::upside_down;
+
+const DAY_MS: u64 = 86_400_000;
+
+fn events(host: &mut Host) -> Vec<manager::view::EventView> {
+    host.store.events(None, 1_000_000).unwrap()
+}
+
+#[test]
+fn a_report_of_endless_lines_is_taken_and_its_lines_are_cut() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(1);
+    let before = events(&mut host).len();
+    let mut report = host.report();
+    report.seq = 1_000;
+    report.trouble = (0..5_000)
+        .map(|i| format!("{i} {}", "x".repeat(2_000)))
+        .collect();
+    report.trouble[0] = "over\u{202e}turned\u{1b}[31m".into();
+    report.troubles = (0..3_000)
+        .map(|i| ArrayTrouble {
+            kind: if i == 2_999 {
+                "device-lost"
+            } else {
+                "device-not-direct"
+            }
+            .into(),
+            about: format!("device-{i}"),
+            what: "y".repeat(10_000),
+        })
+        .collect();
+    let now = host.now();
+    host.managed.report(now, "alpha", report).unwrap();
+    let events = events(&mut host);
+    let lines: Vec<_> = events[before..]
+        .iter()
+        .filter(|e| e.kind == EventKind::Host)
+        .collect();
+    assert_eq!(lines.len(), 33);
+    assert_eq!(lines[0].text, "over\\u{202e}turned\\u{1b}[31m");
+    assert!(lines[1].text.len() <= 1_024 && lines[1].text.ends_with("… (cut)"));
+    assert_eq!(
+        lines[32].text,
+        "4968 more lines of this report were left out"
+    );
+    assert!(events.iter().all(|e| e.text.len() <= 8_192));
+    // The most urgent problem is among those that were kept.
+    let troubles = host.status().troubles;
+    assert!(troubles.iter().any(|t| t.kind == TroubleKind::DeviceLost));
+    assert!(
+        troubles
+            .iter()
+            .any(|t| t.what.starts_with("1977 more problems"))
+    );
+}
+
+#[test]
+fn events_of_a_flapping_host_are_left_out_and_orders_are_not() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(1);
+    for seq in 0..10 {
+        let mut report = host.report();
+        report.seq = 1_000 + seq;
+        report.troubles = (0..900)
+            .map(|i| ArrayTrouble {
+                kind: "device-not-direct".into(),
+                about: format!("device-{seq}-{i}"),
+                what: "it goes through the page cache".into(),
+            })
+            .collect();
+        host.now_ns += WINDOW;
+        let now = host.now();
+        host.managed.report(now, "alpha", report).unwrap();
+    }
+    host.ask(Question::Pause).unwrap();
+    let all = events(&mut host);
+    let of_host = all.iter().filter(|e| !e.kind.is_audit()).count();
+    assert!((2_000..2_100).contains(&of_host), "{of_host}");
+    assert!(all.iter().any(|e| e.kind == EventKind::Operator));
+    // It is told how many were left out, once there is room.
+    host.now_ns += 60 * WINDOW;
+    let mut report = host.report();
+    report.seq = 2_000;
+    report.trouble = vec!["again".into()];
+    let now = host.now();
+    host.managed.report(now, "alpha", report).unwrap();
+    let all = events(&mut host);
+    assert!(
+        all.iter()
+            .any(|e| e.text.contains("events of alpha were left out"))
+    );
+}
+
+#[test]
+fn a_name_with_hidden_characters_is_refused() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(1);
+    let now = host.now();
+    for (seq, name) in [
+        (1_000, "db\u{202e}nim"),
+        (1_001, "a\nb"),
+        (1_002, "x".repeat(600).as_str()),
+    ] {
+        let mut report = host.report();
+        report.seq = seq;
+        report.volumes[0].name = name.into();
+        let refused = host.managed.report(now, "alpha", report);
+        let Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) = refused else {
+            panic!("{name:?} was taken");
+        };
+        assert!(
+            why.starts_with("the name ") && !why.contains(['\n', '\u{202e}']),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn tokens_that_expire_soon_are_a_problem_until_they_are_replaced() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(1);
+    let now = host.now();
+    let term = |name: &str, days: u64| TokenTerm {
+        name: name.into(),
+        role: "operate".into(),
+        expires_ms: Some(now.unix_ms + days * DAY_MS),
+    };
+    let subjects = |host: &mut Host| -> Vec<String> {
+        let all = host.status().troubles.into_iter();
+        let soon = all.filter(|t| t.kind == TroubleKind::TokenExpires);
+        soon.map(|t| t.subject).collect()
+    };
+    host.managed
+        .set_tokens(now, vec![term("alice", 3), term("bob", 30)]);
+    assert_eq!(subjects(&mut host), ["token alice"]);
+    host.managed.set_tokens(now, vec![term("alice", 0)]);
+    let troubles = host.status().troubles;
+    assert!(
+        troubles
+            .iter()
+            .any(|t| t.what.contains("alice (role operate) has expired"))
+    );
+    host.managed.set_tokens(now, vec![]);
+    assert!(subjects(&mut host).is_empty());
+    host.managed
+        .tokens_changed(now, &Actor("root".into()), "tokens: added read x".into());
+    host.managed.refused(now, "refused callers".into());
+    let all = events(&mut host);
+    let last = &all[all.len() - 2..];
+    assert_eq!(
+        (last[0].kind, last[0].actor.as_str()),
+        (EventKind::Access, "root")
+    );
+    assert_eq!(last[1].kind, EventKind::Refused);
+    assert_eq!((last[0].share(), last[1].share()), (None, Some("/refused")));
+}
+
+#[test]
+fn a_report_of_countless_texts_is_not_read() {
+    let host = Host::new(BASE, upside_down());
+    let mut report = host.report();
+    report.trouble = vec![String::new(); 100_000];
+    let text = serde_json::to_string(&report).unwrap();
+    assert!(serde_json::from_str::<WindowReport>(&text).is_ok());
+    report.trouble.push(String::new());
+    let text = serde_json::to_string(&report).unwrap();
+    let refused = serde_json::from_str::<WindowReport>(&text).unwrap_err();
+    assert!(
+        refused.to_string().contains("more than 100000"),
+        "{refused}"
+    );
+}

@@ -1,0 +1,108 @@
+//! Moves that fail each time: how often they are tried, and what an operator is told.
+
+use manager::question::{Answer, Question};
+use manager::trouble::TroubleKind;
+use manager::wire::{JobProgress, JobWindow};
+
+use super::host::Host;
+use super::reload::reload;
+use super::{AUTO, upside_down, with};
+
+/// The host fails all that it is ordered to move, for so many windows; jobs, oldest first.
+fn fail_all(host: &mut Host, why: &str, permanent: bool, windows: u64) -> Vec<u32> {
+    let mut failed = vec![];
+    for _ in 0..windows {
+        host.windows(1);
+        for job in host.ordered() {
+            if failed.contains(&job) {
+                continue;
+            }
+            failed.push(job);
+            host.jobs.push(JobWindow {
+                job,
+                state: JobProgress::Failed {
+                    why: why.into(),
+                    copied_bytes: 0,
+                },
+                failed_io: None,
+                permanent,
+            });
+        }
+    }
+    failed
+}
+
+fn problems(host: &mut Host) -> Vec<String> {
+    let troubles = host.status().troubles.into_iter();
+    let failing = troubles.filter(|t| t.kind == TroubleKind::MoveFailing);
+    failing.map(|t| t.what).collect()
+}
+
+/// Migration epochs have four windows.
+#[test]
+fn move_that_fails_each_time_is_tried_seldom_and_is_a_problem_until_it_succeeds() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    let failed = fail_all(&mut host, "cannot open the target: EACCES", false, 400);
+    // Twice as long each time, for each volume and device: 400 windows are 100 epochs.
+    assert!((4..=40).contains(&failed.len()), "{failed:?}");
+    let problems_now = problems(&mut host);
+    assert!(!problems_now.is_empty());
+    for what in &problems_now {
+        assert!(
+            what.contains("EACCES") && what.contains("time(s)"),
+            "{what}"
+        );
+        assert!(
+            what.contains("the next attempt") || what.contains("tried again"),
+            "{what}"
+        );
+    }
+    // A controller that is started again goes on where it was.
+    host.restart_controller();
+    host.register();
+    host.windows(1);
+    assert_eq!(problems(&mut host).len(), problems_now.len());
+    let after = fail_all(&mut host, "cannot open the target: EACCES", false, 20);
+    assert!(after.len() <= 4, "{after:?}");
+    // It works: nothing is remembered.
+    let mut left = 2_000;
+    while !problems(&mut host).is_empty() {
+        host.windows(1);
+        for job in host.ordered() {
+            host.finish(job, 100);
+        }
+        left -= 1;
+        assert!(left > 0, "{:?}", problems(&mut host));
+    }
+}
+
+#[test]
+fn permanent_failure_is_not_tried_again_before_the_configuration_is_read_again() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    let why = "only whole disks are moved";
+    let failed = fail_all(&mut host, why, true, 400);
+    // Each volume on each of the two other devices, at most.
+    assert!((1..=4).contains(&failed.len()), "{failed:?}");
+    let text = problems(&mut host).remove(0);
+    assert!(
+        text.contains(why) && text.contains("terrace reload"),
+        "{text}"
+    );
+    let why_view = host.ask(Question::Why {
+        volume: "busy".into(),
+    });
+    let Ok(Answer::Why(view)) = why_view else {
+        panic!("{why_view:?}");
+    };
+    let shown = serde_json::to_string(&view).unwrap();
+    assert!(
+        shown.contains("move-failed") || shown.contains("move failed"),
+        "{shown}"
+    );
+    reload(&mut host, &with(AUTO)).unwrap();
+    assert_eq!(problems(&mut host), [""; 0]);
+    assert!(!fail_all(&mut host, why, true, 20).is_empty());
+    // Another volume of that name.
+    host.volumes.iter_mut().for_each(|v| v.mib *= 2);
+    assert!(!fail_all(&mut host, why, true, 20).is_empty());
+}
