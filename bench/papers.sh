@@ -8,14 +8,14 @@ shift
 cd "$(dirname "$0")/.."
 papers=(autotiering dual-period priority-lru ops-isolation dynamite)
 program=${REPRODUCE:-$(PROFILE=release bench/program.sh terrace-reproduce terrace-reproduce)}
-pages=docs/reproduce/results
+pages=docs/results/reproductions
 mkdir -p $pages
 for paper in "${@:-${papers[@]}}"; do
   for form in json markdown; do
     "$program" "$paper" --keep "$dir/$paper" -o $form >"$dir/$paper.$form.part"
     mv "$dir/$paper.$form.part" "$dir/$paper.$form"
   done
-  cp "$dir/$paper.markdown" "$pages/$paper.md"
+  cp "$dir/$paper.markdown" "$pages/$paper.markdown"
   # Not by jq: seeds are larger than its numbers.
   python3 -c 'import json, sys
 whole = json.load(sys.stdin)
@@ -27,5 +27,5 @@ outcomes=()
 for paper in "${papers[@]}"; do
   [ ! -s "$pages/$paper.json" ] || outcomes+=("$pages/$paper.json")
 done
-"$program" summary "${outcomes[@]}" -o markdown >"$pages/summary.md"
+"$program" summary "${outcomes[@]}" -o markdown >"$pages/summary.markdown"
 "$program" summary "${outcomes[@]}"
