@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The published experiments in full: their outcomes as JSON, and the result pages of the book with their readings and claims as data beside them. What was
+# The published experiments in full: their outcomes as JSON, and their results in docs/results/reproductions as Markdown, with readings and claims as JSON. What was
 # run before is kept and not run again, so that a command which was ended goes on where it was. Two to three hours on two cores. After a change to the code give another DIR: what is kept is not asked whether it is of the same program.
 # usage: bench/papers.sh DIR [PAPER ...]     autotiering, dual-period, priority-lru, ops-isolation, dynamite; all of them without
 set -euo pipefail
