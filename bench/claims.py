@@ -2,7 +2,7 @@
 """Published claims, repeated live in small. See claims.sh for usage, and docs/reproduce/live.md for what stands in for what.
 
 A stage is one live setup and what the simulator does with the same; it gives values by the names of measures. A measure belongs to a claim of
-docs/reproduce/results/PAPER.json, from where everything comes that is printed as published or as found at full size.
+docs/results/reproductions/PAPER.json, from where everything comes that is printed as published or as found at full size.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Callable, Optional
 import violations
 from served import TERRACE, Served, ended, fill, fio, found, group, of_scenario, simulated, spec
 
-RESULTS = Path(__file__).parent.parent / "docs/reproduce/results"
+RESULTS = Path(__file__).parent.parent / "docs/results/reproductions"
 S = 1e9
 LIVE, SIMULATED = "live", "simulated"
 

@@ -143,7 +143,7 @@ fn name(page: &Path) -> String {
 
 /// Results that a program has written are data.
 fn is_generated(page: &str) -> bool {
-    page.starts_with("docs/reproduce/results/")
+    page.starts_with("docs/results/reproductions/")
 }
 
 #[test]
