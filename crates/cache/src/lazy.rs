@@ -28,6 +28,9 @@ use crate::switches::{Ageing, OnHit};
 /// Largest block, pages.
 const BLOCK_MAX: u32 = 256;
 
+/// Smallest error, pages, with which blocks have more than one page.
+const ERROR_MIN: u32 = 8;
+
 /// Blocks over those that the capacity fills. More makes squeezing rarer.
 const SLACK: usize = 4;
 
@@ -74,10 +77,12 @@ impl LazySegmentedLru {
         Self::with_error(capacity, universe, capacity / 100)
     }
 
-    /// The same with an error of up to `error_max` pages (0 is taken for 1).
+    /// The same with an error of up to `error_max` pages.
+    ///
+    /// Below [`ERROR_MIN`] the queue is exact: blocks of one page fit every cut.
     pub fn with_error(capacity: u32, universe: u32, error_max: u32) -> Self {
         check_capacity(capacity);
-        let error_max = error_max.max(1);
+        let error_max = if error_max < ERROR_MIN { 0 } else { error_max };
         let shift = (error_max / 4).clamp(1, BLOCK_MAX).ilog2();
         let full = (capacity.min(universe) >> shift) as usize + 1;
         let blocks = SLACK * full + 3 * SEGMENTS;

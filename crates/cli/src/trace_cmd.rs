@@ -109,8 +109,8 @@ pub struct Reading {
     /// Columns of a CSV: time, op, offset and length, optionally volume and latency, each by number (from 1) or name,
     /// with its unit (s, ms, us, ns, filetime or date; bytes, sectors, kib, pages or a number of bytes). For op: words,
     /// read1, read0, scsi, nvme, or values with their kinds (read, write, trim, flush, skip); op=read if all requests
-    /// are reads. Examples: time=1:s,volume=2,op=3,offset=4:sectors,length=5:bytes
-    /// and time=1:us,op=2:read=28|a8,write=2a|aa,offset=3:sectors,length=4:bytes
+    /// are reads. Example: time=1:us,op=2,offset=3:sectors,length=4:bytes with op=2:read=28|a8,write=2a in place
+    /// of op=2 if the second column has SCSI opcodes in hexadecimal
     #[arg(long, value_name = "MAPPING", value_parser = parse_columns)]
     columns: Option<ColumnSpec>,
     /// Delimiter of a CSV: one character, tab, or space (any run of blanks)

@@ -136,3 +136,24 @@ fn the_lazy_queue_keeps_its_bound() {
         assert!(error < 4 || worst > 0, "the bound is never needed");
     }
 }
+
+/// The lazy queue of a small cache has blocks of one page and is the exact queue.
+#[test]
+fn the_lazy_queue_is_exact_in_small_caches() {
+    for (seed, on_hit) in (0..30).flat_map(|s| [(s, OnHit::Top), (s, OnHit::Again)]) {
+        let mut rng = Rng::new(seed, 4);
+        let capacity = [40, 57, 200, 799][rng.below(4) as usize];
+        let universe = capacity * 3;
+        let mut exact = SegmentedLru::new(capacity, universe).on_hit(on_hit);
+        let mut lazy = LazySegmentedLru::new(capacity, universe).on_hit(on_hit);
+        assert_eq!(lazy.error_pages_max(), 0);
+        for step in 0..6000 {
+            let page = rng.below(u64::from(universe)) as u32;
+            let segment = [3, 4, 7, 13, 18, 19][rng.below(6) as usize];
+            let position = Position::from_segment(segment);
+            let outcomes = (exact.access_at(page, position), lazy.access_at(page, position));
+            assert_eq!(outcomes.0, outcomes.1, "seed {seed} step {step}");
+        }
+    }
+    assert_eq!(LazySegmentedLru::new(800, 1600).error_pages_max(), 8);
+}

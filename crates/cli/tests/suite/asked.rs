@@ -438,7 +438,7 @@ fn a_decision_is_made_again_to_the_same_bytes() {
     assert_eq!(out(&json), plan + "\n");
     assert_eq!(err(&json), "");
     let table = terrace(dir.path(), &["sim", "plan", "f.toml"]);
-    for part in ["fast → slow", "is being emptied", "pinned to tier fast"] {
+    for part in ["fast → slow", "is being drained", "pinned to tier fast"] {
         assert!(out(&table).contains(part), "{part}: {}", out(&table));
     }
     let none = &SCENARIO[..SCENARIO.find("[recorded]").unwrap()];

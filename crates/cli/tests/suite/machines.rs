@@ -51,11 +51,6 @@ pub fn is_on(host: &Kvm, below: &str) -> bool {
     })
 }
 
-/// Whether nothing is written down of moves.
-fn rests(host: &Kvm) -> bool {
-    host.files(MOVES) == ["lock"]
-}
-
 fn is_copied(host: &Kvm) -> bool {
     host.intents(MOVES).contains("\"copying\"")
 }
@@ -122,7 +117,7 @@ fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
         host.wait_for_writes("web", 20);
     }
     // Nothing is left once its time is over: the image, and no move that is written down.
-    host.wait_until("old images are gone", || rests(&host));
+    host.wait_until("old images are gone", || host.rests(MOVES));
     let last = host.image_of("web", "vda", true).unwrap();
     assert_eq!(host.files("fast"), [""; 0]);
     assert_eq!(host.files("bulk"), ["web-vda.raw"]);
@@ -180,7 +175,7 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
         host.pin("web:vda", "here");
     };
     let stays = |what: &str, why: &str| {
-        host.wait_until(&format!("{what}: the move is over"), || rests(&host));
+        host.wait_until(&format!("{what}: the move is over"), || host.rests(MOVES));
         for inactive in [false, true] {
             let image = host.image_of("web", "vda", inactive).unwrap();
             assert_eq!(image, format!("{here}/web.raw"), "{what}");
@@ -280,7 +275,7 @@ fn a_target_that_gets_full_ends_the_move_and_nothing_else() {
     host.wait_until("it is copied", || is_copied(&host));
     host.pin("web:vda", "here");
     fs::write(host.path("there/other"), vec![1; 70 << 20]).unwrap();
-    host.wait_until("the move is over", || rests(&host));
+    host.wait_until("the move is over", || host.rests(MOVES));
     assert_eq!(host.files("there"), ["other"]);
     host.wait_until("the job has failed", || {
         let jobs = said(host.terrace(&["job", "list"]));
@@ -403,7 +398,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
         }
         // It ends where it should be, and leaves nothing.
         host.wait_until("it has moved", || {
-            is_on(&host, &host.text(tier)) && rests(&host)
+            is_on(&host, &host.text(tier)) && host.rests(MOVES)
         });
         host.log("web").map_err(fault)?;
         let left = [host.files("here"), host.files("there")].concat();

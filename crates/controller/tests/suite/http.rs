@@ -155,7 +155,7 @@ fn bodies_have_an_end() {
         (413, "the body is longer than 65536 bytes")
     );
     // Also one that does not say how long it is.
-    let chunk = format!("{:x}\r\n{long}\r\n0\r\n\r\n", long.len());
+    let chunk = format!("{:x}\n{long}\n0\n\n", long.len());
     let chunked =
         format!("POST /v1/pause HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n{chunk}");
     assert_eq!(local(&world, &chunked).status, 413);

@@ -74,7 +74,7 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
         json!({ "protocol": manager::wire::PROTOCOL, "session": 9, "version": "x" }).to_string();
     let report = serde_json::to_string(&views::report(9, 1, 2)).unwrap();
     let order = |method: &str, path: &str, body: &str| send(method, path, "", body);
-    let table: [(&str, &str, String); 36] = [
+    let table: [(&str, &str, String); 37] = [
         ("get", "/v1/status", get("/v1/status", "")),
         ("get", "/v1/tiers", get("/v1/tiers", "")),
         ("get", "/v1/volumes", get("/v1/volumes", "")),
@@ -174,6 +174,7 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
         ("get", "/page/parts", get("/page/parts?sort=p99", "")),
         ("get", "/page/page.css", get("/page/page.css", "")),
         ("get", "/page/page.js", get("/page/page.js", "")),
+        ("get", "/page/sign-in.js", get("/page/sign-in.js", "")),
         // The same report again is refused, in the words of the wire.
         (
             "post",

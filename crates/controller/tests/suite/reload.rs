@@ -52,7 +52,7 @@ fn it_is_taken_with_tokens_and_certificate_or_refused_whole() {
     let done = world.remote(ADMIN).reload().unwrap();
     assert!(
         done.message
-            .starts_with("strategy idt; tokens: added read reader, admin root; removed read"),
+            .starts_with("strategy idt; tokens: added read reader; removed read reader, operate"),
         "{done:?}"
     );
     assert!(

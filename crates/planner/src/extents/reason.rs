@@ -34,7 +34,7 @@ impl ExtentReason {
             ),
             ExtentReason::Other(reason) => return reason.clone(),
         };
-        Reason::new(kind, format!("{words} ({requests} requests in {period})"))
+        Reason::new(kind, format!("{words} ({requests} requests in {})", period.words()))
             .with("period", period)
             .with("requests", requests)
     }

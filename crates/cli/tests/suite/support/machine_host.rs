@@ -82,6 +82,12 @@ impl MachineHost {
         names
     }
 
+    /// True if no move is recorded in a directory of intents, which also has a lock and the lease of a controller.
+    pub fn rests(&self, dir: &str) -> bool {
+        let own = ["lock", "controller.json"];
+        self.files(dir).iter().all(|f| own.contains(&f.as_str()))
+    }
+
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         if let Some((uid, gid)) = self.user {
