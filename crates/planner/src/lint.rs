@@ -59,7 +59,7 @@ pub enum LintError {
     Pinned { volume: String, tier: String },
     #[error("tier {tier} is cordoned, but volume {volume} is moved to it")]
     Cordoned { volume: String, tier: String },
-    #[error("tier {tier} is being emptied, but volume {volume} is moved to it")]
+    #[error("tier {tier} is being drained, but volume {volume} is moved to it")]
     Draining { volume: String, tier: String },
     #[error(
         "volume {volume}: moves to device {device} have failed, and it is not time for another"

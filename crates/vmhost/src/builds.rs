@@ -41,8 +41,7 @@ struct Fault {
 /// Introduced by QEMU's commit 32125b14606a, mended by 167ef239fbdc, which 10.0.9 and 10.2.2 have.
 /// Lost 107 to 129 of 604 acknowledged blocks in four of four starts with 10.0.2; none in 120 starts
 /// each with 7.2.22, 10.0.13 and 11.1.3.
-const ISSUE_3273: &str = "a copy may lose writes at its start without notice (QEMU issue 3273): \
-     restart the domain on QEMU 10.0.9, 10.2.2, 11.0 or later, or shut it off and convert the image";
+const ISSUE_3273: &str = "a copy may lose writes at its start without notice (QEMU issue 3273)";
 
 /// Found by others, with their sources.
 const FAULTS: [Fault; 2] = [
@@ -84,6 +83,15 @@ impl By {
             By::Person => &[BRANCH_7_2, BRANCH_10_0, BRANCH_11_1],
         }
     }
+
+    /// These branches in words.
+    fn tested_builds(self) -> String {
+        let branches = self.tested().iter().map(|(first, _)| match first.micro {
+            0 => format!("{}.{}", first.major, first.minor),
+            _ => format!("{}.{} from {first} on", first.major, first.minor),
+        });
+        branches.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Whether a build may copy disks that are written to.
@@ -93,19 +101,20 @@ impl By {
 pub fn check(build: Build, by: By) -> Result<(), String> {
     let affected = |f: &&Fault| build >= f.builds.0 && build < f.builds.1;
     if let Some(fault) = FAULTS.iter().find(affected) {
-        return Err(format!("with QEMU {build} {}", fault.what));
+        return Err(format!(
+            "with QEMU {build} {}: restart the domain on {}, or shut it off and convert the image",
+            fault.what,
+            by.tested_builds()
+        ));
     }
     let tested = |branch: &(Build, Build)| build >= branch.0 && build < branch.1;
     if by.tested().iter().any(tested) {
         return Ok(());
     }
-    let branches = by.tested().iter();
-    let branches = branches.map(|(first, _)| match first.micro {
-        0 => format!("{}.{}", first.major, first.minor),
-        _ => first.to_string(),
-    });
-    let tested = branches.collect::<Vec<_>>().join(" and ");
-    Err(format!("QEMU {build} was not tested; {tested} was"))
+    Err(format!(
+        "QEMU {build} has not been tested for this; tested are {}",
+        by.tested_builds()
+    ))
 }
 
 /// Whether the guest must not write while a copy of its disk begins.
@@ -142,22 +151,25 @@ mod tests {
         }
         assert_eq!(check(Build::new(11, 1, 3), By::Us), Ok(()));
         let why = check(Build::new(11, 1, 3), By::Libvirt).unwrap_err();
-        assert_eq!(why, "QEMU 11.1.3 was not tested; 7.2 was");
+        assert_eq!(
+            why,
+            "QEMU 11.1.3 has not been tested for this; tested are 7.2"
+        );
         assert_eq!(check(Build::new(10, 0, 13), By::Person), Ok(()));
         let why = check(Build::new(10, 2, 2), By::Person).unwrap_err();
         assert_eq!(
             why,
-            "QEMU 10.2.2 was not tested; 7.2 and 10.0.13 and 11.1 was"
+            "QEMU 10.2.2 has not been tested for this; tested are 7.2, 10.0 from 10.0.13 on, 11.1"
         );
         for (build, said) in [
-            (Build::new(6, 2, 0), "was not tested"),
+            (Build::new(6, 2, 0), "has not been tested"),
             (Build::new(8, 0, 0), "issue 3273"),
             (Build::new(10, 0, 8), "issue 3273"),
-            (Build::new(10, 0, 9), "was not tested"),
+            (Build::new(10, 0, 9), "has not been tested"),
             (Build::new(10, 1, 0), "issue 3273"),
             (Build::new(10, 2, 1), "issue 3273"),
-            (Build::new(10, 2, 2), "was not tested"),
-            (Build::new(11, 0, 0), "was not tested"),
+            (Build::new(10, 2, 2), "has not been tested"),
+            (Build::new(11, 0, 0), "has not been tested"),
         ] {
             let why = check(build, By::Us).unwrap_err();
             assert!(why.contains(said), "{why}");

@@ -62,12 +62,15 @@ pub struct Guess {
     pub preset: &'static str,
 }
 
-/// What a device is taken to be. No preset has spinning disks: they count as the slowest that there is, and a measured profile says more. A
-/// paravirtualized one is called rotational by Linux unless its host says otherwise, whatever it is.
+/// Guesses the rank and the preset of a device. A measured profile says more.
+///
+/// Linux calls a paravirtualized device rotational unless its host says otherwise, so that attribute is ignored.
 pub fn guessed(medium: Medium) -> Guess {
     let (rank, preset) = match (medium.rotational, medium.transport) {
         (_, Transport::Virtio) => (2, "sata-ssd"),
-        (Some(true), _) | (_, Transport::Network) => (3, "nvme-qlc"),
+        (Some(true), Transport::Scsi) => (4, "disk-15k"),
+        (Some(true), _) => (5, "disk-7k2"),
+        (_, Transport::Network) => (3, "nvme-qlc"),
         (_, Transport::Nvme) => (0, "nvme-tlc"),
         (_, Transport::Scsi) => (1, "sas-ssd"),
         (_, Transport::Sata | Transport::Unknown) => (2, "sata-ssd"),

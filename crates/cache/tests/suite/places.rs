@@ -151,7 +151,10 @@ fn the_lazy_queue_is_exact_in_small_caches() {
             let page = rng.below(u64::from(universe)) as u32;
             let segment = [3, 4, 7, 13, 18, 19][rng.below(6) as usize];
             let position = Position::from_segment(segment);
-            let outcomes = (exact.access_at(page, position), lazy.access_at(page, position));
+            let outcomes = (
+                exact.access_at(page, position),
+                lazy.access_at(page, position),
+            );
             assert_eq!(outcomes.0, outcomes.1, "seed {seed} step {step}");
         }
     }

@@ -185,7 +185,7 @@ impl Controller {
         let undescribed = report
             .is_some_and(|r| facts::undescribed(r, &self.settings).any(|t| t.as_str() == tier));
         match state {
-            TierState::Draining => "the tier is being emptied".into(),
+            TierState::Draining => "the tier is being drained".into(),
             TierState::Cordoned => Rejection::Cordoned.to_string(),
             TierState::Open if undescribed => {
                 "nothing says what the tier can do: describe it in the configuration".into()

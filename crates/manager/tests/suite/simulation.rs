@@ -20,7 +20,7 @@ use testkit::seeds;
 const BOUNDED: u64 = 40;
 
 /// What has to happen to virtual machines in that many seeds.
-const MUST_HAPPEN: [&str; 19] = [
+const MUST_HAPPEN: [&str; 18] = [
     "aborts",
     "agents killed around a pivot",
     "agents killed in the middle",
@@ -39,8 +39,13 @@ const MUST_HAPPEN: [&str; 19] = [
     "QEMUs killed with a copy",
     "releases",
     "resets",
-    "starts that failed",
 ];
+
+/// Seeds in which the rarest event also happens.
+const MANY: u64 = 1000;
+
+/// A domain whose definition names an image that is not there yet: an agent was killed between two steps of a pivot.
+const RAREST: &str = "starts that failed";
 
 #[test]
 fn every_seed_keeps_the_promises() {
@@ -82,8 +87,10 @@ fn every_seed_keeps_the_promises() {
                 && sums.full > 0,
             "{sums:?}"
         );
-        // The rarest of them are not in twenty seeds.
-        for what in MUST_HAPPEN.iter().filter(|_| count >= BOUNDED) {
+        // Rare ones are not in twenty seeds.
+        let rare = MUST_HAPPEN.iter().filter(|_| count >= BOUNDED);
+        let rarest = [&RAREST].into_iter().filter(|_| count >= MANY);
+        for what in rare.chain(rarest) {
             let times = sums.machines.0.get(what).copied().unwrap_or(0);
             assert!(times > 0, "{what} never: {sums:?}");
         }

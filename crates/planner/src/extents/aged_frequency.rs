@@ -35,7 +35,7 @@ pub struct AgedFrequencyConfig {
     pub halve: Nanos,
 }
 
-/// The best of eight settings over nine conditions of paper 1 (`docs/reproduce/dual-period.md` says which).
+/// The best of eight settings over nine conditions of paper 1.
 impl Default for AgedFrequencyConfig {
     fn default() -> Self {
         Self {

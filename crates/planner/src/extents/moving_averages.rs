@@ -59,7 +59,7 @@ pub enum Blend {
     Mean,
 }
 
-/// The best of eight settings over nine conditions of paper 1 (`docs/reproduce/dual-period.md` says which).
+/// The best of eight settings over nine conditions of paper 1.
 impl Default for MovingAveragesConfig {
     fn default() -> Self {
         Self {

@@ -34,8 +34,11 @@ impl ExtentReason {
             ),
             ExtentReason::Other(reason) => return reason.clone(),
         };
-        Reason::new(kind, format!("{words} ({requests} requests in {})", period.words()))
-            .with("period", period)
-            .with("requests", requests)
+        Reason::new(
+            kind,
+            format!("{words} ({requests} requests in {})", period.words()),
+        )
+        .with("period", period)
+        .with("requests", requests)
     }
 }

@@ -297,7 +297,7 @@ fn unknown_heat_pins_and_rules_leave_extents_where_they_are() {
     assert_eq!(
         outcomes(&first),
         [
-            "v0 3 t1>t0 0: its load is not known in this epoch",
+            "v0 3 t1>t0 0: no measurement of its load in this epoch",
             "v3 1 t1>t0 1: moves"
         ]
     );
@@ -328,7 +328,7 @@ fn a_volume_that_is_being_moved_is_left_alone() {
     assert_eq!(held.len(), 2, "{held:?}");
     assert!(
         held.iter()
-            .all(|h| h.ends_with("a move of it is under way")),
+            .all(|h| h.ends_with("the volume is already moving")),
         "{held:?}"
     );
 }

@@ -96,7 +96,7 @@ fn a_draining_tier_empties_into_the_nearest_one_the_lower_first() {
     // The largest first, and one whose load is not known as well.
     assert_eq!(moves(&d, &f), [(1, 2, Goal::Drain), (0, 2, Goal::Drain)]);
     let reason = d.plan.moves()[0].terms.reason.to_string();
-    assert_eq!(reason, "tier t2 is being emptied");
+    assert_eq!(reason, "tier t2 is being drained");
     // The lower one is closed: the upper one, on a device of its own each, since one holds 100 GiB.
     let mut policy = draining(&[1]);
     policy.cordoned = vec![TierId(2)];
@@ -260,7 +260,7 @@ fn the_least_used_volumes_leave_a_device_that_is_too_full() {
     let d = plan_with("noop", json!({}), &f, &high(0.9));
     assert_eq!(moves(&d, &f), [(1, 1, Goal::Space)]);
     let reason = d.plan.moves()[0].terms.reason.to_string();
-    assert_eq!(reason, "little used, and t1-0 is 95.0 % full");
+    assert_eq!(reason, "t1-0 is 95.0 % full and the volume has little load");
     let d = plan_with("noop", json!({}), &f, &high(0.6));
     assert_eq!(at(&d, &f), [(1, 1), (0, 1)], "until it is below");
     assert!(
@@ -382,7 +382,7 @@ fn a_volume_rests_after_a_move_but_for_rules() {
     let left = Nanos::from_secs(400);
     assert_eq!(held(&d, 0), &Rejection::Cooldown { left });
     let text = held(&d, 0).to_string();
-    assert!(text.contains("6m 40s to wait"), "{text}");
+    assert!(text.contains("may move again in 6m 40s"), "{text}");
     let mut pinned = policy.clone();
     pinned.pins = vec![Pin {
         volume: VolumeId(0),
@@ -403,7 +403,7 @@ fn a_volume_rests_after_a_move_but_for_rules() {
     assert_eq!(planner::lint(&by_rule.plan, &f, &policy), []);
     let errors = planner::lint(&by_rule.plan, &f, &draining(&[0]));
     assert!(
-        errors.len() == 1 && errors[0].to_string().contains("being emptied"),
+        errors.len() == 1 && errors[0].to_string().contains("being drained"),
         "{errors:?}"
     );
 }

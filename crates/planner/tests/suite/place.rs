@@ -79,7 +79,7 @@ fn a_tight_objective_and_a_heavy_load_belong_on_the_fast_tier() {
     assert_eq!(best.free_after, Some(Bytes::gib(170)));
     let reason = advice.reason.unwrap();
     assert_eq!(reason.kind(), "misses-less");
-    assert!(reason.to_string().ends_with("per second than on t2"));
+    assert!(reason.to_string().ends_with("per second compared with t2"));
     assert!(reason.number("less_per_s").unwrap() > 0.02);
 }
 
@@ -93,7 +93,7 @@ fn without_a_load_the_lowest_tier_will_do() {
     let reason = advice.reason.unwrap();
     assert_eq!(
         reason.to_string(),
-        "no worse for it than t2 and t1, and keeps space there for volumes that need it"
+        "as good as t2 and t1, whose space is kept for volumes that need it"
     );
 }
 

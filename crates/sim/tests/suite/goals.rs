@@ -104,7 +104,7 @@ fn a_draining_tier_is_empty_at_the_end() {
     let result = run(&with_policy("drain = [\"fast\"]"), "idt");
     assert_eq!(tier_at_end(&result, "idle"), "slow");
     assert!(result.move_log.iter().all(|m| m.to != "fast"));
-    assert_eq!(result.move_log[0].reason, "tier fast is being emptied");
+    assert_eq!(result.move_log[0].reason, "tier fast is being drained");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn what_cannot_be_moved_stays_whatever_is_wanted_of_it() {
         Ok(Answer::Why(why)) => why.outcome,
         other => panic!("there is a volume busy: {other:?}"),
     };
-    let stays = "it stays where it is, whatever is planned: it has snapshots";
+    let stays = "cannot be moved: it has snapshots";
     assert_eq!(outcome(&mut host), stays, "before the first plan");
     let plan = host.until_plan();
     assert!(plan.moves.iter().all(|m| m.volume != "busy"), "{plan:?}");

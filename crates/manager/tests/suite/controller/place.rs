@@ -61,7 +61,8 @@ fn a_new_volume_like_a_busy_one_belongs_on_the_tier_that_keeps_its_objective() {
     );
     assert_eq!(best.device.as_deref(), Some("fast-0"));
     assert!(
-        best.verdict.contains("less per second than on mid"),
+        best.verdict
+            .contains("of SLO violation (class-weighted) per second compared with mid"),
         "{best:?}"
     );
     let (low, high) = best.latency_range_us.unwrap();
@@ -98,9 +99,12 @@ fn tiers_that_an_operator_has_closed_are_not_advised() {
     );
     assert_eq!(
         row("mid"),
-        (PlaceStanding::Refused, "the tier is being emptied")
+        (PlaceStanding::Refused, "the tier is being drained")
     );
-    assert_eq!(row("slow"), (PlaceStanding::Best, "no other tier takes it"));
+    assert_eq!(
+        row("slow"),
+        (PlaceStanding::Best, "no other tier accepts the volume")
+    );
 }
 
 #[test]
