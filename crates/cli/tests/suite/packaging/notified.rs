@@ -111,28 +111,38 @@ fn an_export_is_ready_when_guests_can_connect_to_all_volumes() {
     manager.hears_until("STOPPING=1");
 }
 
-/// Everything is there but the last: a place where guests, or operators, connect.
+/// A place where guests cannot connect ends the server before it is ready.
 #[test]
-fn what_nobody_can_connect_to_is_never_ready() {
+fn an_export_that_nobody_can_connect_to_is_never_ready() {
+    let bench = Bench::with_volume("8M");
+    let manager = Manager::at(&bench.path().join("notify"));
+    let args = ["volume", "export", "--listen", "unix:none/socket"];
+    let mut server = Server::start(&bench, &args, &notify(&bench));
+    assert!(!server.0.wait().unwrap().success());
+    manager.socket.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 4096];
+    let mut heard = 0;
+    while let Ok(n) = manager.socket.recv(&mut bytes) {
+        assert!(!bytes[..n].starts_with(b"READY="));
+        heard += 1;
+    }
+    assert!(heard > 0);
+}
+
+/// A place where operators cannot connect costs the controller only, and the status names it.
+#[test]
+fn a_controller_that_nobody_can_connect_to_leaves_volumes_served() {
     let bench = Bench::with_volume("8M");
     let live = "strategy = \"noop\"\n[controller]\nsocket = \"none/socket\"\n[array]\ndir = \"terrace-array\"\n";
     std::fs::write(bench.path().join("live.toml"), live).unwrap();
     let manager = Manager::at(&bench.path().join("notify"));
-    for args in [
-        &["volume", "export", "--listen", "unix:none/socket"][..],
-        &["serve", "--config", "live.toml"],
-    ] {
-        let mut server = Server::start(&bench, args, &notify(&bench));
-        assert!(!server.0.wait().unwrap().success(), "{args:?}");
-        manager.socket.set_nonblocking(true).unwrap();
-        let mut bytes = [0; 4096];
-        let mut heard = 0;
-        while let Ok(n) = manager.socket.recv(&mut bytes) {
-            assert!(!bytes[..n].starts_with(b"READY="), "{args:?}");
-            heard += 1;
-        }
-        assert!(heard > 0, "{args:?}");
-    }
+    let server = Server::start(&bench, &["serve", "--config", "live.toml"], &notify(&bench));
+    manager.hears_until("READY=1");
+    assert_eq!(client(&bench, "data").size(), 8 * MIB);
+    let status = bench.ok(&["array", "status"]);
+    assert!(status.contains("none"), "{status}");
+    server.terminate();
+    manager.hears_until("STOPPING=1");
 }
 
 fn notify(bench: &Bench) -> String {
