@@ -84,12 +84,12 @@ fn by_strategy(of: DecisionFigures<'_>) -> String {
 fn legend(of: DecisionFigures<'_>) -> String {
     let (suite, random) = (of.suite, of.random);
     format!(
-        "V is the time for which volumes miss their latency objective, each second times the weight of the volume's class.\n\
-         B is the V of the best rival of {own}, chosen for each scenario.\n\
-         V/B is the geometric mean over scenarios with its 95 % interval, {epsilon} % of what could be missed added to both V and B; below 1, less is \
-         missed than under the best rival.\n\
-         The suite has {scenarios} scenarios with {seeds} seeds each; there are {arrays} random arrays, each run once.\n\
-         Moves back are those to where a volume came from without cause, of all {runs} runs.\n",
+        "V is the SLO violation: seconds in which a volume exceeds its latency objective, each weighted\n\
+         by the volume's class. B is the V of the best rival of {own}, chosen for each scenario.\n\
+         V/B is a geometric mean over scenarios with its 95 % interval. Below 1, {own} violates less than\n\
+         its best rival. Both V and B include {epsilon} % of the largest possible violation, which keeps the\n\
+         ratio finite. The suite has {scenarios} scenarios with {seeds} seeds each; each of the {arrays} random arrays\n\
+         runs once. Moves back return a volume to its former tier without cause, in all {runs} runs.\n",
         own = code(&suite.own),
         epsilon = fixed(100.0 * EPSILON, 1),
         scenarios = suite.scenarios.len(),
@@ -161,7 +161,7 @@ fn won_and_lost(suite: &Figures) -> String {
     let won = all.iter().filter(|d| d.ratio.ci95_high < 1.0).count();
     let lost: Vec<&Done<'_>> = all.iter().filter(|d| d.ratio.ci95_low > 1.0).collect();
     format!(
-        "Scenarios whose whole interval is below 1: {won}; above 1: {}{}; the interval holds 1: {}.\n",
+        "Scenarios with the whole interval below 1: {won}; above 1: {}{};\nwith 1 in the interval: {}.\n",
         lost.len(),
         names(&lost),
         all.len() - won - lost.len(),
@@ -185,7 +185,7 @@ fn arrays(random: &Figures) -> String {
         },
     );
     format!(
-        "Of the random arrays, {} misses less than the best rival in {}, more in {}, the same in {}; the worst is {worst}.\n",
+        "On random arrays {} violates less than the best rival in {}, more in {}, the same in {};\nthe worst is {worst}.\n",
         code(&random.own),
         count(Ordering::Less),
         count(Ordering::Greater),
@@ -200,8 +200,8 @@ fn without_objective(of: DecisionFigures<'_>) -> String {
         return String::new();
     };
     format!(
-        "Volumes without an objective may pay for it: in the scenario that is worst for them their mean latency is {} times that under `noop`, in the \
-         worst random array {} times.\n",
+        "Volumes without an objective may become slower: in their worst scenario their mean latency is\n\
+         {} times that under `noop`, on their worst random array {} times.\n",
         fixed(suite, 1),
         fixed(random, 1)
     )
@@ -232,7 +232,8 @@ fn predictions(of: DecisionFigures<'_>) -> String {
             percent(t.error_median),
         ]);
     }
-    text + "\nMoves say between what bounds their volume's mean latency will be. Widths are shares of what was predicted, errors of what was measured.\n"
+    text + "\nEach move predicts an interval for the mean latency of its volume. Widths are relative to the\n\
+            predicted latency, errors to the measured one.\n"
 }
 
 #[cfg(test)]
@@ -292,9 +293,9 @@ mod tests {
             "| `edt` | 1.00 [1.00, 1.00] | 1.00 [1.00, 1.00] | 2.0 | 3.0 | 10 |",
             "| best | `won` | 42 | 95 (`edt`) | 0.47 [0.45, 0.50] |",
             "| worst | `lost` | 195 | 92 (`edt`) | 2.05 [2.00, 2.11] |",
-            "Scenarios whose whole interval is below 1: 1; above 1: 1 (`lost`); the interval holds 1: 2.",
+            "Scenarios with the whole interval below 1: 1; above 1: 1 (`lost`);\nwith 1 in the interval: 2.",
             "| suite | 32 | 75 % | 25 % | 50 % | 25 % |",
-            "less than the best rival in 0, more in 0, the same in 1; the worst is `array-1` with V/B 1.00.",
+            "less than the best rival in 0, more in 0, the same in 1;\nthe worst is `array-1` with V/B 1.00.",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

@@ -525,9 +525,11 @@ fn throttles_hold_and_shares_follow_weights() {
     set(&["--bandwidth", "0 B/s", "--weight", "2"]);
     site.ok(&["tier", "limit", "fast", "--iops", "60"]);
     // Weights decide only while requests of both volumes wait for the limit. A busy machine may need several attempts.
-    let mut attempts = (0..10).map(|_| rates(&site, &["a", "b"], 8)).inspect(|both| {
-        assert!(both[0] + both[1] < 66.0, "{both:?} IOPS of 60");
-    });
+    let mut attempts = (0..10)
+        .map(|_| rates(&site, &["a", "b"], 8))
+        .inspect(|both| {
+            assert!(both[0] + both[1] < 66.0, "{both:?} IOPS of 60");
+        });
     let both = attempts.find(|both| both[0] + both[1] > 50.0);
     let both = both.expect("ten attempts, and the limit was never reached");
     assert!(both[0] > 1.3 * both[1], "{both:?} IOPS of 40 and 20");

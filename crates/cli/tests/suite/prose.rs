@@ -3,8 +3,13 @@
 //! Markers are words that often stand in place of a missing noun ("what waits" for "queued requests"). One marker is no fault; a
 //! page with many has sentences that must be read twice. Readability formulas do not find them, since the words are short.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use testkit::needs;
 
 /// Words that count by themselves.
 const WORDS: [&str; 14] = [
@@ -204,6 +209,58 @@ fn pages_that_are_not_rewritten_exist() {
             "{page} is gone: remove it from the list"
         );
     }
+}
+
+/// Words that hunspell's British dictionary does not have. A word with a digit is none.
+fn unknown_words(text: &str) -> BTreeSet<String> {
+    let mut hunspell = Command::new("hunspell")
+        .args(["-l", "-d", "en_GB", "-i", "utf-8"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = hunspell.stdin.take().unwrap();
+    let text = text.to_owned();
+    let feeder = std::thread::spawn(move || input.write_all(text.as_bytes()).unwrap());
+    let out = hunspell.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    assert!(out.status.success(), "hunspell lacks its dictionary en_GB");
+    let words = String::from_utf8(out.stdout).unwrap();
+    let words = words.lines().map(|w| w.strip_suffix("'s").unwrap_or(w));
+    let is_word = |w: &&str| w.chars().count() > 1 && !w.contains(|c: char| c.is_ascii_digit());
+    words.filter(is_word).map(str::to_owned).collect()
+}
+
+/// Terms of the field and names, one per line. A term that no page has any more leaves the file.
+#[test]
+fn pages_have_no_misspelled_words() {
+    if !needs::programs(&["hunspell"]) {
+        return;
+    }
+    let dictionary: BTreeSet<String> = include_str!("dictionary.txt")
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let mut faults = vec![];
+    let mut all = BTreeSet::new();
+    for page in pages() {
+        let name = name(&page);
+        let text = prose(&fs::read_to_string(&page).unwrap());
+        let found = unknown_words(&text);
+        let unknown: Vec<&str> = found.difference(&dictionary).map(String::as_str).collect();
+        if !unknown.is_empty() {
+            faults.push(format!("{name}: {}", unknown.join(" ")));
+        }
+        all.extend(found);
+    }
+    assert!(
+        faults.is_empty(),
+        "misspelled, or missing in crates/cli/tests/suite/dictionary.txt:\n{}",
+        faults.join("\n")
+    );
+    let unused: Vec<&String> = dictionary.difference(&all).collect();
+    assert!(unused.is_empty(), "in no page any more: {unused:?}");
+    assert_eq!(unknown_words("A sentense about `code`.").len(), 1);
 }
 
 #[test]

@@ -417,7 +417,7 @@ fn systemd_is_told_to_restart_nothing_unless_that_is_asked_for() {
         (agent.program() == "/usr/bin/terrace").then_some(())
     });
     let (said, systemctl) = dpkg(&install);
-    let asked = "daemon-reload\nis-active --quiet terrace.service\nis-active --quiet terrace-export.service\nis-active --quiet terrace-agent.service\n";
+    let asked = "daemon-reload\nis-active --quiet terrace.service\nis-active --quiet terrace-export.service\nis-active --quiet terrace-agent.service\nis-active --quiet terrace-cache-node.service\n";
     assert_eq!(systemctl, asked, "{said}");
     assert!(
         said.contains("\nterrace:   systemctl restart terrace-export.service\n"),
