@@ -22,6 +22,7 @@ const PAGES: u64 = EXTENTS * MIB / PAGE;
 /// Room on the fast tier for the hot fifth and a little more, and nowhere near all.
 const FAST: &str = "16 MiB";
 
+/// A season of 100 slots pays for the moves of extents with few requests per slot, as on a busy machine.
 const CONFIG: &str = r#"
 window = "500ms"
 [array]
@@ -43,7 +44,7 @@ copy_share = 1.0
 period = "2s"
 [strategies.adaptive-period]
 slot = "2s"
-season = "20s"
+season = "200s"
 "#;
 
 fn bench(strategy: &str) -> Bench {

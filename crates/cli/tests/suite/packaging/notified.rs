@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use datapath::Client;
 
-use crate::live::{Bench, MIB};
+use crate::live::{Bench, MIB, wait};
 use crate::support::PATIENCE;
 
 /// The end of a service manager.
@@ -139,8 +139,10 @@ fn a_controller_that_nobody_can_connect_to_leaves_volumes_served() {
     let server = Server::start(&bench, &["serve", "--config", "live.toml"], &notify(&bench));
     manager.hears_until("READY=1");
     assert_eq!(client(&bench, "data").size(), 8 * MIB);
-    let status = bench.ok(&["array", "status"]);
-    assert!(status.contains("none"), "{status}");
+    wait(PATIENCE, "a problem that names the socket", || {
+        let status = bench.ok(&["array", "status"]);
+        status.contains("none/socket").then_some(())
+    });
     server.terminate();
     manager.hears_until("STOPPING=1");
 }
