@@ -53,11 +53,12 @@ over() { # NAME KIND SECONDS: prints over as soon as there is no problem of the 
   problem "$1" "$2" >"$dir/output"
   echo "not over"
 }
-jobs_of() { of "$1" job list -o json | jq "[.[] | select(.started_ns != null)] | length"; }
+jobs_of() { of "$1" job list -o json | jq "[.jobs[] | select(.started_ns != null)] | length"; }
 
 if ! command -v jq >/dev/null; then
   echo "skipped: needs jq"
 else
+  mkdir "$dir"/lease-{fast,slow}
   "$terrace" tier add fast --dir "$dir/lease-fast" --size 128M --array "$dir/lease" >/dev/null
   "$terrace" tier add slow --dir "$dir/lease-slow" --size 128M --array "$dir/lease" >/dev/null
   "$terrace" volume create v --size 32M --tier fast --array "$dir/lease" >/dev/null
@@ -85,8 +86,9 @@ else
   mkdir "$dir/never-slow"
   if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=8M none "$dir/never-slow" 2>/dev/null; then
     mounted="$dir/never-slow"
+    mkdir "$dir/never-fast"
     "$terrace" tier add fast --dir "$dir/never-fast" --size 128M --array "$dir/never" >/dev/null
-    "$terrace" tier add slow --dir "$dir/never-slow" --size 128M --array "$dir/never" >/dev/null
+    "$terrace" tier add slow --dir "$dir/never-slow" --size 128M --thin --array "$dir/never" >/dev/null
     "$terrace" volume create v --size 64M --tier fast --array "$dir/never" >/dev/null
     serve never
     never_server=$server
@@ -99,7 +101,7 @@ else
     of never-a tier drain fast >/dev/null
     row "hopeless job is a problem with its attempts" named "$(reported never-a move-failing "time(s)" 60)"
     row "its problem says when it is tried again" named "$(names attempt)"
-    row "volume's why has it" named "$(of never-a why v >"$dir/output" 2>&1; names "move failed")"
+    row "volume's why has it" named "$(of never-a why v >"$dir/output" 2>&1; names "has failed")"
     first=$(jobs_of never-a)
     sleep 10
     row "hopeless job is tried at most 3 times in 10 s" yes \

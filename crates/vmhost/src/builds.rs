@@ -102,9 +102,8 @@ pub fn check(build: Build, by: By) -> Result<(), String> {
     let affected = |f: &&Fault| build >= f.builds.0 && build < f.builds.1;
     if let Some(fault) = FAULTS.iter().find(affected) {
         return Err(format!(
-            "with QEMU {build} {}: restart the domain on {}, or shut it off and convert the image",
-            fault.what,
-            by.tested_builds()
+            "with QEMU {build} {}: restart the domain on a tested build, such as 7.2, or shut it off and convert the image",
+            fault.what
         ));
     }
     let tested = |branch: &(Build, Build)| build >= branch.0 && build < branch.1;

@@ -76,7 +76,7 @@ impl Controller {
             }),
             options: row.map(options).unwrap_or_default(),
             evidence: row.map(|r| r.evidence.clone()).unwrap_or_default(),
-            notes: row.map(|r| r.notes.clone()).unwrap_or_default(),
+            notes: self.notes(host, v, row),
             extents: row
                 .iter()
                 .flat_map(|r| &r.extents)
@@ -93,6 +93,14 @@ impl Controller {
             outcomes: vec![],
             responses: self.responses_about(&host.name, &v.name),
         }
+    }
+
+    /// Notes of the strategy, and moves of the volume that have failed, whether or not one is planned now.
+    fn notes(&self, host: &Host, v: &VolumeWindow, row: Option<&VolumeReport>) -> Vec<String> {
+        let failed = host.kept.failures.get(&v.name).into_iter().flatten();
+        let failed = failed.map(|(device, failure)| failure.words(&v.name, device, self.now.at));
+        let of_strategy = row.map(|r| r.notes.clone()).unwrap_or_default();
+        of_strategy.into_iter().chain(failed).collect()
     }
 
     pub(super) fn why_not(&self, host: &Host, v: &VolumeWindow, tier: &str) -> WhyNotView {

@@ -57,6 +57,16 @@ fn move_that_fails_each_time_is_tried_seldom_and_is_a_problem_until_it_succeeds(
             "{what}"
         );
     }
+    // `why` names them too, whether or not the next attempt is planned already.
+    for what in &problems_now {
+        let (_, rest) = what.split_once("the move of ").unwrap();
+        let volume = rest.split(' ').next().unwrap().to_owned();
+        let Ok(Answer::Why(why)) = host.ask(Question::Why { volume }) else {
+            panic!("{what}");
+        };
+        let is_named = why.notes.iter().any(|n| what.contains(n));
+        assert!(is_named, "{:?}: {what}", why.notes);
+    }
     // A controller that is started again goes on where it was.
     host.restart_controller();
     host.register();
