@@ -22,7 +22,9 @@ seq 4000 >"$dir/words/ids.txt"
 "$terrace" sim cache "$dir/words/ids.txt" --policies priority-lru-lazy --sizes 200p >/dev/null 2>"$dir/output"
 row "a lazy queue is said to be hr-lru" "not named" "$(names 'are those of hr-lru')"
 if command -v virsh >/dev/null; then
-  wrong "a hypervisor that libvirt does not know" 'connection driver' "$terrace" trial foo:///x --for 1m
+  # virsh gives the reason in its last line.
+  reason=$(virsh --readonly -c foo:///x list 2>&1 | tail -1) || true
+  wrong "a hypervisor that libvirt does not know" "${reason#error: }" "$terrace" trial foo:///x --for 1m
 else
   echo "skipped: needs virsh"
 fi

@@ -276,7 +276,7 @@ fn a_target_that_gets_full_ends_the_move_and_nothing_else() {
     host.pin("web:vda", "here");
     fs::write(host.path("there/other"), vec![1; 70 << 20]).unwrap();
     host.wait_until("the move is over", || host.rests(MOVES));
-    assert_eq!(host.files("there"), ["other"]);
+    assert_eq!(host.files("there"), ["other"], "{}", host.serve_log());
     host.wait_until("the job has failed", || {
         let jobs = said(host.terrace(&["job", "list"]));
         jobs.contains("are free on its target")

@@ -83,9 +83,20 @@ impl MachineHost {
     }
 
     /// True if no move is recorded in a directory of intents, which also has a lock and the lease of a controller.
+    ///
+    /// A record that is replaced while the directory is read may be missed, hence two looks.
     pub fn rests(&self, dir: &str) -> bool {
         let own = ["lock", "controller.json"];
-        self.files(dir).iter().all(|f| own.contains(&f.as_str()))
+        let is_empty = || self.files(dir).iter().all(|f| own.contains(&f.as_str()));
+        is_empty() && {
+            std::thread::sleep(Duration::from_millis(20));
+            is_empty()
+        }
+    }
+
+    /// The log of the agent, for messages of failed checks.
+    pub fn serve_log(&self) -> String {
+        fs::read_to_string(self.path("serve.log")).unwrap_or_default()
     }
 
     pub fn command(&self, program: &Path) -> Command {
@@ -212,7 +223,7 @@ impl MachineHost {
             assert!(
                 Instant::now() < until,
                 "waited too long until {what}: {}",
-                fs::read_to_string(self.path("serve.log")).unwrap_or_default()
+                self.serve_log()
             );
             std::thread::sleep(Duration::from_millis(50));
         }
