@@ -49,9 +49,9 @@ impl Segment {
         !matches!(self, Segment::Bytes(..))
     }
 
-    /// The bytes that are not sent yet.
-    pub(super) fn to_send(&self) -> Vec<u8> {
-        view(self).to_vec()
+    /// Appends the bytes that are not sent yet.
+    pub(super) fn append_to_send(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&view(self));
     }
 
     fn left(&self) -> usize {

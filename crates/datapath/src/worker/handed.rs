@@ -284,8 +284,11 @@ impl Worker {
         self.handed_over = true;
         let places = |live: &super::LiveVolume| {
             let map = live.engine.map();
-            let all = (0..map.extents()).flat_map(|extent| place_bytes(map.location(extent)));
-            (live.id, all.collect())
+            let mut all = Vec::with_capacity(map.extents() as usize * PLACE_BYTES);
+            for extent in 0..map.extents() {
+                all.extend_from_slice(&place_bytes(map.location(extent)));
+            }
+            (live.id, all)
         };
         HandedWork {
             connections: self.handed_connections(),
@@ -301,7 +304,7 @@ impl Worker {
                 socket: c.socket.clone(),
                 session: HandedSession::of(volume, session, c),
                 received: received(c),
-                unsent: c.out.iter().flat_map(Segment::to_send).collect(),
+                unsent: unsent(c),
             })
             .collect()
     }
@@ -340,6 +343,15 @@ impl Worker {
         self.decode(connection);
         self.receive(connection);
     }
+}
+
+/// The bytes of answers that are not sent yet. Guests wait while they are copied: whole segments, not byte by byte.
+fn unsent(connection: &Connection) -> Vec<u8> {
+    let mut bytes = vec![];
+    for segment in &connection.out {
+        segment.append_to_send(&mut bytes);
+    }
+    bytes
 }
 
 /// The bytes of requests that are not begun, as they came: of one whose payload is coming, all that has come.
