@@ -184,6 +184,21 @@ fn pages_are_in_plain_language() {
             }
         }
     }
+    // The help of all commands, with the words of values and options.
+    let help = words(include_str!(
+        "../../src/snapshots/terrace__tests__help.snap"
+    ));
+    let found = markers(&help);
+    let allowed = (PAGE_MAX * help.len() as f64 / 1000.0) as usize;
+    if found.len() > allowed {
+        let count = found.len();
+        faults.push(format!(
+            "help: {count} markers, {allowed} allowed: {}",
+            found.join(", ")
+        ));
+    }
+    all_words += help.len();
+    all_markers += found.len();
     let rate = 1000.0 * all_markers as f64 / all_words as f64;
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(

@@ -2,6 +2,7 @@
 
 mod live;
 mod page;
+mod reasons;
 mod support;
 mod text;
 mod views;
