@@ -72,7 +72,8 @@ else
   controllers_start lease-b; lease_b=$controller
   row "second controller reports the holder" named "$(reported lease-b two-controllers "$dir/lease-a-state" 30)"
   row "holder reports the second controller" named "$(reported lease-a two-controllers "$dir/lease-b-state" 30)"
-  of lease-b tier drain fast >/dev/null 2>&1 || true
+  of lease-b tier drain fast >"$dir/output" 2>&1 || true
+  row "second controller says that its order has no effect" named "$(names "without effect for now")"
   sleep 5
   row "second controller begins no move" 0 "$(jobs_of lease-b)"
   row "operator's command needs no lease" done \

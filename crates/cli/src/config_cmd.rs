@@ -229,5 +229,7 @@ fn read_live(path: &Path) -> anyhow::Result<(Settings, config::Text)> {
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let expected = [FileKind::LiveConfiguration, FileKind::Scenario];
+    text.map_err(|e| with_kind(path, &expected, e))
 }

@@ -17,6 +17,7 @@ use model::DevicePreset;
 use fio::FioLoad;
 
 use crate::device_live;
+use crate::file_kind::{FileKind, with_kind};
 
 /// Files are read whole; a sweep of fio is below a megabyte.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -177,8 +178,10 @@ fn read(path: &Path) -> anyhow::Result<Vec<FioLoad>> {
         length <= FILE_BYTES_MAX,
         "{shown}: {length} bytes are more than an output of fio has"
     );
-    let text = fs::read_to_string(path).with_context(cannot)?;
-    fio::parse(&shown, &text)
+    let loads = fs::read_to_string(path)
+        .with_context(cannot)
+        .and_then(|text| fio::parse(&shown, &text));
+    loads.map_err(|e| with_kind(path, &[FileKind::FioOutput], e))
 }
 
 fn calibrate(

@@ -9,6 +9,9 @@ use trace::{Compression, DETECT_BYTES, Detection, Format, detect};
 /// Bytes of a file that are examined. Protects memory: scenarios and configurations have some kilobytes.
 const LOOK_BYTES: u64 = 1 << 20;
 
+/// The beginnings of disk images: qcow2, VMDK, VHDX, VHD.
+const IMAGES: [&[u8]; 4] = [b"QFI\xfb", b"KDMV", b"vhdxfile", b"conectix"];
+
 /// A kind of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileKind {
@@ -20,6 +23,12 @@ pub enum FileKind {
     LiveConfiguration,
     /// Requests.
     Trace,
+    /// Of fio, as `terrace device calibrate` reads it.
+    FioOutput,
+    /// The bytes of a disk in a format of QEMU.
+    DiskImage,
+    /// Bytes that are no text.
+    Binary,
     /// JSON that a command printed, with its schema.
     Output(String),
     /// No file.
@@ -37,6 +46,10 @@ impl FileKind {
         if Compression::detect(&bytes) != Compression::None {
             return Some(FileKind::Trace);
         }
+        if IMAGES.iter().any(|magic| bytes.starts_with(magic)) {
+            return Some(FileKind::DiskImage);
+        }
+        let is_text = std::str::from_utf8(&bytes).is_ok();
         if let Ok(text) = std::str::from_utf8(&bytes) {
             if text.trim_start().starts_with('{') {
                 return schema(text).map(FileKind::Output);
@@ -52,7 +65,7 @@ impl FileKind {
                 format: Format::Csv,
                 ..
             }
-            | Detection::Unknown { .. } => None,
+            | Detection::Unknown { .. } => (!is_text).then_some(FileKind::Binary),
             Detection::Known(_) | Detection::Assumed { .. } | Detection::Ambiguous(_) => {
                 Some(FileKind::Trace)
             }
@@ -65,6 +78,9 @@ impl FileKind {
             FileKind::Sweep => "a sweep".into(),
             FileKind::LiveConfiguration => "a configuration of the live manager".into(),
             FileKind::Trace => "a trace".into(),
+            FileKind::FioOutput => "output of `fio --output-format=json`".into(),
+            FileKind::DiskImage => "a disk image".into(),
+            FileKind::Binary => "a binary file".into(),
             FileKind::Output(schema) => format!("output of terrace ({schema})"),
             FileKind::Directory => "a directory".into(),
         }
@@ -82,6 +98,11 @@ impl FileKind {
                 "`terrace trace info {file}` describes it, `terrace sim cache {file}` simulates caches, and \
                  a scenario names it in [[traces]]"
             ),
+            FileKind::DiskImage => {
+                format!("`terrace volume import NAME {file}` makes a volume of it")
+            }
+            FileKind::FioOutput => format!("`terrace device calibrate {file}` reads it"),
+            FileKind::Binary => "name another file".into(),
             FileKind::Output(schema) if schema.starts_with("terrace.recording/") => {
                 format!("`terrace sim replay {file}` replays it")
             }
@@ -212,6 +233,14 @@ mod tests {
             let kind = FileKind::of(&path).unwrap();
             let error = with_kind(&path, &[kind], anyhow::anyhow!("bad"));
             assert_eq!(error.to_string(), "bad");
+        }
+        for (bytes, kind) in [
+            (&b"QFI\xfb\0\0\0\x03"[..], FileKind::DiskImage),
+            (b"\xff\xfe\0\x01\x80", FileKind::Binary),
+        ] {
+            let path = dir.path().join("binary");
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(FileKind::of(&path), Some(kind));
         }
         let path = dir.path().join("x");
         std::fs::write(&path, "volums = 1").unwrap();

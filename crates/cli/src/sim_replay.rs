@@ -10,6 +10,7 @@ use clap::Args;
 use manager::recording::{self, MadeAgain, Replay};
 use units::Nanos;
 
+use crate::file_kind::{FileKind, with_kind};
 use crate::live::Form;
 
 /// `terrace sim replay`
@@ -25,6 +26,11 @@ pub struct ReplayArgs {
 
 /// Runs `terrace sim replay`; exit status 1 where a plan is another one than was recorded.
 pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let recording = FileKind::Output("terrace.recording/1".into());
+    replay(args).map_err(|e| with_kind(&args.recording, &[recording], e))
+}
+
+fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let name = args.recording.display();
     let file = File::open(&args.recording).with_context(|| format!("cannot read {name}"))?;
     let mut replay = Replay::default();

@@ -86,6 +86,14 @@ pub(crate) fn of_controller(settings: &Settings, base: &Path) -> Vec<String> {
         Err(why) => found.push(at("controller.socket", &why)),
         Ok(()) => {}
     }
+    let of_socket = of.socket.parent().unwrap_or(base);
+    if !of_socket.exists() && of_socket != of.state {
+        let missing = DaemonError::Directory {
+            dir: of_socket.into(),
+            source: ErrorKind::NotFound.into(),
+        };
+        found.push(at("controller.socket", &missing));
+    }
     if let Err(why) = can_be_written(&of.state) {
         found.push(at("controller.state", &why));
     }
@@ -118,18 +126,26 @@ fn key_of(error: &StartError, tcp: &TcpSettings) -> &'static str {
     }
 }
 
-/// Whether files can be made in a directory, and have room; of one that a start makes, whether no
-/// file is in its way.
+/// Whether files can be made in a directory, and have room; of one that a start makes, whether the
+/// nearest directory above it takes one.
 fn can_be_written(dir: &Path) -> Result<(), DaemonError> {
     let failed = |source| DaemonError::Directory {
         dir: dir.into(),
         source,
     };
+    let name = format!(".terrace-{}", std::process::id());
     match std::fs::metadata(dir) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let Some(above) = dir.ancestors().find(|d| d.exists()) else {
+                return Ok(());
+            };
+            let probe = above.join(name);
+            let made = std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe));
+            return made.map_err(failed);
+        }
         found => found.map_err(failed)?,
     };
-    let probe = dir.join(format!(".terrace-{}", std::process::id()));
+    let probe = dir.join(name);
     let made = std::fs::write(&probe, vec![0; PROBE_BYTES]);
     let removed = std::fs::remove_file(&probe);
     made.and(removed).map_err(failed)

@@ -126,7 +126,20 @@ impl Source {
         }
     }
 
+    /// Connects and reads the head, again and again for a while: the first reads may fail, as later ones may.
     fn open_export(wanted: &Wanted) -> Result<Self, Unusable> {
+        let until = Instant::now() + CONNECT_TIME;
+        loop {
+            match Self::try_to_open_export(wanted) {
+                Err(Unusable::Gone(_)) if Instant::now() < until => {
+                    std::thread::sleep(CONNECT_PAUSE);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn try_to_open_export(wanted: &Wanted) -> Result<Self, Unusable> {
         let from = &wanted.from;
         if let Some(format) = wanted.format.as_deref().filter(|f| *f != RAW) {
             let why = format!("{from} is an NBD export: it is read as it is, not as {format}");
@@ -138,12 +151,12 @@ impl Source {
         let mut reads = |at, length| read_export(&mut client, at, length);
         if wanted.format.is_none() {
             let content = formats::recognize(size.0, &mut reads);
-            if let Some(content) = content.map_err(|e| Unusable::Gone(format!("{from}: {e}")))? {
+            if let Some(content) = content.map_err(|e| Unusable::Gone(e.to_string()))? {
                 return Err(content.refusal(from).into());
             }
         }
         let head = reads(0, sectors::HEAD_BYTES);
-        let head = head.map_err(|e| Unusable::Gone(format!("{from}: {e}")))?;
+        let head = head.map_err(|e| Unusable::Gone(e.to_string()))?;
         // A larger minimum is one of the server, not that of a disk.
         let own = match client.block_sizes().minimum {
             own if (LOGICAL_BLOCK_MIN..=LOGICAL_BLOCK_MAX).contains(&own) => own,
@@ -186,7 +199,13 @@ impl Source {
                 let mut reads = |at, length| read_at(&file, at, length);
                 let content = formats::recognize(bytes, &mut reads);
                 if let Some(content) = content.map_err(|e| failed("read", e))? {
-                    return Err(content.refusal(from).into());
+                    let lost = match content {
+                        formats::Content::Image(format) => {
+                            lost_by_conversion(&path, &file, from, format)?
+                        }
+                        _ => String::new(),
+                    };
+                    return Err((content.refusal(from) + &lost).into());
                 }
                 RAW
             }
@@ -315,6 +334,26 @@ fn connect_patiently(uri: &nbd::Uri) -> Result<Client, Unusable> {
             Err(error) => return Err(Unusable::Gone(explain(&error))),
         }
     }
+}
+
+/// Words for what a conversion to a raw disk loses of an image.
+///
+/// # Errors
+/// The image is damaged or not complete: `qemu-img convert` may replace the missing data by zeroes without an error.
+fn lost_by_conversion(
+    path: &Path,
+    file: &File,
+    from: &str,
+    format: &str,
+) -> Result<String, String> {
+    let explained = |why| format!("{from} is an image of format {format}, not a raw disk: {why}");
+    headers::stands_alone(file, from, format).map_err(explained)?;
+    check::is_whole(path, file, format).map_err(explained)?;
+    let more = match format {
+        "qcow2" | "qcow" => headers::more_than_disk(file, from).map_err(explained)?,
+        _ => None,
+    };
+    Ok(more.map_or_else(String::new, |more| format!("; either way {more} are lost")))
 }
 
 /// A format that images may have.

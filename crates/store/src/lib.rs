@@ -76,6 +76,7 @@ impl SqliteStore {
         behavior: TransactionBehavior,
         work: impl FnOnce(&mut Work, &Retention) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
+        self.files.check()?;
         let done = Self::in_transaction(
             &mut self.conn,
             behavior,
@@ -83,6 +84,7 @@ impl SqliteStore {
             &mut self.frames,
             |w| work(w, &self.retention),
         );
+        self.files.note_own_writes();
         if done.is_err() {
             // Names that were new in this transaction are not there.
             self.names.forget_new();

@@ -46,6 +46,9 @@ impl SqliteStore {
         if file == Found::Short {
             return Err(place.damaged("it is too short for a database"));
         }
+        if file == Found::Empty {
+            refuse_log_alone(&path)?;
+        }
         let mut conn = connect(&path).map_err(|e| place.reading(e.into()))?;
         let identity = identify(&conn).map_err(|e| place.reading(e.into()))?;
         refuse_others(&identity, &place)?;
@@ -76,20 +79,31 @@ impl SqliteStore {
     /// As [`SqliteStore::open`].
     pub fn examine(path: &Path) -> Result<(), StoreError> {
         let place = Place(path.to_path_buf());
+        let name = beside(path, ".lock");
+        match OpenOptions::new().write(true).open(&name) {
+            Ok(lock) => {
+                if matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+                    return Err(StoreError::InUse {
+                        path: path.display().to_string(),
+                    });
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(Place(name).io("open", &e)),
+        }
         let size = match std::fs::metadata(path) {
             Ok(found) => found.len(),
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            // A link to a file that is not there is no place for a new one.
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return match path.is_symlink() {
+                    true => Err(place.io("open", &e)),
+                    false => Ok(()),
+                };
+            }
             Err(e) => return Err(place.io("look at", &e)),
         };
-        if let Ok(lock) = File::open(beside(path, ".lock"))
-            && matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))
-        {
-            return Err(StoreError::InUse {
-                path: path.display().to_string(),
-            });
-        }
         match size {
-            0 => return Ok(()),
+            0 => return refuse_log_alone(path),
             1..DATABASE_BYTES_MIN => return Err(place.damaged("it is too short for a database")),
             _ => {}
         }
@@ -99,6 +113,16 @@ impl SqliteStore {
         let identity = identify(&conn).map_err(|e| place.reading(e.into()))?;
         refuse_others(&identity, &place)?;
         check_values(&conn, &place)
+    }
+}
+
+/// A store writes to its file before it has a log: an empty file with a log was emptied by another program.
+fn refuse_log_alone(path: &Path) -> Result<(), StoreError> {
+    match std::fs::metadata(beside(path, "-wal")) {
+        Ok(log) if log.len() > 0 => {
+            Err(Place(path.to_path_buf()).damaged("it is empty, but the log of its changes is not"))
+        }
+        _ => Ok(()),
     }
 }
 

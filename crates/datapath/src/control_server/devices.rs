@@ -271,9 +271,9 @@ impl Known {
         let usable = left.saturating_sub(array::DATA_START) / self.extent.0 * self.extent.0;
         Err(format!(
             "the file system of {shown} has {}, and other devices of this array may take {} of it: a further {} is too much. Give --size {} or less, or --thin to accept that writes fail when the file system is full",
-            Bytes(all),
-            Bytes(promised),
-            Bytes(length),
+            Bytes(all).words(),
+            Bytes(promised).words(),
+            Bytes(length).words(),
             Bytes(usable)
         ))
     }

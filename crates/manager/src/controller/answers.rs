@@ -155,8 +155,18 @@ impl Controller {
         &mut self,
         host: Option<&str>,
         volume: Option<&str>,
-        message: String,
+        mut message: String,
     ) -> Result<Answer, Refusal> {
+        let mut hosts = self.hosts.keys().map(String::as_str);
+        let holder = match host {
+            Some(host) => self.other_holder(host),
+            None => hosts.find_map(|host| self.other_holder(host)),
+        };
+        if let Some(holder) = holder {
+            message += &format!(
+                "; without effect for now: the array carries out the orders of controller {holder}, and this one's once it has the lease"
+            );
+        }
         self.event(EventKind::Operator, host, volume, message.clone());
         Ok(Answer::Done(Done { message }))
     }
