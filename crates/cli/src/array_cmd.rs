@@ -119,7 +119,7 @@ impl Cache {
             Some(dir) => {
                 let dir = absolute(dir.as_ref())?;
                 let dir = dir.into_os_string().into_string();
-                let dir = dir.map_err(|_| anyhow!("a directory whose name is text"))?;
+                let dir = dir.map_err(|_| anyhow!("a directory whose name is UTF-8"))?;
                 self.order(Some(dir))?;
             }
         }
@@ -142,27 +142,27 @@ impl Cache {
 
 fn second(status: &Option<SecondStatus>) -> String {
     let Some(status) = status else {
-        return "no second level\n".into();
+        return "no L2 cache\n".into();
     };
     let ended = status.ended.as_deref().map(report::printable);
     if let (Some(why), Bytes::ZERO) = (&ended, status.size) {
-        return format!("no second level any more: {why}\n");
+        return format!("the L2 cache stopped: {why}\n");
     }
     let ready = match status.ready {
         true => "",
         false => " (its export is not connected yet)",
     };
-    let ended = ended.map(|why| format!("not any more on some workers: {why}\n"));
+    let ended = ended.map(|why| format!("the L2 cache stopped on some workers: {why}\n"));
     let volumes = status.of.volumes.iter().flatten();
     let volumes: Vec<String> = volumes.map(|v| report::printable(v)).collect();
     let whose = match (volumes.is_empty(), status.of.answer) {
         (true, _) => String::new(),
         (_, None) => format!(", for {}", volumes.join(", ")),
         (_, Some(_)) => format!(
-            ", for {}, as an answer to a broken objective{}",
+            ", for {}, as a remedy for an SLO violation{}",
             volumes.join(", "),
             match &status.of.server {
-                Some(server) => format!(": of {}", report::printable(server)),
+                Some(server) => format!(": on {}", report::printable(server)),
                 None => String::new(),
             }
         ),
@@ -172,7 +172,7 @@ fn second(status: &Option<SecondStatus>) -> String {
         (warmed, left) => format!("read in advance  {}, {} left\n", size(warmed), size(left)),
     };
     format!(
-        "second level     {} of {}{whose}{ready}\npages read       {}\npages written    {}\n{warmed}{}",
+        "L2 cache         {} of {}{whose}{ready}\npages read       {}\npages written    {}\n{warmed}{}",
         size(status.bytes),
         size(status.size),
         status.hits,

@@ -177,7 +177,7 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
     };
     if let Some(dir) = &args.save {
         let written = save_suite(&suite, &seeds, dir)?;
-        message(&format!("{written} scenarios are in {}", dir.display()));
+        message(&format!("wrote {written} scenarios to {}", dir.display()));
         return Ok(ExitCode::SUCCESS);
     }
     let of_variants = args.ablate.is_some() || args.variants_of.is_some();
@@ -188,7 +188,9 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
         (None, None) => args.strategies.clone(),
     };
     if let Some(unknown) = args.again.iter().find(|a| !strategies.contains(a)) {
-        return Err(anyhow!("--again {unknown}: it is none of the strategies"));
+        return Err(anyhow!(
+            "--again {unknown}: no strategy of this comparison has this name"
+        ));
     }
     let command = args.command(&strategies);
     let cells = Cells::open(&args.out)?;
@@ -203,14 +205,14 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.html {
         fs::write(path, report::decisions_page(&comparison))
             .with_context(|| format!("cannot write {}", path.display()))?;
-        message(&format!("{} is written", path.display()));
+        message(&format!("wrote {}", path.display()));
     }
     if let Some(path) = &args.figures {
         let figures = Figures::of(&comparison, command, suite.sources())
             .map_err(|why| anyhow!("--figures: {why}"))?;
         fs::write(path, figures.json()?)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        message(&format!("{} is written", path.display()));
+        message(&format!("wrote {}", path.display()));
     }
     let mut out = io::stdout().lock();
     if of_variants {

@@ -127,10 +127,10 @@ pub fn run(args: &CacheArgs) -> anyhow::Result<ExitCode> {
     let policies = policies(&args.policies)?;
     anyhow::ensure!(
         args.export.is_none() || args.traces.len() == 1,
-        "--export takes one trace, {} were given",
+        "--export needs exactly one trace, not {}",
         args.traces.len()
     );
-    anyhow::ensure!(args.target.0 > 0, "--target is above 0");
+    anyhow::ensure!(args.target.0 > 0, "--target must be above 0");
     let config = ReferencesConfig {
         page_bytes: args.page.0,
         sample: args.sample,
@@ -225,7 +225,7 @@ fn simulate(
         && args.sample.is_some()
     {
         message(format_args!(
-            "warning: {file}: the smallest cache has {few} pages in the sample, which is too few to stand for the whole"
+            "warning: {file}: the smallest cache has only {few} pages in the sample: its result is not representative; use a larger --sample"
         ));
     }
     let response = args.response.map(|TwoTimes(hit, miss)| ResponseTimes {

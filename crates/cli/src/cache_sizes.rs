@@ -76,7 +76,7 @@ impl FromStr for TwoTimes {
     fn from_str(text: &str) -> Result<Self, String> {
         let (hit, miss) = text
             .split_once(',')
-            .ok_or("two times, of a hit and of a miss: 20us,6ms")?;
+            .ok_or("give two times, of a hit and of a miss, such as 20us,6ms")?;
         let time = |t: &str| t.trim().parse::<Nanos>().map_err(|e| e.to_string());
         let (hit, miss) = (time(hit)?, time(miss)?);
         if hit > miss {

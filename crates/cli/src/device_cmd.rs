@@ -130,7 +130,7 @@ pub fn run(command: DeviceCommand) -> anyhow::Result<ExitCode> {
 fn chart_form(path: &Path) -> anyhow::Result<ChartForm> {
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty());
     if let Some(dir) = dir.filter(|d| !d.is_dir()) {
-        bail!("--chart: there is no directory {}", dir.display());
+        bail!("--chart: directory {} does not exist", dir.display());
     }
     match path.extension().and_then(|e| e.to_str()) {
         Some("svg") => Ok(ChartForm::Svg),
@@ -163,7 +163,7 @@ fn find_preset(name: &str) -> anyhow::Result<&'static DevicePreset> {
     let names: Vec<&str> = model::PRESETS.iter().map(|p| p.name).collect();
     model::preset(name).with_context(|| {
         format!(
-            "--preset {name}: there is no such preset; known: {}",
+            "--preset {name}: unknown preset; known presets: {}",
             names.join(", ")
         )
     })
@@ -175,7 +175,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<FioLoad>> {
     let length = fs::metadata(path).with_context(cannot)?.len();
     ensure!(
         length <= FILE_BYTES_MAX,
-        "{shown}: {length} bytes are more than an output of fio has"
+        "{shown}: {length} bytes: too large for an output of fio"
     );
     let text = fs::read_to_string(path).with_context(cannot)?;
     fio::parse(&shown, &text)
@@ -191,14 +191,15 @@ fn calibrate(
         loads.extend(read(path)?);
         ensure!(
             loads.len() <= fio::LOADS_MAX,
-            "{}: more than {} loads in all: measure fewer",
+            "{}: more than {} loads in total: measure fewer",
             path.display(),
             fio::LOADS_MAX
         );
     }
     let points: Vec<LoadPoint> = loads.iter().map(|l| l.point).collect();
     let fitted = |preset: &DevicePreset| {
-        fit_device(&points, &preset.spec()).context("there is no load in these files")
+        fit_device(&points, &preset.spec())
+            .context("these files have no load: run fio with at least one job")
     };
     let preset = match preset {
         Some(preset) => preset,

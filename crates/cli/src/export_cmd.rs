@@ -349,12 +349,12 @@ fn serve(
         volumes(names.len()),
         places.join(", ")
     ));
-    stop.doing("looking after the array");
+    stop.doing("watching the array");
     while stop.sleep(TICK) == Go::On {
         successor.look();
         if !serving.tick() {
             bail!(
-                "a worker has ended unexpectedly: what was answered is safe; start the export again"
+                "a worker has ended unexpectedly: acknowledged writes are safe; start the export again"
             );
         }
     }
@@ -384,14 +384,14 @@ fn chosen(serving: &Serving, named: Vec<String>) -> anyhow::Result<Vec<String>> 
         .map_err(|why| anyhow!(why))?;
     if volumes.is_empty() {
         message(
-            "note: there is no volume yet: `terrace volume create` makes one, and it is served at once",
+            "note: the array has no volume yet; `terrace volume create` creates one, and this server serves it at once",
         );
     }
     let (whole, damaged): (Vec<_>, Vec<_>) =
         volumes.into_iter().partition(|v| v.1 == Health::Whole);
     for (name, _) in damaged {
         message(&format!(
-            "warning: volume {name:?} is damaged and not served: `terrace volume check` says how"
+            "warning: volume {name:?} is damaged and not served: `terrace volume check` describes the damage"
         ));
     }
     Ok(whole.into_iter().map(|v| v.0).collect())

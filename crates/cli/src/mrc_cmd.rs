@@ -150,7 +150,7 @@ pub fn run(mrc: &Mrc) -> anyhow::Result<ExitCode> {
     })?;
     ensure!(
         !(mrc.reads_only_cache && mrc.method.contains(&Method::Wss)) || is_default(&mrc.method),
-        "--method wss with --reads-only-cache: working sets do not know what writes dropped; leave wss out"
+        "--method wss cannot model --reads-only-cache, because working sets ignore the pages that writes drop: leave wss out"
     );
     ensure!(
         mrc.sizes.iter().all(|size| size.0 >= mrc.page.0),

@@ -156,8 +156,8 @@ impl LendArgs {
             tls_certificates: self.tls_certificates,
             client_certificates: self.client_certificates,
         };
-        let program = std::env::current_exe().context("where this program is is not known")?;
-        let here = std::env::current_dir().context("where this is is not known")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        let here = std::env::current_dir().context("cannot find the current directory")?;
         let settings = LendSettings::new(&words, &here, program);
         let option = |key| match key {
             "memory" => "--lend".into(),
@@ -225,12 +225,12 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen_within(SERVER_ENDS_WITHIN)?;
     let _logging = what.log.begin();
     let notifier = Notifier::from_env();
-    notifier.status("opening what is configured");
+    notifier.status("opening the array and the controller");
     let configured = configured(&what.config)?;
     let path = absolute(&what.config)?;
     let base = path
         .parent()
-        .ok_or_else(|| anyhow!("{} is no file", path.display()))?;
+        .ok_or_else(|| anyhow!("{} is not a file", path.display()))?;
     let file = what.config.clone();
     let read = Box::new(move || read_config(&file).map_err(|e| format!("{e:#}")));
     let accept = what.accept.words();
@@ -268,7 +268,7 @@ fn run(
     if daemon.array().is_some() {
         notifier.ready(&said);
     }
-    stop.doing("looking after the array and the controller");
+    stop.doing("watching the array and the controller");
     loop {
         daemon.tick().map_err(explained)?;
         let is_known = daemon.controller_was_tried() || began.elapsed() > TRIED_WITHIN;
@@ -305,7 +305,7 @@ fn status(daemon: &Daemon) -> String {
         _ if !daemon.controller_was_tried() => "the controller is starting".into(),
         [] => format!("controller at unix:{}", daemon.socket().display()),
         [fault, ..] => format!(
-            "{} of the controller does not run: {}",
+            "{} of the controller is not running: {}",
             fault.part, fault.what
         ),
     };
@@ -395,7 +395,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         (None, None) if what.lend_only => HostOf::Nothing,
         (None, None) if !settings.tiers.is_empty() => {
             return Err(anyhow!(
-                "--tier is for hosts of virtual machines: --libvirt or --qemu is needed"
+                "--tier is for hosts of virtual machines: add --libvirt or --qemu"
             ));
         }
         (None, None) => HostOf::Array(what.array.join(datapath::control::CONTROL_SOCKET)),
@@ -410,7 +410,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     // It runs, and waits for whom it has to wait for; which they are is its status.
     let mut said = running.trouble();
     notifier.ready(&reporting(said.as_deref()));
-    stop.doing("looking after the agent");
+    stop.doing("watching the agent");
     while stop.sleep(TICK) == Go::On {
         let now = running.trouble();
         if now != said {

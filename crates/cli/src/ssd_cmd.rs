@@ -187,7 +187,7 @@ struct Results<'a> {
 /// Runs `terrace sim ssd`.
 pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
     let config = drive_config(args)?;
-    ensure!(args.duration.0 > 0, "--duration: nothing would count");
+    ensure!(args.duration.0 > 0, "--duration must be above 0");
     ensure!(
         !args.control || args.interval.0 >= 1_000_000,
         "--interval: give 1 ms or more"
@@ -298,8 +298,13 @@ fn default_size(preset: &str) -> Bytes {
 
 fn drive_config(args: &SsdArgs) -> anyhow::Result<DriveConfig> {
     let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
-    let mut config = preset(&args.preset)
-        .with_context(|| format!("--preset {}: there are {}", args.preset, names.join(", ")))?;
+    let mut config = preset(&args.preset).with_context(|| {
+        format!(
+            "--preset {}: unknown preset; known presets: {}",
+            args.preset,
+            names.join(", ")
+        )
+    })?;
     config.ftl.sharing = match args.sharing {
         SharingArg::OnePool => Sharing::OnePool,
         SharingArg::Isolated => Sharing::Isolated,

@@ -17,7 +17,7 @@ use crate::asking::Asking;
 pub fn status(asking: &Asking) -> anyhow::Result<()> {
     let status = asking.client()?.status().map_err(|why| match why {
         ClientError::Nobody { .. } => anyhow!(
-            "{}; `terrace array status` says whether an array is served and its controller does not run",
+            "{}; if an array is served without its controller, `terrace array status` shows that",
             explain(&why)
         ),
         other => other.into(),

@@ -213,14 +213,14 @@ impl Asked {
 fn summary(ran: &Ran, failed: usize, out: &Path) -> String {
     let shared = match ran.rows.len() - ran.kept - ran.made {
         0 => String::new(),
-        n => format!(", {n} the same as others"),
+        n => format!(", {n} identical to others"),
     };
     let failed = match failed {
         0 => String::new(),
         n => format!(", {n} failed"),
     };
     format!(
-        "{} {}: {} run, {} there already{shared}{failed}; results are in {}",
+        "{} {}: {} run, {} already available{shared}{failed}; results are in {}",
         ran.rows.len(),
         if ran.rows.len() == 1 { "cell" } else { "cells" },
         ran.made,

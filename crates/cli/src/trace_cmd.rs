@@ -232,7 +232,7 @@ pub fn warn_of_assumed(file: &str, format: Format, why: &str) {
         message(format_args!("warning: {file}: {why}"));
     } else {
         message(format_args!(
-            "warning: {file}: the format is assumed to be {format}: {why}; --format says it for sure"
+            "warning: {file}: the format is assumed to be {format}: {why}; give --format to be certain"
         ));
     }
 }
@@ -253,14 +253,14 @@ fn convert_one(input: &Path, output: &Path, options: &ReadOptions) -> anyhow::Re
     }
     if stream.other_events() > 0 {
         message(format_args!(
-            "{}: {} events that are no requests passed over",
+            "{}: skipped {} events that are not requests",
             input.display(),
             stream.other_events()
         ));
     }
     if stream.skipped() > 0 || stream.time_reversals() > 0 || io::stderr().is_terminal() {
         message(format_args!(
-            "{}: {} requests of {} volumes written ({} bad records skipped, {} time reversals repaired)",
+            "{}: wrote {} requests of {} volumes ({} bad records skipped, {} time reversals repaired)",
             output.display(),
             converted.records,
             converted.volumes,
@@ -289,7 +289,7 @@ fn generate_one(output: &Path, what: &Generated) -> anyhow::Result<ExitCode> {
     let records = generate(&volumes, options, &mut push)?;
     out.finish(volumes.iter().map(|v| v.name.as_str()))?;
     message(format_args!(
-        "{}: {records} requests of {} volumes written",
+        "{}: wrote {records} requests of {} volumes",
         output.display(),
         volumes.len()
     ));

@@ -42,7 +42,7 @@ pub fn target(path: &Path) -> anyhow::Result<PathBuf> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     ensure!(
         parent.is_dir(),
-        "{}: there is no such directory",
+        "{}: the directory does not exist",
         parent.display()
     );
     Ok(path)
@@ -58,7 +58,7 @@ pub fn say(recorded: &Recorded) {
     message(&format!("{}: {requests} requests recorded", path.display()));
     if *lost > 0 {
         message(&format!(
-            "warning: {lost} more did not fit: the recording is not complete"
+            "warning: {lost} more requests did not fit: the recording is incomplete"
         ));
     }
 }

@@ -134,7 +134,7 @@ fn check_files(what: &Trial) -> anyhow::Result<()> {
         }
         if !parent.is_dir() {
             bail!(
-                "cannot write {}: there is no directory {}",
+                "cannot write {}: directory {} does not exist",
                 path.display(),
                 parent.display()
             );
@@ -142,7 +142,7 @@ fn check_files(what: &Trial) -> anyhow::Result<()> {
     }
     if let Some(path) = what.write_config.as_ref().filter(|p| p.exists()) {
         bail!(
-            "{} exists already: name another file with --write-config",
+            "{} already exists: name another file with --write-config",
             path.display()
         );
     }
@@ -159,20 +159,22 @@ fn write(path: &Path, text: &str, how: &mut OpenOptions) -> anyhow::Result<()> {
 fn tell(tiers: &[TrialTier]) {
     for tier in tiers {
         for ((name, path), seen) in tier.places.iter().zip(&tier.found) {
-            let device = seen.device.as_deref().unwrap_or("not looked at");
+            let device = seen.device.as_deref().unwrap_or("not inspected");
             let read = match (seen.read_us, &seen.not_read) {
                 (Some(us), _) => format!(", {us:.0} µs a read"),
-                (None, Some(why)) => format!(", nothing was read: {why}"),
+                (None, Some(why)) => format!(", not probed: {why}"),
                 (None, None) => String::new(),
             };
             message(&format!(
-                "tier {}: {name} ({path}; {device}{read}), taken for {}",
+                "tier {}: {name} ({path}; {device}{read}), assumed to be {}",
                 tier.name, tier.preset
             ));
         }
     }
     if tiers.iter().map(|t| t.places.len()).sum::<usize>() < 2 {
-        message("there is one place for images only: nothing can be moved, loads are shown");
+        message(
+            "only one pool or directory was found: no move is possible, the trial shows loads only",
+        );
     }
 }
 
@@ -188,7 +190,7 @@ fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<u64> {
     let mut client = client(daemon)?;
     let mut reported = began;
     message(&format!(
-        "looking for {}; Ctrl-C ends it earlier",
+        "observing for {}; Ctrl-C ends the observation earlier",
         what.time
     ));
     while stop.sleep(TICK) == Go::On {

@@ -242,7 +242,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             force: false,
         } => {
             return Ok(wrong_usage(&format!(
-                "deleting volume {:?} discards its data for good: say --yes",
+                "the data of volume {:?} would be lost for ever: add --yes to delete it",
                 which.volume
             )));
         }
@@ -303,11 +303,17 @@ fn xml(
     let (name, logical_block) = (info.name, info.logical_block);
     if let Some(dir) = vhost_user {
         let socket = dir.join(format!("{name}.sock"));
-        let socket = is_socket(&socket, "say by --vhost-user where the volumes are served")?;
+        let socket = is_socket(
+            &socket,
+            "give the directory of the vhost-user sockets with --vhost-user",
+        )?;
         return Ok(vmhost::vhost_user_disk(&socket, target));
     }
     let socket = socket.unwrap_or_else(|| which.array.array.join(NBD_SOCKET));
-    let socket = is_socket(&socket, "say by --socket where the volume is served")?;
+    let socket = is_socket(
+        &socket,
+        "give the socket that serves the volume with --socket",
+    )?;
     let image = vmhost::Image {
         at: vmhost::At::Nbd {
             socket,
@@ -318,7 +324,7 @@ fn xml(
     let ide = !target.starts_with("vd") && !target.starts_with("sd");
     if ide && logical_block != 512 {
         bail!(
-            "a disk on an IDE bus has sectors of 512 bytes, and this volume has {logical_block}: say a target such as vda or sda"
+            "a disk on an IDE bus has sectors of 512 bytes, and this volume has {logical_block}: choose a target such as vda or sda"
         );
     }
     Ok(vmhost::disk_of(&image, target, logical_block))
@@ -329,11 +335,14 @@ fn is_socket(path: &Path, otherwise: &str) -> anyhow::Result<String> {
     let socket = absolute(path)?;
     let is_one = std::fs::metadata(&socket).is_ok_and(|m| m.file_type().is_socket());
     if !is_one {
-        return Err(anyhow!("{} is no socket: {otherwise}", socket.display()));
+        return Err(anyhow!("{} is not a socket: {otherwise}", socket.display()));
     }
     match socket.to_str() {
         Some(text) => Ok(text.into()),
-        None => Err(anyhow!("{} is not UTF-8, as XML is", socket.display())),
+        None => Err(anyhow!(
+            "{} is not UTF-8, which XML needs",
+            socket.display()
+        )),
     }
 }
 

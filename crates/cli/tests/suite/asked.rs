@@ -122,8 +122,8 @@ fn leave_socket(dir: &Path) {
 fn wrong_usage_is_exit_code_2_with_a_sentence() {
     let dir = tempfile::tempdir().unwrap();
     for (args, said) in [
-        (&["apply", "7"][..], "no terminal to ask on whether plan 7"),
-        (&["apply", "7"], "say --yes"),
+        (&["apply", "7"][..], "cannot ask for confirmation of plan 7"),
+        (&["apply", "7"], "add --yes"),
         (&["apply"], "<PLAN>"),
         (&["mode", "latency"], "<MODE>"),
         (&["mode", "latency", "on"], "recommend"),
@@ -163,7 +163,7 @@ fn a_volume_without_a_tier_is_refused_where_nobody_can_advise_one() {
     let create = ["volume", "create", "db", "--size", "1G"];
     let text = fails(dir.path(), &create, 1);
     assert!(
-        text.starts_with("error: give --tier: no controller can advise one for volume \"db\": nobody answers on unix:/run/terrace/controller.sock"),
+        text.starts_with("error: give --tier: no controller is available to recommend a tier for volume \"db\": nobody answers on unix:/run/terrace/controller.sock"),
         "{text}"
     );
     let named = [&create[..], &["--controller", "unix:none.sock"]].concat();
@@ -235,7 +235,7 @@ fn reasons_are_from_a_controller_or_from_a_record() {
         assert!(out(&output).contains("small"), "{}", out(&output));
         let said = err(&output);
         assert!(
-            said.contains("from the record in terrace-out/s, under static"),
+            said.contains("source: the record in terrace-out/s, under static"),
             "{said}"
         );
         said
@@ -285,9 +285,9 @@ fn a_controller_in_the_environment_does_not_hide_a_record() {
     assert!(both.status.success(), "{}", err(&both));
     let said = err(&both);
     for part in [
-        "the controller on unix:none.sock has no answer (nobody answers on unix:none.sock",
-        "a recorded run is asked instead, --controller unix:none.sock asks only the controller",
-        "from the record in terrace-out/s, under static",
+        "the controller on unix:none.sock gave no answer (nobody answers on unix:none.sock",
+        "source: the record of a run. --controller unix:none.sock asks only the controller",
+        "source: the record in terrace-out/s, under static",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -295,7 +295,7 @@ fn a_controller_in_the_environment_does_not_hide_a_record() {
     assert!(chosen.status.success(), "{}", err(&chosen));
     let said = err(&chosen);
     assert!(
-        said.contains("a recorded run is asked, as --run, --strategy and --at say; without them the controller on unix:none.sock is"),
+        said.contains("source: the record of a run, because of --run, --strategy or --at; without them the command asks the controller on unix:none.sock"),
         "{said}"
     );
     assert!(!said.contains("nobody answers"), "it was not asked: {said}");

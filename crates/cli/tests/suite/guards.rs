@@ -221,7 +221,7 @@ fn a_tier_is_described_as_it_is_added() {
     let added = bench.run(&[&add[..], &["--config", "live.toml"]].concat());
     let said = String::from_utf8(added.stderr).unwrap();
     assert!(
-        added.status.success() && said.contains("describes the tier now"),
+        added.status.success() && said.contains("added the tier to "),
         "{said}"
     );
     assert_eq!(

@@ -206,11 +206,11 @@ fn a_trial_without_anything_to_look_at_says_so() {
     // Said before anybody waits for it.
     let said = trial(&["test:///default", "--report", "/no/such/place/x.html"]);
     assert!(
-        said.contains("there is no directory /no/such/place"),
+        said.contains("directory /no/such/place does not exist"),
         "{said}"
     );
     let said = trial(&["test:///default", "--write-config", TERRACE]);
-    assert!(said.contains("exists already"), "{said}");
+    assert!(said.contains("already exists"), "{said}");
     let said = trial(&["test:///default", "--for", "5s"]);
     assert!(said.contains("must be at least 1m"), "{said}");
 }

@@ -159,7 +159,7 @@ fn until_said(bench: &Bench, what: &str, times: usize) {
 fn until_serving(bench: &Bench, of: &str) {
     wait(PATIENCE, "a second level that is lent", || {
         let shown = bench.ok(&["array", "cache"]);
-        let lost = ["not connected", "any more"];
+        let lost = ["not connected", "stopped"];
         let there = shown.contains(of);
         (there && !lost.iter().any(|l| shown.contains(l))).then_some(())
     });

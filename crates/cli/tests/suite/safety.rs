@@ -298,7 +298,7 @@ fn an_array_that_lost_its_only_device_can_be_looked_at() {
         .lines()
         .find(|l| l.contains("device one-0: "))
         .unwrap();
-    assert!(line.contains("want `--accept-loss map` as well"), "{check}");
+    assert!(line.contains("also need `--accept-loss map`"), "{check}");
     fs::create_dir(site.path("new")).unwrap();
     let new = site.path("new");
     let replace = ["device", "replace", "one-0", "--dir", new.to_str().unwrap()];

@@ -92,7 +92,7 @@ fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_
     assert!(bench.refused(&mirror).contains("nothing to mirror"));
     fill(&mut client, 20);
     let said = bench.refused(&["volume", "mirror", "data", "--to", "slow", "--hottest", "5"]);
-    assert!(said.contains("is read and hardly written"), "{said}");
+    assert!(said.contains("has no read-mostly extent"), "{said}");
     for _ in 0..30 {
         client.read(2 * MIB, 4096).unwrap();
         client.read(7 * MIB, 4096).unwrap();
@@ -178,7 +178,7 @@ fn a_server_that_is_killed_in_mid_move_goes_on_with_it() {
     assert_eq!(show["exported"], false);
     assert_eq!(
         bench.refused(&["volume", "move", "data", "--to", "fast"]),
-        "volume \"data\" is being moved to slow already: `terrace volume cancel data` gives that up"
+        "volume \"data\" is already moving to slow: `terrace volume cancel data` cancels that move"
     );
 
     let server = bench.export();
@@ -201,7 +201,7 @@ fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
     let bench = Bench::with_volume("32 MiB");
     assert_eq!(
         bench.refused(&["volume", "heat", "data"]),
-        "volume \"data\" is not being counted: it is not served, or not measured (`terrace volume set --measure on`), or has more than 16777216 extents"
+        "volume \"data\" has no heat counts: it is not served, or not measured (`terrace volume set --measure on`), or has more than 16777216 extents"
     );
     let server = bench.export();
     let mut client = server.client();
@@ -271,7 +271,7 @@ fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
     server.kill_9();
     assert_eq!(bench.show()["moving_extents"], "10-19,28-31");
     let other = bench.refused(&order("10-19", "1 MiB/s"));
-    assert!(other.contains("is being moved to slow already"), "{other}");
+    assert!(other.contains("is already moving to slow"), "{other}");
     let server = bench.export();
     let mut client = server.client();
     verify(&mut client, 24);
@@ -330,7 +330,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
     assert_eq!(bench.show()["moving_to"], json!(null));
     assert_eq!(
         bench.refused(&["volume", "cancel", "data"]),
-        "volume \"data\" is not being moved"
+        "volume \"data\" is not moving"
     );
 
     let mover = bench.start(&slowly, 0);
@@ -342,7 +342,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{said}");
     assert!(
-        said.starts_with("going on with the move of data to slow\n"),
+        said.starts_with("continuing the move of volume data to slow\n"),
         "{said}"
     );
     assert_eq!(bench.show()["tiers"], json!([["slow", "16 MiB"]]));
@@ -434,7 +434,7 @@ fn refusals_say_what_to_do() {
     );
     usage(
         &["volume", "delete", "data"],
-        "deleting volume \"data\" discards its data for good: say --yes",
+        "the data of volume \"data\" would be lost for ever: add --yes to delete it",
     );
     usage(&["volume", "set", "data"], "--iops");
     usage(
@@ -454,7 +454,8 @@ fn refusals_say_what_to_do() {
     let out = bench.run(&["volume", "list"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(
-        out.status.success() && said.starts_with("warning: this may not be the last state"),
+        out.status.success()
+            && said.starts_with("warning: the shown state of the array may be out of date"),
         "{said}"
     );
 }
@@ -652,7 +653,10 @@ fn a_served_volume_is_a_disk_for_libvirt() {
     let refused = site.run(&words);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success(), "{said}");
-    assert!(said.contains("say by --socket where"), "{said}");
+    assert!(
+        said.contains("give the socket that serves the volume"),
+        "{said}"
+    );
     site.serve(&[]);
     let socket = site.socket();
     let xml = site.ok(&[&words[..], &["--socket", socket.to_str().unwrap()]].concat());
@@ -683,7 +687,10 @@ fn a_volume_served_by_vhost_user_is_one_too() {
     ];
     let refused = site.run(&words);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("say by --vhost-user where"), "{said}");
+    assert!(
+        said.contains("give the directory of the vhost-user sockets"),
+        "{said}"
+    );
     site.serve(&["--vhost-user", &dir]);
     let line = format!("db vhost-user:{dir}/db.sock\n");
     assert!(site.log().contains(&line), "{}", site.log());
