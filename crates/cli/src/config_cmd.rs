@@ -51,7 +51,7 @@ pub enum ConfigCommand {
 /// Form of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ShownAs {
-    /// As it would be written
+    /// As in the file
     Toml,
     /// For programs; the layout names its version
     Json,

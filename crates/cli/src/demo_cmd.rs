@@ -28,7 +28,7 @@ pub struct Demo {
     /// The strategy
     #[arg(long, value_name = "STRATEGY", default_value = planner::DEFAULT_STRATEGY)]
     strategy: String,
-    /// Run the same load under static and idt too, one after the other
+    /// Also run the same load under static and idt, one after the other
     #[arg(long)]
     compare: bool,
     /// Demonstrate the response to an objective that a neighbour violates, instead of placement (one minute is enough)

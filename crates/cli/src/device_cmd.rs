@@ -32,7 +32,7 @@ pub enum DeviceCommand {
         /// Outputs of `fio --output-format=json`, of one device
         #[arg(required = true, value_name = "RUN.json")]
         runs: Vec<PathBuf>,
-        /// Name of the tier; by the first file if left out
+        /// Name of the tier; by default from the first file
         #[arg(long)]
         name: Option<String>,
         /// Preset for values that were not measured (size, price, …) instead of the most similar one
@@ -45,9 +45,9 @@ pub enum DeviceCommand {
         #[arg(long, value_name = "FILE.svg|FILE.html")]
         chart: Option<PathBuf>,
     },
-    /// Take a device out of its array: one that is empty, or one that is lost
+    /// Remove an empty or a lost device from its array
     Remove(device_live::Remove),
-    /// Add a new device in the place of one that is lost, or empty
+    /// Replace a lost or empty device with a new one
     Replace(device_live::Replace),
     /// Accept a device that the array refuses, with its present content
     Accept(device_live::Accept),
@@ -58,7 +58,7 @@ pub enum DeviceCommand {
 /// Form of a calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Form {
-    /// For people: what was found, and every point as measured and as fitted
+    /// For people: the fit, and every point as measured and as fitted
     Table,
     /// For programs; the layout names its version
     Json,

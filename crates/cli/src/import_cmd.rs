@@ -43,10 +43,10 @@ pub struct Import {
     /// Format of an image: raw, qcow2, vmdk or another format of qemu-nbd; raw by default if no other format is detected
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
-    /// The tier that its data comes to
+    /// Tier for the data of the volume
     #[arg(long, value_name = "TIER")]
     tier: String,
-    /// Its service class; none, so no objective, if left out
+    /// Service class of the volume; without one it has no objective
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
     /// Highest rate of the copy; by default limited only by the load of guests

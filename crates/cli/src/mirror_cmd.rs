@@ -25,7 +25,7 @@ pub struct Mirror {
     /// Only these extents, such as "0-99,200"; all allocated extents without this option and --hottest
     #[arg(long, value_name = "RANGES", conflicts_with = "hottest")]
     extents: Option<ExtentRanges>,
-    /// The N extents that are read most, of those of which nine requests of ten read
+    /// The N most-read extents among those with at least 90 % reads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     hottest: Option<u32>,
     /// Highest rate of the copy

@@ -32,7 +32,7 @@ pub struct Move {
     /// Highest rate of the copy
     #[arg(long, value_name = "RATE", default_value = "200 MiB/s")]
     bandwidth: BytesPerSec,
-    /// Wait until it is done, where the array is served; otherwise that is so anyway
+    /// Wait for the end of the move; without a server the command always waits
     #[arg(long)]
     wait: bool,
 }

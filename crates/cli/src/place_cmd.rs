@@ -13,10 +13,10 @@ use crate::live::message;
 /// `terrace place`
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
-    /// Its size, such as 100G or "100 GiB"
+    /// Size of the volume, such as 100G or "100 GiB"
     #[arg(long, value_name = "SIZE")]
     size: Bytes,
-    /// Its service class
+    /// Service class of the volume
     #[arg(long, value_name = "CLASS")]
     class: String,
     #[command(flatten)]

@@ -18,7 +18,7 @@ const SIZES: u32 = 12;
 pub struct VolumeMrc {
     #[command(flatten)]
     which: Which,
-    /// Sizes of the cache; powers of two up to what was read if left out
+    /// Sizes of the cache; by default powers of two up to the size of the data read
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     sizes: Vec<Bytes>,
     #[command(flatten)]

@@ -38,7 +38,7 @@ const RAW: &str = "raw";
 pub struct Save {
     #[command(flatten)]
     array: ArrayArg,
-    /// The volume, which no guest may be connected to, or a snapshot, as VOLUME@NAME
+    /// The volume, without connected guests, or a snapshot, as VOLUME@NAME
     #[arg(value_name = "VOLUME")]
     volume: String,
     /// A new file, or a block device
@@ -50,10 +50,10 @@ pub struct Save {
     /// Replace an existing file, or overwrite a block device
     #[arg(long)]
     force: bool,
-    /// Read both again when it is written, and compare
+    /// Read and compare both after the copy
     #[arg(long)]
     verify: bool,
-    /// Compute no checksum, which takes its time for large volumes that are mostly holes
+    /// Compute no checksum; faster for large volumes that are mostly holes
     #[arg(long)]
     no_checksum: bool,
     /// Read an intact volume of a damaged map

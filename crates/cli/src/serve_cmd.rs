@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// `terrace serve`
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The configuration; `terrace config check` looks at one without starting anything
+    /// Configuration file; `terrace config check` checks it without starting anything
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     #[command(flatten)]
@@ -60,26 +60,28 @@ pub struct Agent {
         default_value = "terrace-array"
     )]
     array: PathBuf,
-    /// Look after the virtual machines under libvirt instead, at this URI or virsh's own default
+    /// Manage the virtual machines of libvirt instead, at this URI or virsh's own default
     #[arg(long, value_name = "URI", num_args = 0..=1, conflicts_with = "array", requires = "tiers")]
     libvirt: Option<Option<String>>,
-    /// Look after the virtual machines of plain QEMU instead, by the QMP sockets NAME.qmp or NAME.sock in this directory, which nobody else uses
+    /// Manage the virtual machines of plain QEMU instead, through the QMP sockets NAME.qmp or NAME.sock in this
+    /// directory; no other program may use them
     #[arg(long, value_name = "DIR", conflicts_with_all = ["array", "libvirt"], requires = "tiers")]
     qemu: Option<PathBuf>,
     /// Manage no volumes: the host only lends memory or flash
     #[arg(long, conflicts_with_all = ["array", "libvirt", "qemu"], requires = "lends")]
     lend_only: bool,
-    /// With --libvirt or --qemu: a tier and the pools, directories or exports that it is made of, high end first
+    /// With --libvirt or --qemu: a tier and its pools, directories or exports, fastest first
     #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
     tiers: Vec<TierOf>,
-    /// With --libvirt or --qemu: which disks (DOMAIN:TARGET, a * stands for anything) are of which class, the first that fits
+    /// With --libvirt or --qemu: service class of matching disks (DOMAIN:TARGET, * matches any text); the first match
+    /// counts
     #[arg(long = "class", id = "classes", value_name = "DISKS=CLASS", value_parser = disks_of_class, requires = "tiers")]
     classes: Vec<(String, String)>,
-    /// With --libvirt or --qemu: move disks, and keep the state of moves in this persistent directory; without it moves
-    /// are recommended only
+    /// With --libvirt or --qemu: move disks, and keep the state of moves in this persistent directory; without it,
+    /// moves are only recommended
     #[arg(long, value_name = "DIR", requires = "tiers")]
     moves: Option<PathBuf>,
-    /// With --moves: for how long an image that a disk has left is kept
+    /// With --moves: time for which the old image of a moved disk is kept
     #[arg(long, value_name = "TIME", default_value = "1d", requires = "moves")]
     keep_source: units::Nanos,
     /// With --libvirt: enable latency histograms in QEMU for percentiles; libvirt then marks the domains as tainted (`custom-monitor`)
@@ -122,7 +124,8 @@ struct LendArgs {
     /// With --lend-flash: the directory for it; its files are unnamed and vanish with the process
     #[arg(long = "lend-flash-dir", value_name = "DIR", requires = "flash")]
     flash_dir: Option<String>,
-    /// With --lend or --lend-flash: where those hosts connect, tcp:ADDRESS at ports that the system chooses, tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
+    /// With --lend or --lend-flash: listening address for those hosts: tcp:ADDRESS at ports that the system chooses,
+    /// tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
     #[arg(
         long = "lend-listen",
         id = "lend_listen",

@@ -46,10 +46,10 @@ pub enum SimCommand {
         /// Strategies instead of the scenario's own list
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         strategies: Vec<String>,
-        /// Do not look for the best possible decisions
+        /// Do not search for the best possible decisions
         #[arg(long)]
         no_optimum: bool,
-        /// Solve for the best possible exactly where that ends (needs a build with --features exact)
+        /// Compute the exact optimum where the solver finishes (needs a build with --features exact)
         #[arg(long, conflicts_with = "no_optimum")]
         exact: bool,
     },
@@ -96,7 +96,7 @@ pub struct What {
     /// Write a self-contained HTML page with charts (one scenario only)
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Directory for the records of runs, which `terrace why` reads
+    /// Directory for the records of runs (input of `terrace why`)
     #[arg(long, value_name = "DIR", default_value = record::DEFAULT_DIR)]
     out: PathBuf,
     /// Keep no record

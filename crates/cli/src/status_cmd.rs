@@ -60,7 +60,7 @@ enum GoalName {
     Drain,
     /// Pins and affinity
     Rules,
-    /// Devices that run full
+    /// Devices that are nearly full
     Space,
     /// Moves that the strategy proposes
     Latency,
@@ -68,7 +68,7 @@ enum GoalName {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ModeName {
-    /// Nothing is planned for it
+    /// No moves are planned for this goal
     Off,
     /// Moves wait for approval
     Recommend,

@@ -23,10 +23,10 @@ pub struct Record {
     /// File to write (.trc); appears when the recording ends
     #[arg(long, value_name = "FILE", required_unless_present = "end")]
     out: Option<PathBuf>,
-    /// For so long; until Ctrl-C if left out
+    /// Length of the recording; until Ctrl-C by default
     #[arg(long = "for", value_name = "TIME")]
     lasting: Option<Nanos>,
-    /// End a recording that another command has begun and not ended
+    /// End the recording of another command that did not end it
     #[arg(long, conflicts_with_all = ["out", "lasting"])]
     end: bool,
 }

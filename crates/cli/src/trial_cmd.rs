@@ -34,7 +34,7 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// `terrace trial`
 #[derive(Debug, Args)]
 pub struct Trial {
-    /// The hypervisor, such as qemu:///system; virsh's own default if left out
+    /// The hypervisor, such as qemu:///system; by default that of virsh
     #[arg(value_name = "URI")]
     uri: Option<String>,
     /// Length of the observation, at least 1m
@@ -43,7 +43,7 @@ pub struct Trial {
     /// Objective: highest mean latency of the disks
     #[arg(long, value_name = "TIME", default_value = "2ms")]
     latency: Nanos,
-    /// A tier and the pools or directories that it is made of, high end first; guessed if left out
+    /// A tier and its pools or directories, fastest first; by default guessed
     #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
     tiers: Vec<TierOf>,
     /// Device preset of a tier (`terrace sim presets`); guessed by default

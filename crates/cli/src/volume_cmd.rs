@@ -25,20 +25,20 @@ pub(crate) const NBD_SOCKET: &str = "nbd.sock";
 /// `terrace volume …`: `pin` and `history` ask a controller, and `create` does for a tier; all others act on an array.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Create a volume; it takes space where it is written
+    /// Create a volume; space is allocated at the first write to an extent
     Create {
         #[command(flatten)]
         array: ArrayArg,
         /// Its name
         #[arg(value_name = "VOLUME")]
         volume: String,
-        /// Its size, such as 100G or "100 GiB"
+        /// Size of the volume, such as 100G or "100 GiB"
         #[arg(long, value_name = "SIZE")]
         size: Bytes,
-        /// The tier of its data until it is moved; the one that a controller advises if left out, as `terrace place` does
+        /// Tier of its data; by default the one that a controller recommends, as `terrace place` does
         #[arg(long, value_name = "TIER", conflicts_with_all = ["like", "host"])]
         tier: Option<String>,
-        /// Its service class; none, so no objective, if left out
+        /// Service class of the volume; without one it has no objective
         #[arg(long, value_name = "CLASS")]
         class: Option<String>,
         #[command(flatten)]
@@ -66,10 +66,10 @@ pub enum VolumeCommand {
     Delete {
         #[command(flatten)]
         which: Which,
-        /// Really: there is no way back
+        /// Confirm: the data cannot be recovered
         #[arg(long)]
         yes: bool,
-        /// Really, and also while guests are connected: they are cut off
+        /// Delete it even while guests are connected; they lose their connections
         #[arg(long)]
         force: bool,
     },
@@ -81,7 +81,7 @@ pub enum VolumeCommand {
     Resize {
         #[command(flatten)]
         which: Which,
-        /// Its new size, such as 200G; not less than it has
+        /// New size, such as 200G; a volume cannot shrink
         #[arg(long, value_name = "SIZE")]
         size: Bytes,
     },
@@ -107,7 +107,7 @@ pub enum VolumeCommand {
         /// The unix socket on which the volume is served; `nbd.sock` in the array's directory if left out
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
-        /// For vhost-user: the directory that `volume export --vhost-user` was given
+        /// For vhost-user: the directory of `volume export --vhost-user`
         #[arg(long, value_name = "DIR", conflicts_with = "socket")]
         vhost_user: Option<PathBuf>,
         /// Target name of the disk in the domain
@@ -182,19 +182,19 @@ pub struct Set {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct What {
-    /// Requests per second at most; 0 lifts the limit
+    /// Requests per second at most; 0 removes the limit
     #[arg(long, value_name = "N", value_parser = parse_iops)]
     iops: Option<Iops>,
-    /// Bytes per second at most, such as "200 MiB/s"; "0 B/s" lifts the limit
+    /// Bytes per second at most, such as "200 MiB/s"; "0 B/s" removes the limit
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BytesPerSec>,
     /// Weight among the volumes of a limited tier, 0.01 to 100; 1 at first
     #[arg(long, value_name = "WEIGHT")]
     weight: Option<f64>,
-    /// Whether to measure; on starts from zero
+    /// Turn measurement on (from zero) or off
     #[arg(long, value_enum)]
     measure: Option<OnOff>,
-    /// Part of the cache for this volume alone, such as "64 MiB"; "0 B" for the common part
+    /// Cache share of this volume, such as "64 MiB"; "0 B" for the common part
     #[arg(long, value_name = "SIZE")]
     cache_part: Option<Bytes>,
 }

@@ -21,10 +21,10 @@ pub struct Which {
     /// The volume; HOST/VOLUME if several hosts of a controller have a volume of this name
     #[arg(value_name = "VOLUME")]
     volume: String,
-    /// Directory of the record; the run recorded last if left out
+    /// Directory of the record; the latest record by default
     #[arg(long, value_name = "DIR", help_heading = "Record of a run")]
     run: Option<PathBuf>,
-    /// Strategy, where the record has several (default: autotiering)
+    /// Strategy, if the record has several (default: terrace)
     #[arg(long, value_name = "NAME", help_heading = "Record of a run")]
     strategy: Option<String>,
     /// The decision at or before this time, such as "15m"
