@@ -66,7 +66,7 @@ fn a_real_sweep_gives_a_tier_that_a_scenario_takes() {
     assert!(run.status.success(), "{}", err(&run));
     // A busy virtual disk is no device of ours, and the user is told.
     assert!(
-        err(&tier).contains("warning: writes: the model is "),
+        err(&tier).contains("warning: writes: the mean error of the model is "),
         "{}",
         err(&tier)
     );

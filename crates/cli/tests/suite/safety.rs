@@ -556,7 +556,7 @@ fn a_backup_is_believed_only_if_nothing_happened_since() {
     fs::write(site.path("mine"), "mine").unwrap();
     let mine = site.path("mine");
     let said = refused(&site, &["array", "backup", mine.to_str().unwrap()]);
-    assert!(said.contains("no backup of this array"), "{said}");
+    assert!(said.contains("not a backup of this array"), "{said}");
 }
 
 #[test]

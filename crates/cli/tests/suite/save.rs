@@ -286,7 +286,7 @@ fn while_it_is_saved_nobody_gets_in_and_a_signal_leaves_nothing() {
             &["volume", "snapshot", "create", "data", "s"],
         ] {
             let why = refused(&site.run(other));
-            let known = ["being changed, or saved", "is in use"];
+            let known = ["is changing or saving", "is in use"];
             assert!(known.iter().any(|k| why.contains(k)), "{other:?}: {why}");
         }
         assert!(child.try_wait().unwrap().is_none(), "it is over already");
