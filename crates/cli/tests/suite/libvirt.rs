@@ -198,7 +198,7 @@ fn a_trial_without_anything_to_look_at_says_so() {
     );
     let said = trial(&["test:///default", "--tier", "fast=nowhere"]);
     assert!(
-        said.contains("there is no active pool of files \"nowhere\""),
+        said.contains("no active pool of files is named \"nowhere\""),
         "{said}"
     );
     let said = trial(&["nonsense:///x"]);

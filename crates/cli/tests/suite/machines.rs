@@ -221,7 +221,7 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
     let mut other = other.spawn().unwrap();
     host.wait_until("the other agent says why it does nothing", || {
         let said = fs::read_to_string(host.path("other.log")).unwrap();
-        said.contains("another agent looks after the moves")
+        said.contains("another agent manages the moves")
     });
     other.kill().unwrap();
     other.wait().unwrap();
@@ -316,7 +316,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
         let mut random = Rng::new(seed, 0);
         let on = host
             .image_of("web", "vda", false)
-            .ok_or("it does not run")?;
+            .ok_or("it is not running")?;
         let tier = match on.starts_with(&here) {
             true => "there",
             false => "here",
@@ -367,7 +367,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
         while host.log("web").map_err(fault)?.writes() < before + 30 {
             std::thread::sleep(Duration::from_millis(100));
             if Instant::now() > until {
-                return Err(fault("it does not run again".into()));
+                return Err(fault("it is not running again".into()));
             }
             tried += 1;
             // A guest that was held by the one that was killed waits for the next one.

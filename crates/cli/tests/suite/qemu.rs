@@ -372,7 +372,7 @@ fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
         let (until, mut tried) = (Instant::now() + PATIENCE, 0);
         while host.log("web").unwrap().writes() < before + 30 {
             if Instant::now() > until {
-                return Err(format!("victims {victims}: it does not run again"));
+                return Err(format!("victims {victims}: it is not running again"));
             }
             std::thread::sleep(Duration::from_millis(50));
             tried += 1;

@@ -64,7 +64,7 @@ fn a_copy_that_would_lose_content_is_refused_by_report_job_and_command() {
         ..with(|_| {})
     };
     let mut named = with(|_| {});
-    named.disks.get_mut("vda").unwrap().named_by = Some("domain b names its image too".into());
+    named.disks.get_mut("vda").unwrap().named_by = Some("domain b also uses its image".into());
     let mut unread = with(|_| {});
     unread.disks.get_mut("vda").unwrap().info = Err("/a/b: permission denied".into());
     let data = |name: &'static str, value: Value| {
@@ -134,7 +134,7 @@ fn a_copy_that_would_lose_content_is_refused_by_report_job_and_command() {
             },
             "nobody has looked at it yet",
         ),
-        (named, "domain b names its image too"),
+        (named, "domain b also uses its image"),
         (unread, "permission denied"),
         (
             Known {

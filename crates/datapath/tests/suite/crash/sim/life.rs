@@ -286,7 +286,7 @@ impl<'a> Life<'a> {
         if !crashed
             && served
                 .as_ref()
-                .is_err_and(|why| why.contains("can note that"))
+                .is_err_and(|why| why.contains("can record that"))
         {
             // The process ends, and so does what was to happen to it.
             let all = places.iter().filter_map(SimPlace::disk);
