@@ -98,7 +98,7 @@ fn a_trial_says_what_would_move_and_its_command_moves_it() {
         "web:vda",
         "objective 50 µs",
         "blockcopy",
-        "How to go on",
+        "Next steps",
         "moves = false",
     ] {
         assert!(page.contains(shown), "{shown}");

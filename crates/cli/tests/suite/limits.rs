@@ -140,7 +140,7 @@ fn limits_that_disks_share_are_left_alone() {
     });
     assert_eq!(limits(&host, "vda"), before);
     let why = said(host.terrace(&["why", "web:vda"]));
-    assert!(why.contains("as ordered, and not yet so"), "{why}");
+    assert!(why.contains("ordered but not in force yet"), "{why}");
 }
 
 #[test]

@@ -275,7 +275,7 @@ fn what_scores_are_made_of_is_told_live() {
     // By the command, as text and as data; a later decision may have been made.
     let text = wait(PATIENCE, "a decision in words", || {
         let text = bench.ok(&["why", "data"]);
-        text.contains("what the scores are made of").then_some(text)
+        text.contains("parts of the scores").then_some(text)
     });
     for words in ["move cost", "match = performance", "score = "] {
         assert!(text.contains(words), "{words}\n{text}");

@@ -99,7 +99,7 @@ fn parts_are_told(dir: &Path) {
         ("edt", "price", "tier price $"),
     ] {
         let text = why(strategy, &[]);
-        for words in ["what the scores are made of", "score = ", column] {
+        for words in ["parts of the scores", "score = ", column] {
             assert!(text.contains(words), "{strategy} {words}\n{text}");
         }
         let report = data(strategy);
@@ -112,7 +112,7 @@ fn parts_are_told(dir: &Path) {
         }
     }
     let text = why("idt", &[]);
-    assert!(!text.contains("what the scores are made of"), "{text}");
+    assert!(!text.contains("parts of the scores"), "{text}");
     let report = data("idt");
     assert!(report["options"][0].get("parts").is_none(), "{report:#}");
     assert!(report["evidence"]["iops"].is_number(), "{report:#}");
