@@ -200,7 +200,7 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
     host.virsh(&["suspend", "web"]);
     host.virsh(&["blockjob", "web", "vda", "--abort"]);
     host.virsh(&["resume", "web"]);
-    stays("aborted by hand", "somebody gave it up");
+    stays("aborted by hand", "another program cancelled the copy");
 
     begin();
     host.virsh(&["destroy", "web"]);
@@ -233,7 +233,7 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
     host.virsh(&[&copied[..], &["--format", "raw"], &words].concat());
     host.wait_until("the job is seen", || {
         let why = said(host.terrace(&["why", "web:vda"]));
-        why.contains("a block job is under way on it that somebody else began")
+        why.contains("another program runs a block job on it")
     });
     let pinned = host.terrace(&["volume", "pin", "web:vda", "there"]);
     let refused = String::from_utf8_lossy(&pinned.stderr).into_owned();

@@ -352,7 +352,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
 #[test]
 fn refusals_say_what_to_do() {
     let bench = Bench::empty();
-    let missing = "terrace-array: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back";
+    let missing = "terrace-array: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back";
     assert_eq!(bench.refused(&["volume", "list"]), missing);
     assert_eq!(bench.refused(&["volume", "export"]), missing);
     assert_eq!(
@@ -448,7 +448,7 @@ fn refusals_say_what_to_do() {
     std::fs::rename(bench.path().join("f"), bench.path().join("g")).unwrap();
     // The only device is gone, and the second copy of the map with it.
     let said = bench.refused(&["volume", "export"]);
-    let why = "only the first copy of the map is there, and the other one may have gone on without it: 0 of 1 devices are there to tell, and it takes 1 (second copy: HERE/f/map-";
+    let why = "only the first copy of the map is available, and the other copy may be newer: 0 of 1 devices are available to decide that, and 1 are needed (second copy: HERE/f/map-";
     assert!(said.starts_with(why), "{said}");
     assert!(said.contains("`--accept-loss map`"), "{said}");
     let out = bench.run(&["volume", "list"]);

@@ -346,7 +346,7 @@ impl<'a> Life<'a> {
         let lost = keeper.lost.values();
         tally.unflushed += lost
             .clone()
-            .filter(|l| l.why.contains("not known whether"))
+            .filter(|l| l.why.contains("may not have been flushed"))
             .count() as u64;
         tally.old_devices += lost.filter(|l| l.why.contains("of generation")).count() as u64;
         let members = keeper.map.members();
