@@ -334,7 +334,7 @@ pub fn volume(listed: &ListedVolume) -> String {
     if let Some(import) = &volume.import {
         let (left, from) = (size(import.left), &import.from);
         line(
-            "imported from",
+            "importing from",
             format!("{from} ({}), {left} left", import.format),
         );
         if let Some(trouble) = &import.trouble {

@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn faults_name_the_file_and_the_place() {
         assert!(
-            fault("").contains("run.json: there is no JSON"),
+            fault("").contains("run.json: the file has no JSON"),
             "{}",
             fault("")
         );
