@@ -104,7 +104,7 @@ cp "$im/d.qcow2" "$im/more.qcow2"
 qemu-img snapshot -c before "$im/more.qcow2"; qemu-img bitmap --add "$im/more.qcow2" since
 row "qcow2 with a snapshot and a bitmap" done "$(import im-more "$im/more.qcow2" --format qcow2)"
 row "they are named" named "$(names "1 internal snapshot and 1 persistent bitmap")"
-row "the image is said to be needless" "not named" "$(names "not needed any more")"
+row "the image is said to be needless" "not named" "$(names "no longer needed")"
 
 # Logical blocks of 4096 bytes.
 if command -v losetup >/dev/null && [ "$(id -u)" = 0 ]; then

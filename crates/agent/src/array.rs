@@ -26,8 +26,7 @@ use crate::block_times::BlockTimes;
 use crate::host::Host;
 use crate::kernel::Kernel;
 
-const OTHER_VERSION: &str =
-    "it answers something else: use the same version of terrace on both sides";
+const OTHER_VERSION: &str = "unexpected reply: use the same version of terrace on both sides";
 
 /// An array that is served, behind its control socket.
 pub struct ServedArray {
@@ -283,7 +282,7 @@ fn places(sample: &HeatSample, devices: &[DeviceSnapshot]) -> Result<ExtentPlace
         .map(|name| {
             let found = devices.iter().position(|d| d.name == *name);
             let found = found.map(DeviceId::from_index);
-            found.ok_or_else(|| format!("device {name:?} has only just come"))
+            found.ok_or_else(|| format!("device {name:?} has just been added: try again"))
         })
         .collect::<Result<_, _>>()?;
     let runs = sample.places.runs().iter();

@@ -68,7 +68,7 @@ impl Held {
         self.promised = (until_ns, life.to_vec());
         let lasting_ns = until_ns.saturating_sub(now_ns).max(1);
         if let Err(why) = array.promise(objectives, Nanos(lasting_ns)) {
-            debug!(why, "the array does not take objectives");
+            debug!(why, "the array rejected the objectives");
         }
     }
 
@@ -92,7 +92,7 @@ impl Held {
             Err(why) if self.refused.as_ref() == Some(&why) => None,
             Err(why) => {
                 self.refused = Some(why.clone());
-                Some(format!("the array does not take the policy: {why}"))
+                Some(format!("the array rejected the policy: {why}"))
             }
         }
     }

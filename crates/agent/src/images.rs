@@ -36,11 +36,13 @@ pub(crate) fn is_same(a: &At, b: &At) -> bool {
 /// It has something, or nobody can say.
 pub(crate) fn check_empty(uri: &str) -> Result<(), String> {
     let said = qemu_img(&["map", "--output=json", "-f", "raw", uri])?;
-    let parts = said.as_array().ok_or("qemu-img map says no list")?;
+    let parts = said
+        .as_array()
+        .ok_or("the output of qemu-img map is not a list")?;
     match parts.iter().all(|p| p["zero"] == true) {
         true => Ok(()),
         false => Err(format!(
-            "{uri} is not empty; it is written over if its tier says `overwrite = true`"
+            "{uri} is not empty; set `overwrite = true` in its tier to overwrite it"
         )),
     }
 }
@@ -106,7 +108,7 @@ pub(crate) fn plain(path: &str) -> Result<(), String> {
     match kernel::is_plain(Path::new(path)) {
         true => Ok(()),
         false => Err(format!(
-            "{path} is a link, is reached by one, or cannot be looked at: name the file itself"
+            "{path} is a link, is below a link, or cannot be inspected: name the file itself"
         )),
     }
 }
@@ -166,8 +168,8 @@ impl Users {
         };
         let user = self.0.get(&key(image))?.iter().find(is_other)?;
         Some(match user.target {
-            Some(_) => format!("domain {} names its image too", user.name),
-            None => format!("an image of domain {} is on top of it", user.name),
+            Some(_) => format!("domain {} also uses its image", user.name),
+            None => format!("an image of domain {} is based on it", user.name),
         })
     }
 }
@@ -187,7 +189,7 @@ fn key(at: &At) -> Key {
 pub(crate) fn size_of_export(uri: &str) -> Result<u64, String> {
     let said = qemu_img(&["info", "--output=json", "-f", "raw", uri])?;
     let size = said["virtual-size"].as_u64();
-    size.ok_or_else(|| format!("{uri}: qemu-img does not say its size"))
+    size.ok_or_else(|| format!("{uri}: qemu-img does not report its size"))
 }
 
 fn qemu_img(words: &[&str]) -> Result<Value, String> {
@@ -195,7 +197,7 @@ fn qemu_img(words: &[&str]) -> Result<Value, String> {
     command.args(words).stdin(Stdio::null());
     let said = run(command, "qemu-img")?;
     if !said.success {
-        return Err(format!("qemu-img: {}", said.error("it did not say why")));
+        return Err(format!("qemu-img: {}", said.error("no reason given")));
     }
     serde_json::from_str(&said.out).map_err(|e| format!("qemu-img: {e}"))
 }

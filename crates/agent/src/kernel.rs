@@ -28,7 +28,7 @@ pub(crate) struct FileSystem {
 /// # Errors
 /// Why it cannot be looked at.
 pub(crate) fn file_system(path: &Path) -> Result<FileSystem, String> {
-    let said = |e: &dyn std::fmt::Display| format!("{} cannot be looked at: {e}", path.display());
+    let said = |e: &dyn std::fmt::Display| format!("cannot inspect {}: {e}", path.display());
     let space = rustix::fs::statvfs(path).map_err(|e| said(&e))?;
     let device = fs::metadata(path).map_err(|e| said(&e))?.dev();
     let size = space.f_blocks.saturating_mul(space.f_frsize);
@@ -51,7 +51,7 @@ pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
 /// # Errors
 /// Why nobody can say.
 pub(crate) fn is_locked(path: &Path) -> Result<bool, String> {
-    let said = |e| format!("whether {} is in use is not known: {e}", path.display());
+    let said = |e| format!("cannot find out whether {} is in use: {e}", path.display());
     let file = fs::metadata(path).map_err(said)?;
     let locks = fs::read_to_string("/proc/locks").map_err(said)?;
     Ok(has_lock(&locks, file.dev(), file.ino()))
@@ -254,9 +254,6 @@ mod tests {
         let here = file_system(Path::new("/")).unwrap();
         assert!(here.size > 0 && here.used <= here.size);
         let said = file_system(Path::new("/no/such/place")).unwrap_err();
-        assert!(
-            said.starts_with("/no/such/place cannot be looked at"),
-            "{said}"
-        );
+        assert!(said.starts_with("cannot inspect /no/such/place"), "{said}");
     }
 }

@@ -109,13 +109,14 @@ impl Lender {
             None => (Bytes::ZERO, None),
         };
         if let Some(why) = missing {
-            warn!(why, "flash is not lent");
-            self.warnings.push(format!("flash is not lent: {why}"));
+            warn!(why, "this host does not lend flash");
+            self.warnings
+                .push(format!("this host does not lend flash: {why}"));
         }
         let (times, settings) = (self.times, &self.settings);
         for (id, node) in &mut self.nodes {
             if let Some(why) = node.look(times, settings) {
-                warn!(id, why, "what was lent is gone");
+                warn!(id, why, "the lent memory or flash was lost");
                 self.warnings.push(lost(&node.order, &why));
             }
         }
@@ -160,11 +161,11 @@ impl Lender {
         let (state, process, port) = match self.spawn(&order) {
             Ok((process, port)) => {
                 let pid = process.child.id();
-                info!(id, bytes, store = store.word(), pid, "it is being lent");
+                info!(id, bytes, store = store.word(), pid, "lending started");
                 (State::Starting, Some(process), port)
             }
             Err(why) => {
-                warn!(id, why, "it is not lent");
+                warn!(id, why, "cannot lend");
                 self.warnings.push(lost(&order, &why));
                 (State::Failed { why }, None, None)
             }
@@ -183,11 +184,7 @@ impl Lender {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
-        info!(
-            id,
-            store = node.order.store.word(),
-            "it is not lent any more"
-        );
+        info!(id, store = node.order.store.word(), "lending ended");
         node.end();
         if node.process.is_none() {
             self.nodes.remove(&id);
@@ -213,7 +210,7 @@ impl Lender {
             LendListen::Unix(dir) => {
                 let mut builder = std::fs::DirBuilder::new();
                 let made = builder.recursive(true).mode(0o700).create(dir);
-                made.map_err(|e| format!("cannot make {dir}: {e}"))?;
+                made.map_err(|e| format!("cannot create {dir}: {e}"))?;
                 let socket = Path::new(dir).join(format!("{id}.sock"));
                 Ok((format!("unix:{}", socket.display()), Some(socket), None))
             }
@@ -239,7 +236,7 @@ impl Lender {
             (NodeStore::Flash, Some((_, dir))) => {
                 command.arg("--flash").arg(dir).args(["--size", &size])
             }
-            (NodeStore::Flash, None) => return Err("no flash is lent".into()),
+            (NodeStore::Flash, None) => return Err("this host lends no flash".into()),
         };
         command
             .args(["--listen", &listen])
@@ -253,14 +250,14 @@ impl Lender {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| {
             let program = self.settings.program.display();
-            format!("{program} cannot be started: {e}")
+            format!("cannot start {program}: {e}")
         })?;
         let heard = match listen_to(&mut child) {
             Ok(heard) => heard,
             Err(e) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("no thread for its process: {e}"));
+                return Err(format!("cannot start a thread for its process: {e}"));
             }
         };
         let process = Process {
@@ -295,7 +292,7 @@ impl Node {
         let gone = match process.child.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) => Some(process.epitaph(status)),
-            Err(e) => Some(format!("its process cannot be waited for: {e}")),
+            Err(e) => Some(format!("cannot wait for its process: {e}")),
         };
         if let Some(epitaph) = gone {
             process.remove_socket();
@@ -332,7 +329,7 @@ impl Node {
             State::Ending { killed, .. } if !*killed && waited > times.ends => {
                 *killed = true;
                 let pid = process.child.id();
-                warn!(pid, "a process that lent does not end: it is killed");
+                warn!(pid, "killing a cache node that does not end");
                 let _ = process.child.kill();
             }
             State::Ready { .. } | State::Ending { .. } | State::Failed { .. } => {}

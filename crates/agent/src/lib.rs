@@ -135,8 +135,8 @@ fn say(trouble: &Trouble, text: Option<String>) {
     let mut said = trouble.lock().unwrap_or_else(PoisonError::into_inner);
     if *said != text {
         match &text {
-            Some(why) => warn!(why, "the agent does not report"),
-            None => info!("the agent reports"),
+            Some(why) => warn!(why, "the agent cannot send its report"),
+            None => info!("the agent sends its reports again"),
         }
         *said = text;
     }
@@ -197,7 +197,7 @@ impl RunningAgent {
                 let thread = thread.thread().name();
                 warn!(
                     thread,
-                    "the agent is left behind: it waits for the array, or for the controller"
+                    "the agent did not stop in time: it waits for the array or for the controller"
                 );
                 continue;
             }
@@ -328,38 +328,41 @@ fn log(action: &AgentAction, result: &Result<(), ActionError>) {
     match (action, why) {
         (AgentAction::StartMove(order), None) => {
             let (job, volume, device) = (order.job, &order.volume, &order.device);
-            info!(job, volume, device, "a job's move was begun");
+            info!(job, volume, device, "started the move of a job");
         }
         (AgentAction::StartMove(order), Some(why)) => {
             let (job, volume, device) = (order.job, &order.volume, &order.device);
-            warn!(job, volume, device, why, "a job's move was not begun");
+            warn!(job, volume, device, why, "cannot start the move of a job");
         }
-        (AgentAction::CancelMove { volume }, None) => info!(volume, "a move was cancelled"),
+        (AgentAction::CancelMove { volume }, None) => info!(volume, "cancelled a move"),
         (AgentAction::CancelMove { volume }, Some(why)) => {
-            warn!(volume, why, "a move was not cancelled");
+            warn!(volume, why, "cannot cancel a move");
         }
         (AgentAction::Throttle { volume, to }, None) => {
             let limited = to.is_some();
-            info!(volume, limited, "a volume's limits were changed");
+            info!(volume, limited, "changed the limits of a volume");
         }
         (AgentAction::Throttle { volume, .. }, Some(why)) => {
-            warn!(volume, why, "a volume's limits were not changed");
+            warn!(volume, why, "cannot change the limits of a volume");
         }
         (AgentAction::LendCache { volume, bytes, .. }, None) => {
-            debug!(volume, bytes, "a volume's part of the cache was lent");
+            debug!(volume, bytes, "lent a part of the cache to a volume");
         }
         (AgentAction::LendCache { volume, .. }, Some(why)) => {
-            warn!(volume, why, "a volume's part of the cache was not changed");
+            warn!(
+                volume,
+                why, "cannot change the part of the cache of a volume"
+            );
         }
         (AgentAction::Mirror { volume, device, .. }, None) => {
-            debug!(volume, device, "second copies are to be there");
+            debug!(volume, device, "ordered second copies");
         }
         (AgentAction::Mirror { volume, device, .. }, Some(why)) => {
-            warn!(volume, device, why, "second copies were not begun");
+            warn!(volume, device, why, "cannot start second copies");
         }
-        (AgentAction::StopMirror { volume }, None) => info!(volume, "second copies are given up"),
+        (AgentAction::StopMirror { volume }, None) => info!(volume, "removed second copies"),
         (AgentAction::StopMirror { volume }, Some(why)) => {
-            warn!(volume, why, "second copies were not given up");
+            warn!(volume, why, "cannot remove second copies");
         }
         (
             AgentAction::UseNode {
@@ -369,7 +372,7 @@ fn log(action: &AgentAction, result: &Result<(), ActionError>) {
         ) => {
             info!(
                 volume,
-                server, at, "the cache has a node as its second level"
+                server, at, "set a cache node as the L2 cache of a volume"
             );
         }
         (
@@ -380,14 +383,14 @@ fn log(action: &AgentAction, result: &Result<(), ActionError>) {
         ) => {
             warn!(
                 volume,
-                server, at, why, "a node is not used as a second level"
+                server, at, why, "cannot use a cache node as the L2 cache of a volume"
             );
         }
         (AgentAction::StopNode { id }, None) => {
-            info!(id, "the node of an answer is not used any more")
+            info!(id, "removed the cache node of a remedy")
         }
         (AgentAction::StopNode { .. }, Some(why)) => {
-            warn!(why, "the node of the cache was not given up");
+            warn!(why, "cannot remove the cache node of a remedy");
         }
         (AgentAction::Inject { volume, .. }, why) => debug!(volume, why, "latency was injected"),
     }

@@ -198,7 +198,7 @@ impl<H: Hypervisor> Machines<H> {
                 });
             } else if v.bound.is_none() && self.moves.is_none() {
                 v.bound = Some(Bound {
-                    why: "moves are recommended only on this host".into(),
+                    why: "this host only recommends moves".into(),
                     by_hand: true,
                 });
             }
@@ -208,7 +208,7 @@ impl<H: Hypervisor> Machines<H> {
     fn throttle(&mut self, volume: &str, to: Option<Throttle>) -> Result<(), String> {
         let Some(throttles) = &mut self.throttles else {
             return Err(
-                "limits are changed only where moves are made: there is no directory to write down what they were"
+                "this agent cannot change limits: it has no directory to record the old limits"
                     .into(),
             );
         };
@@ -221,7 +221,7 @@ impl<H: Hypervisor> Machines<H> {
         let (domain, disk) = inventory
             .disk_of(volume)
             .map(|(known, disk)| (known.domain.clone(), disk.clone()))
-            .ok_or("there is no such disk in a running domain")?;
+            .ok_or("no running domain has this disk")?;
         if let Some(why) = self.hypervisor.fault(&domain.name) {
             return Err(why); // whether limits do what they should is not known of every build either
         }
@@ -250,7 +250,7 @@ impl<H: Hypervisor> Machines<H> {
     fn start_move(&mut self, order: &MoveOrder) -> Result<(), ActionError> {
         if self.settings.moving.is_none() {
             return Err(ActionError::permanent(format!(
-                "moves of {} are recommended only: there is no directory to write down what becomes of disks",
+                "moves of {} are only recommended: the agent has no directory to record moves",
                 order.volume
             )));
         }
@@ -260,7 +260,7 @@ impl<H: Hypervisor> Machines<H> {
         self.look()?;
         let planned = self.plan(order)?;
         let Some(moves) = &mut self.moves else {
-            return Err("it was not looked at yet what is under way".into());
+            return Err("the agent has not checked the running jobs yet".into());
         };
         Ok(moves.begin(&mut *self.hypervisor.operations(), order, planned)?)
     }
@@ -268,31 +268,27 @@ impl<H: Hypervisor> Machines<H> {
     /// Whether an order can be carried out as everything is, and where to.
     fn plan(&self, order: &MoveOrder) -> Result<Planned, ActionError> {
         if order.extents.is_some() {
-            return Err(ActionError::permanent("only whole disks are moved"));
+            return Err(ActionError::permanent("only whole disks can move"));
         }
         let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
         let (known, disk) = inventory
             .disk_of(&order.volume)
-            .ok_or("there is no such disk in a running domain")?;
+            .ok_or("no running domain has this disk")?;
         let domain = &known.domain;
         let verdict = known.verdict(disk, inventory.by);
         let layout = verdict.map_err(|why| ActionError::permanent(why.to_string()))?;
         let from = disk.image(|pool| inventory.directory_of(pool));
-        let from = from.ok_or("its image is not known")?;
+        let from = from.ok_or("its image is unknown")?;
         let place = self.places.iter().find(|p| p.name == order.device);
-        let place = place.ok_or_else(|| format!("there is no device {}", order.device))?;
+        let place = place.ok_or_else(|| format!("no device {}", order.device))?;
         if !place.connected {
             return Err(format!("{} cannot be reached", place.name).into());
         }
         let (capacity, physical) = inventory.sizes_of(&order.volume);
-        let capacity = capacity.ok_or("the size of the disk is not known")?;
+        let capacity = capacity.ok_or("the size of the disk is unknown")?;
         let to = target_in(&self.settings.tiers, place, &order.volume, &from)?;
         if matches!(to.at, At::Nbd { .. }) && self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
-            return Err(format!(
-                "{} is known to a move that is not forgotten yet",
-                place.name
-            )
-            .into());
+            return Err(format!("{} still belongs to an earlier move", place.name).into());
         }
         let (sizes, rate) = ((capacity, physical), order.rate_bytes_per_s);
         check_room(&self.settings.tiers, place, &to, sizes, rate)?;
@@ -355,7 +351,7 @@ impl<H: Hypervisor> Host for Machines<H> {
         let mut snapshot = inventory.snapshot(class_of);
         let left_out = inventory.left_out().into_iter();
         let left_out: Vec<String> = left_out
-            .map(|(name, why)| format!("{name} is not looked after: {why}"))
+            .map(|(name, why)| format!("{name} is not managed: {why}"))
             .collect();
         self.add_warning(left_out);
         if let Some(moves) = &self.moves {
@@ -416,17 +412,15 @@ impl<H: Hypervisor> Host for Machines<H> {
                 None => Ok(()),
             },
             AgentAction::Throttle { volume, to } => self.throttle(volume, *to),
-            AgentAction::LendCache { .. } => {
-                Err("a host of virtual machines has no cache to give parts of".into())
-            }
+            AgentAction::LendCache { .. } => Err("a host of virtual machines has no cache".into()),
             AgentAction::Mirror { .. } | AgentAction::StopMirror { .. } => {
                 Err("a host of virtual machines has no second copies of extents".into())
             }
             AgentAction::UseNode { .. } | AgentAction::StopNode { .. } => {
-                Err("a host of virtual machines has no cache to have a second level of".into())
+                Err("a host of virtual machines has no cache for an L2 cache".into())
             }
             AgentAction::Inject { .. } => {
-                Err("nothing is delayed on a host of virtual machines".to_owned())
+                Err("a host of virtual machines cannot delay requests".to_owned())
             }
         };
         Ok(done?)

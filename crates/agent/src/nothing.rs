@@ -40,6 +40,6 @@ impl Host for Nothing {
     }
 
     fn carry_out(&mut self, _: &AgentAction) -> Result<(), ActionError> {
-        Err("this host has no volumes: it only lends".into())
+        Err("this host has no volumes: it only lends memory or flash".into())
     }
 }

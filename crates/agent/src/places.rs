@@ -37,8 +37,8 @@ impl FromStr for PlacesOf {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => Err("a pool or a directory is needed".into()),
-            "/" => Err("the root directory is no place for images".into()),
+            "" => Err("name a pool or a directory".into()),
+            "/" => Err("the root directory cannot be used for images".into()),
             uri if uri.starts_with("nbd+unix:///") => {
                 if !uri.contains("?socket=") {
                     return Err(format!("{uri:?} is not nbd+unix:///EXPORT?socket=PATH"));
@@ -54,7 +54,7 @@ impl FromStr for PlacesOf {
             }
             path if path.starts_with('/') => Ok(Self::Directory(path.trim_end_matches('/').into())),
             other if other.contains("://") || other.contains('/') => Err(format!(
-                "{other:?} is no pool and no absolute directory; other kinds are not known yet"
+                "{other:?} is neither a pool nor an absolute directory; other kinds are not supported"
             )),
             pool => Ok(Self::Pool(pool.into())),
         }
@@ -147,9 +147,8 @@ impl Look<'_> {
                     PlacesOf::Export(at) => {
                         let place = self.export(&tier.name, at);
                         match place.size {
-                            0 => {
-                                warnings.push(format!("{of} does not say its size: it is left out"))
-                            }
+                            0 => warnings
+                                .push(format!("{of} does not report its size: it is not used")),
                             _ => places.push(place),
                         }
                         continue;
@@ -165,7 +164,7 @@ impl Look<'_> {
                         let other = devices.iter().find(|(device, _)| *device == system.device);
                         if let Some((_, other)) = other {
                             warnings.push(format!(
-                                "{name} and {other} are on one file system: its space is counted for each of them"
+                                "{name} and {other} are on the same file system: its space is counted for each of them"
                             ));
                         }
                         devices.push((system.device, name.clone()));
@@ -284,7 +283,9 @@ pub(crate) fn check_room(
             "{} has {} bytes and the disk {capacity}: they must be the same",
             place.name, place.size
         )),
-        At::Nbd { .. } if place.used > 0 => Err(format!("{} is taken by another disk", place.name)),
+        At::Nbd { .. } if place.used > 0 => {
+            Err(format!("{} is the target of another disk", place.name))
+        }
         At::Nbd { .. } => {
             let tier = tiers.iter().find(|t| t.name == place.tier);
             match tier.is_some_and(|t| t.overwrite) {
@@ -348,14 +349,17 @@ mod tests {
         for (text, said) in [
             ("fast", "is not NAME=POOL"),
             ("=a", "is not NAME=POOL"),
-            ("fast=", "a pool or a directory is needed"),
+            ("fast=", "name a pool or a directory"),
             ("fast=/", "the root directory"),
             (
                 "fast=nbd+unix:///a",
                 "is not nbd+unix:///EXPORT?socket=PATH",
             ),
             ("fast=nbd+unix:///a?socket=/b&tls", "a plain absolute path"),
-            ("fast=nbd://host/a", "no pool and no absolute directory"),
+            (
+                "fast=nbd://host/a",
+                "neither a pool nor an absolute directory",
+            ),
         ] {
             let got = text.parse::<TierOf>().unwrap_err();
             assert!(got.contains(said), "{got}");

@@ -47,15 +47,18 @@ pub fn probe(directory: &Path) -> Result<Probed, String> {
     // A read that hangs cannot be given up: its thread is left to itself.
     let thread = std::thread::Builder::new().name("terrace-probe".into());
     let begun = thread.spawn(move || sender.send(of_directory(&directory)));
-    begun.map_err(|e| format!("no thread for it: {e}"))?;
+    begun.map_err(|e| format!("cannot start a thread for it: {e}"))?;
     let silent = |_| Err(format!("no answer within {} s", (TIME + SILENT).as_secs()));
     receiver.recv_timeout(TIME + SILENT).unwrap_or_else(silent)
 }
 
 fn of_directory(directory: &Path) -> Result<Probed, String> {
-    let mut files = files(directory).map_err(|e| format!("it cannot be listed: {e}"))?;
+    let mut files = files(directory).map_err(|e| format!("cannot list the directory: {e}"))?;
     files.sort_by(|a, b| b.cmp(a));
-    let mut why = format!("no file of at least {} MiB is in it", FILE_BYTES_MIN >> 20);
+    let mut why = format!(
+        "the directory has no file of at least {} MiB",
+        FILE_BYTES_MIN >> 20
+    );
     let until = Instant::now() + TIME;
     for (_, path) in files.into_iter().take(FILES_TRIED) {
         if Instant::now() >= until {
@@ -95,8 +98,8 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 fn of_file(path: &Path, until: Instant) -> Result<Probed, String> {
-    let file = open(path).map_err(|e| format!("it cannot be opened past the page cache: {e}"))?;
-    let said = |e: Errno| format!("it cannot be read: {e}");
+    let file = open(path).map_err(|e| format!("cannot open it with direct I/O: {e}"))?;
+    let said = |e: Errno| format!("cannot read it: {e}");
     let pages = rustix::fs::fstat(&file).map_err(said)?.st_size as u64 / READ_BYTES as u64;
     let mut memory = vec![0u8; 2 * READ_BYTES];
     let skip = memory.as_ptr().align_offset(READ_BYTES);
@@ -118,7 +121,7 @@ fn of_file(path: &Path, until: Instant) -> Result<Probed, String> {
     if took_us.len() < READS_MIN {
         let reads = took_us.len();
         return Err(format!(
-            "only {reads} reads of it were done within {} s",
+            "only {reads} reads completed within {} s",
             TIME.as_secs()
         ));
     }
@@ -165,7 +168,7 @@ mod tests {
         fs::write(dir.path().join("small"), [1; 4096]).unwrap();
         let hole = fs::File::create(dir.path().join("hole")).unwrap();
         hole.set_len(64 << 20).unwrap();
-        let none = "no file of at least 1 MiB is in it";
+        let none = "the directory has no file of at least 1 MiB";
         assert_eq!(probe(dir.path()).unwrap_err(), none);
         std::os::unix::fs::symlink("/dev/zero", dir.path().join("link")).unwrap();
         assert_eq!(probe(dir.path()).unwrap_err(), none);
@@ -176,7 +179,7 @@ mod tests {
         assert!(
             probe(&dir.path().join("gone"))
                 .unwrap_err()
-                .starts_with("it cannot be listed")
+                .starts_with("cannot list the directory")
         );
     }
 

@@ -32,9 +32,9 @@ pub(crate) fn run(mut command: Command, name: &str) -> Result<Said, String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => {
-            format!("there is no program {name}: install libvirt's client and QEMU's tools")
+            format!("the program {name} is not installed: install the client of libvirt and the tools of QEMU")
         }
-        _ => format!("{name} cannot be started: {e}"),
+        _ => format!("cannot start {name}: {e}"),
     })?;
     read_all(child, name)
 }
@@ -61,8 +61,8 @@ fn read_all(mut child: Child, name: &str) -> Result<Said, String> {
                 texts[which] = String::from_utf8_lossy(&bytes).into_owned();
                 continue;
             }
-            Ok((_, Ok(_))) => format!("{name} said more than {ANSWER_MAX} bytes"),
-            Ok((_, Err(e))) => format!("{name} cannot be read: {e}"),
+            Ok((_, Ok(_))) => format!("the output of {name} is longer than {ANSWER_MAX} bytes"),
+            Ok((_, Err(e))) => format!("cannot read the output of {name}: {e}"),
             Err(RecvTimeoutError::Timeout) => {
                 format!("{name} has not answered for {} s", PATIENCE.as_secs())
             }
@@ -74,7 +74,7 @@ fn read_all(mut child: Child, name: &str) -> Result<Said, String> {
     }
     let ended = child
         .wait()
-        .map_err(|e| format!("{name} cannot be waited for: {e}"))?;
+        .map_err(|e| format!("cannot wait for {name}: {e}"))?;
     let [out, errors] = texts;
     Ok(Said {
         out,

@@ -61,13 +61,13 @@ impl Throttles {
     /// # Errors
     /// One cannot be read: what it says would not be given back.
     pub(crate) fn open(dir: &Path) -> Result<Self, String> {
-        let boot = boot().ok_or("the host does not say which of its lives this is")?;
+        let boot = boot().ok_or("the host has no boot ID")?;
         let mut lent = BTreeMap::new();
         for entry in fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))? {
             let path = entry.map_err(|e| format!("{}: {e}", dir.display()))?.path();
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if name.ends_with(ENDING) {
-                let so = "it says what a disk was limited to, which could not be given back";
+                let so = "it records the limits of a disk, which could not be restored";
                 let found: Lent = read_kept(&path, FORM, so)?;
                 lent.insert(found.key(), found);
             }
@@ -117,7 +117,7 @@ impl Throttles {
             return Err(why);
         }
         let life = domain.id.filter(|id| *id != 0);
-        let life = life.ok_or("its process cannot be seen from here")?;
+        let life = life.ok_or("its process is not visible to the agent")?;
         let limits = hypervisor.limits(domain)?;
         let now = of(&limits, &disk.target)?;
         let mut others = limits.iter().filter(|(target, _)| **target != disk.target);
@@ -162,7 +162,7 @@ impl Throttles {
                 lent.life = now.unwrap_or(life);
                 self.save(&lent)?;
                 limited?;
-                Err("it was started again at that moment".into())
+                Err("its machine was restarted at that moment".into())
             }
         }
     }
@@ -205,7 +205,7 @@ impl Throttles {
             let domain = domains.iter().find(|d| d.uuid == lent.uuid);
             if let Err(why) = self.look_after(hypervisor, domain, &lent, &mut news) {
                 let volume = &lent.volume;
-                faults.push(format!("the limits of {volume} are not given back: {why}"));
+                faults.push(format!("the limits of {volume} were not restored: {why}"));
             }
         }
         (news, faults)
@@ -233,7 +233,7 @@ impl Throttles {
             };
         };
         match domain.id.filter(|id| *id != 0) {
-            None if over => return Err("its process cannot be seen from here".into()),
+            None if over => return Err("its process is not visible to the agent".into()),
             None => return Ok(()),
             Some(life) if life != lent.life => return self.forget(lent),
             Some(_) => {}
@@ -282,7 +282,7 @@ fn give_back(
 ) -> Result<Option<String>, String> {
     let limits = hypervisor.limits(domain)?;
     if !limits.contains_key(&lent.target) {
-        return Ok(None); // the disk is gone
+        return Ok(None); // the disk no longer exists
     }
     let now = of(&limits, &lent.target)?;
     if lent.before.is_as(now) {
@@ -291,7 +291,7 @@ fn give_back(
     if !lent.is_ours(now) {
         let volume = &lent.volume;
         return Ok(Some(format!(
-            "somebody else has changed the limits of {volume} meanwhile: they stay as they are"
+            "another program has changed the limits of {volume}: they are kept"
         )));
     }
     hypervisor.limit(domain, &lent.target, &lent.before)?;
@@ -300,7 +300,7 @@ fn give_back(
 
 fn of<'a>(limits: &'a AllLimits, target: &str) -> Result<&'a Limits, String> {
     let limits = limits.get(target);
-    let limits = limits.ok_or("its hypervisor does not say what it is limited to")?;
+    let limits = limits.ok_or("the hypervisor does not report its limits")?;
     limits.as_ref().map_err(Clone::clone)
 }
 

@@ -60,13 +60,13 @@ impl Virsh {
         let mut texts: Vec<&str> = said.out.split(MARK).collect();
         let rest = texts.pop().unwrap_or("");
         if texts.len() != commands.len() || !rest.trim().is_empty() {
-            return Err(said.error("virsh said less than was asked"));
+            return Err(said.error("the output of virsh is incomplete"));
         }
         // Which of the commands an error is of is not said.
         let sure = said.success && said.errors.trim().is_empty();
         let answers = texts.into_iter().map(|text| match text.trim() {
             "" if sure => Answer::Empty,
-            "" => Answer::Failed(said.error("virsh said nothing")),
+            "" => Answer::Failed(said.error("virsh has no output")),
             text => Answer::Text(text.into()),
         });
         Ok(answers.collect())
@@ -80,7 +80,7 @@ impl Virsh {
         let said = self.carry_out(words)?;
         match said.success {
             true => Ok(said.out),
-            false => Err(refusal(said.error("virsh did not say why"))),
+            false => Err(refusal(said.error("virsh gave no reason"))),
         }
     }
 
@@ -92,11 +92,11 @@ impl Virsh {
         let said = self.carry_out(&["--", &format!("{order}; echo -- {MARK}; {question}")])?;
         // What the process ends with is the last command's, whatever became of the first.
         if !said.success || !said.errors.trim().is_empty() {
-            return Err(refusal(said.error("virsh did not say why")));
+            return Err(refusal(said.error("virsh gave no reason")));
         }
         match said.out.split_once(MARK) {
             Some((_, answer)) => Ok(answer.trim().into()),
-            None => Err(Refusal::Silent("virsh said less than was asked".into())),
+            None => Err(Refusal::Silent("the output of virsh is incomplete".into())),
         }
     }
 

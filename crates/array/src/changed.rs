@@ -54,7 +54,7 @@ impl Array {
         };
         let family = record.family();
         if from_record.family() != family {
-            return not("they are not of one volume");
+            return not("they do not belong to the same volume");
         }
         let families = Families::read(&volumes)?;
         if let Some(unreadable) = families.unreadable() {
@@ -64,16 +64,16 @@ impl Array {
         if let Some((a, b)) = families.same_sequence(family) {
             let (a, b) = (a.0, b.0);
             return not(&format!(
-                "which of the snapshots {a} and {b} came first is not known"
+                "the order of the snapshots {a} and {b} is unknown"
             ));
         }
         let states = families.states(family);
         let place = |state| states.iter().position(|s| *s == state);
         let (Some(first), Some(last)) = (place(from), place(to)) else {
-            return not("they are not of one volume");
+            return not("they do not belong to the same volume");
         };
         if first >= last {
-            return not("the first is not earlier than the second");
+            return not("the first snapshot is not older than the second");
         }
         let changed = open(&txn, CHANGED, Table::Changed)?;
         let mut all = vec![];

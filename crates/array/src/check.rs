@@ -116,7 +116,7 @@ where
 }
 
 const RESTORE: &str = "restore the map from a copy";
-const COPY_OUT: &str = "copy out what is still readable, then remove the volume";
+const COPY_OUT: &str = "copy the readable data, then delete the volume";
 
 impl Seen {
     fn problem(
@@ -230,7 +230,7 @@ impl Seen {
             && u64::from(extent) >= extents
         {
             let what = format!("volume {} has only {extents} extents", volume.0);
-            let advice = "make the volume large enough and look at what is there";
+            let advice = "grow the volume, and inspect its data";
             self.extent_problem(key, what, None, advice);
         }
         // A volume whose own record cannot be read cannot be marked either.
@@ -299,7 +299,7 @@ impl Seen {
         };
         let damaged = record.as_ref().map(|_| Repair::MarkDamaged(volume));
         let what = format!(
-            "it is in slot {} of device {}, in which another extent is too",
+            "it is in slot {} of device {}, which also holds another extent",
             at.slot, at.device.0
         );
         self.extent_problem(key, what, damaged, COPY_OUT);

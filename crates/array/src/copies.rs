@@ -391,7 +391,7 @@ impl Copies {
             Some(false) => Err(CommitError::NotDone(cause)),
             None => {
                 // What it lacks is not known.
-                self.give_up_rebuild("it was not known for a while what is in the map");
+                self.give_up_rebuild("the content of the map was unknown for some time");
                 Err(CommitError::InDoubt(cause))
             }
         }
@@ -416,7 +416,7 @@ impl Copies {
         if let Some(rebuild) = &mut self.rebuild
             && !rebuild.commit(number, &changes)
         {
-            self.give_up_rebuild("too much changed while it was copied");
+            self.give_up_rebuild("too many changes during the copy");
         }
     }
 

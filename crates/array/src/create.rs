@@ -269,7 +269,7 @@ pub(crate) fn not_empty(place: &str, length: u64) -> Result<(), ArrayError> {
     match length {
         0 => Err(ArrayError::NotAnArray {
             place: place.into(),
-            why: "it is empty".into(),
+            why: "the file is empty".into(),
         }),
         _ => Ok(()),
     }

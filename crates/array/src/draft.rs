@@ -417,11 +417,11 @@ impl<'t> Draft<'t> {
         if record.snapshot.is_some() {
             return Err(Failure::Refused(Refusal::Snapshot {
                 volume: record.id.0,
-                why: "a snapshot is not added, but taken of its volume".into(),
+                why: "a snapshot cannot be added, only created from its volume".into(),
             }));
         }
         if record.source.is_some() {
-            let (volume, why) = (record.id.0, "it is added without its source".into());
+            let (volume, why) = (record.id.0, "a volume cannot be added with a source".into());
             return Err(Failure::Refused(Refusal::Source { volume, why }));
         }
         self.id_is_free(record.id)?;
@@ -435,7 +435,7 @@ impl<'t> Draft<'t> {
         }
         // Records that a lost volume left would be taken for those of this one.
         if let Some(extent) = self.first_placed(volume, 0)? {
-            let why = "belongs to no volume, and would to this one: repair first".into();
+            let why = "belongs to no volume, but has the number of this one: run `terrace volume repair` first".into();
             return Err(Failure::Other(ArrayError::Record {
                 table: Table::Extents.name(),
                 key: format!("{id}:{extent}"),
@@ -445,7 +445,7 @@ impl<'t> Draft<'t> {
         if let Some((_, snapshot)) = self.families()?.snapshots(volume).next() {
             return Err(Failure::Refused(Refusal::Snapshot {
                 volume: snapshot.0,
-                why: format!("it is of a volume {id} that is gone: remove it first"),
+                why: format!("it belongs to volume {id}, which does not exist: remove it first"),
             }));
         }
         Ok(())
@@ -456,8 +456,10 @@ impl<'t> Draft<'t> {
         let before: Option<VolumeRecord> = get(&*self.volumes, id)?;
         let before = before.ok_or_else(|| unknown("volume", id))?;
         let why = match before.snapshot {
-            of if of != record.snapshot => Some("whether and of what it is a snapshot stays"),
-            Some(_) if before.size != record.size => Some("a snapshot keeps its size"),
+            of if of != record.snapshot => {
+                Some("it cannot become or cease to be a snapshot, or change its volume")
+            }
+            Some(_) if before.size != record.size => Some("a snapshot cannot change its size"),
             _ => None,
         };
         if let Some(why) = why {

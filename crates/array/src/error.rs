@@ -13,13 +13,13 @@ use crate::{EXTENT_MAX, EXTENT_MIN, FORMAT_VERSION};
 #[derive(Debug, Error)]
 pub enum ArrayError {
     /// There is an array already.
-    #[error("{path}: there is an array already")]
+    #[error("{path}: the directory already has an array")]
     Exists {
         /// Its map.
         path: PathBuf,
     },
     /// There is none.
-    #[error("{path}: there is no array here")]
+    #[error("{path}: the directory has no array")]
     Missing {
         /// Where its map was expected.
         path: PathBuf,
@@ -31,7 +31,7 @@ pub enum ArrayError {
         place: String,
     },
     /// The file is something else, or its creation did not end.
-    #[error("{place}: not the map of an array: {why}")]
+    #[error("{place}: the file is not the map of an array: {why}")]
     NotAnArray {
         /// The file.
         place: String,
@@ -112,7 +112,7 @@ pub enum ArrayError {
     #[error("the map cannot be used: {why}")]
     Away { why: String },
     /// Two volumes that are not states of one volume, or not in order of time.
-    #[error("what changed from volume {from} to volume {to} cannot be said: {why}")]
+    #[error("the changes from volume {from} to volume {to} are unknown: {why}")]
     NotComparable {
         /// The first.
         from: u32,
@@ -121,7 +121,7 @@ pub enum ArrayError {
         /// Why not.
         why: String,
     },
-    #[error("there is no volume {0}")]
+    #[error("no volume {0}")]
     NoVolume(u32),
 }
 

@@ -235,7 +235,7 @@ pub struct DeviceStamp {
 pub enum NotJoined {
     /// It is from another time.
     #[error(
-        "its superblock is of generation {found}, the map expects {expected}: an older copy of the device, or of the map, was put back"
+        "its superblock is of generation {found}, but the map expects {expected}: an older copy of the device or of the map was restored"
     )]
     Generation {
         /// In the superblock.
@@ -244,9 +244,7 @@ pub enum NotJoined {
         expected: Stamp,
     },
     /// Writes to it may be lost that their guests were never told of.
-    #[error(
-        "it was in use when it went away, and it is not known whether everything that was written to it had been flushed"
-    )]
+    #[error("it was in use when it was lost, and its last writes may not have been flushed")]
     Unflushed,
 }
 
@@ -325,11 +323,11 @@ pub struct Choice {
 /// Why none of the copies may be the map.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NotChosen {
-    #[error("there is no copy of the map")]
+    #[error("the array has no copy of the map")]
     None,
     /// A device knows better.
     #[error(
-        "the {copy} copy of the map is of generation {generation}, but device {device} is of generation {found}: the array went on with another copy since, or an old copy was put back"
+        "the {copy} copy of the map is of generation {generation}, but device {device} is of generation {found}: the array was used with another copy since then, or an old copy was restored"
     )]
     Stale {
         /// The best of the copies.
@@ -347,7 +345,7 @@ pub enum NotChosen {
     NoMember { copy: CopyId, generation: u64 },
     /// A device was closed when the map had more commits.
     #[error(
-        "the {copy} copy of the map has {commits} commits, but device {device} was closed when there were {closed}: an old copy was put back"
+        "the {copy} copy of the map has {commits} commits, but device {device} was closed with {closed}: an old copy was restored"
     )]
     Older {
         copy: CopyId,
@@ -359,7 +357,7 @@ pub enum NotChosen {
     },
     /// The last commit of the copy is damaged.
     #[error(
-        "the last commit in the {copy} copy of the map cannot be read, although the host has not lost power since it was made (device {device})"
+        "the last commit in the {copy} copy of the map cannot be read, although the host has not lost power since that commit (device {device})"
     )]
     RolledBack {
         copy: CopyId,
@@ -368,7 +366,7 @@ pub enum NotChosen {
     },
     /// A backup, and the array was in use since, or may have been.
     #[error(
-        "the {copy} copy of the map is a backup with {commits} commits of generation {generation}, and the devices do not say that the array was closed then and not used since"
+        "the {copy} copy of the map is a backup with {commits} commits of generation {generation}, and the devices do not confirm that the array was closed then and not used since"
     )]
     OldBackup {
         copy: CopyId,
@@ -377,7 +375,7 @@ pub enum NotChosen {
     },
     /// The copy that is missing may have gone on alone.
     #[error(
-        "only the {copy} copy of the map is there, and the other one may have gone on without it: {there} of {all} devices are there to tell, and it takes {needed}"
+        "only the {copy} copy of the map is available, and the other copy may be newer: {there} of {all} devices are available to decide that, and {needed} are needed"
     )]
     NotVouched {
         copy: CopyId,
@@ -406,7 +404,7 @@ pub fn choose(candidates: &[Candidate], superblocks: &[Seen]) -> Result<Choice, 
     let fit = |c: &&Candidate| unfit(c, superblocks).is_none();
     let Some(best) = best_of(candidates.iter().filter(fit)) else {
         let best = best_of(candidates.iter()).ok_or(NotChosen::None)?;
-        return Err(unfit(best, superblocks).expect("none of them is fit"));
+        return Err(unfit(best, superblocks).expect("no copy is usable"));
     };
     let missing = best.copy.other();
     // One that is there has been looked at: had it gone on alone it would say so. (An old image in its place would not; it takes the

@@ -46,7 +46,7 @@ impl fmt::Display for Repair {
             Repair::MarkDamaged(volume) => write!(f, "mark volume {} as damaged", volume.0),
             Repair::CountChanged(volume) => write!(
                 f,
-                "count what may differ in volume {} from the snapshot before it as changed",
+                "mark all extents of volume {} that may differ from the snapshot before it as changed",
                 volume.0
             ),
             Repair::DropChanged(volume) => {

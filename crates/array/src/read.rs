@@ -157,7 +157,7 @@ pub(crate) fn read_state(
     let value = value.ok_or_else(|| ArrayError::Record {
         table: Table::State.name(),
         key: STATE_KEY.into(),
-        why: "there is no such record".into(),
+        why: "the record does not exist".into(),
     })?;
     MapState::decode(value.value())
 }

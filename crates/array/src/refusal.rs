@@ -35,14 +35,14 @@ pub const SNAPSHOTS_MAX: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// An id that is in use.
-    #[error("there is a {what} {id} already")]
+    #[error("{what} {id} already exists")]
     IdTaken {
         /// `tier`, `device`, `volume`.
         what: &'static str,
         id: u32,
     },
     /// A name or a path that is in use.
-    #[error("{what} {text:?} is that of {other} already")]
+    #[error("{what} {text:?} already belongs to {other}")]
     TextTaken {
         /// `name`, `path`.
         what: &'static str,
@@ -59,7 +59,7 @@ pub enum Refusal {
         why: String,
     },
     /// Something that does not exist.
-    #[error("there is no {what} {id}")]
+    #[error("no {what} {id}")]
     Unknown {
         /// `tier`, `device`, `volume`.
         what: &'static str,
@@ -87,7 +87,9 @@ pub enum Refusal {
         extents: u64,
     },
     /// A new size would leave places behind.
-    #[error("volume {volume}: cannot shrink to {extents} extents, extent {placed} has a place")]
+    #[error(
+        "volume {volume}: cannot shrink to {extents} extents, because extent {placed} is allocated"
+    )]
     Shrink {
         volume: u32,
         /// The extents left.
@@ -96,7 +98,7 @@ pub enum Refusal {
         placed: u32,
     },
     /// An extent past the end of its volume.
-    #[error("volume {volume} has {extents} extents, no extent {extent}")]
+    #[error("volume {volume} has {extents} extents, so extent {extent} does not exist")]
     ExtentOutside {
         volume: u32,
         extent: u32,
@@ -105,7 +107,7 @@ pub enum Refusal {
     },
     /// A move of no extents, or of too many ranges of them.
     #[error(
-        "a move of volume {volume} names {ranges} ranges of extents, must be 1 to {MOVE_RANGES_MAX}"
+        "a move of volume {volume} has {ranges} ranges of extents, must be 1 to {MOVE_RANGES_MAX}"
     )]
     MoveRanges {
         volume: u32,
@@ -113,14 +115,16 @@ pub enum Refusal {
         ranges: usize,
     },
     /// A volume that cannot go, as there are snapshots of it.
-    #[error("volume {volume} has snapshots: {names}: remove them first")]
+    #[error("volume {volume} has snapshots: {names}: delete them first")]
     HasSnapshots {
         volume: u32,
         /// The names of its snapshots, of the first few if there are many.
         names: String,
     },
     /// A volume that has as many snapshots as there can be.
-    #[error("volume {volume} has {SNAPSHOTS_MAX} snapshots, which is the most: remove one first")]
+    #[error(
+        "volume {volume} has {SNAPSHOTS_MAX} snapshots, which is the maximum: delete one first"
+    )]
     TooManySnapshots { volume: u32 },
     /// A snapshot that cannot be taken, restored, or changed like that.
     #[error("volume {volume}: {why}")]
@@ -139,20 +143,20 @@ pub enum Refusal {
     },
     /// A volume of which it is not known whether it is a snapshot, and of what.
     #[error(
-        "the record of volume {volume} is corrupt, and it may be a snapshot between others: remove all other snapshots first"
+        "the record of volume {volume} is corrupt, and it may be a snapshot between others: delete all other snapshots first"
     )]
     PerhapsSnapshot { volume: u32 },
     /// A volume that is moving, and would be another one.
     #[error("volume {volume} is moving: wait for the move or cancel it first")]
     Moves { volume: u32 },
     /// A volume that the map does not know everything about.
-    #[error("volume {volume} is damaged: no snapshot of it can be taken")]
+    #[error("volume {volume} is damaged: it cannot have new snapshots")]
     Damaged { volume: u32 },
     /// An extent that has no place yet, and should have one.
-    #[error("extent {extent} of volume {volume} has no place")]
+    #[error("extent {extent} of volume {volume} is not allocated")]
     NoPlace { volume: u32, extent: u32 },
     /// A slot past the end of its device.
-    #[error("device {device} has {slots} slots, no slot {slot}")]
+    #[error("device {device} has {slots} slots, so slot {slot} does not exist")]
     SlotOutside {
         device: u16,
         slot: u32,
@@ -171,7 +175,7 @@ pub enum Refusal {
     },
     /// A device that is to go, and still holds something.
     #[error(
-        "device {device} holds extent {extent} of volume {volume}, and perhaps more: move everything off it first"
+        "device {device} holds extent {extent} of volume {volume}, and perhaps others: move all data off it first"
     )]
     DeviceHolds {
         device: u16,
@@ -197,7 +201,7 @@ pub enum Refusal {
     },
     /// Too many memberships were proposed that could not be confirmed.
     #[error(
-        "too many memberships were proposed and not confirmed: bring the missing devices back first"
+        "too many memberships were proposed and not confirmed: reconnect the missing devices first"
     )]
     Proposals,
     /// There is no membership to confirm.
@@ -205,7 +209,7 @@ pub enum Refusal {
     NothingProposed,
     /// The place that would be replaced is not known; forgetting it would hide the damage.
     #[error(
-        "the record of extent {extent} of volume {volume} is corrupt, and is not overwritten: remove the volume"
+        "the record of extent {extent} of volume {volume} is corrupt and is not overwritten: delete the volume"
     )]
     LostExtent { volume: u32, extent: u32 },
 }
@@ -297,7 +301,7 @@ fn check_spec(record: &DeviceRecord) -> Result<(), Refusal> {
             format!("{} bytes, at most {SPEC_BYTES_MAX} are allowed", json.len())
         }
         Ok(back) if back == *spec => return Ok(()),
-        Ok(_) => "would not be read back as it is".into(),
+        Ok(_) => "could not be read back unchanged".into(),
         Err(e) => format!("would not be read back: {e}"),
     };
     Err(Refusal::Text {
@@ -334,7 +338,7 @@ pub(crate) fn check_volume(record: &VolumeRecord, extent: Bytes) -> Result<(), R
         check_path(&source.from)?;
         check_text("format", &source.format, NAME_BYTES_MAX)?;
         if record.snapshot.is_some() {
-            let (volume, why) = (record.id.0, "a snapshot is not imported".into());
+            let (volume, why) = (record.id.0, "a snapshot cannot be an import".into());
             return Err(Refusal::Source { volume, why });
         }
     }

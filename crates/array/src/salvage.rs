@@ -62,7 +62,9 @@ impl Salvage {
             place: "each copy".into(),
             why: match copies.is_empty() {
                 true => "its last commit cannot be read, so no volume can be recovered".into(),
-                false => "the list of volumes does not add up to the sum of the last commit".into(),
+                false => {
+                    "the list of volumes does not match the checksum of the last commit".into()
+                }
             },
         })?;
         let (copy, base) = (base.0, &base.1);

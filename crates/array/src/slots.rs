@@ -40,10 +40,10 @@ use crate::record::DeviceRecord;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SlotsError {
     /// An id that two devices have.
-    #[error("device {0} is there twice")]
+    #[error("device {0} exists twice")]
     DeviceTwice(u16),
     /// A place on a device that is not there.
-    #[error("slot {slot} of device {device} is in use, but there is no such device")]
+    #[error("slot {slot} of device {device} is in use, but the device does not exist")]
     NoDevice { device: u16, slot: u32 },
     /// A place past the end of its device.
     #[error("slot {slot} of device {device} is in use, but the device has {slots} slots")]

@@ -266,13 +266,13 @@ impl Mismatch {
     fn explained(&self) -> Option<String> {
         let records = match (self.map, self.volumes.len()) {
             (false, 0) => return None,
-            (true, 0) => "its own records".to_owned(),
-            (false, 1) => "the records of one volume".to_owned(),
-            (false, n) => format!("the records of {n} volumes"),
-            (true, n) => format!("its own records and those of {n} volumes"),
+            (true, 0) => "records of the map itself".to_owned(),
+            (false, 1) => "records of one volume".to_owned(),
+            (false, n) => format!("records of {n} volumes"),
+            (true, n) => format!("records of the map itself and of {n} volumes"),
         };
         Some(format!(
-            "{records} do not add up to the sums of the last commit"
+            "{records} do not match the checksums of the last commit"
         ))
     }
 }
@@ -377,7 +377,7 @@ pub(crate) fn read_sum(
         key: STATE_SUM_KEY.into(),
         why,
     };
-    let value = value.ok_or_else(|| wrong("there is no such record".into()))?;
+    let value = value.ok_or_else(|| wrong("the record does not exist".into()))?;
     let body = unseal(Table::State, SUM_KEY, value.value())?;
     Sum::read_all(body).map_err(wrong)
 }

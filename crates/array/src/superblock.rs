@@ -103,7 +103,7 @@ pub enum SuperblockError {
     #[error("superblock: bytes 0 to 4096 are zero: the device belongs to no array")]
     Blank,
     /// Something else.
-    #[error("superblock: magic at byte 0 is not ours: the device belongs to something else")]
+    #[error("superblock: unknown magic at byte 0: another program uses the device")]
     Magic,
     /// Damaged.
     #[error("superblock: checksum at byte 4088 does not fit bytes 0 to 4088")]

@@ -17,7 +17,7 @@ use crate::live_table::size;
 /// `terrace array …`
 #[derive(Debug, Subcommand)]
 pub enum ArrayCommand {
-    /// Show what is wrong with an array, also with the controller that runs beside it
+    /// Show the problems of an array, and of the controller in the same process
     Status {
         #[command(flatten)]
         array: ArrayArg,
@@ -31,9 +31,9 @@ pub enum ArrayCommand {
         #[command(flatten)]
         output: OutputArg,
     },
-    /// Keep the second copy of the map in another directory, or do without one
+    /// Keep the second copy of the map in another directory, or keep only one copy
     Copy(Copy),
-    /// Show the second level of a served array's cache, give it another one, or none
+    /// Show, set or remove the L2 cache of a served array
     Cache(Cache),
     /// Write the map to a file, also while the array is served
     Backup {
@@ -43,11 +43,11 @@ pub enum ArrayCommand {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Bring the map back after its directory was lost, from its second copy or from a backup
+    /// Restore the map after the loss of its directory, from its second copy or from a backup
     Restore {
         #[command(flatten)]
         array: ArrayArg,
-        /// The second copy (`map-….redb` beside a device), or a backup
+        /// The second copy (`map-….redb` in the directory of a device), or a backup
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
         #[command(flatten)]
@@ -70,7 +70,7 @@ struct Target {
     /// The directory, on another disk than the array's own
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Keep one copy only: the map is lost with its disk
+    /// Keep only one copy: if its disk fails, the map is lost
     #[arg(long)]
     none: bool,
 }
@@ -80,14 +80,14 @@ struct Target {
 pub struct Cache {
     #[command(flatten)]
     array: ArrayArg,
-    /// Where the second level is from now on: a directory on flash, an export of `terrace cache-node` such as
+    /// New L2 cache: a directory on flash, an export of `terrace cache-node` such as
     /// nbds://HOST:PORT?tls-certificates=DIR, or off. Until the server ends
     #[arg(long, value_name = "DIR|NBD-URI|off")]
     second: Option<String>,
-    /// How large it is; of an export all, if it is left out
+    /// Size of the L2 cache; by default all of an export
     #[arg(long, value_name = "SIZE", requires = "second")]
     size: Option<Bytes>,
-    /// The service class whose volumes are to share a part of the cache among themselves. Until the server ends
+    /// Service class whose volumes share a part of the cache, until the server ends
     #[arg(long, value_name = "CLASS", requires = "share")]
     class: Option<String>,
     /// Share of each worker's cache for the class, from 0 (no caching) to below 1; off for the common part
@@ -119,7 +119,7 @@ impl Cache {
             Some(dir) => {
                 let dir = absolute(dir.as_ref())?;
                 let dir = dir.into_os_string().into_string();
-                let dir = dir.map_err(|_| anyhow!("a directory whose name is text"))?;
+                let dir = dir.map_err(|_| anyhow!("a directory whose name is UTF-8"))?;
                 self.order(Some(dir))?;
             }
         }
@@ -142,27 +142,27 @@ impl Cache {
 
 fn second(status: &Option<SecondStatus>) -> String {
     let Some(status) = status else {
-        return "no second level\n".into();
+        return "no L2 cache\n".into();
     };
     let ended = status.ended.as_deref().map(report::printable);
     if let (Some(why), Bytes::ZERO) = (&ended, status.size) {
-        return format!("no second level any more: {why}\n");
+        return format!("the L2 cache stopped: {why}\n");
     }
     let ready = match status.ready {
         true => "",
         false => " (its export is not connected yet)",
     };
-    let ended = ended.map(|why| format!("not any more on some workers: {why}\n"));
+    let ended = ended.map(|why| format!("the L2 cache stopped on some workers: {why}\n"));
     let volumes = status.of.volumes.iter().flatten();
     let volumes: Vec<String> = volumes.map(|v| report::printable(v)).collect();
     let whose = match (volumes.is_empty(), status.of.answer) {
         (true, _) => String::new(),
         (_, None) => format!(", for {}", volumes.join(", ")),
         (_, Some(_)) => format!(
-            ", for {}, as an answer to a broken objective{}",
+            ", for {}, as a remedy for an SLO violation{}",
             volumes.join(", "),
             match &status.of.server {
-                Some(server) => format!(": of {}", report::printable(server)),
+                Some(server) => format!(": on {}", report::printable(server)),
                 None => String::new(),
             }
         ),
@@ -172,7 +172,7 @@ fn second(status: &Option<SecondStatus>) -> String {
         (warmed, left) => format!("read in advance  {}, {} left\n", size(warmed), size(left)),
     };
     format!(
-        "second level     {} of {}{whose}{ready}\npages read       {}\npages written    {}\n{warmed}{}",
+        "L2 cache         {} of {}{whose}{ready}\npages read       {}\npages written    {}\n{warmed}{}",
         size(status.bytes),
         size(status.size),
         status.hits,

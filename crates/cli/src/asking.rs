@@ -86,7 +86,7 @@ where
     };
     let text = value
         .to_str()
-        .with_context(|| format!("{name} is no text"))?;
+        .with_context(|| format!("{name} is not UTF-8"))?;
     let parsed = text.parse::<T>();
     parsed
         .map(Some)

@@ -20,10 +20,10 @@ const SEEDS: &str = "1..5";
 pub enum BenchCommand {
     /// Compare strategies with one another and with the best plan in hindsight, over a suite of scenarios
     ///
-    /// V is the seconds in which volumes miss their objective, each times the weight of its class. Ratios are against the
-    /// rival with the lowest mean V of a scenario, with 95 % intervals (bootstrap over scenarios, then seeds). Results are
-    /// kept in a directory and used again; what a run depends on is in their names, but not the program: after a change to a
-    /// strategy name it with --again.
+    /// V is the time in which volumes violate their objective, in seconds weighted by class. Ratios are against the
+    /// rival with the lowest mean V of a scenario, with 95 % intervals (bootstrap over scenarios, then seeds).
+    /// Results are kept in a directory and used again. Their names depend on all inputs of a run except the program:
+    /// after a change to a strategy, name it with --again.
     Decisions(Box<DecisionsArgs>),
     /// Print tables of results as Markdown, from the files of `terrace bench decisions --figures`
     ///
@@ -43,10 +43,10 @@ pub struct FiguresArgs {
 
 #[derive(Debug, Args)]
 pub struct DecisionsArgs {
-    /// Directory of scenarios; seeds and strategies are those of its suite.toml where they are not given
+    /// Directory of scenarios; its suite.toml has the default seeds and strategies
     #[arg(long, value_name = "DIR", default_value = "suites/decisions")]
     suite: PathBuf,
-    /// Random arrays of these numbers instead of a suite, such as 1..20
+    /// Random arrays with these seeds instead of a suite, such as 1..20
     #[arg(long, value_name = "N,…", conflicts_with = "suite", value_parser = parse_seeds)]
     generated: Option<Seeds>,
     /// Only these scenarios of the suite
@@ -55,7 +55,7 @@ pub struct DecisionsArgs {
     /// Seeds, such as 1..20
     #[arg(long, value_name = "N,…", default_value = SEEDS, value_parser = parse_seeds)]
     seeds: Seeds,
-    /// Strategies; the first is the one that the others are rivals of [default: those of suite.toml, or all]
+    /// Strategies; the first is compared with the others, its rivals [default: those of suite.toml, or all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     strategies: Vec<String>,
     /// Parameters of strategies for all scenarios, before those of the suite: tables `[strategies.NAME]` as scenarios have them
@@ -64,8 +64,8 @@ pub struct DecisionsArgs {
     /// Compare a strategy with its variants in --parameters
     #[arg(long, value_name = "NAME", requires = "parameters", conflicts_with_all = ["strategies", "ablate", "html", "figures"])]
     variants_of: Option<String>,
-    /// Compare `terrace` with variants of itself instead of rivals: each exchange rate at nothing, half and twice its value, each part left
-    /// out; with names, only variants whose names begin so
+    /// Compare `terrace` with variants of itself instead of rivals: each exchange rate at zero, half and twice its
+    /// value, each part left out; with names, only variants whose names start with one of them
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["strategies", "html", "figures"])]
     ablate: Option<Vec<String>>,
     /// Candidates of the search in hindsight for each scenario and seed; 0 for none
@@ -77,7 +77,7 @@ pub struct DecisionsArgs {
     /// Run these strategies again, even if the directory has their results
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     again: Vec<String>,
-    /// Write the scenarios as seeds draw them into this directory, and run nothing
+    /// Write the scenarios with their random values into this directory, and run nothing
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
     /// Also write an HTML page with all results
@@ -177,7 +177,7 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
     };
     if let Some(dir) = &args.save {
         let written = save_suite(&suite, &seeds, dir)?;
-        message(&format!("{written} scenarios are in {}", dir.display()));
+        message(&format!("wrote {written} scenarios to {}", dir.display()));
         return Ok(ExitCode::SUCCESS);
     }
     let of_variants = args.ablate.is_some() || args.variants_of.is_some();
@@ -188,7 +188,9 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
         (None, None) => args.strategies.clone(),
     };
     if let Some(unknown) = args.again.iter().find(|a| !strategies.contains(a)) {
-        return Err(anyhow!("--again {unknown}: it is none of the strategies"));
+        return Err(anyhow!(
+            "--again {unknown}: no strategy of this comparison has this name"
+        ));
     }
     let command = args.command(&strategies);
     let cells = Cells::open(&args.out)?;
@@ -203,14 +205,14 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.html {
         fs::write(path, report::decisions_page(&comparison))
             .with_context(|| format!("cannot write {}", path.display()))?;
-        message(&format!("{} is written", path.display()));
+        message(&format!("wrote {}", path.display()));
     }
     if let Some(path) = &args.figures {
         let figures = Figures::of(&comparison, command, suite.sources())
             .map_err(|why| anyhow!("--figures: {why}"))?;
         fs::write(path, figures.json()?)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        message(&format!("{} is written", path.display()));
+        message(&format!("wrote {}", path.display()));
     }
     let mut out = io::stdout().lock();
     if of_variants {

@@ -90,7 +90,7 @@ impl Suite {
             scenarios.push((path, file));
         }
         if scenarios.is_empty() {
-            bail!("{}: there is no scenario", dir.display());
+            bail!("{}: the directory has no scenario", dir.display());
         }
         if let Some(unknown) = words
             .fixed
@@ -98,7 +98,7 @@ impl Suite {
             .find(|k| !dir.join(format!("{k}.toml")).exists())
         {
             bail!(
-                "{}: fixed.{unknown}: there is no such scenario",
+                "{}: fixed.{unknown}: no scenario has this name",
                 dir.join(SUITE_FILE).display()
             );
         }
@@ -133,7 +133,7 @@ impl Suite {
     pub fn only(mut self, names: &[String]) -> Result<Self, String> {
         let has = |n: &String| self.scenarios.iter().any(|(_, f)| f.scenario.name == *n);
         if let Some(unknown) = names.iter().find(|n| !has(n)) {
-            return Err(format!("there is no scenario {unknown:?} in {}", self.name));
+            return Err(format!("no scenario {unknown:?} in {}", self.name));
         }
         if !names.is_empty() {
             self.scenarios
@@ -176,7 +176,7 @@ impl Suite {
         {
             let names: Vec<&str> = all.iter().map(|(n, _)| n.as_str()).collect();
             bail!(
-                "--ablate {unknown}: no variant begins so; there are {}",
+                "--ablate {unknown}: no variant has a name that starts so; the variants are {}",
                 names.join(", ")
             );
         }

@@ -49,13 +49,12 @@ impl Asked<'_> {
         if let Some(names) = self.with_priorities() {
             anyhow::ensure!(
                 !(self.sampled && self.response),
-                "--sample does not go with --response for {names}: requests of which a sample has some pages only \
-                 hit more often than they would, and priorities would follow that; leave one of the two out"
+                "--sample cannot be combined with --response for {names}: requests with only some pages in the sample hit too often, and priorities would follow these hits; use one of the two options"
             );
         }
         anyhow::ensure!(
             !(self.extents && self.output == Output::Csv),
-            "--extents has no columns in csv: take -o table or -o json"
+            "--extents has no CSV columns: use -o table or -o json"
         );
         Ok(())
     }
@@ -64,14 +63,13 @@ impl Asked<'_> {
     pub fn warn(&self) {
         if let Some(names) = self.with_priorities().filter(|_| !self.response) {
             message(format_args!(
-                "warning: {names} without --response: there are no response times to follow, so priorities never \
-                 change{}",
+                "warning: {names} without --response: priorities need response times, so they never change{}",
                 self.as_hr_lru()
             ));
         }
         if self.extents && self.policies.contains(&None) {
             message(format_args!(
-                "warning: --extents: the optimum, belady, is not counted by extent"
+                "warning: --extents: belady (the optimum) is not counted by extent"
             ));
         }
     }

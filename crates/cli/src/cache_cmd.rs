@@ -61,7 +61,7 @@ pub struct CacheArgs {
     /// Size of a page: a power of two from 512 B to 1 MiB
     #[arg(long, value_name = "SIZE", default_value = "4 KiB")]
     page: Bytes,
-    /// Simulate with this share of the pages, and with caches as much smaller
+    /// Simulate with this share of the pages, and scale the caches accordingly
     #[arg(long, value_name = "SHARE")]
     sample: Option<f64>,
     /// Seed of the hash for --sample
@@ -73,10 +73,10 @@ pub struct CacheArgs {
     /// Count by extent of 3.75 MiB too, and show those with the most misses
     #[arg(long)]
     extents: bool,
-    /// Response times of hits and misses: adds mean response times, and gives Priority-LRU something to work towards
+    /// Response times of hits and misses: adds mean response times, which Priority-LRU needs
     #[arg(long, value_name = "HIT,MISS")]
     response: Option<TwoTimes>,
-    /// Response time that every volume should have, for --response
+    /// Response-time objective of every volume, for --response
     #[arg(
         long,
         value_name = "TIME",
@@ -87,10 +87,10 @@ pub struct CacheArgs {
     /// HR-LRU and Priority-LRU as published: without ageing, least numbers of accesses, and memory of the hour before
     #[arg(long)]
     literal: bool,
-    /// Where HR-LRU and Priority-LRU put pages that are hit
+    /// Position to which HR-LRU and Priority-LRU move a page on a hit
     #[arg(long, value_name = "PLACE", value_enum, default_value = "top")]
     on_hit: HitPlace,
-    /// Where HR-LRU and Priority-LRU put pages of extents that nothing is known of
+    /// Position at which HR-LRU and Priority-LRU insert pages of extents without statistics
     #[arg(long, value_name = "PLACE", value_enum, default_value = "lowest")]
     unknown_extent: UnknownPlace,
     /// Write the references for other simulators (libCacheSim's oracleGeneral); one trace only
@@ -127,10 +127,10 @@ pub fn run(args: &CacheArgs) -> anyhow::Result<ExitCode> {
     let policies = policies(&args.policies)?;
     anyhow::ensure!(
         args.export.is_none() || args.traces.len() == 1,
-        "--export takes one trace, {} were given",
+        "--export needs exactly one trace, not {}",
         args.traces.len()
     );
-    anyhow::ensure!(args.target.0 > 0, "--target is above 0");
+    anyhow::ensure!(args.target.0 > 0, "--target must be above 0");
     let config = ReferencesConfig {
         page_bytes: args.page.0,
         sample: args.sample,
@@ -225,7 +225,7 @@ fn simulate(
         && args.sample.is_some()
     {
         message(format_args!(
-            "warning: {file}: the smallest cache has {few} pages in the sample, which is too few to stand for the whole"
+            "warning: {file}: the smallest cache has only {few} pages in the sample: its result is not representative; use a larger --sample"
         ));
     }
     let response = args.response.map(|TwoTimes(hit, miss)| ResponseTimes {

@@ -91,7 +91,7 @@ pub fn read(
         .with_context(|| path.display().to_string())?;
     anyhow::ensure!(
         !references.pages().is_empty(),
-        "{}: no references to pages are left to simulate ({records} records)",
+        "{}: the trace has no page references to simulate ({records} records)",
         path.display()
     );
     Ok(Loaded {

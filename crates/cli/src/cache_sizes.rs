@@ -76,7 +76,7 @@ impl FromStr for TwoTimes {
     fn from_str(text: &str) -> Result<Self, String> {
         let (hit, miss) = text
             .split_once(',')
-            .ok_or("two times, of a hit and of a miss: 20us,6ms")?;
+            .ok_or("give two times, of a hit and of a miss, such as 20us,6ms")?;
         let time = |t: &str| t.trim().parse::<Nanos>().map_err(|e| e.to_string());
         let (hit, miss) = (time(hit)?, time(miss)?);
         if hit > miss {
@@ -93,7 +93,7 @@ impl FromStr for TwoTimes {
 pub enum HitPlace {
     /// To the most recently used end
     Top,
-    /// To the place where it would begin
+    /// To the position of a new page
     Again,
 }
 
@@ -109,7 +109,7 @@ impl From<HitPlace> for OnHit {
 /// `--unknown-extent`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UnknownPlace {
-    /// At 20 %, as if nothing of it had ever been hit
+    /// At 20 %, as for an extent without hits
     Lowest,
     /// At the most recently used end, as in LRU
     Top,

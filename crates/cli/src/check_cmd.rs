@@ -26,7 +26,7 @@ fn parts(keeper: &Keeper) -> Vec<String> {
     // Until the map is believed nothing is changed in it by one word alone.
     let both = match doubt {
         Some(_) => {
-            " (while the map is not believed, `terrace device accept`, `replace` and `remove` want `--accept-loss map` as well)"
+            " (until the map is trusted again, `terrace device accept`, `replace` and `remove` also need `--accept-loss map`)"
         }
         None => "",
     };

@@ -51,7 +51,7 @@ pub enum ConfigCommand {
 /// Form of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ShownAs {
-    /// As it would be written
+    /// As in the file
     Toml,
     /// For programs; the layout names its version
     Json,
@@ -92,7 +92,7 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
             ..
         } => {
             return Ok(wrong_usage(
-                "--origin writes comments, which JSON has no place for",
+                "--origin writes comments, and JSON has none: use -o toml",
             ));
         }
         ConfigCommand::Show {
@@ -208,7 +208,7 @@ fn check_start(path: &Path, settings: &Settings) -> anyhow::Result<()> {
     for finding in daemon::check(settings, base) {
         match finding {
             Finding::NoArray(what) => message(&format!("warning: {what}")),
-            Finding::NotServed(what) => found.push(format!("{what} (no volume is served then)")),
+            Finding::NotServed(what) => found.push(format!("{what} (then no volume is served)")),
             Finding::Degraded(what) => found.push(what),
         }
     }

@@ -28,7 +28,7 @@ pub struct Demo {
     /// The strategy
     #[arg(long, value_name = "STRATEGY", default_value = planner::DEFAULT_STRATEGY)]
     strategy: String,
-    /// Run the same load under static and idt too, one after the other
+    /// Also run the same load under static and idt, one after the other
     #[arg(long)]
     compare: bool,
     /// Demonstrate the response to an objective that a neighbour violates, instead of placement (one minute is enough)
@@ -96,8 +96,8 @@ fn violation(what: &Demo) -> anyhow::Result<ExitCode> {
 /// What came of a broken objective, in lines.
 fn violated(result: &ViolationResult) -> String {
     let mut lines = vec![
-        "time is scaled: windows of 1 s instead of 10 s; broken is 5 of 6 that miss instead of 43 of 44".to_owned(),
-        format!("orders, mean latency as its guest saw it; the objective is {:.0} ms", result.objective_ms),
+        "time is scaled: windows of 1 s instead of 10 s; a violation is 5 of 6 windows above the objective instead of 43 of 44".to_owned(),
+        format!("mean latency of volume orders as its guest measures it; the objective is {:.0} ms", result.objective_ms),
     ];
     for s in result.stretches() {
         let ms = s.latency_ms.map_or("–".into(), |ms| format!("{ms:.1} ms"));
@@ -118,7 +118,7 @@ fn violated(result: &ViolationResult) -> String {
     }
     let second = |s: Option<u64>| s.map_or("never".into(), |s| format!("after {s} s"));
     lines.push(format!(
-        "held {}, let go {}",
+        "objective kept {}, remedy removed {}",
         second(result.held_s),
         second(result.let_go_s)
     ));
@@ -217,15 +217,13 @@ impl Screen {
                 socket,
             } => {
                 self.line(&format!("page {page}"));
-                self.line(&format!(
-                    "     (its certificate signs itself: {fingerprint})"
-                ));
+                self.line(&format!("     (self-signed certificate: {fingerprint})"));
                 self.line(&format!(
                     "CLI  export TERRACE_CONTROLLER=unix:{}",
                     socket.display()
                 ));
             }
-            DemoEvent::Changed => self.line("the loads change now"),
+            DemoEvent::Changed => self.line("the loads of the guests change now"),
             DemoEvent::Event(event) => {
                 let worth = matches!(
                     event.kind,
@@ -237,7 +235,7 @@ impl Screen {
             }
             DemoEvent::Second { passed, status } => {
                 let text = format!(
-                    "{} of {} volumes miss their objective, {} job(s)",
+                    "volumes that violate their objective: {} of {}; jobs: {}",
                     status.slo_missed, status.volumes, status.jobs
                 );
                 if self.terminal {

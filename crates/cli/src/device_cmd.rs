@@ -33,7 +33,7 @@ pub enum DeviceCommand {
         /// Outputs of `fio --output-format=json`, of one device
         #[arg(required = true, value_name = "RUN.json")]
         runs: Vec<PathBuf>,
-        /// Name of the tier; by the first file if left out
+        /// Name of the tier; by default from the first file
         #[arg(long)]
         name: Option<String>,
         /// Preset for values that were not measured (size, price, …) instead of the most similar one
@@ -46,9 +46,9 @@ pub enum DeviceCommand {
         #[arg(long, value_name = "FILE.svg|FILE.html")]
         chart: Option<PathBuf>,
     },
-    /// Take a device out of its array: one that is empty, or one that is lost
+    /// Remove an empty or a lost device from its array
     Remove(device_live::Remove),
-    /// Add a new device in the place of one that is lost, or empty
+    /// Replace a lost or empty device with a new one
     Replace(device_live::Replace),
     /// Accept a device that the array refuses, with its present content
     Accept(device_live::Accept),
@@ -59,7 +59,7 @@ pub enum DeviceCommand {
 /// Form of a calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Form {
-    /// For people: what was found, and every point as measured and as fitted
+    /// For people: the fit, and every point as measured and as fitted
     Table,
     /// For programs; the layout names its version
     Json,
@@ -131,7 +131,7 @@ pub fn run(command: DeviceCommand) -> anyhow::Result<ExitCode> {
 fn chart_form(path: &Path) -> anyhow::Result<ChartForm> {
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty());
     if let Some(dir) = dir.filter(|d| !d.is_dir()) {
-        bail!("--chart: there is no directory {}", dir.display());
+        bail!("--chart: directory {} does not exist", dir.display());
     }
     match path.extension().and_then(|e| e.to_str()) {
         Some("svg") => Ok(ChartForm::Svg),
@@ -164,7 +164,7 @@ fn find_preset(name: &str) -> anyhow::Result<&'static DevicePreset> {
     let names: Vec<&str> = model::PRESETS.iter().map(|p| p.name).collect();
     model::preset(name).with_context(|| {
         format!(
-            "--preset {name}: there is no such preset; known: {}",
+            "--preset {name}: unknown preset; known presets: {}",
             names.join(", ")
         )
     })
@@ -176,7 +176,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<FioLoad>> {
     let length = fs::metadata(path).with_context(cannot)?.len();
     ensure!(
         length <= FILE_BYTES_MAX,
-        "{shown}: {length} bytes are more than an output of fio has"
+        "{shown}: {length} bytes: too large for an output of fio"
     );
     let loads = fs::read_to_string(path)
         .with_context(cannot)
@@ -194,14 +194,15 @@ fn calibrate(
         loads.extend(read(path)?);
         ensure!(
             loads.len() <= fio::LOADS_MAX,
-            "{}: more than {} loads in all: measure fewer",
+            "{}: more than {} loads in total: measure fewer",
             path.display(),
             fio::LOADS_MAX
         );
     }
     let points: Vec<LoadPoint> = loads.iter().map(|l| l.point).collect();
     let fitted = |preset: &DevicePreset| {
-        fit_device(&points, &preset.spec()).context("there is no load in these files")
+        fit_device(&points, &preset.spec())
+            .context("these files have no load: run fio with at least one job")
     };
     let preset = match preset {
         Some(preset) => preset,

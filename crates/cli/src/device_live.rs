@@ -53,7 +53,7 @@ pub struct Accept {
 pub struct Direct {
     #[command(flatten)]
     which: Which,
-    /// auto: as is measured to be better, at each start of the server
+    /// auto: the faster way, as measured at each start of the server
     #[arg(value_name = "auto|on|off")]
     direct: DirectIo,
 }

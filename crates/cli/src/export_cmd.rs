@@ -62,11 +62,11 @@ pub struct Export {
 /// What guests who come by TCP have to prove who they are by.
 #[derive(Debug, Args)]
 pub struct TlsArgs {
-    /// Require TLS of guests by TCP, with certificates: a directory with ca-cert.pem, server-cert.pem, server-key.pem and, if there is
-    /// one, ca-crl.pem
+    /// Require TLS of guests on TCP, with certificates: a directory with ca-cert.pem, server-cert.pem, server-key.pem
+    /// and, if there is one, ca-crl.pem
     #[arg(long, value_name = "DIR", conflicts_with = "tls_psk")]
     tls_certificates: Option<PathBuf>,
-    /// Require TLS of guests by TCP, with pre-shared keys: a file of lines USER:HEX-KEY
+    /// Require TLS of guests on TCP, with pre-shared keys: a file of lines USER:HEX-KEY
     #[arg(long, value_name = "FILE")]
     tls_psk: Option<PathBuf>,
 }
@@ -93,13 +93,13 @@ impl TlsArgs {
 /// How to serve.
 #[derive(Debug, Args)]
 pub struct ServingArgs {
-    /// Threads that serve (default: one per processor)
+    /// Worker threads (default: one per processor)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Option<u16>,
-    /// How to do I/O
+    /// Method of I/O
     #[arg(long, value_enum, default_value = "auto")]
     io: IoArg,
-    /// Connections at the same time; more are closed at once
+    /// Maximum number of connections; further ones are closed at once
     #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
     /// Longest time that an idle worker polls before it sleeps, at queue depth 1; off, or a time
@@ -111,16 +111,16 @@ pub struct ServingArgs {
     /// Size of a page of the cache, a power of two from 4 KiB to 256 KiB (default: 64 KiB)
     #[arg(long, value_name = "SIZE", requires = "cache")]
     cache_page: Option<Bytes>,
-    /// Which pages stay in the cache (default: lru); any that `terrace sim cache` has, but for two-q, arc, lirs, s3-fifo and w-tinylfu
+    /// Cache policy (default: lru): any of `terrace sim cache` except two-q, arc, lirs, s3-fifo and w-tinylfu
     #[arg(long, value_name = "POLICY", requires = "cache")]
     cache_policy: Option<PolicyKind>,
-    /// What happens to writes in the cache: write-through (default) or write-around
+    /// Treatment of writes in the cache: write-through (default) or write-around
     #[arg(long, value_name = "HOW", requires = "cache", value_parser = cache_writes)]
     cache_writes: Option<WriteMode>,
-    /// A request that a device does not answer in this time fails
+    /// Time after which a request without reply from its device fails
     #[arg(long, value_name = "TIME", default_value = "30s")]
     timeout: Nanos,
-    /// Do not measure from the start
+    /// Start without measurements
     #[arg(long)]
     no_measure: bool,
     #[command(flatten)]
@@ -349,12 +349,12 @@ fn serve(
         volumes(names.len()),
         places.join(", ")
     ));
-    stop.doing("looking after the array");
+    stop.doing("watching the array");
     while stop.sleep(TICK) == Go::On {
         successor.look();
         if !serving.tick() {
             bail!(
-                "a worker has ended unexpectedly: what was answered is safe; start the export again"
+                "a worker has ended unexpectedly: acknowledged writes are safe; start the export again"
             );
         }
     }
@@ -384,14 +384,14 @@ fn chosen(serving: &Serving, named: Vec<String>) -> anyhow::Result<Vec<String>> 
         .map_err(|why| anyhow!(why))?;
     if volumes.is_empty() {
         message(
-            "note: there is no volume yet: `terrace volume create` makes one, and it is served at once",
+            "note: the array has no volume yet; `terrace volume create` creates one, and this server serves it at once",
         );
     }
     let (whole, damaged): (Vec<_>, Vec<_>) =
         volumes.into_iter().partition(|v| v.1 == Health::Whole);
     for (name, _) in damaged {
         message(&format!(
-            "warning: volume {name:?} is damaged and not served: `terrace volume check` says how"
+            "warning: volume {name:?} is damaged and not served: `terrace volume check` describes the damage"
         ));
     }
     Ok(whole.into_iter().map(|v| v.0).collect())

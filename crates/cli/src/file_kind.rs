@@ -110,11 +110,10 @@ impl FileKind {
                 format!("`terrace reproduce summary {file}` summarizes it")
             }
             FileKind::Output(_) => {
-                "give the command the file that the output was made from; `terrace why --run DIR` reads the \
-                 record of a run"
+                "name the input file of that command instead; `terrace why --run DIR` reads the record of a run"
                     .into()
             }
-            FileKind::Directory => "name a file in it".into(),
+            FileKind::Directory => "name a file in this directory".into(),
         }
     }
 }

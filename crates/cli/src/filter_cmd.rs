@@ -114,10 +114,12 @@ pub fn serve(
             .map_err(explained)?;
         announce(output, &bound, &filter.name)?;
     }
-    stop.doing("looking after the worker");
+    stop.doing("watching the worker");
     while stop.sleep(Duration::from_millis(200)) == Go::On {
         if !filter.server.healthy() {
-            return Err(anyhow!("the worker has ended unexpectedly: start again"));
+            return Err(anyhow!(
+                "the worker has ended unexpectedly: start the filter again"
+            ));
         }
     }
     Ok(())

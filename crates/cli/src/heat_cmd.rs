@@ -87,7 +87,7 @@ pub fn run(heat: &Heat) -> anyhow::Result<()> {
 fn of(sample: &HeatSample, top: usize) -> anyhow::Result<VolumeHeat> {
     let Some(counts) = &sample.heat else {
         bail!(
-            "volume {:?} is not being counted: it is not served, or not measured (`terrace volume set --measure on`), or has more than {} extents",
+            "volume {:?} has no heat counts: it is not served, or not measured (`terrace volume set --measure on`), or has more than {} extents",
             sample.volume,
             datapath::heat::HEAT_EXTENTS_MAX
         );
@@ -272,7 +272,7 @@ mod tests {
             of(&unknown, 2)
                 .unwrap_err()
                 .to_string()
-                .contains("not being counted")
+                .contains("has no heat counts")
         );
     }
 }

@@ -43,10 +43,10 @@ pub struct Import {
     /// Format of an image: raw, qcow2, vmdk or another format of qemu-nbd; raw by default if no other format is detected
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
-    /// The tier that its data comes to
+    /// Tier for the data of the volume
     #[arg(long, value_name = "TIER")]
     tier: String,
-    /// Its service class; none, so no objective, if left out
+    /// Service class of the volume; without one it has no objective
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
     /// Highest rate of the copy; by default limited only by the load of guests
@@ -92,7 +92,7 @@ type Asks<'a> = &'a dyn Fn(ControlRequest) -> Result<ControlAnswer, String>;
 pub fn run(mut what: Import) -> anyhow::Result<ExitCode> {
     if what.from.is_empty() {
         return Ok(wrong_usage(
-            "FROM is empty: say an image, a block device or an NBD URI",
+            "FROM is empty: name an image, a block device or an NBD URI",
         ));
     }
     if !what.from.contains("://") {
@@ -121,7 +121,7 @@ pub fn run(mut what: Import) -> anyhow::Result<ExitCode> {
     drop(reach);
     if what.detach {
         return Ok(wrong_usage(
-            "the array is not served, so nobody would go on with it: leave --detach out, or start a server first",
+            "--detach needs a server that continues the import, and the array is not served: leave --detach out, or start a server first",
         ));
     }
     alone(&what, order)
@@ -142,7 +142,7 @@ fn order(what: &Import) -> ControlRequest {
 fn known(ask: Asks<'_>, name: &str) -> anyhow::Result<Option<VolumeInfo>> {
     match ask(ControlRequest::Volumes).map_err(|why| anyhow!(why))? {
         ControlAnswer::Volumes { volumes } => Ok(volumes.into_iter().find(|v| v.name == name)),
-        other => bail!("an answer to another question: {other:?}"),
+        other => bail!("unexpected reply of the server: {other:?}"),
     }
 }
 
@@ -155,14 +155,14 @@ fn goes_on(what: &Import, info: &VolumeInfo) -> anyhow::Result<String> {
             if what.format.as_ref().is_some_and(|f| f != format) {
                 bail!("volume {name:?} is being imported from an image of format {format}");
             }
-            message(&format!("going on with the import of {name}"));
+            message(&format!("continuing the import of volume {name}"));
             Ok(format.clone())
         }
         Some(import) => bail!(
-            "there is a volume {name:?} already, which is being imported from {}",
+            "volume {name:?} exists and is being imported from {}",
             import.from
         ),
-        None => bail!("there is a volume {name:?} already"),
+        None => bail!("volume {name:?} already exists"),
     }
 }
 
@@ -187,7 +187,7 @@ fn begin(
     }
     if let Some(more) = &more {
         message(&format!(
-            "warning: {} has {more}, which are not imported",
+            "warning: {} has {more}, and these are not imported",
             what.from
         ));
     }
@@ -241,7 +241,7 @@ fn wait(
         responds(&now)?;
         if !now.exported {
             bail!(
-                "the server does not serve volume {:?}, so nobody goes on with its import: `terrace status` says why",
+                "the server does not serve volume {:?}, so its import does not continue: `terrace status` gives the reason",
                 what.volume
             );
         }
@@ -260,8 +260,8 @@ fn wait(
         }
         if waits != trouble {
             match &waits {
-                Some(why) => message(&format!("{} waits: {why}", what.volume)),
-                None => message(&format!("{} goes on", what.volume)),
+                Some(why) => message(&format!("the import of {} waits: {why}", what.volume)),
+                None => message(&format!("the import of {} continues", what.volume)),
             }
             trouble = waits;
         }
@@ -270,7 +270,7 @@ fn wait(
             && trouble_since.elapsed() > TROUBLE_TIME
         {
             bail!(
-                "{}: {why} (tried for {} s); the copied data is kept: the same command goes on with the rest",
+                "{}: {why} (tried for {} s); the copied data is kept: run the same command again to continue",
                 what.volume,
                 TROUBLE_TIME.as_secs()
             );
@@ -278,9 +278,9 @@ fn wait(
         if stop.sleep(pause) == Go::Stop {
             drop(bar);
             message(match lasts {
-                true => "not waiting any more: the server goes on with it",
+                true => "stopped waiting: the server continues the import",
                 false => {
-                    "stopped: the same command goes on with it, and so does `terrace volume export`"
+                    "stopped: run the same command again, or `terrace volume export`, to continue the import"
                 }
             });
             return Ok(ExitCode::FAILURE);
@@ -313,15 +313,15 @@ fn wait(
 fn text(i: &Imported) -> String {
     let mut out = match (i.complete, &i.not_imported) {
         (true, None) => format!(
-            "volume {} is imported: {} of {} have a place, in {:.1} s; {} is not needed any more\n",
+            "imported volume {}: {} of {} allocated, in {:.1} s; {} is no longer needed\n",
             i.volume, i.allocated, i.size, i.seconds, i.from
         ),
         (true, Some(more)) => format!(
-            "volume {} is imported: {} of {} have a place, in {:.1} s; keep {} for its {more}, which are not imported\n",
+            "imported volume {}: {} of {} allocated, in {:.1} s; keep {} for its {more}: these were not imported\n",
             i.volume, i.allocated, i.size, i.seconds, i.from
         ),
         (false, _) => format!(
-            "volume {} can be used; {} are still read from {}: keep it until `terrace volume show {}` says that it is imported\n",
+            "guests can use volume {}; {} are not copied yet from {}: keep the source until `terrace volume show {}` shows no import\n",
             i.volume, i.left, i.from, i.volume
         ),
     };

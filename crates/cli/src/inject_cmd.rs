@@ -44,7 +44,7 @@ pub fn run(inject: &Inject) -> anyhow::Result<ExitCode> {
         bail!("give --read or --write a delay of at most {DELAY_MAX}");
     }
     if inject.lasting == Nanos::ZERO {
-        bail!("--for needs some time");
+        bail!("--for must be above 0");
     }
     let ask = |read, write, lasting| {
         ControlRequest::from(Command::Inject {
@@ -62,7 +62,7 @@ pub fn run(inject: &Inject) -> anyhow::Result<ExitCode> {
     }
     let status = array.show(volume)?.status;
     let injected = status.and_then(|s| s.stages.inject.injected);
-    let injected = injected.ok_or_else(|| anyhow!("volume {volume:?} is not served any more"))?;
+    let injected = injected.ok_or_else(|| anyhow!("volume {volume:?} is no longer served"))?;
     inject
         .output
         .print("terrace.volume.inject/1", &injected, live_table::injected)?;

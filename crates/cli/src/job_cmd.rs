@@ -128,14 +128,14 @@ fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         }
         if stop.sleep(LOOK) == Go::Stop {
             drop(bars);
-            message("not watching any more: the jobs go on");
+            message("stopped watching: the jobs continue");
             return Ok(ExitCode::FAILURE);
         }
         jobs = look(&mut client)?;
     }
     drop(bars);
     if watch.seen() == 0 {
-        message("no job is going on");
+        message("no job is running");
     }
     io::stdout().flush()?;
     match watch.failed() {

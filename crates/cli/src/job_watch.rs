@@ -39,11 +39,11 @@ impl Watch {
                 match (found.next(), found.next()) {
                     (Some(one), None) => Some(key(one)),
                     (Some(a), Some(b)) => bail!(
-                        "job {number} is on {} and {}: say which with --host",
+                        "job {number} exists on hosts {} and {}: choose one with --host",
                         a.host,
                         b.host
                     ),
-                    (None, _) => bail!("there is no job {number}: see `terrace job list`"),
+                    (None, _) => bail!("no job {number}: `terrace job list` lists the jobs"),
                 }
             }
         };
@@ -83,7 +83,9 @@ impl Watch {
         let there: BTreeSet<Key> = jobs.iter().map(key).collect();
         let mut open = self.seen.difference(&self.ended);
         if let Some((host, job)) = open.find(|k| !there.contains(*k)) {
-            return Err(anyhow!("job {job} of {host} is not known any more"));
+            return Err(anyhow!(
+                "the controller no longer knows job {job} of {host}"
+            ));
         }
         Ok(seen)
     }
@@ -207,15 +209,15 @@ mod tests {
         };
         assert_eq!(
             error(Some(2), None),
-            "job 2 is on a and b: say which with --host"
+            "job 2 exists on hosts a and b: choose one with --host"
         );
         assert_eq!(
             error(Some(9), None),
-            "there is no job 9: see `terrace job list`"
+            "no job 9: `terrace job list` lists the jobs"
         );
         assert_eq!(
             error(Some(1), Some("b")),
-            "there is no job 1: see `terrace job list`"
+            "no job 1: `terrace job list` lists the jobs"
         );
     }
 
@@ -235,7 +237,7 @@ mod tests {
         watch.take(&now).unwrap();
         match watch.take(&[]) {
             Ok(_) => panic!("it is gone"),
-            Err(e) => assert_eq!(e.to_string(), "job 1 of a is not known any more"),
+            Err(e) => assert_eq!(e.to_string(), "the controller no longer knows job 1 of a"),
         }
     }
 }

@@ -88,7 +88,7 @@ impl ArrayArg {
         let answer = answer.map_err(|why| anyhow!(why))?;
         if let Some(why) = reach.not_believed() {
             message(&format!(
-                "warning: this may not be the last state of the array: {why}"
+                "warning: the shown state of the array may be out of date: {why}"
             ));
         }
         Ok(answer.try_into().expect("an answer to each"))
@@ -133,9 +133,7 @@ pub fn one(answer: ControlAnswer) -> anyhow::Result<VolumeInfo> {
 
 /// A server of another version, most likely.
 pub fn unexpected() -> anyhow::Error {
-    anyhow!(
-        "the server answered something else: use the same version of terrace as the one that serves"
-    )
+    anyhow!("unexpected reply of the server: use the version of terrace that serves the array")
 }
 
 /// An error of the data path, with its causes.
@@ -319,7 +317,7 @@ impl Backstop {
             std::thread::sleep(limit);
             let step = *step.lock().unwrap_or_else(PoisonError::into_inner);
             exit(&format!(
-                "not ended {} s after the order to end, still {step}: this process exits now. Acknowledged writes are safe, and the next start treats an array as after a crash",
+                "still {step} {} s after the stop order: this process exits now. Acknowledged writes are safe, and the next start treats an array as after a crash",
                 limit.as_secs()
             ));
         };

@@ -132,7 +132,7 @@ pub fn tiers(all: &Tiers) -> String {
                     false => "through the page cache",
                 };
                 let next = match device.direct_next {
-                    true => format!("; from the next start on: {}", device.direct),
+                    true => format!("; after the next start: {}", device.direct),
                     false => String::new(),
                 };
                 let line = format!("device {}: {way}: {why}{next}", device.name);
@@ -291,13 +291,13 @@ pub fn polled(all: &ListedVolumes) -> String {
 pub fn cached(cache: &CacheSample) -> String {
     let of = match (cache.part, cache.lent) {
         (_, Some(lent)) => format!(
-            " of the {} that it has for {} as an answer to a broken objective",
+            " of the {} that it has for {} as a remedy for an SLO violation",
             size(lent.part),
             lent.left.words()
         ),
         (Some(part), None) => format!(" of its {}", size(part)),
         (None, None) => match (cache.class_part, cache.kept_out) {
-            (_, true) => return "nothing is kept of it: its share is nothing".into(),
+            (_, true) => return "not cached: its share is 0".into(),
             (Some(part), _) => format!(" of the {} of its class", size(part)),
             (None, _) => String::new(),
         },
@@ -305,8 +305,8 @@ pub fn cached(cache: &CacheSample) -> String {
     let counts = &cache.counts;
     let reads = counts.read_hits + counts.read_misses;
     let ratio = counts.read_hit_ratio();
-    let ratio = ratio.map_or("nothing read".into(), |r| {
-        format!("{:.1} % of {reads} pages read were there", r * 100.0)
+    let ratio = ratio.map_or("no reads".into(), |r| {
+        format!("{:.1} % of {reads} page reads hit", r * 100.0)
     });
     let priority = cache.priority_percent;
     let priority = priority.map_or(String::new(), |p| format!(", priority {p:+} %"));
@@ -387,14 +387,14 @@ pub fn volume(listed: &ListedVolume) -> String {
                 m.reads_first + m.reads_second,
                 match m.left {
                     Some(left) =>
-                        format!(", for {} as an answer to a broken objective", left.words()),
+                        format!(", for {} as a remedy for an SLO violation", left.words()),
                     None => String::new(),
                 }
             ),
         ),
         (None, Some(last)) => line(
             "last mirror",
-            format!("over: {}; {} copied", last.why, size(last.copied)),
+            format!("ended: {}; {} copied", last.why, size(last.copied)),
         ),
         (None, None) => {}
     }

@@ -33,7 +33,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// How much a server says.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct LogArg {
-    /// How much to say on standard error
+    /// Level of messages on standard error
     #[arg(
         long = "log",
         value_name = "LEVEL",
@@ -47,13 +47,13 @@ pub struct LogArg {
 enum LogLevel {
     /// Nothing
     Off,
-    /// What ends a part of the server
+    /// Failures that end a part of the server
     Error,
-    /// What is wrong
+    /// Errors and problems
     Warn,
-    /// And what was done
+    /// Also completed actions
     Info,
-    /// And what is only of use to developers
+    /// Also details for developers
     Debug,
 }
 

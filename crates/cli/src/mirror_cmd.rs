@@ -25,7 +25,7 @@ pub struct Mirror {
     /// Only these extents, such as "0-99,200"; all allocated extents without this option and --hottest
     #[arg(long, value_name = "RANGES", conflicts_with = "hottest")]
     extents: Option<ExtentRanges>,
-    /// The N extents that are read most, of those of which nine requests of ten read
+    /// The N most-read extents among those with at least 90 % reads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     hottest: Option<u32>,
     /// Highest rate of the copy
@@ -60,7 +60,10 @@ pub fn run(what: &Mirror) -> anyhow::Result<()> {
     };
     what.which.array.order(ControlRequest::Mirror {
         volume,
-        to: what.to.clone().ok_or_else(|| anyhow!("a tier is needed"))?,
+        to: what
+            .to
+            .clone()
+            .ok_or_else(|| anyhow!("--tier is missing: name the tier of the second copies"))?,
         device: None,
         bandwidth: what.bandwidth,
         extents,
@@ -72,7 +75,7 @@ pub fn run(what: &Mirror) -> anyhow::Result<()> {
 fn hottest(sample: &HeatSample, most: u32) -> anyhow::Result<ExtentRanges> {
     let Some(counts) = &sample.heat else {
         bail!(
-            "volume {:?} is not being counted: it is not served, or not measured (`terrace volume set --measure on`)",
+            "volume {:?} has no heat counts: it is not served, or not measured (`terrace volume set --measure on`)",
             sample.volume
         );
     };
@@ -83,7 +86,7 @@ fn hottest(sample: &HeatSample, most: u32) -> anyhow::Result<ExtentRanges> {
     });
     if read.is_empty() {
         bail!(
-            "no extent of volume {:?} is read and hardly written to since it is measured",
+            "volume {:?} has no read-mostly extent since its measurement started",
             sample.volume
         );
     }

@@ -32,7 +32,7 @@ pub struct Move {
     /// Highest rate of the copy
     #[arg(long, value_name = "RATE", default_value = "200 MiB/s")]
     bandwidth: BytesPerSec,
-    /// Wait until it is done, where the array is served; otherwise that is so anyway
+    /// Wait for the end of the move; without a server the command always waits
     #[arg(long)]
     wait: bool,
 }
@@ -61,17 +61,17 @@ pub fn run(what: &Move) -> anyhow::Result<ExitCode> {
             &|ask| reach.ask(ask),
             volume,
             &stop,
-            "the server goes on with it",
+            "the server continues the move",
         );
     }
     drop(reach);
     match before.moving_to {
         Some(to) if to == what.to && before.moving_extents == what.extents => {
-            message(&format!("going on with the move of {volume} to {to}"));
+            message(&format!("continuing the move of volume {volume} to {to}"));
             alone(&what.which, None)
         }
         Some(to) => bail!(
-            "volume {volume:?} is being moved to {to} already: `terrace volume cancel {volume}` gives that up"
+            "volume {volume:?} is already moving to {to}: `terrace volume cancel {volume}` cancels that move"
         ),
         None => alone(&what.which, Some(order)),
     }
@@ -90,7 +90,7 @@ pub fn cancel(which: &Which) -> anyhow::Result<ExitCode> {
     let before = one(reach.ask(show(&which.volume)).map_err(|why| anyhow!(why))?)?;
     drop(reach);
     if before.moving_to.is_none() {
-        bail!("volume {:?} is not being moved", which.volume);
+        bail!("volume {:?} is not moving", which.volume);
     }
     let serving = serve(which)?;
     let answer = serving
@@ -143,7 +143,8 @@ fn alone(which: &Which, order: Option<ControlRequest>) -> anyhow::Result<ExitCod
             }),
         });
     let ended = answer.and_then(|_| {
-        let later = "`terrace volume move` again, or `terrace volume export`, goes on with it";
+        let later =
+            "run `terrace volume move` again, or `terrace volume export`, to continue the move";
         follow(
             &|ask| serving.control_server().ask(ask),
             &which.volume,
@@ -166,7 +167,7 @@ fn follow(
         let now = one(ask(show(volume)).map_err(|why| anyhow!(why))?)?;
         responds(&now)?;
         let Some(status) = now.status else {
-            bail!("volume {volume:?} is not served any more; {later}");
+            bail!("volume {volume:?} is no longer served; {later}");
         };
         match (status.moving, status.last_move) {
             (Some(moving), _) => bar.update_move(volume, &moving),
@@ -179,11 +180,11 @@ fn follow(
             (None, Some(stopped)) => {
                 bail!("move of {volume} {}", live_table::ended(&stopped));
             }
-            (None, None) => bail!("volume {volume:?} is not being moved"),
+            (None, None) => bail!("volume {volume:?} is not moving"),
         }
         if stop.sleep(LOOK) == Go::Stop {
             drop(bar);
-            message(&format!("not waiting any more: {later}"));
+            message(&format!("stopped waiting: {later}"));
             return Ok(ExitCode::FAILURE);
         }
     }

@@ -22,7 +22,7 @@ pub struct Mrc {
     /// Trace files of any known format
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How curves are made; with exact among them the error of the others is shown
+    /// Methods; with exact, the error of the others is shown, too
     #[arg(
         long,
         value_enum,
@@ -31,7 +31,7 @@ pub struct Mrc {
         default_value = "exact,shards,shards-size,aet,wss"
     )]
     method: Vec<Method>,
-    /// Sizes of the cache; powers of two up to the footprint if left out
+    /// Sizes of the cache; by default powers of two up to the footprint
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     sizes: Vec<Bytes>,
     /// Size of a page of the cache: a power of two from 512 B to 1 GiB
@@ -40,7 +40,8 @@ pub struct Mrc {
     /// Model a write-around cache: writes drop their pages, and only reads count
     #[arg(long)]
     reads_only_cache: bool,
-    /// Share of the pages that shards samples. auto: 0.001, or what gives 8,192 pages; where that is most of them, exact
+    /// Share of the pages that shards samples. auto: 0.001, or more for 8,192 pages; exact if that is most of the
+    /// pages
     #[arg(long, value_name = "SHARE|auto", default_value = "auto", value_parser = parse_rate)]
     rate: Rate,
     /// Seed of the samples
@@ -150,7 +151,7 @@ pub fn run(mrc: &Mrc) -> anyhow::Result<ExitCode> {
     })?;
     ensure!(
         !(mrc.reads_only_cache && mrc.method.contains(&Method::Wss)) || is_default(&mrc.method),
-        "--method wss with --reads-only-cache: working sets do not know what writes dropped; leave wss out"
+        "--method wss cannot model --reads-only-cache, because working sets ignore the pages that writes drop: leave wss out"
     );
     ensure!(
         mrc.sizes.iter().all(|size| size.0 >= mrc.page.0),

@@ -116,14 +116,14 @@ impl Notifier {
 
     /// It is about to end, in order.
     pub fn stopping(&self) {
-        self.say("STOPPING=1\nSTATUS=ending: what devices have not written yet is flushed");
+        self.say("STOPPING=1\nSTATUS=stopping: flushing devices");
     }
 
     fn say(&self, message: &str) {
         if let Some(to) = &self.to
             && let Err(why) = to.send_surely(message)
         {
-            warn!(%why, "the service manager got no notification");
+            warn!(%why, "cannot notify the service manager");
         }
     }
 

@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// `terrace events`
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Print new events until Ctrl-C; with -o json one line per event
+    /// Print new events until Ctrl-C; with -o json, one line per event
     #[arg(long)]
     follow: bool,
     /// Number of entries, newest first

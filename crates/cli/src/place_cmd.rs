@@ -13,10 +13,10 @@ use crate::live::message;
 /// `terrace place`
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
-    /// Its size, such as 100G or "100 GiB"
+    /// Size of the volume, such as 100G or "100 GiB"
     #[arg(long, value_name = "SIZE")]
     size: Bytes,
-    /// Its service class
+    /// Service class of the volume
     #[arg(long, value_name = "CLASS")]
     class: String,
     #[command(flatten)]
@@ -75,7 +75,9 @@ impl Advised {
         let asked = self.controller.client_at(address.clone());
         let asked = asked.and_then(|mut c| Ok(c.place(&self.expected.of(size, class))?));
         let place = asked.with_context(|| {
-            format!("give --tier: no controller can advise one for volume {volume:?}")
+            format!(
+                "give --tier: no controller is available to recommend a tier for volume {volume:?}"
+            )
         })?;
         let PlaceView {
             host,
@@ -88,12 +90,12 @@ impl Advised {
         let Some(tier) = tier else {
             let why = why_not.unwrap_or_default();
             bail!(
-                "give --tier: the controller on {address} advises none for volume {volume:?} ({why}); `terrace place` says more"
+                "give --tier: the controller on {address} recommends no tier for volume {volume:?} ({why}); `terrace place` gives details"
             );
         };
         let why = reason.map_or(String::new(), |r| format!(": {r}"));
         message(&format!(
-            "tier {tier}, as the controller on {address} advises for {host}{why}"
+            "tier {tier}, recommended by the controller on {address} for {host}{why}"
         ));
         for note in notes {
             message(&format!("note: {note}"));

@@ -112,7 +112,7 @@ impl<'a> Commands<'a> {
     fn lines(&self) -> String {
         let s = if self.moves.len() == 1 { "" } else { "s" };
         let mut out = format!(
-            "# plan {} of {}: {} move{s}; each waits for those that it comes after in `terrace plan`\n",
+            "# plan {} of {}: {} move{s}; run them in the order of `terrace plan`\n",
             self.plan,
             report::printable(self.host),
             self.moves.len()
@@ -122,14 +122,14 @@ impl<'a> Commands<'a> {
             let [volume, from, to, reason] = words;
             out += &format!("\n# {} {volume}: {from} to {to}: {reason}\n", m.position);
             if let Some(why) = m.by_hand {
-                out += &format!("# by hand, as {}\n", report::printable(why));
+                out += &format!("# without Terrace, as {}\n", report::printable(why));
             }
             match m.command {
                 Some(command) if !command.contains(units::is_hidden) => {
                     out += &format!("{command}\n");
                 }
                 _ => {
-                    let why = m.no_command.unwrap_or("none is known");
+                    let why = m.no_command.unwrap_or("no command is known");
                     out += &format!("# no command: {}\n", report::printable(why));
                 }
             }
@@ -253,7 +253,7 @@ pub fn apply(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let which = &args.which;
     if !args.yes && !io::stdin().is_terminal() {
         return Ok(wrong_usage(&format!(
-            "there is no terminal to ask on whether plan {} is to be carried out: say --yes",
+            "cannot ask for confirmation of plan {} without a terminal: add --yes",
             which.plan
         )));
     }
@@ -263,7 +263,7 @@ pub fn apply(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
     if !open.is_empty() {
         show(&mut client, &plan, &open)?;
         if !args.yes && !agreed()? {
-            message("nothing is carried out");
+            message("no move was approved");
             return Ok(ExitCode::FAILURE);
         }
     }
@@ -277,7 +277,7 @@ fn open_moves<'a>(plan: &'a PlanView, only: &[u32]) -> anyhow::Result<Vec<&'a Pl
     let there = |position: &u32| plan.moves.iter().any(|m| m.position == *position);
     if let Some(unknown) = only.iter().find(|p| !there(p)) {
         bail!(
-            "plan {} has {} moves, numbered from 0: there is no move {unknown}",
+            "plan {} has {} moves, numbered from 0, and no move {unknown}",
             plan.generation,
             plan.moves.len()
         );
@@ -363,7 +363,7 @@ mod tests {
             text.contains("# no command: its image has 3 bitmaps"),
             "{text}"
         );
-        assert!(text.contains("# no command: none is known"), "{text}");
+        assert!(text.contains("# no command: no command is known"), "{text}");
     }
 
     #[test]
@@ -379,7 +379,7 @@ mod tests {
         assert!(positions(&[1]).is_empty());
         assert_eq!(
             open_moves(&plan, &[0, 3]).unwrap_err().to_string(),
-            "plan 7 has 3 moves, numbered from 0: there is no move 3"
+            "plan 7 has 3 moves, numbered from 0, and no move 3"
         );
     }
 }

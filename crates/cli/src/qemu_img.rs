@@ -75,8 +75,9 @@ fn run(mut command: Command, needs: &str, stop: &Stop) -> anyhow::Result<(ExitSt
         false => Stdio::piped(),
     });
     let spawned = command.spawn();
-    let spawned =
-        spawned.with_context(|| format!("{needs} needs {QEMU_IMG}, of the package qemu-utils"))?;
+    let spawned = spawned.with_context(|| {
+        format!("{needs} needs the program {QEMU_IMG}: install the package qemu-utils")
+    })?;
     let mut running = Running(spawned);
     let status = loop {
         if let Some(status) = running.0.try_wait()? {

@@ -69,7 +69,7 @@ pub fn read(dir: &Path, strategy: Option<&str>) -> anyhow::Result<RunResult> {
     let chosen = match strategy {
         Some(name) if names.contains(&name) => name,
         Some(name) => bail!(
-            "no run under strategy \"{name}\" in {}: it has {}",
+            "no run under strategy \"{name}\" in {}: the record has {}",
             dir.display(),
             names.join(", ")
         ),

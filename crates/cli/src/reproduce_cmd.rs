@@ -32,7 +32,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     };
     let error = Command::new(program).args(&args.args).exec();
     Err(anyhow!(
-        "cannot run {PROGRAM}, which is neither beside {} nor on the path ({error}): `cargo build --release -p {PROGRAM}` makes it",
+        "cannot run {PROGRAM}, which is neither in the directory of {} nor on the PATH ({error}): build it with `cargo build --release -p {PROGRAM}`",
         own.display()
     ))
 }

@@ -18,7 +18,7 @@ const SIZES: u32 = 12;
 pub struct VolumeMrc {
     #[command(flatten)]
     which: Which,
-    /// Sizes of the cache; powers of two up to what was read if left out
+    /// Sizes of the cache; by default powers of two up to the size of the data read
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     sizes: Vec<Bytes>,
     #[command(flatten)]
@@ -72,7 +72,7 @@ pub fn run(mrc: &VolumeMrc) -> anyhow::Result<()> {
 fn of(sample: &ReuseSample, sizes: &[Bytes]) -> anyhow::Result<VolumeReuse> {
     let Some(counts) = &sample.counts else {
         bail!(
-            "nothing is known of volume {:?}: it is not served, or not measured (`terrace volume set --measure on`), or nothing was read or written since",
+            "no miss ratios for volume {:?}: it is not served, or not measured (`terrace volume set --measure on`), or had no requests since then",
             sample.volume
         );
     };
@@ -118,7 +118,7 @@ fn text(shown: &VolumeReuse) -> String {
     let doubt = if shown.enough {
         ""
     } else {
-        " (too few to rely on the curve)"
+        " (too few for a reliable curve)"
     };
     let mut out = format!(
         "volume           {}\npages read       {} of {}\nfollowed         {} pages, a share of {:.4}{doubt}\nstandard error   {error}\ntouched          {}\n",

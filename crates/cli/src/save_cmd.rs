@@ -38,7 +38,7 @@ const RAW: &str = "raw";
 pub struct Save {
     #[command(flatten)]
     array: ArrayArg,
-    /// The volume, which no guest may be connected to, or a snapshot, as VOLUME@NAME
+    /// The volume, without connected guests, or a snapshot, as VOLUME@NAME
     #[arg(value_name = "VOLUME")]
     volume: String,
     /// A new file, or a block device
@@ -50,10 +50,10 @@ pub struct Save {
     /// Replace an existing file, or overwrite a block device
     #[arg(long)]
     force: bool,
-    /// Read both again when it is written, and compare
+    /// Read and compare both after the copy
     #[arg(long)]
     verify: bool,
-    /// Compute no checksum, which takes its time for large volumes that are mostly holes
+    /// Compute no checksum; faster for large volumes that are mostly holes
     #[arg(long)]
     no_checksum: bool,
     /// Read an intact volume of a damaged map
@@ -143,14 +143,14 @@ fn too_large_is_an_error() -> anyhow::Result<()> {
 fn socket_of(sockets: &[PathBuf], wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
     let Some(first) = sockets.first() else {
         bail!(
-            "the server listens on no unix socket: start it with `--listen unix:PATH` too, to save volumes"
+            "saving needs a server that listens on a unix socket: start it with an additional `--listen unix:PATH`"
         );
     };
     let Some(wanted) = wanted else {
         return Ok(first.clone());
     };
     let file = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino()));
-    let this = file(wanted).with_context(|| format!("cannot look at {}", wanted.display()))?;
+    let this = file(wanted).with_context(|| format!("cannot inspect {}", wanted.display()))?;
     if !sockets.iter().any(|s| file(s).is_ok_and(|s| s == this)) {
         let known: Vec<_> = sockets.iter().map(|s| s.display().to_string()).collect();
         bail!(
@@ -233,7 +233,7 @@ fn not_in_use(what: &Save, control: &Path) -> anyhow::Result<VolumeInfo> {
         format => format!(" --format {format}"),
     };
     bail!(
-        "volume {volume:?} is in use: {guests}, and it changes while it is read; save a snapshot of it: `terrace volume snapshot create {volume} NAME`, then `terrace volume save {volume}@NAME {}{format}`",
+        "volume {volume:?} is in use ({guests}) and would change during the copy. Save a snapshot instead: `terrace volume snapshot create {volume} NAME`, then `terrace volume save {volume}@NAME {}{format}`",
         to.display()
     )
 }
@@ -241,14 +241,14 @@ fn not_in_use(what: &Save, control: &Path) -> anyhow::Result<VolumeInfo> {
 fn text(s: &Saved) -> String {
     let to = s.to.display().to_string();
     let to = report::printable(&to);
-    let mut out = format!("{} is saved as {to}: {}", s.volume, size(s.size));
+    let mut out = format!("saved {} as {to}: {}", s.volume, size(s.size));
     if let (Some(data), Some(holes)) = (s.data, s.holes) {
         out += &format!(", {} of data and {} of holes", size(data), size(holes));
     }
     out += &format!(", in {:.1} s\n", s.seconds);
     if s.logical_block != 512 {
         out += &format!(
-            "its partition table counts in sectors of {n} bytes: give it to guests with `<blockio logical_block_size='{n}'/>`\n",
+            "its partition table uses sectors of {n} bytes: attach it to guests with `<blockio logical_block_size='{n}'/>`\n",
             n = s.logical_block
         );
     }

@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// `terrace serve`
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The configuration; `terrace config check` looks at one without starting anything
+    /// Configuration file; `terrace config check` checks it without starting anything
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     #[command(flatten)]
@@ -60,26 +60,28 @@ pub struct Agent {
         default_value = "terrace-array"
     )]
     array: PathBuf,
-    /// Look after the virtual machines under libvirt instead, at this URI or virsh's own default
+    /// Manage the virtual machines of libvirt instead, at this URI or virsh's own default
     #[arg(long, value_name = "URI", num_args = 0..=1, conflicts_with = "array", requires = "tiers")]
     libvirt: Option<Option<String>>,
-    /// Look after the virtual machines of plain QEMU instead, by the QMP sockets NAME.qmp or NAME.sock in this directory, which nobody else uses
+    /// Manage the virtual machines of plain QEMU instead, through the QMP sockets NAME.qmp or NAME.sock in this
+    /// directory; no other program may use them
     #[arg(long, value_name = "DIR", conflicts_with_all = ["array", "libvirt"], requires = "tiers")]
     qemu: Option<PathBuf>,
     /// Manage no volumes: the host only lends memory or flash
     #[arg(long, conflicts_with_all = ["array", "libvirt", "qemu"], requires = "lends")]
     lend_only: bool,
-    /// With --libvirt or --qemu: a tier and the pools, directories or exports that it is made of, high end first
+    /// With --libvirt or --qemu: a tier and its pools, directories or exports, fastest first
     #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
     tiers: Vec<TierOf>,
-    /// With --libvirt or --qemu: which disks (DOMAIN:TARGET, a * stands for anything) are of which class, the first that fits
+    /// With --libvirt or --qemu: service class of matching disks (DOMAIN:TARGET, * matches any text); the first match
+    /// counts
     #[arg(long = "class", id = "classes", value_name = "DISKS=CLASS", value_parser = disks_of_class, requires = "tiers")]
     classes: Vec<(String, String)>,
-    /// With --libvirt or --qemu: move disks, and keep the state of moves in this persistent directory; without it moves
-    /// are recommended only
+    /// With --libvirt or --qemu: move disks, and keep the state of moves in this persistent directory; without it,
+    /// moves are only recommended
     #[arg(long, value_name = "DIR", requires = "tiers")]
     moves: Option<PathBuf>,
-    /// With --moves: for how long an image that a disk has left is kept
+    /// With --moves: time for which the old image of a moved disk is kept
     #[arg(long, value_name = "TIME", default_value = "1d", requires = "moves")]
     keep_source: units::Nanos,
     /// With --libvirt: enable latency histograms in QEMU for percentiles; libvirt then marks the domains as tainted (`custom-monitor`)
@@ -122,7 +124,8 @@ struct LendArgs {
     /// With --lend-flash: the directory for it; its files are unnamed and vanish with the process
     #[arg(long = "lend-flash-dir", value_name = "DIR", requires = "flash")]
     flash_dir: Option<String>,
-    /// With --lend or --lend-flash: where those hosts connect, tcp:ADDRESS at ports that the system chooses, tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
+    /// With --lend or --lend-flash: listening address for those hosts: tcp:ADDRESS at ports that the system chooses,
+    /// tcp:ADDRESS:FIRST-LAST at ports of that range, or unix:DIR
     #[arg(
         long = "lend-listen",
         id = "lend_listen",
@@ -156,8 +159,8 @@ impl LendArgs {
             tls_certificates: self.tls_certificates,
             client_certificates: self.client_certificates,
         };
-        let program = std::env::current_exe().context("where this program is is not known")?;
-        let here = std::env::current_dir().context("where this is is not known")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        let here = std::env::current_dir().context("cannot find the current directory")?;
         let settings = LendSettings::new(&words, &here, program);
         let option = |key| match key {
             "memory" => "--lend".into(),
@@ -225,12 +228,12 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen_within(SERVER_ENDS_WITHIN)?;
     let _logging = what.log.begin();
     let notifier = Notifier::from_env();
-    notifier.status("opening what is configured");
+    notifier.status("opening the array and the controller");
     let configured = configured(&what.config)?;
     let path = absolute(&what.config)?;
     let base = path
         .parent()
-        .ok_or_else(|| anyhow!("{} is no file", path.display()))?;
+        .ok_or_else(|| anyhow!("{} is not a file", path.display()))?;
     let file = what.config.clone();
     let read = Box::new(move || read_config(&file).map_err(|e| format!("{e:#}")));
     let accept = what.accept.words();
@@ -268,7 +271,7 @@ fn run(
     if daemon.array().is_some() {
         notifier.ready(&said);
     }
-    stop.doing("looking after the array and the controller");
+    stop.doing("watching the array and the controller");
     loop {
         daemon.tick().map_err(explained)?;
         let is_known = daemon.controller_was_tried() || began.elapsed() > TRIED_WITHIN;
@@ -305,7 +308,7 @@ fn status(daemon: &Daemon) -> String {
         _ if !daemon.controller_was_tried() => "the controller is starting".into(),
         [] => format!("controller at unix:{}", daemon.socket().display()),
         [fault, ..] => format!(
-            "{} of the controller does not run: {}",
+            "{} of the controller is not running: {}",
             fault.part, fault.what
         ),
     };
@@ -395,7 +398,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         (None, None) if what.lend_only => HostOf::Nothing,
         (None, None) if !settings.tiers.is_empty() => {
             return Err(anyhow!(
-                "--tier is for hosts of virtual machines: --libvirt or --qemu is needed"
+                "--tier is for hosts of virtual machines: add --libvirt or --qemu"
             ));
         }
         (None, None) => HostOf::Array(what.array.join(datapath::control::CONTROL_SOCKET)),
@@ -410,7 +413,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     // It runs, and waits for whom it has to wait for; which they are is its status.
     let mut said = running.trouble();
     notifier.ready(&reporting(said.as_deref()));
-    stop.doing("looking after the agent");
+    stop.doing("watching the agent");
     while stop.sleep(TICK) == Go::On {
         let now = running.trouble();
         if now != said {

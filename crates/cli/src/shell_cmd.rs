@@ -27,7 +27,7 @@ enum ShellArg {
 /// `terrace man`
 #[derive(Debug, Args)]
 pub struct Pages {
-    /// The directory, which has to be there
+    /// An existing directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

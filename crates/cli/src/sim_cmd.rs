@@ -46,10 +46,10 @@ pub enum SimCommand {
         /// Strategies instead of the scenario's own list
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         strategies: Vec<String>,
-        /// Do not look for the best possible decisions
+        /// Do not search for the best possible decisions
         #[arg(long)]
         no_optimum: bool,
-        /// Solve for the best possible exactly where that ends (needs a build with --features exact)
+        /// Compute the exact optimum where the solver finishes (needs a build with --features exact)
         #[arg(long, conflicts_with = "no_optimum")]
         exact: bool,
     },
@@ -96,7 +96,7 @@ pub struct What {
     /// Write a self-contained HTML page with charts (one scenario only)
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Directory for the records of runs, which `terrace why` reads
+    /// Directory for the records of runs (input of `terrace why`)
     #[arg(long, value_name = "DIR", default_value = record::DEFAULT_DIR)]
     out: PathBuf,
     /// Keep no record
@@ -171,14 +171,14 @@ fn simulate(
 ) -> anyhow::Result<ExitCode> {
     if what.report.is_some() && what.scenarios.len() > 1 {
         anyhow::bail!(
-            "--report takes one scenario, {} were given",
+            "--report needs exactly one scenario, not {}",
             what.scenarios.len()
         );
     }
     // Better now than after the simulation.
     let page_dir = what.report.as_deref().and_then(Path::parent);
     if let Some(dir) = page_dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
-        anyhow::bail!("--report: there is no directory {}", dir.display());
+        anyhow::bail!("--report: directory {} does not exist", dir.display());
     }
     if best == Best::Exact && !cfg!(feature = "exact") {
         anyhow::bail!("--exact needs a build with --features exact");
@@ -221,7 +221,10 @@ fn simulate(
             && let Some(why) = optimum::why_unknown(&loaded.model)
         {
             let of = path.display();
-            let _ = writeln!(io::stderr(), "{of}: the best possible is not known: {why}");
+            let _ = writeln!(
+                io::stderr(),
+                "{of}: the best possible result is unknown: {why}"
+            );
             best = Best::Unknown;
         }
         let (results, optimum) =
@@ -371,7 +374,7 @@ fn print_tables(
         writeln!(out, "{mirrors}")?;
     }
     if let Some(response) = report::response(results) {
-        writeln!(out, "answers to broken objectives")?;
+        writeln!(out, "remedies for SLO violations")?;
         writeln!(out, "{response}")?;
     }
     if let Some(wear) = report::wear(results) {

@@ -13,10 +13,10 @@ use crate::sim_cmd::{check_strategies, read_scenario};
 /// `terrace sim plan`
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// What `terrace export facts` printed, changed or not
+    /// Output of `terrace export facts`, changed or not
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
-    /// Form of the output; JSON is the plan as the controller keeps it, and nothing else
+    /// Form of the output; JSON is only the plan, as the controller keeps it
     #[arg(short, long, value_enum, default_value = "table")]
     output: Form,
 }

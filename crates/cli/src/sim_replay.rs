@@ -16,7 +16,7 @@ use crate::live::Form;
 /// `terrace sim replay`
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// What a controller with `record` in its configuration has written
+    /// Recording of a controller with `record` in its configuration
     #[arg(value_name = "RECORDING")]
     recording: PathBuf,
     /// Form of the output

@@ -92,14 +92,16 @@ pub fn run(command: SnapshotCommand) -> anyhow::Result<ExitCode> {
         }
         SnapshotCommand::Delete { snapshot, yes, .. } if !yes => {
             return Ok(wrong_usage(&format!(
-                "deleting snapshot {snapshot:?} discards it for good: say --yes"
+                "the data of snapshot {snapshot:?} would be lost for ever: add --yes to delete it"
             )));
         }
         SnapshotCommand::Delete {
             array, snapshot, ..
         } => {
             if ListedVolume::of(&array, &snapshot)?.info.snapshot.is_none() {
-                anyhow::bail!("{snapshot} is no snapshot: `terrace volume delete` deletes volumes");
+                anyhow::bail!(
+                    "{snapshot} is not a snapshot: use `terrace volume delete` for volumes"
+                );
             }
             array.order(ControlRequest::Delete {
                 volume: snapshot,
@@ -108,7 +110,7 @@ pub fn run(command: SnapshotCommand) -> anyhow::Result<ExitCode> {
         }
         SnapshotCommand::Restore { snapshot, yes, .. } if !yes => {
             return Ok(wrong_usage(&format!(
-                "what was written since {snapshot:?} was taken is lost: say --yes"
+                "data written after snapshot {snapshot:?} would be lost: add --yes to restore it"
             )));
         }
         SnapshotCommand::Restore {

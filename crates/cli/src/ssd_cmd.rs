@@ -58,7 +58,7 @@ pub struct SsdArgs {
     /// How tenants share erase blocks
     #[arg(long, value_enum, default_value = "one-pool")]
     sharing: SharingArg,
-    /// Whose request is next
+    /// Order of the requests of tenants
     #[arg(long, value_enum, default_value = "fcfs")]
     service: ServiceArg,
     /// Spare share of all flash (over-provisioned space) instead of the preset's, such as 7%
@@ -67,10 +67,10 @@ pub struct SsdArgs {
     /// How spare space is split between isolated tenants: the same for all, or by the cost model so that rates follow weights
     #[arg(long, value_enum, default_value = "equal")]
     split: SplitArg,
-    /// Let spare space follow objectives while the run goes on (isolated only)
+    /// Adapt spare space to the objectives during the run (isolated only)
     #[arg(long)]
     control: bool,
-    /// How often the controller looks
+    /// Interval of the controller
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "control")]
     interval: Nanos,
     /// Requests that the drive has at a time and may reorder (NCQ): reads go first; 1 keeps the host's order [default: the preset's, 32
@@ -83,19 +83,19 @@ pub struct SsdArgs {
     /// Channels instead of the preset's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     channels: Option<u32>,
-    /// Map one part in so many of a large drive; the rest costs what that part does on average [default: the preset's]
+    /// Simulate one of N parts of a large drive; the rest is assumed to behave like it [default: the preset's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     scale: Option<u32>,
     /// Choice of victims: greedy, cost-benefit, or a number of candidates drawn at random
     #[arg(long, value_name = "METHOD", value_parser = victim)]
     victim: Option<Victim>,
-    /// What is kept apart in a pool
+    /// Separation of data in a pool
     #[arg(long, value_enum)]
     streams: Option<StreamsArg>,
     /// Begin with an empty drive; otherwise it is filled, and overwritten at random until it is steady
     #[arg(long)]
     clean: bool,
-    /// Simulated time before what counts
+    /// Simulated warm-up, which does not count
     #[arg(long, value_name = "TIME", default_value = "10s")]
     warmup: Nanos,
     /// Simulated time that counts
@@ -117,7 +117,7 @@ enum Form {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum SharingArg {
-    /// One pool: drives as they are sold
+    /// One pool, as in ordinary drives
     OnePool,
     /// Every tenant owns its erase blocks and spare space
     Isolated,
@@ -131,7 +131,7 @@ enum SharingArg {
 enum ServiceArg {
     /// First come, first served
     Fcfs,
-    /// Bytes by weight, as far as the host has a choice (cgroup-like)
+    /// Bytes by weight, as far as the host can choose (cgroup-like)
     HostWeights,
     /// Device time by share, collection charged to its owner
     DeviceTime,
@@ -187,7 +187,7 @@ struct Results<'a> {
 /// Runs `terrace sim ssd`.
 pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
     let config = drive_config(args)?;
-    ensure!(args.duration.0 > 0, "--duration: nothing would count");
+    ensure!(args.duration.0 > 0, "--duration must be above 0");
     ensure!(
         !args.control || args.interval.0 >= 1_000_000,
         "--interval: give 1 ms or more"
@@ -298,8 +298,13 @@ fn default_size(preset: &str) -> Bytes {
 
 fn drive_config(args: &SsdArgs) -> anyhow::Result<DriveConfig> {
     let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
-    let mut config = preset(&args.preset)
-        .with_context(|| format!("--preset {}: there are {}", args.preset, names.join(", ")))?;
+    let mut config = preset(&args.preset).with_context(|| {
+        format!(
+            "--preset {}: unknown preset; known presets: {}",
+            args.preset,
+            names.join(", ")
+        )
+    })?;
     config.ftl.sharing = match args.sharing {
         SharingArg::OnePool => Sharing::OnePool,
         SharingArg::Isolated => Sharing::Isolated,

@@ -21,7 +21,7 @@ pub fn share(text: &str) -> Result<f64, String> {
     };
     match digits.trim().parse::<f64>() {
         Ok(x) if x.is_finite() && x > 0.0 && x * scale <= 1.0 => Ok(x * scale),
-        _ => Err(format!("\"{text}\" is no share: give 7% or 0.07")),
+        _ => Err(format!("\"{text}\" is not a share: give 7% or 0.07")),
     }
 }
 
@@ -33,7 +33,7 @@ pub fn plans(
 ) -> anyhow::Result<(Vec<TenantPlan>, Vec<bool>)> {
     ensure!(
         texts.len() <= 64,
-        "--tenants: {} were given, 64 at most",
+        "--tenants: {} tenants, at most 64 are allowed",
         texts.len()
     );
     let mut plans: Vec<TenantPlan> = Vec::with_capacity(texts.len());
@@ -56,7 +56,7 @@ pub fn plans(
         plan.bytes = Bytes((drive.0 - taken) / without / 4096 * 4096);
         ensure!(
             plan.bytes.0 > 0,
-            "nothing is left of the drive for tenant \"{}\"",
+            "the drive has no space left for tenant \"{}\"",
             plan.name
         );
     }
@@ -86,20 +86,20 @@ fn plan(text: &str, drive: Bytes, by_spare_space: bool) -> anyhow::Result<(Tenan
             "iops" => plan.slo = Slo::Iops(positive(key, value)?),
             "bandwidth" => {
                 let rate: BytesPerSec = value.parse().with_context(|| key.to_owned())?;
-                ensure!(rate.0 > 0, "bandwidth=0 is no objective");
+                ensure!(rate.0 > 0, "bandwidth=0 is not an objective");
                 plan.slo = Slo::BytesPerSecond(rate.0 as f64);
             }
             "ops" => plan.spare_share = share(value).map_err(anyhow::Error::msg)?,
             "from" => plan.comes = value.parse::<Nanos>().with_context(|| key.to_owned())?,
             "to" => plan.goes = Some(value.parse::<Nanos>().with_context(|| key.to_owned())?),
             _ => bail!(
-                "unknown key \"{key}\": there are load, trace, size, weight, depth, rate, iops, bandwidth, ops, share, from and to"
+                "unknown key \"{key}\": known keys are load, trace, size, weight, depth, rate, iops, bandwidth, ops, share, from and to"
             ),
         }
     }
     ensure!(
         plan.goes.is_none_or(|goes| goes > plan.comes),
-        "it goes before it comes"
+        "to= is before from="
     );
     ensure!(
         plan.rate.is_none() || depth.is_none(),
@@ -137,7 +137,7 @@ fn size(value: &str, drive: Bytes) -> anyhow::Result<Bytes> {
         }
         None => value.parse::<Bytes>().context("size")?.0,
     };
-    ensure!(bytes > 0, "size={value} is nothing");
+    ensure!(bytes > 0, "size={value} must be above 0");
     Ok(Bytes(bytes))
 }
 
@@ -219,9 +219,9 @@ mod tests {
             (&["a:load=storm"], "unknown load \"storm\""),
             (&["a:load=zipf,weight=-1"], "weight=-1 is outside"),
             (&["a:load=zipf,weight=nan"], "weight=nan is outside"),
-            (&["a:load=zipf,size=150%"], "is no share"),
+            (&["a:load=zipf,size=150%"], "is not a share"),
             (&["a:load=zipf,rate=1,depth=1"], "exclude each other"),
-            (&["a:load=zipf,from=5s,to=2s"], "it goes before it comes"),
+            (&["a:load=zipf,from=5s,to=2s"], "to= is before from="),
             (&["a:load=zipf", "a:load=zipf"], "named twice"),
             (
                 &["a:load=zipf,size=2 GiB"],

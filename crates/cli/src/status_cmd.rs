@@ -17,7 +17,7 @@ use crate::asking::Asking;
 pub fn status(asking: &Asking) -> anyhow::Result<()> {
     let status = asking.client()?.status().map_err(|why| match why {
         ClientError::Nobody { .. } => anyhow!(
-            "{}; `terrace array status` says whether an array is served and its controller does not run",
+            "{}; if an array is served without its controller, `terrace array status` shows that",
             explain(&why)
         ),
         other => other.into(),
@@ -60,7 +60,7 @@ enum GoalName {
     Drain,
     /// Pins and affinity
     Rules,
-    /// Devices that run full
+    /// Devices that are nearly full
     Space,
     /// Moves that the strategy proposes
     Latency,
@@ -68,7 +68,7 @@ enum GoalName {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ModeName {
-    /// Nothing is planned for it
+    /// No moves are planned for this goal
     Off,
     /// Moves wait for approval
     Recommend,

@@ -44,7 +44,7 @@ pub struct SweepArgs {
     /// Scenario, or a sweep file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Values that a key of the scenario is to take; any number of times [default: the sweep file's grid]
+    /// Values for a key of the scenario; repeatable [default: the sweep file's grid]
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = Axis::parse)]
     set: Vec<Axis>,
     /// Strategies [default: the sweep file's, or the scenario's own]
@@ -53,20 +53,20 @@ pub struct SweepArgs {
     /// Seeds, such as 1..5 (five of them) or 1,7,9 [default: the sweep file's, or the scenario's own]
     #[arg(long, value_name = "SEEDS", value_parser = parse_seeds)]
     seeds: Option<SeedList>,
-    /// What is shown of each cell, such as iops, latency_read_p99_us or class[gold].slo_violation_s; a wrong name lists
+    /// Columns of each cell, such as iops, latency_read_p99_us or class[gold].slo_violation_s; an unknown name lists
     /// all [default: the sweep file's, or latency, rate, objectives and moves]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = Metric::parse)]
     metrics: Vec<Metric>,
-    /// Directory for results, which any number of sweeps may share one after the other
+    /// Directory for results; sweeps may share it, one at a time
     #[arg(long, value_name = "DIR", default_value = "terrace-sweep")]
     out: PathBuf,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: SweepOutput,
-    /// Run everything again, also what is in the directory
+    /// Run everything again, even if the directory has its result
     #[arg(long)]
     fresh: bool,
-    /// Print a line for each cell when it is done
+    /// Print a line for each finished cell
     #[arg(short, long)]
     verbose: bool,
 }
@@ -213,14 +213,14 @@ impl Asked {
 fn summary(ran: &Ran, failed: usize, out: &Path) -> String {
     let shared = match ran.rows.len() - ran.kept - ran.made {
         0 => String::new(),
-        n => format!(", {n} the same as others"),
+        n => format!(", {n} identical to others"),
     };
     let failed = match failed {
         0 => String::new(),
         n => format!(", {n} failed"),
     };
     format!(
-        "{} {}: {} run, {} there already{shared}{failed}; results are in {}",
+        "{} {}: {} run, {} already available{shared}{failed}; results are in {}",
         ran.rows.len(),
         if ran.rows.len() == 1 { "cell" } else { "cells" },
         ran.made,

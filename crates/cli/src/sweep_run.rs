@@ -270,7 +270,7 @@ fn say_what_is_kept(kept: usize, runs: usize) -> Arc<AtomicUsize> {
         // On a line of its own, below the bar.
         let _ = writeln!(
             io::stderr(),
-            "\nended: {done} of {runs} results are kept; the same command goes on from there"
+            "\nstopped: {done} of {runs} results are kept; run the same command again to continue"
         );
         std::process::exit(130);
     });

@@ -38,7 +38,7 @@ impl TakeOverArg {
     pub fn said(&self, said: anyhow::Result<()>) -> anyhow::Result<()> {
         said.or_else(|why| match self.take_over {
             true => {
-                warn!(%why, "nobody reads where things are");
+                warn!(%why, "cannot print the addresses of the server");
                 Ok(())
             }
             false => Err(why),
@@ -120,14 +120,14 @@ impl Successor {
         if let Some(child) = &mut self.child
             && let Ok(Some(ended)) = child.try_wait()
         {
-            warn!(%ended, "the successor has ended, and this process goes on");
+            warn!(%ended, "the successor has ended, and this process continues");
             self.child = None;
         }
         if !self.wanted.came() {
             return;
         }
         if self.child.is_some() {
-            return warn!("a successor is taking over already");
+            return warn!("a successor is already taking over");
         }
         let mut args = std::env::args_os();
         let program = program(args.next());
@@ -137,10 +137,10 @@ impl Successor {
         command.args(args).env_remove("WATCHDOG_PID");
         match command.spawn() {
             Ok(child) => {
-                info!(pid = child.id(), program = %program.display(), "a successor is started");
+                info!(pid = child.id(), program = %program.display(), "started a successor");
                 self.child = Some(child);
             }
-            Err(why) => warn!(%why, program = %program.display(), "there is no successor"),
+            Err(why) => warn!(%why, program = %program.display(), "cannot start a successor"),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::tier_describe::Description;
 /// `terrace tier …`
 #[derive(Debug, Subcommand)]
 pub enum TierCommand {
-    /// Add a device to a tier; a new tier comes below those that are there, a new array is made
+    /// Add a device to a tier; creates the tier, below the existing ones, and the array if needed
     Add(Add),
     /// List the tiers, fastest first, with their devices
     List {
@@ -75,11 +75,11 @@ pub struct Add {
     tier: String,
     #[command(flatten)]
     device: DeviceArgs,
-    /// The device that it is, of `terrace sim presets`: describes the tier to the live manager, which decides nothing about
-    /// one that it does not know
+    /// Device model of the tier, a preset of `terrace sim presets`; the live manager decides nothing about a tier
+    /// without a model
     #[arg(long, value_name = "PRESET", value_parser = parse_preset, conflicts_with = "emulate")]
     preset: Option<&'static DevicePreset>,
-    /// The live manager's configuration: the description is added to it; it is only shown if left out
+    /// Configuration of the live manager, to which the description is added; only printed by default
     #[arg(long, value_name = "FILE", requires = "preset")]
     config: Option<PathBuf>,
     /// Size of extents, the unit of placement; only for the first device of a new array (default: 1 MiB)
@@ -92,14 +92,14 @@ pub struct Add {
 pub struct DeviceArgs {
     #[command(flatten)]
     source: Source,
-    /// How much of it to use, such as 10G or "10 GiB"; all of a block device or export if left out
+    /// Size to use, such as 10G or "10 GiB"; by default all of a block device or export
     #[arg(long, value_name = "SIZE", required_unless_present_any = ["block", "nbd"])]
     size: Option<Bytes>,
-    /// Let it behave like a device of `terrace sim presets`
+    /// Add delay so that the device is as slow as a preset of `terrace sim presets`
     #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
     emulate: Option<&'static DevicePreset>,
-    /// Whether I/O passes the host's page cache by; auto: as is measured to be better, at each start; of a file or block
-    /// device
+    /// Direct I/O on a file or block device, which bypasses the host's page cache; auto: the faster way, as measured
+    /// at each start
     #[arg(long, value_name = "auto|on|off", default_value = "auto")]
     direct: DirectIo,
     /// Format the device even if it holds data. That data is destroyed, and the output names it. A

@@ -46,17 +46,17 @@ impl Description {
         };
         let path = file.path.display().to_string();
         let Some(after) = &file.after else {
-            return Ok(format!("{path} describes the tier so already"));
+            return Ok(format!("{path} already has this description of the tier"));
         };
         let written = file.replace(after);
         written.with_context(|| {
             format!(
-                "the device is added, but {path} is as it was; it needs:\n\n{}",
+                "added the device, but could not change {path}; add these lines to it:\n\n{}",
                 self.lines
             )
         })?;
         Ok(format!(
-            "{path} describes the tier now; `terrace reload`, or the next start, has the live manager read it"
+            "added the tier to {path}; run `terrace reload` to use it now, otherwise the next start does"
         ))
     }
 }
@@ -73,7 +73,7 @@ impl File {
         if let Some(there) = settings.tiers.get(tier) {
             ensure!(
                 there.spec == preset.spec(),
-                "{shown} describes tier {tier:?} already, and not as {}: change it there, or leave --config out",
+                "{shown} already describes tier {tier:?}, but not as {}: change it there, or leave --config out",
                 preset.name
             );
             return Ok(Self {
@@ -85,7 +85,7 @@ impl File {
         let gap = if before.ends_with('\n') { "\n" } else { "\n\n" };
         let after = format!("{before}{gap}{lines}");
         let described = self::settings(&shown, &after).with_context(|| {
-            format!("{shown} does not take more lines at its end; add them where they belong:\n\n{lines}")
+            format!("cannot append to {shown}; add these lines to it by hand:\n\n{lines}")
         })?;
         let spec = described.tiers.get(tier).map(|t| &t.spec);
         assert_eq!(spec, Some(&preset.spec()), "it is what was written");
@@ -99,7 +99,7 @@ impl File {
     /// In one step: whoever reads it meanwhile reads all of the old or all of the new.
     fn replace(&self, after: &str) -> anyhow::Result<()> {
         if fs::read_to_string(&self.path)? != self.before {
-            bail!("somebody else has changed it meanwhile");
+            bail!("another program has changed the file in the meantime");
         }
         let mut name = self.path.clone().into_os_string();
         name.push(".tmp");
@@ -161,9 +161,13 @@ mod tests {
         let known: Vec<&str> = settings.tiers.keys().map(String::as_str).collect();
         assert_eq!(known, ["a \"b\"", "fast"]);
         // Again is nothing new; as something else it is refused.
-        assert!(add("fast", "nvme-tlc").unwrap().ends_with("so already"));
+        assert!(
+            add("fast", "nvme-tlc")
+                .unwrap()
+                .ends_with("already has this description of the tier")
+        );
         let refused = add("fast", "nvme-qlc").unwrap_err().to_string();
-        assert!(refused.contains("describes tier \"fast\" already, and not as nvme-qlc"));
+        assert!(refused.contains("already describes tier \"fast\", but not as nvme-qlc"));
         assert_eq!(fs::read_to_string(&path).unwrap(), after);
         assert_eq!(
             fs::read_dir(dir.path()).unwrap().count(),

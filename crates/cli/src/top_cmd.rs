@@ -22,10 +22,10 @@ pub struct TopArgs {
     /// Number of refreshes; until Ctrl-C by default
     #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Time between two looks, at least 200ms
+    /// Time between two refreshes, at least 200ms
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_interval)]
     interval: Nanos,
-    /// Which volumes come first
+    /// Order of the volumes
     #[arg(long, value_enum, default_value = "p99")]
     sort: Sort,
     #[command(flatten)]

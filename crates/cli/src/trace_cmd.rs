@@ -79,7 +79,7 @@ pub struct Generated {
     /// Length of the trace
     #[arg(long, value_name = "TIME", default_value = "60s")]
     duration: Nanos,
-    /// Answer time of every request
+    /// Response time of every request
     #[arg(long, value_name = "TIME", default_value = "100us")]
     latency: Nanos,
     /// Seed
@@ -116,14 +116,14 @@ pub struct Reading {
     /// Delimiter of a CSV: one character, tab, or space (any run of blanks)
     #[arg(long, value_name = "CHAR", value_parser = parse_delimiter)]
     delimiter: Option<Delimiter>,
-    /// Whether the first row of a CSV has the names of its columns
+    /// First row of a CSV: column names or data
     #[arg(long, value_enum, default_value = "auto")]
     header: Header,
-    /// Where the ids of lis, lirs and oraclegeneral lie, which have no addresses: the size of a block (an id is the
-    /// number of one), or "appearance" (ids are names; each gets a range of its own). Default: 512 B for lis, else 4 KiB
+    /// Address of the ids of lis, lirs and oraclegeneral, which have no addresses: the size of a block (the id is a
+    /// block number), or "appearance" (the id is a name; each gets a new range). Default: 512 B for lis, else 4 KiB
     #[arg(long, value_name = "SIZE", value_parser = parse_ids)]
     ids: Option<IdPlacement>,
-    /// Pass over up to this many bad records; they are counted and the first ones are shown
+    /// Skip up to this number of bad records; they are counted, and the first ones are shown
     #[arg(long, value_name = "N", default_value = "0")]
     skip_bad: u64,
     /// Sort the whole trace by time, in memory (small reversals are repaired without it)
@@ -134,11 +134,11 @@ pub struct Reading {
 /// `--header`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Header {
-    /// Look at the first row
+    /// Detect from the first row
     Auto,
     /// It has
     Yes,
-    /// It has not
+    /// It has data
     No,
 }
 
@@ -232,7 +232,7 @@ pub fn warn_of_assumed(file: &str, format: Format, why: &str) {
         message(format_args!("warning: {file}: {why}"));
     } else {
         message(format_args!(
-            "warning: {file}: the format is assumed to be {format}: {why}; --format says it for sure"
+            "warning: {file}: the format is assumed to be {format}: {why}; give --format to be certain"
         ));
     }
 }
@@ -253,14 +253,14 @@ fn convert_one(input: &Path, output: &Path, options: &ReadOptions) -> anyhow::Re
     }
     if stream.other_events() > 0 {
         message(format_args!(
-            "{}: {} events that are no requests passed over",
+            "{}: skipped {} events that are not requests",
             input.display(),
             stream.other_events()
         ));
     }
     if stream.skipped() > 0 || stream.time_reversals() > 0 || io::stderr().is_terminal() {
         message(format_args!(
-            "{}: {} requests of {} volumes written ({} bad records skipped, {} time reversals repaired)",
+            "{}: wrote {} requests of {} volumes ({} bad records skipped, {} time reversals repaired)",
             output.display(),
             converted.records,
             converted.volumes,
@@ -289,7 +289,7 @@ fn generate_one(output: &Path, what: &Generated) -> anyhow::Result<ExitCode> {
     let records = generate(&volumes, options, &mut push)?;
     out.finish(volumes.iter().map(|v| v.name.as_str()))?;
     message(format_args!(
-        "{}: {records} requests of {} volumes written",
+        "{}: wrote {records} requests of {} volumes",
         output.display(),
         volumes.len()
     ));

@@ -69,7 +69,7 @@ fn csv(out: &mut impl Write, shown: &[Shown]) -> anyhow::Result<()> {
     let (traces, loads) = split(shown);
     anyhow::ensure!(
         traces.is_empty() || loads.is_empty(),
-        "traces and measurements of load have different columns: ask for them one after the other, or with -o json"
+        "traces and measurements of load have different columns: show them with separate commands, or with -o json"
     );
     if loads.is_empty() {
         trace_table::csv(out, &traces)?;

@@ -23,10 +23,10 @@ pub struct Record {
     /// File to write (.trc); appears when the recording ends
     #[arg(long, value_name = "FILE", required_unless_present = "end")]
     out: Option<PathBuf>,
-    /// For so long; until Ctrl-C if left out
+    /// Length of the recording; until Ctrl-C by default
     #[arg(long = "for", value_name = "TIME")]
     lasting: Option<Nanos>,
-    /// End a recording that another command has begun and not ended
+    /// End the recording of another command that did not end it
     #[arg(long, conflicts_with_all = ["out", "lasting"])]
     end: bool,
 }
@@ -42,7 +42,7 @@ pub fn target(path: &Path) -> anyhow::Result<PathBuf> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     ensure!(
         parent.is_dir(),
-        "{}: there is no such directory",
+        "{}: the directory does not exist",
         parent.display()
     );
     Ok(path)
@@ -58,7 +58,7 @@ pub fn say(recorded: &Recorded) {
     message(&format!("{}: {requests} requests recorded", path.display()));
     if *lost > 0 {
         message(&format!(
-            "warning: {lost} more did not fit: the recording is not complete"
+            "warning: {lost} more requests did not fit: the recording is incomplete"
         ));
     }
 }

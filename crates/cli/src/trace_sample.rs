@@ -20,8 +20,8 @@ pub struct Sample {
     /// File to write; its extension names the format, as for convert; appears when it is complete
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Keep this share of the places: a request is kept if the hash of its volume and of the unit in which it begins
-    /// says so, whole even if it reaches into the next unit. A unit is there with all its requests or not at all
+    /// Keep this share of the places: a hash of the volume and of the place of its first byte selects a request. All
+    /// requests of a place are kept, or none
     #[arg(long, value_name = "SHARE")]
     rate: Option<f64>,
     /// Size of a place for --rate: a power of two from 4 KiB to 1 GiB
@@ -33,13 +33,13 @@ pub struct Sample {
     /// Keep only these volumes
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     volumes: Vec<String>,
-    /// Keep only requests from this time of the trace on, which becomes time 0
+    /// Keep only requests at or after this time of the trace, which becomes time 0
     #[arg(long, value_name = "TIME")]
     from: Option<Nanos>,
     /// Keep only requests before this time of the trace
     #[arg(long, value_name = "TIME")]
     to: Option<Nanos>,
-    /// Of what is left, keep the first of every N requests (reuse is then no longer that of the trace)
+    /// Of the remaining requests, keep the first of every N (this changes the reuse of the trace)
     #[arg(long, value_name = "N")]
     every: Option<u64>,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub fn run(sample: &Sample) -> anyhow::Result<ExitCode> {
     };
     anyhow::ensure!(
         spec != all,
-        "say what to keep: --rate, --volumes, --from, --to or --every"
+        "choose what to keep with --rate, --volumes, --from, --to or --every"
     );
     let mut stream = open(&sample.input, &sample.reading.options())?;
     stream.sample(&spec)?;

@@ -94,10 +94,7 @@ pub fn one(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
     }
     line("read share", percent(info.read_share))?;
     if info.other_events > 0 {
-        line(
-            "other events",
-            format!("{}, passed over", info.other_events),
-        )?;
+        line("other events", format!("{}, skipped", info.other_events))?;
     }
     match info.span_s {
         Some(seconds) => line("span", span(seconds))?,

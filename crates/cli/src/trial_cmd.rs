@@ -34,7 +34,7 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// `terrace trial`
 #[derive(Debug, Args)]
 pub struct Trial {
-    /// The hypervisor, such as qemu:///system; virsh's own default if left out
+    /// The hypervisor, such as qemu:///system; by default that of virsh
     #[arg(value_name = "URI")]
     uri: Option<String>,
     /// Length of the observation, at least 1m
@@ -43,7 +43,7 @@ pub struct Trial {
     /// Objective: highest mean latency of the disks
     #[arg(long, value_name = "TIME", default_value = "2ms")]
     latency: Nanos,
-    /// A tier and the pools or directories that it is made of, high end first; guessed if left out
+    /// A tier and its pools or directories, fastest first; by default guessed
     #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
     tiers: Vec<TierOf>,
     /// Device preset of a tier (`terrace sim presets`); guessed by default
@@ -134,7 +134,7 @@ fn check_files(what: &Trial) -> anyhow::Result<()> {
         }
         if !parent.is_dir() {
             bail!(
-                "cannot write {}: there is no directory {}",
+                "cannot write {}: directory {} does not exist",
                 path.display(),
                 parent.display()
             );
@@ -142,7 +142,7 @@ fn check_files(what: &Trial) -> anyhow::Result<()> {
     }
     if let Some(path) = what.write_config.as_ref().filter(|p| p.exists()) {
         bail!(
-            "{} exists already: name another file with --write-config",
+            "{} already exists: name another file with --write-config",
             path.display()
         );
     }
@@ -159,20 +159,22 @@ fn write(path: &Path, text: &str, how: &mut OpenOptions) -> anyhow::Result<()> {
 fn tell(tiers: &[TrialTier]) {
     for tier in tiers {
         for ((name, path), seen) in tier.places.iter().zip(&tier.found) {
-            let device = seen.device.as_deref().unwrap_or("not looked at");
+            let device = seen.device.as_deref().unwrap_or("not inspected");
             let read = match (seen.read_us, &seen.not_read) {
                 (Some(us), _) => format!(", {us:.0} µs a read"),
-                (None, Some(why)) => format!(", nothing was read: {why}"),
+                (None, Some(why)) => format!(", not probed: {why}"),
                 (None, None) => String::new(),
             };
             message(&format!(
-                "tier {}: {name} ({path}; {device}{read}), taken for {}",
+                "tier {}: {name} ({path}; {device}{read}), assumed to be {}",
                 tier.name, tier.preset
             ));
         }
     }
     if tiers.iter().map(|t| t.places.len()).sum::<usize>() < 2 {
-        message("there is one place for images only: nothing can be moved, loads are shown");
+        message(
+            "only one pool or directory was found: no move is possible, the trial shows loads only",
+        );
     }
 }
 
@@ -188,7 +190,7 @@ fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<u64> {
     let mut client = client(daemon)?;
     let mut reported = began;
     message(&format!(
-        "looking for {}; Ctrl-C ends it earlier",
+        "observing for {}; Ctrl-C ends the observation earlier",
         what.time
     ));
     while stop.sleep(TICK) == Go::On {

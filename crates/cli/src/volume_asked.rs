@@ -69,7 +69,7 @@ pub fn throttle(args: &Throttling) -> anyhow::Result<()> {
     let to = match args.lasting.filter(|_| !args.none) {
         None => None,
         Some(_) if iops.is_none() && bandwidth.is_none() => {
-            bail!("say what is limited: --iops, --bandwidth, or both")
+            bail!("give a limit: --iops, --bandwidth, or both")
         }
         Some(lasting) => Some(Throttle {
             iops,
@@ -103,7 +103,7 @@ struct Points {
 /// Runs `terrace volume history`.
 pub fn history(args: &History) -> anyhow::Result<()> {
     if args.last == Nanos::ZERO {
-        bail!("--last 0s is no time");
+        bail!("--last must be above 0");
     }
     let mut client = args.asking.client()?;
     let points = client.history(&args.volume, args.last)?;

@@ -25,20 +25,20 @@ pub(crate) const NBD_SOCKET: &str = "nbd.sock";
 /// `terrace volume …`: `pin` and `history` ask a controller, and `create` does for a tier; all others act on an array.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Create a volume; it takes space where it is written
+    /// Create a volume; space is allocated at the first write to an extent
     Create {
         #[command(flatten)]
         array: ArrayArg,
         /// Its name
         #[arg(value_name = "VOLUME")]
         volume: String,
-        /// Its size, such as 100G or "100 GiB"
+        /// Size of the volume, such as 100G or "100 GiB"
         #[arg(long, value_name = "SIZE")]
         size: Bytes,
-        /// The tier of its data until it is moved; the one that a controller advises if left out, as `terrace place` does
+        /// Tier of its data; by default the one that a controller recommends, as `terrace place` does
         #[arg(long, value_name = "TIER", conflicts_with_all = ["like", "host"])]
         tier: Option<String>,
-        /// Its service class; none, so no objective, if left out
+        /// Service class of the volume; without one it has no objective
         #[arg(long, value_name = "CLASS")]
         class: Option<String>,
         #[command(flatten)]
@@ -66,10 +66,10 @@ pub enum VolumeCommand {
     Delete {
         #[command(flatten)]
         which: Which,
-        /// Really: there is no way back
+        /// Confirm: the data cannot be recovered
         #[arg(long)]
         yes: bool,
-        /// Really, and also while guests are connected: they are cut off
+        /// Delete it even while guests are connected; they lose their connections
         #[arg(long)]
         force: bool,
     },
@@ -81,7 +81,7 @@ pub enum VolumeCommand {
     Resize {
         #[command(flatten)]
         which: Which,
-        /// Its new size, such as 200G; not less than it has
+        /// New size, such as 200G; a volume cannot shrink
         #[arg(long, value_name = "SIZE")]
         size: Bytes,
     },
@@ -107,7 +107,7 @@ pub enum VolumeCommand {
         /// The unix socket on which the volume is served; `nbd.sock` in the array's directory if left out
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
-        /// For vhost-user: the directory that `volume export --vhost-user` was given
+        /// For vhost-user: the directory of `volume export --vhost-user`
         #[arg(long, value_name = "DIR", conflicts_with = "socket")]
         vhost_user: Option<PathBuf>,
         /// Target name of the disk in the domain
@@ -182,19 +182,19 @@ pub struct Set {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct What {
-    /// Requests per second at most; 0 lifts the limit
+    /// Requests per second at most; 0 removes the limit
     #[arg(long, value_name = "N", value_parser = parse_iops)]
     iops: Option<Iops>,
-    /// Bytes per second at most, such as "200 MiB/s"; "0 B/s" lifts the limit
+    /// Bytes per second at most, such as "200 MiB/s"; "0 B/s" removes the limit
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<BytesPerSec>,
     /// Weight among the volumes of a limited tier, 0.01 to 100; 1 at first
     #[arg(long, value_name = "WEIGHT")]
     weight: Option<f64>,
-    /// Whether to measure; on starts from zero
+    /// Turn measurement on (from zero) or off
     #[arg(long, value_enum)]
     measure: Option<OnOff>,
-    /// Part of the cache for this volume alone, such as "64 MiB"; "0 B" for the common part
+    /// Cache share of this volume, such as "64 MiB"; "0 B" for the common part
     #[arg(long, value_name = "SIZE")]
     cache_part: Option<Bytes>,
 }
@@ -242,7 +242,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             force: false,
         } => {
             return Ok(wrong_usage(&format!(
-                "deleting volume {:?} discards its data for good: say --yes",
+                "the data of volume {:?} would be lost for ever: add --yes to delete it",
                 which.volume
             )));
         }
@@ -303,11 +303,17 @@ fn xml(
     let (name, logical_block) = (info.name, info.logical_block);
     if let Some(dir) = vhost_user {
         let socket = dir.join(format!("{name}.sock"));
-        let socket = is_socket(&socket, "say by --vhost-user where the volumes are served")?;
+        let socket = is_socket(
+            &socket,
+            "give the directory of the vhost-user sockets with --vhost-user",
+        )?;
         return Ok(vmhost::vhost_user_disk(&socket, target));
     }
     let socket = socket.unwrap_or_else(|| which.array.array.join(NBD_SOCKET));
-    let socket = is_socket(&socket, "say by --socket where the volume is served")?;
+    let socket = is_socket(
+        &socket,
+        "give the socket that serves the volume with --socket",
+    )?;
     let image = vmhost::Image {
         at: vmhost::At::Nbd {
             socket,
@@ -318,7 +324,7 @@ fn xml(
     let ide = !target.starts_with("vd") && !target.starts_with("sd");
     if ide && logical_block != 512 {
         bail!(
-            "a disk on an IDE bus has sectors of 512 bytes, and this volume has {logical_block}: say a target such as vda or sda"
+            "a disk on an IDE bus has sectors of 512 bytes, and this volume has {logical_block}: choose a target such as vda or sda"
         );
     }
     Ok(vmhost::disk_of(&image, target, logical_block))
@@ -329,11 +335,14 @@ fn is_socket(path: &Path, otherwise: &str) -> anyhow::Result<String> {
     let socket = absolute(path)?;
     let is_one = std::fs::metadata(&socket).is_ok_and(|m| m.file_type().is_socket());
     if !is_one {
-        return Err(anyhow!("{} is no socket: {otherwise}", socket.display()));
+        return Err(anyhow!("{} is not a socket: {otherwise}", socket.display()));
     }
     match socket.to_str() {
         Some(text) => Ok(text.into()),
-        None => Err(anyhow!("{} is not UTF-8, as XML is", socket.display())),
+        None => Err(anyhow!(
+            "{} is not UTF-8, which XML needs",
+            socket.display()
+        )),
     }
 }
 

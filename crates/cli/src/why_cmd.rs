@@ -21,10 +21,10 @@ pub struct Which {
     /// The volume; HOST/VOLUME if several hosts of a controller have a volume of this name
     #[arg(value_name = "VOLUME")]
     volume: String,
-    /// Directory of the record; the run recorded last if left out
+    /// Directory of the record; the latest record by default
     #[arg(long, value_name = "DIR", help_heading = "Record of a run")]
     run: Option<PathBuf>,
-    /// Strategy, where the record has several (default: autotiering)
+    /// Strategy, if the record has several (default: terrace)
     #[arg(long, value_name = "NAME", help_heading = "Record of a run")]
     strategy: Option<String>,
     /// The decision at or before this time, such as "15m"
@@ -91,7 +91,7 @@ impl Which {
         if about_record {
             if there {
                 message(&format!(
-                    "a recorded run is asked, as --run, --strategy and --at say; without them the controller on {address} is"
+                    "source: the record of a run, because of --run, --strategy or --at; without them the command asks the controller on {address}"
                 ));
             }
             return Ok(None);
@@ -106,19 +106,19 @@ impl Which {
         let answer = asked.and_then(|mut client| Ok((ask(&mut client)?, client)));
         match (answer, record) {
             (Ok(answer), None) => {
-                message(&format!("asked the controller on {address}"));
+                message(&format!("source: the controller on {address}"));
                 Ok(Some(answer))
             }
             (Ok(answer), Some(dir)) => {
                 message(&format!(
-                    "asked the controller on {address}; a run is recorded here too: --run {} asks that",
+                    "source: the controller on {address}; a record of a run exists here, too: --run {} reads it",
                     dir.display()
                 ));
                 Ok(Some(answer))
             }
             (Err(error), Some(_)) => {
                 message(&format!(
-                    "the controller on {address} has no answer ({error:#}); a recorded run is asked instead, --controller {address} asks only the controller"
+                    "the controller on {address} gave no answer ({error:#}); source: the record of a run. --controller {address} asks only the controller"
                 ));
                 Ok(None)
             }
@@ -136,7 +136,7 @@ impl Which {
         let dir = record::directory(self.run.as_deref())?;
         let result = record::read(&dir, self.strategy.as_deref())?;
         message(&format!(
-            "from the record in {}, under {}",
+            "source: the record in {}, under {}",
             dir.display(),
             result.manifest.strategy
         ));

@@ -16,7 +16,7 @@ pub enum ClientError {
     #[error("the token is not one: it is a line of visible ASCII characters without spaces")]
     Token,
     /// Nobody listens there.
-    #[error("nobody answers on {address}: is `terrace serve` running?")]
+    #[error("no controller answers on {address}: is `terrace serve` running?")]
     Nobody {
         address: String,
         /// What the system says.

@@ -85,7 +85,7 @@ impl ServedArray {
             Ok(()) => Ok(array),
             Err(error) => {
                 if let Err(why) = array.stop() {
-                    warn!(%why, "the array does not stop in order");
+                    warn!(%why, "the array did not stop cleanly");
                 }
                 Err(error)
             }
@@ -140,7 +140,7 @@ impl ServedArray {
             if health == Health::Damaged {
                 warn!(
                     volume,
-                    "damaged and not served: `terrace volume check` says how"
+                    "damaged and not served: `terrace volume check` describes the damage"
                 );
                 continue;
             }

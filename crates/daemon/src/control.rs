@@ -194,7 +194,7 @@ impl Control {
         thread.thread().unpark();
         match datapath::ended_by(&thread, Instant::now() + STOP_WITHIN) {
             true => drop(thread.join()),
-            false => warn!("the controller is left behind: it waits for its disk"),
+            false => warn!("the controller did not stop in time: it waits for its disk"),
         }
     }
 }
@@ -249,7 +249,7 @@ impl Part {
     }
 
     fn failed(&mut self, why: &str) {
-        let what = format!("{why}; {} until then, and it is tried again", self.without);
+        let what = format!("{why}; {}; Terrace retries", self.without);
         if self.fault.as_ref() != Some(&what) {
             warn!(part = self.name, "{what}");
         }
@@ -290,7 +290,7 @@ struct Parts {
 
 impl Parts {
     fn new(of: ControlSettings, shared: Arc<Shared>) -> Self {
-        let mut configuration = Part::new("configuration", "there is no controller");
+        let mut configuration = Part::new("configuration", "no controller is running");
         let settings = match of.settings {
             Ok(settings) => Some(settings),
             Err(why) => {
@@ -310,16 +310,19 @@ impl Parts {
             running: None,
             running_agent: None,
             configuration,
-            server: Part::new("server", "nobody reaches the controller"),
+            server: Part::new("server", "the controller accepts no requests"),
             socket: Part::new(
                 "socket",
-                "commands and the agent do not reach the controller",
+                "commands and the agent cannot reach the controller",
             ),
-            port: Part::new("port", "nobody reaches the controller and its page by TLS"),
-            record: Part::new("recording", "nothing is recorded"),
+            port: Part::new(
+                "port",
+                "the controller and its page cannot be reached over TLS",
+            ),
+            record: Part::new("recording", "the controller records nothing"),
             agent: Part::new(
                 "agent",
-                "this host is not reported, and nothing is decided about it",
+                "this host sends no reports, and the controller decides nothing about it",
             ),
             store_fault: None,
             in_use: None,
@@ -422,7 +425,7 @@ impl Parts {
     fn mend(&mut self, managed: &Arc<Mutex<Managed<StoreFile>>>) {
         if managed.is_poisoned() {
             let mut broken = managed.lock().unwrap_or_else(PoisonError::into_inner);
-            let why = "the controller panicked on a request: this is a fault of terrace, and its log says where";
+            let why = "the controller panicked on a request: this is a bug in Terrace, and its log shows where";
             broken.broke_off(self.clock.now(), why);
             managed.clear_poison();
         }
@@ -505,7 +508,7 @@ impl Parts {
         }
         let tidied = lock(managed).tidy(self.clock.now());
         if let Err(why) = &tidied {
-            warn!(%why, "the store was not tidied");
+            warn!(%why, "cannot clean up the store");
         }
         let more = tidied == Ok(Tidied::Some);
         self.tidy_at = Instant::now() + if more { TIDY_MORE } else { TIDY };
@@ -520,7 +523,7 @@ impl Parts {
         if fault != self.store_fault {
             match &fault {
                 Some(why) => warn!("{why}"),
-                None => info!("the store works: decisions go on"),
+                None => info!("the store works again: decisions continue"),
             }
         }
         if managed.is_in_use() {
@@ -574,7 +577,7 @@ fn lock(managed: &Mutex<Managed<StoreFile>>) -> MutexGuard<'_, Managed<StoreFile
 fn panicked(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("it did not say")
+    text.unwrap_or("no reason given")
 }
 
 fn reloader(read: Arc<ReadSettings>, base: PathBuf) -> Reloader {

@@ -36,7 +36,7 @@ pub enum DaemonError {
         source: std::io::Error,
     },
     /// A directory of the controller's.
-    #[error("cannot make files in {dir}")]
+    #[error("cannot create files in {dir}")]
     Directory {
         /// The directory.
         dir: std::path::PathBuf,
@@ -64,6 +64,6 @@ pub enum DaemonError {
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// A part is not there any more.
-    #[error("{0} has ended unexpectedly: what was answered to guests is safe; start again")]
+    #[error("{0} has ended unexpectedly: acknowledged writes are safe; start the server again")]
     Ended(&'static str),
 }

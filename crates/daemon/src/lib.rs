@@ -94,7 +94,7 @@ impl Daemon {
             Some(fault) => {
                 let why = fault.what.clone();
                 if let Err(why) = daemon.stop(&|_| ()) {
-                    warn!(%why, "the array does not stop in order");
+                    warn!(%why, "the array did not stop cleanly");
                 }
                 Err(DaemonError::Part(why))
             }
@@ -194,7 +194,7 @@ impl Daemon {
         if let Some(policy) = self.control.policy() {
             let refused = array.allow(&policy).err().map(|e| e.to_string());
             if let Some(why) = refused.as_ref().filter(|_| refused != self.not_allowed) {
-                warn!(why, "the array does not take the policy");
+                warn!(why, "the array rejected the policy");
             }
             self.not_allowed = refused;
         }

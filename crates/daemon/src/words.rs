@@ -104,7 +104,7 @@ pub(crate) fn lend_of(
     };
     let program = std::env::current_exe().map_err(|e| DaemonError::Config {
         key: "lend",
-        why: format!("needs this program, whose path is not known: {e}"),
+        why: format!("needs the path of this program, which cannot be found: {e}"),
     })?;
     let settings = LendSettings::new(lend, base, program);
     let settings = settings.map_err(|(key, why)| DaemonError::Config {
@@ -126,7 +126,7 @@ pub(crate) fn tcp(
     let listen = listen.parse().map_err(|_| {
         bad(
             "controller.listen",
-            format!("{listen:?} is no address and port, such as \"127.0.0.1:9443\""),
+            format!("{listen:?} is not an address and port, such as \"127.0.0.1:9443\""),
         )
     })?;
     let tokens = words.tokens.as_ref().ok_or_else(|| {

@@ -177,7 +177,7 @@ fn accept(listener: &Listener, control_server: &Weak<ControlServer>, over: &Atom
         let _ = socket.set_write_timeout(Some(LINE_TIME));
         if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
             open.fetch_sub(1, Ordering::AcqRel);
-            let busy = "too many ask at the same time: try again";
+            let busy = "too many commands at the same time: try again";
             let _ = answer(&mut socket, &Reply::Error(busy.into()));
             continue;
         }
@@ -203,7 +203,7 @@ impl HoldPlace {
         match holds.fetch_add(1, Ordering::AcqRel) < HOLDS_MAX {
             true => Ok(place),
             false => Err(format!(
-                "{HOLDS_MAX} volumes are being saved at this moment, and no more can be: try again when one of them is over"
+                "{HOLDS_MAX} volumes are being saved, which is the maximum: try again when one of them is finished"
             )),
         }
     }
@@ -245,7 +245,7 @@ fn converse(
             }
             match ask {
                 ControlRequest::Hold { .. } if held.is_some() => {
-                    Err("this connection holds a volume already".into())
+                    Err("this connection already holds a volume".into())
                 }
                 ControlRequest::Hold { volume } => {
                     let place = HoldPlace::take(holds)?;
@@ -255,7 +255,7 @@ fn converse(
                 }
                 ControlRequest::Release => {
                     drop(held.take().ok_or("this connection holds no volume")?);
-                    Ok(ControlAnswer::done("it is not held any more".into()))
+                    Ok(ControlAnswer::done("the volume is no longer held".into()))
                 }
                 ask => control_server.ask(ask),
             }
@@ -275,7 +275,7 @@ fn hand_over(socket: &mut UnixStream, control_server: &Weak<ControlServer>, form
     let prepared = match control_server.prepare_to_hand(format) {
         Ok(prepared) => prepared,
         Err(why) => {
-            warn!(why, "another process wants to take over, and cannot");
+            warn!(why, "another process could not take over the array");
             let _ = answer(socket, &Reply::Error(why));
             return;
         }
@@ -285,7 +285,7 @@ fn hand_over(socket: &mut UnixStream, control_server: &Weak<ControlServer>, form
         return;
     }
     let why = prepared.hand_over(socket);
-    warn!(why, "another process was to take over, and has not");
+    warn!(why, "another process failed to take over the array");
     let _ = say(socket, Tag::No, why.as_bytes(), LINE_TIME); // it may be gone
 }
 
@@ -352,25 +352,23 @@ fn parse(line: &[u8]) -> Result<(Option<ControllerId>, ControlRequest), String> 
         }
         None => {
             return Err(format!(
-                "the request has no version: write \"v\":{CONTROL_VERSION}"
+                "the request has no version: add \"v\":{CONTROL_VERSION}"
             ));
         }
     }
     let by = fields.remove(ORDER_OF).map(serde_json::from_value);
     let by = by.transpose();
-    let by = by.map_err(|e| format!("the controller of the order is not understood: {e}"))?;
+    let by = by.map_err(|e| format!("the controller of the order is invalid: {e}"))?;
     // What is the same as left out is not said, so it would look like a stranger below.
     if fields.get("ask") == Some(&"delete".into()) && fields.get("force") == Some(&false.into()) {
         fields.remove("force");
     }
     let ask: ControlRequest = serde_json::from_value(Value::Object(fields.clone()))
-        .map_err(|e| format!("the request is not understood: {e}"))?;
+        .map_err(|e| format!("the request is invalid: {e}"))?;
     let understood = serde_json::to_value(&ask).map_err(|e| e.to_string())?;
     match &understood {
         Value::Object(understood) => match stranger(&fields, understood) {
-            Some(name) => Err(format!(
-                "the request has a field {name:?} that is not known"
-            )),
+            Some(name) => Err(format!("the request has an unknown field {name:?}")),
             None => Ok((by, ask)),
         },
         _ => Ok((by, ask)),
@@ -396,7 +394,7 @@ fn stranger(given: &Map<String, Value>, understood: &Map<String, Value>) -> Opti
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// Nobody listens.
-    #[error("nobody answers on {path}")]
+    #[error("no server answers on {path}")]
     Nobody {
         /// The socket.
         path: PathBuf,
@@ -544,7 +542,7 @@ impl Holding {
                 sockets,
             }),
             other => {
-                let why = format!("an answer to another question: {other:?}");
+                let why = format!("unexpected reply: {other:?}");
                 Err(ControlError::Refused(why))
             }
         }
@@ -602,17 +600,14 @@ mod tests {
             Ok(ControlRequest::Create { .. })
         ));
         let more = create.replace("}", ",\"thick\":true}");
-        assert_eq!(
-            refused(&more),
-            "the request has a field \"thick\" that is not known"
-        );
+        assert_eq!(refused(&more), "the request has an unknown field \"thick\"");
         assert_eq!(
             refused(r#"{"v":1,"ask":"volumes","x":0}"#),
-            "the request has a field \"x\" that is not known"
+            "the request has an unknown field \"x\""
         );
         assert_eq!(
             refused(r#"{"ask":"volumes"}"#),
-            "the request has no version: write \"v\":1"
+            "the request has no version: add \"v\":1"
         );
         assert!(refused(r#"{"v":2,"ask":"volumes"}"#).contains("has version 2"));
         assert!(refused(r#"{"v":1,"ask":"vloumes"}"#).contains("unknown variant `vloumes`"));
@@ -635,7 +630,7 @@ mod tests {
         let more = line.replace("\"start\"", "\"end\"");
         let why = super::parse(more.as_bytes()).unwrap_err();
         assert!(
-            why.starts_with("the controller of the order is not understood"),
+            why.starts_with("the controller of the order is invalid"),
             "{why}"
         );
     }
@@ -662,12 +657,12 @@ mod tests {
         for known in [inject, limit] {
             assert_eq!(
                 refused(&known.replace("}", ",\"x\":0}")),
-                "the request has a field \"x\" that is not known"
+                "the request has an unknown field \"x\""
             );
         }
         assert_eq!(
             refused(r#"{"v":1,"ask":"measure","volume":"v"}"#),
-            "the request is not understood: missing field `on`"
+            "the request is invalid: missing field `on`"
         );
         assert!(refused(r#"{"ask":"record-end","volume":"v"}"#).contains("no version"));
     }
@@ -731,10 +726,7 @@ mod tests {
         let reversed = some.replace("0-9", "9-0");
         assert!(refused(&reversed).contains("extent range 9-0 is empty"));
         let more = line.replace("}", r#","device":"t-1","slot":7}"#);
-        assert_eq!(
-            refused(&more),
-            "the request has a field \"slot\" that is not known"
-        );
+        assert_eq!(refused(&more), "the request has an unknown field \"slot\"");
     }
 
     #[test]
@@ -748,7 +740,7 @@ mod tests {
             };
             let limit = ControlRequest::from(limit);
             let refused = ask(Path::new("nobody"), &limit).unwrap_err();
-            let said = format!("a weight is between 0.01 and 100, not {text}");
+            let said = format!("a weight must be between 0.01 and 100, not {text}");
             assert_eq!(refused.to_string(), said);
         }
     }

@@ -39,7 +39,7 @@ pub fn has_map(dir: &Path) -> bool {
 pub enum ReachError {
     /// There is none.
     #[error(
-        "{}: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back", dir.display()
+        "{}: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back", dir.display()
     )]
     Missing { dir: PathBuf },
     /// Somebody has it, and is no server.

@@ -77,7 +77,7 @@ impl Serving {
         keeper.claim_remotes()?;
         // It is no reason not to serve: why there is none is among the troubles, and it is tried again.
         if let Err(why) = keeper.second_by_default() {
-            keeper.store_error = Some(format!("no second copy of the map: {why}"));
+            keeper.store_error = Some(format!("the map has no second copy: {why}"));
         }
         keeper.begin_serving().map_err(KeeperError::from)?;
         // Only a hint, for a start that finds nothing else.

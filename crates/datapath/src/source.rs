@@ -456,7 +456,7 @@ fn open_to_read(path: &Path, from: &str) -> Result<File, Unusable> {
 /// What is open stays what it is when its name goes.
 fn look_at_file(path: &Path, file: &File, mark: SourceMark) -> Result<Option<String>, Unusable> {
     let shown = path.display();
-    let failed = |e: io::Error| Unusable::Gone(format!("cannot look at {shown}: {e}"));
+    let failed = |e: io::Error| Unusable::Gone(format!("cannot inspect {shown}: {e}"));
     let own = file.metadata().map_err(failed)?;
     let now = SourceMark {
         size: mark.size,

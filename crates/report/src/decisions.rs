@@ -165,7 +165,7 @@ fn over_all(c: &Comparison) -> Section {
         title: "All scenarios".into(),
         blocks: vec![
             Block::Text(
-                "V is the seconds in which objectives are missed, times the weight of the class. V/B is the geometric mean of \
+                "V is the time in which objectives are violated, in seconds weighted by class. V/B is the geometric mean of \
                  (V+ε)/(B+ε) with its 95 % interval, B the best rival of each scenario; moves and bytes are per seed over all scenarios."
                     .into(),
             ),

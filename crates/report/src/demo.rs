@@ -177,9 +177,9 @@ fn adapted(result: &DemoTable<'_>) -> String {
     });
     let table = table(&columns, rows.collect());
     format!(
-        "objectives from two migration epochs ({}) after the start, and after the change, on; {} moves\n\n{table}\
-         control: a volume that no decision sees, on a device that nobody else uses, for those that flush one that flushes; what it misses is\n\
-         the machine's doing\n",
+        "objectives, from two migration epochs ({}) after the start and after the change; {} moves\n\n{table}\
+         control: a volume of its own on a separate device, for volumes that flush one that flushes; its violations are caused by noise on\n\
+         the host\n",
         result.adapts, result.moves
     )
 }
@@ -231,7 +231,7 @@ fn predictions(result: &DemoTable<'_>) -> String {
         .filter(|o| o.predicted_us.is_some() && o.observed_us.is_some())
         .collect();
     if known.is_empty() {
-        return "no prediction whose outcome was measured\n".into();
+        return "no prediction has a measured outcome\n".into();
     }
     let columns = [
         words("mean latency of"),

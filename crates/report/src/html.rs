@@ -167,7 +167,7 @@ fn manifest(compared: &Compared<'_>) -> Markup {
     html! {
         section id="manifest" {
             details {
-                summary { h2 { "Manifest" } span { " what makes these runs repeatable" } }
+                summary { h2 { "Manifest" } span { " inputs that make these runs repeatable" } }
                 div class="scroll" tabindex="0" role="region" aria-label="Manifest" {
                     table {
                         thead { tr {

@@ -48,7 +48,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<Rows> {
 pub fn mirrors(results: &[RunResult]) -> Option<String> {
     let (columns, rows) = rows(results)?;
     Some(match rows.is_empty() {
-        true => "nothing was worth a second copy\n".into(),
+        true => "no extent was worth a second copy\n".into(),
         false => table(&columns, rows),
     })
 }

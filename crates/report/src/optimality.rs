@@ -33,16 +33,16 @@ pub fn optimality(o: &Optimality) -> String {
     });
     let missed = match o.bound_gap {
         Some(gap) => format!(
-            "nothing is worth more than {:.3}: at most {} of the gain is missed",
+            "the optimum is at most {:.3}: at most {} of the gain is missed",
             o.bound,
             percent(Some(gap))
         ),
-        None => "there is nothing to gain".into(),
+        None => "no gain is possible".into(),
     };
     format!(
         "against the best possible ({} epochs)\n{}\n\
          objective: {}.\n\
-         best found {:.3} ({missed}), nobody ever moves {:.3}.\n\
+         best found {:.3} ({missed}), without moves {:.3}.\n\
          horizon gap: {} (the optimum of every epoch in turn is worth {:.3}).\n\
          assignment gap: what decisions miss, by the strategy's own scores, of what there was to gain: against the optimum where \
          it is known, against an upper bound elsewhere.\n\

@@ -32,7 +32,7 @@ pub(crate) fn parts<'a>(
         row.extend(parts.predictions().into_iter().map(cell));
         row
     });
-    out.push_str("  what the scores are made of\n");
+    out.push_str("  parts of the scores\n");
     for line in table(&columns, rows.collect()).lines() {
         let _ = writeln!(out, "   {line}");
     }

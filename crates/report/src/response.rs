@@ -75,7 +75,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
             ]
         }));
     }
-    let mut of_answers: Vec<Column> = ["strategy", "objective of", "answer", "to"]
+    let mut of_answers: Vec<Column> = ["strategy", "objective of", "remedy", "to"]
         .map(words)
         .into();
     of_answers.extend([
@@ -83,7 +83,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
         number("first at", "s"),
         number("others lose", "requests/s"),
         number("price", "s"),
-        words("not, and why"),
+        words("rejected remedies"),
     ]);
     let mut of_appliances: Vec<Column> = ["strategy", "appliance of", "host"].map(words).into();
     of_appliances.extend([
@@ -96,7 +96,10 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
         words("end"),
     ]);
     let mut of_rates: Vec<Column> = ["strategy", "rate of"].map(words).into();
-    of_rates.extend([number("promised", "requests/s"), number("missed for", "s")]);
+    of_rates.extend([
+        number("promised", "requests/s"),
+        number("below it for", "s"),
+    ]);
     Some([
         (of_answers, answers),
         (of_appliances, appliances),
@@ -108,7 +111,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
 pub fn response(results: &[RunResult]) -> Option<String> {
     let tables = rows(results)?;
     let none = tables[0].1.is_empty() && tables[1].1.is_empty();
-    let none = none.then(|| "no objective broke for long enough to be answered\n".to_string());
+    let none = none.then(|| "no violation lasted long enough for a remedy\n".to_string());
     let full = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
     let texts = full.map(|(columns, rows)| table(&columns, rows));
     Some(none.into_iter().chain(texts).collect::<Vec<_>>().join("\n"))

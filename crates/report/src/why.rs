@@ -237,7 +237,7 @@ fn answers(out: &mut String, result: &RunResult, volume: &str) {
         }
     }
     if !alike.is_empty() {
-        out.push_str("\nanswers to broken objectives\n");
+        out.push_str("\nremedies for SLO violations\n");
     }
     for all in alike {
         let last = all[all.len() - 1];
@@ -251,17 +251,17 @@ fn answers(out: &mut String, result: &RunResult, volume: &str) {
                 let to = last.to.as_deref().unwrap_or(NONE);
                 let _ = write!(line, "{} to {to}", rung.name());
             }
-            None => line.push_str("nothing would do"),
+            None => line.push_str("no remedy would help"),
         }
         if let Some(lost) = last.lost_per_s.filter(|lost| *lost > 0.0) {
-            let _ = write!(line, ", others lose {} requests/s", fixed(lost, 0));
+            let _ = write!(line, ", other volumes lose {} requests/s", fixed(lost, 0));
         }
         if let Some(price) = last.price_s {
             let _ = write!(line, ", price {}", seconds(price));
         }
         let _ = writeln!(out, "  {}", printable(&line));
         for why in not_taken(last) {
-            let _ = writeln!(out, "    not {}", printable(&why));
+            let _ = writeln!(out, "    rejected: {}", printable(&why));
         }
     }
 }
@@ -284,9 +284,9 @@ fn tell(out: &mut String, decision: &Decided<'_>, of: usize) {
     let _ = writeln!(out, "  {}", printable(&outcome(row)));
     notes(out, decision.report);
     if row.evidence.is_empty() {
-        out.push_str("  it rests on no measured numbers\n");
+        out.push_str("  not based on measurements\n");
     } else {
-        out.push_str("  it rests on\n");
+        out.push_str("  based on\n");
         let width = row
             .evidence
             .keys()
@@ -320,7 +320,7 @@ fn outcome(row: &VolumeReport) -> String {
         Outcome::Stay => format!("stays on {}", row.tier),
         Outcome::Move { to, reason, .. } => format!("moves from {} to {to}: {reason}", row.tier),
         Outcome::Held { wanted, by } => format!(
-            "stays on {}, although {wanted} was wanted; held by {by}",
+            "stays on {}; the move to {wanted} was rejected by {by}",
             row.tier
         ),
     }
@@ -338,7 +338,7 @@ fn extents(out: &mut String, row: &VolumeReport) {
             ),
             Some(by) => writeln!(
                 out,
-                "  {n} extents ({bytes}, {} requests) stay on {from}, although {to} was wanted; held by {by}",
+                "  {n} extents ({bytes}, {} requests) stay on {from}; the move to {to} was rejected by {by}",
                 e.requests
             ),
         };
@@ -350,7 +350,7 @@ fn options(out: &mut String, row: &VolumeReport) {
         return; // decided extent by extent
     }
     if row.options.is_empty() {
-        out.push_str("  no tier was weighed against another\n");
+        out.push_str("  no tiers were compared\n");
         return;
     }
     let columns = [
@@ -363,7 +363,7 @@ fn options(out: &mut String, row: &VolumeReport) {
         words("verdict"),
     ];
     let label = |o: &TierOption| match o.tier == row.tier {
-        true => format!("{} (is here)", o.tier),
+        true => format!("{} (current)", o.tier),
         false => o.tier.clone(),
     };
     let rows = row.options.iter().map(|o| {
@@ -498,9 +498,9 @@ pub fn why_not(
             .map(|s| format!("{} to {}", seconds(s.from_s), seconds(s.to_s)))
             .collect();
         let before = if was.is_empty() {
-            "It never was there".into()
+            "It was never on that tier".into()
         } else {
-            format!("It was there {}", was.join(", "))
+            format!("It was on that tier {}", was.join(", "))
         };
         let _ = writeln!(
             out,

@@ -49,7 +49,7 @@ fn command(
     let file = path.and_then(|path| Some(path.rsplit_once('/')?.1));
     let other = |why: &str| Fixed::Other(why.into());
     let file =
-        file.ok_or_else(|| other("its image is no file, and no command moves such a one"))?;
+        file.ok_or_else(|| other("its image is not a file, and no command moves such an image"))?;
     if [&*known.domain.name, &*disk.target, file]
         .into_iter()
         .any(is_unfit)
@@ -63,7 +63,7 @@ fn command(
         .get(&disk.target)
         .and_then(|f| f.info.as_ref().ok());
     let size = info.and_then(|info| info.virtual_size);
-    let size = size.ok_or_else(|| Fixed::ImageUnknown("it does not tell its size".into()))?;
+    let size = size.ok_or_else(|| Fixed::ImageUnknown("its size is unknown".into()))?;
     let (domain, target) = (quoted(&known.domain.name), quoted(&disk.target));
     let to = format!("'{{place}}/{}'", file.replace('\'', "'\\''"));
     let copy = |format: &str| {
@@ -124,9 +124,9 @@ mod tests {
             }
         );
         let none = |why: &str| HandMove::None { why: why.into() };
-        let why = "OpenStack owns its domain, and has to move it";
+        let why = "OpenStack owns its domain: move the disk with the tools of that platform";
         assert_eq!(command(nova, ""), none(why));
-        let why = "KubeVirt owns its domain, and has to move it";
+        let why = "KubeVirt owns its domain: move the disk with the tools of that platform";
         assert_eq!(
             command("<k:v xmlns:k='http://kubevirt.io'/>", ""),
             none(why)

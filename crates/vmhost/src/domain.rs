@@ -220,48 +220,48 @@ impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fixed::NoDisk => {
-                f.write_str("it is no disk but a drive or a device that is passed through")
+                f.write_str("it is not a disk, but a drive or a passed-through device")
             }
-            Fixed::Empty => f.write_str("nothing is in it"),
+            Fixed::Empty => f.write_str("the drive is empty"),
             Fixed::ReadOnly => f.write_str("the guest may only read it"),
             Fixed::Shareable => f.write_str("other domains may use it at the same time"),
-            Fixed::Transient => f.write_str("what is written to it is thrown away"),
+            Fixed::Transient => f.write_str("its writes are discarded (transient disk)"),
             Fixed::Network(protocol) => write!(f, "it is reached over a network ({protocol})"),
             Fixed::BlockDevice => {
-                f.write_str("it is a block device, which no move was tested with")
+                f.write_str("it is a block device, and moves of block devices are not tested")
             }
             Fixed::Kind(kind) => write!(
                 f,
-                "its source is of the kind {kind:?}, which no move was tested with"
+                "its source has type {kind:?}, and moves of this type are not tested"
             ),
-            Fixed::Chain(images) => write!(f, "its image has {images} more below it"),
+            Fixed::Chain(images) => write!(f, "backing images below its image: {images}"),
             Fixed::ChainUnknown => {
-                f.write_str("it is not known whether its image has others below it")
+                f.write_str("its image may have backing images")
             }
             Fixed::Format(Some(format)) => write!(
                 f,
-                "its image is of format {format:?}, which no move was tested with"
+                "its image has format {format:?}, and moves of this format are not tested"
             ),
             Fixed::Format(None) => {
                 f.write_str("the format of its image is not configured, and must not be guessed")
             }
             Fixed::Bound(element) => write!(
                 f,
-                "its source has <{element}>, which no move was tested with"
+                "its source has <{element}>, and moves with it are not tested"
             ),
-            Fixed::Job => f.write_str("a block job is under way on it that somebody else began"),
+            Fixed::Job => f.write_str("another program runs a block job on it"),
             Fixed::DomainJob(job) => write!(
                 f,
-                "a job of its domain is under way ({job}): wait until it has ended"
+                "a job of its domain is running ({job}): wait until it ends"
             ),
             Fixed::Other(why) | Fixed::NamedBy(why) | Fixed::Build(why) => f.write_str(why),
             Fixed::Platform(platform) => {
-                write!(f, "{platform} owns its domain, and has to move it")
+                write!(f, "{platform} owns its domain: move the disk with the tools of that platform")
             }
-            Fixed::ImageUnknown(why) => write!(f, "the content of its image is not known: {why}"),
+            Fixed::ImageUnknown(why) => write!(f, "the content of its image is unknown: {why}"),
             Fixed::Backing(file) => write!(
                 f,
-                "its image has another image below it, {file}: merge both with `virsh blockpull`"
+                "its image has the backing image {file}: merge both with `virsh blockpull`"
             ),
             Fixed::InternalSnapshots(n) => write!(
                 f,
@@ -279,18 +279,18 @@ impl fmt::Display for Fixed {
                  shut the domain off and convert the image with `qemu-img convert`"
             ),
             Fixed::Encrypted => {
-                f.write_str("its image is encrypted, which no move was tested with")
+                f.write_str("its image is encrypted, and moves of encrypted images are not tested")
             }
             Fixed::Corrupt => f.write_str(
                 "its image is marked corrupt: shut the domain off and run `qemu-img check`",
             ),
             Fixed::Option(option) => write!(
                 f,
-                "its image has the option {option}, which a copy cannot be given"
+                "its image has the option {option}, which a copy cannot have"
             ),
             Fixed::MetadataUnknown(why) => write!(
                 f,
-                "snapshots and checkpoints of its domain are not known: {why}"
+                "the snapshots and checkpoints of its domain are unknown: {why}"
             ),
             Fixed::Snapshots => f.write_str(
                 "its domain has snapshots, which name the old image: delete them with \
@@ -306,8 +306,7 @@ impl fmt::Display for Fixed {
                  convert the image",
             ),
             Fixed::Unseen => f.write_str(
-                "the process of its domain cannot be seen from here, so a new start of it could \
-                 not be told from an old one",
+                "the process of its domain is not visible to the agent, so the agent could not detect a restart",
             ),
             Fixed::Directory => f.write_str(
                 "the agent may not write to the directory of its image, so it could not rename it",
@@ -438,7 +437,7 @@ impl Xml<'_, '_, '_> {
             unmap: driver.and_then(|d| d.attribute("discard")) == Some("unmap"),
             iothread: driver.is_some_and(|d| d.has_attribute("iothread")),
             stays: driver.and_then(|d| child(d, "iothreads")).map(|_| {
-                "several threads serve it, and nobody has tested what a copy or a limit does then".into()
+                "several threads serve it, and copies and limits are not tested in this case".into()
             }),
             alias: child(node, "alias")
                 .and_then(|a| a.attribute("name"))

@@ -94,7 +94,7 @@ impl<'a> Inventory<'a> {
                 }),
                 by_hand: Some(match self.by {
                     By::Us => HandMove::None {
-                        why: "plain QEMU has no command that moves a disk: let the agent move it"
+                        why: "plain QEMU has no command that moves a disk: let the agent move it (`--moves`)"
                             .into(),
                     },
                     By::Libvirt | By::Person => {
@@ -172,7 +172,7 @@ impl<'a> Inventory<'a> {
         let Some(path) = self.path(disk) else {
             let why = match disk.fixed(&known.domain) {
                 Some(why) => why.to_string(),
-                None => "its pool is not known".into(),
+                None => "its pool is unknown".into(),
             };
             return Err((name(), why));
         };
@@ -180,7 +180,7 @@ impl<'a> Inventory<'a> {
         let places = self.places.iter().filter(|p| is_below(&path, &p.path));
         let place = places.max_by_key(|p| p.path.len());
         let place =
-            place.ok_or_else(|| (name(), format!("{path} is in no pool that a tier names")))?;
+            place.ok_or_else(|| (name(), format!("{path} is not in the pool of any tier")))?;
         let stats = self.stats.iter().find(|s| s.domain == known.domain.name);
         let stats = stats.and_then(|s| s.blocks.iter().find(|b| b.target == disk.target));
         Ok(Found {

@@ -45,7 +45,7 @@ impl fmt::Display for Medium {
         };
         let spins = match (self.rotational, self.transport) {
             // What every one of them says, unless it was told otherwise.
-            (Some(true), Transport::Virtio) | (None, _) => "what is behind it is not known",
+            (Some(true), Transport::Virtio) | (None, _) => "the device behind it is unknown",
             (Some(true), _) => "rotational",
             (Some(false), _) => "not rotational",
         };
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(sata(true).to_string(), "SATA, rotational");
         assert_eq!(
             virtio(true).to_string(),
-            "virtio, what is behind it is not known"
+            "virtio, the device behind it is unknown"
         );
     }
 }

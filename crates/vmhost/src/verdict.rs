@@ -66,8 +66,7 @@ impl Known {
             return Err(why);
         }
         let facts = self.disks.get(&disk.target);
-        let facts =
-            facts.ok_or_else(|| Fixed::ImageUnknown("nobody has looked at it yet".into()))?;
+        let facts = facts.ok_or_else(|| Fixed::ImageUnknown("it is not inspected yet".into()))?;
         let layout = match &facts.info {
             Ok(info) => info.of_copy(disk.format.as_deref() == Some("qcow2"))?,
             Err(why) => return Err(Fixed::ImageUnknown(why.clone())),
@@ -128,7 +127,7 @@ impl ImageInfo {
                 layout.create_options().map_err(Fixed::Option)?;
                 Ok(Some(layout.clone()))
             }
-            None => Err(Fixed::ImageUnknown("it does not tell its options".into())),
+            None => Err(Fixed::ImageUnknown("its options are unknown".into())),
         }
     }
 }

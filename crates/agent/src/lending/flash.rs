@@ -43,7 +43,7 @@ pub(super) fn check(dir: &Path, size: Bytes) -> Result<(), String> {
     match all >= size {
         true => Ok(()),
         false => Err(format!(
-            "{shown} is on a file system of {all}, not of {size}"
+            "{shown} is on a file system of {all}, which is too small for {size}"
         )),
     }
 }

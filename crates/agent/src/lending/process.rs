@@ -106,14 +106,14 @@ fn announced(line: &str) -> Result<String, String> {
     let value: Option<serde_json::Value> = serde_json::from_str(line).ok();
     let uri = value.as_ref().and_then(|v| v["uri"].as_str());
     uri.map(str::to_owned)
-        .ok_or_else(|| "it says something else than where it listens".into())
+        .ok_or_else(|| "its output is not its address".into())
 }
 
 /// What the hosts that use it connect to.
 pub(super) fn reached(uri: &str, settings: &LendSettings) -> Result<String, String> {
     let mut uri: nbd::Uri = uri
         .parse()
-        .map_err(|e| format!("it says that it listens at {uri}: {e}"))?;
+        .map_err(|e| format!("it reports the address {uri}: {e}"))?;
     if let Some(tls) = &mut uri.tls {
         tls.certificates.clone_from(&settings.client_certificates);
     }

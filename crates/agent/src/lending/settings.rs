@@ -39,7 +39,7 @@ impl LendSettings {
             LendListen::Unix(dir) => {
                 let dir = absolute(&dir, "listen")?;
                 let text = dir.to_str().map(str::to_owned);
-                let why = || ("listen", format!("{}: no UTF-8", dir.display()));
+                let why = || ("listen", format!("{}: not UTF-8", dir.display()));
                 LendListen::Unix(text.ok_or_else(why)?)
             }
             tcp => tcp,

@@ -52,11 +52,11 @@ impl LibvirtOperations<'_> {
                 };
                 let itself = own && d.target == disk.target;
                 if itself && d.image(directory_of).as_ref() != Some(from) {
-                    return Err("its domain's definition names another image than it uses".into());
+                    return Err("its domain uses another image than its definition names".into());
                 }
                 for (image, which) in [(from, "its image"), (to, "its target")] {
                     if is_same(&at, &image.at) && !(itself && which == "its image") {
-                        return Err(format!("domain {} names {which} too", other.name));
+                        return Err(format!("domain {} also uses {which}", other.name));
                     }
                 }
             }
@@ -64,7 +64,7 @@ impl LibvirtOperations<'_> {
             let mut below = other.below.iter();
             if let Some(path) = below.find(|b| paths.contains(&Some(b.as_str()))) {
                 return Err(format!(
-                    "an image of domain {} is on top of {path}",
+                    "an image of domain {} is based on {path}",
                     other.name
                 ));
             }
@@ -84,7 +84,7 @@ fn questions(uuid: &str) -> [String; 3] {
 
 fn read(answers: &[Answer]) -> Result<Metadata, String> {
     let [snapshots, checkpoints, job] = answers else {
-        return Err("virsh said less than was asked".into());
+        return Err("the output of virsh is incomplete".into());
     };
     Ok(Metadata {
         snapshots: !snapshots.text()?.is_empty(),
@@ -99,7 +99,7 @@ fn job_of(text: &str) -> Result<Option<String>, String> {
         let mut lines = text.lines();
         lines.find_map(|l| Some(l.strip_prefix(key)?.trim().to_owned()))
     };
-    let kind = value("Job type:").ok_or("virsh does not say whether it has a job")?;
+    let kind = value("Job type:").ok_or("virsh does not report whether it has a job")?;
     Ok((kind != "None").then(|| value("Operation:").unwrap_or(kind)))
 }
 

@@ -163,7 +163,7 @@ impl Libvirt {
             return Ok(()); // it has ended since it was listed
         };
         let domain = Domain::of_xml(xml);
-        let domain = domain.map_err(|why| format!("{} cannot be read: {why}", l.name))?;
+        let domain = domain.map_err(|why| format!("cannot read {}: {why}", l.name))?;
         let domain = self.running.with_life(domain);
         let disks = disks(&self.stats, &domain.name);
         let id = l.id.unwrap_or(0);
@@ -171,7 +171,7 @@ impl Libvirt {
             domain,
             id,
             build: self.running.build_of(&l.uuid),
-            metadata: Err("nobody has looked at it yet".into()),
+            metadata: Err("it is not inspected yet".into()),
             disks: BTreeMap::new(),
         };
         let read = Read {
@@ -256,7 +256,7 @@ impl Libvirt {
             match xml.some().map(Pool::of_xml) {
                 Some(Ok(pool)) => self.pools.push(pool),
                 None => {} // it has gone
-                Some(Err(why)) => warnings.push(format!("pool {name} cannot be read: {why}")),
+                Some(Err(why)) => warnings.push(format!("cannot read pool {name}: {why}")),
             }
         }
         self.pools_at = Some(Instant::now());
@@ -365,10 +365,10 @@ impl Hypervisor for Libvirt {
 
     fn path_of_pool(&self, name: &str) -> Result<String, String> {
         let pool = self.pools.iter().find(|p| p.name == name);
-        let pool = pool.ok_or_else(|| format!("there is no active pool {name:?}"))?;
+        let pool = pool.ok_or_else(|| format!("no active pool {name:?}"))?;
         let directory = pool.directory().ok_or_else(|| {
             let kind = &pool.kind;
-            format!("pool {name:?} is of the kind {kind:?}: only pools of files are known yet")
+            format!("pool {name:?} has type {kind:?}: only pools of files are supported")
         })?;
         Ok(directory.into())
     }

@@ -52,7 +52,7 @@ impl LibvirtOperations<'_> {
             }
             Some(state) => Ok(Some(state.into())),
             None if gone => Ok(None),
-            None => Err("libvirt does not say whether the domain runs".into()),
+            None => Err("libvirt does not report whether the domain is running".into()),
         }
     }
 
@@ -90,9 +90,9 @@ impl LibvirtOperations<'_> {
         let order_number = ORDERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("{TEXT}{}-{order_number}.xml", std::process::id());
         let orders = self.virsh.orders.as_ref();
-        let none = || Refusal::Said("there is no directory for what virsh is to read".into());
+        let none = || Refusal::Said("the agent has no directory for the input of virsh".into());
         let path = orders.ok_or_else(none)?.dir.join(name);
-        let said = |e| Refusal::Said(format!("{} cannot be written: {e}", path.display()));
+        let said = |e| Refusal::Said(format!("cannot write {}: {e}", path.display()));
         // A definition may have passwords in it.
         let mut file = OpenOptions::new();
         file.create(true).write(true).truncate(true).mode(0o600);
@@ -119,14 +119,16 @@ impl MoveOperations for LibvirtOperations<'_> {
         ];
         let answers = self.virsh.ask(&ask)?;
         let [all, info, live, inactive, state, job] = &answers[..] else {
-            return Err("virsh said less than was asked".into());
+            return Err("the output of virsh is incomplete".into());
         };
         // A list of nothing may be one that was not answered.
         let all = all.text()?;
         let info = info.some();
         if info.is_none() && !names(all, &intent.uuid) {
             return match self.virsh.ask(&["list --all --uuid".into()])?[0].text()? {
-                again if names(again, &intent.uuid) => Err("its domain comes and goes".into()),
+                again if names(again, &intent.uuid) => {
+                    Err("its domain starts and stops repeatedly".into())
+                }
                 _ => Ok(Sight::without_job(Live::Off, Definition::None)),
             };
         }
@@ -254,7 +256,7 @@ impl MoveOperations for LibvirtOperations<'_> {
         let text = self.virsh.order(&dump).map_err(Refusal::why)?;
         let domain = Domain::of_xml(text.trim()).map_err(|e| e.to_string())?;
         if Definition::of(&domain, intent, |pool| self.directory_of(pool)) != *seen {
-            return Err("the domain's definition was changed just now".into());
+            return Err("the domain's definition has just been changed".into());
         }
         let text = with_image(text.trim(), &intent.target, image).map_err(|e| e.to_string())?;
         let define = |path: &str| self.virsh.order(&["define", path]).map(|_| ());

@@ -56,9 +56,7 @@ impl Running {
             self.look();
             known()
         });
-        found.map_err(|n| {
-            format!("which process it runs as is not known: {n} of those here have its UUID")
-        })
+        found.map_err(|n| format!("its process is unknown: {n} processes have its UUID"))
     }
 
     /// The number of a domain's life: that of its process; none of one whose process cannot be seen.
@@ -84,7 +82,7 @@ impl Running {
     /// # Errors
     /// Why nobody can say.
     pub(super) fn build_of(&self, uuid: &str) -> Result<Build, String> {
-        let said = |e: &dyn std::fmt::Display| format!("which QEMU it runs on is not known: {e}");
+        let said = |e: &dyn std::fmt::Display| format!("its version of QEMU is unknown: {e}");
         let pid = self.process(uuid)?;
         // What is looked at is what is run: the process may become another program meanwhile.
         let file = File::open(format!("/proc/{pid}/exe")).map_err(|e| said(&e))?;
@@ -92,7 +90,7 @@ impl Running {
         let root = rustix::process::geteuid().is_root();
         let ours = [0, rustix::process::geteuid().as_raw()].contains(&program.uid());
         if !ours || program.mode() & 0o022 != 0 {
-            return Err(said(&"its program may be written by others"));
+            return Err(said(&"other users can write to its program"));
         }
         let key = (program.dev(), program.ino(), program.mtime());
         if let Some(known) = self.builds.borrow().get(&key) {
@@ -105,7 +103,7 @@ impl Running {
         }
         let answer = run(command, "QEMU").map_err(|e| said(&e))?;
         let build = builds::of_program(&answer.out);
-        let build = build.ok_or_else(|| said(&"its program does not say"))?;
+        let build = build.ok_or_else(|| said(&"its program does not report it"))?;
         self.builds.borrow_mut().insert(key, build);
         Ok(build)
     }
@@ -175,13 +173,13 @@ mod tests {
         let life = |id| running.with_life(domain(id)).id;
         assert_eq!(life(Some(1)), None);
         let why = running.build_of(&uuid).unwrap_err();
-        assert!(why.contains(": 0 of those here"), "{why}");
+        assert!(why.contains(": 0 processes"), "{why}");
         let first = Like::domain(&uuid);
         let born = life(Some(1)).expect("it runs");
         assert_eq!((life(Some(1)), life(None)), (Some(born), None));
         // A shell says no version of QEMU's.
         let why = running.build_of(&uuid).unwrap_err();
-        assert!(why.contains("its program does not say"), "{why}");
+        assert!(why.contains("its program does not report it"), "{why}");
         drop(first);
         let second = Like::domain(&uuid);
         let again = life(Some(1)).expect("it runs again");

@@ -40,7 +40,7 @@ impl Moves {
                 && m.stuck.as_ref() != Some(why)
             {
                 let (volume, phase) = (&m.intent.volume, m.intent.phase.to_string());
-                warn!(volume, phase, why, "a move does not go on");
+                warn!(volume, phase, why, "a move is stuck");
             }
             m.stuck = result.err();
             if m.intent.phase != Phase::Copying {
@@ -87,12 +87,14 @@ impl Moves {
                 let unknown = m.intent.moves()
                     && (seen.live == Live::Unknown || seen.definition == Definition::Unknown);
                 return match unknown {
-                    true => stuck.and(Err("its hypervisor does not say how its domain is".into())),
+                    true => stuck.and(Err(
+                        "the hypervisor does not report the state of its domain".into(),
+                    )),
                     false => stuck,
                 };
             }
             let (volume, phase) = (&m.intent.volume, m.intent.phase.to_string());
-            info!(volume, phase, step = ?step, "a move goes on");
+            info!(volume, phase, step = ?step, "a move continues");
             // What could not be done may have been done all the same: what is seen next says.
             stuck = self.take(name, operations, &seen, step);
         }
@@ -179,13 +181,15 @@ impl Moves {
         match operations.pause(&m.intent)? {
             Rest::Ours => {}
             Rest::Off => return Ok(()),
-            Rest::Others => return Err("its guest was paused by somebody else".into()),
+            Rest::Others => return Err("another program has paused its guest".into()),
         }
         let answer = match m.unanswered {
             None => operations.pivot(&m.intent),
             // It may come to pass yet.
             Some(at) if at.elapsed() < SURE_AFTER => Ok(Live::Unknown),
-            Some(_) => Err(Refusal::Said("the pivot was not answered".into())),
+            Some(_) => Err(Refusal::Said(
+                "the hypervisor did not answer the pivot command".into(),
+            )),
         };
         let intent = &m.intent;
         // In the same life: one that was started from it is another matter.
@@ -207,7 +211,7 @@ impl Moves {
                 return Ok(()); // what is next is decided on what is seen
             }
             m.unanswered = unanswered.or(Some(Instant::now()));
-            return Err("the domain does not go over to the new image".into());
+            return Err("the domain does not switch to the new image".into());
         }
         self.note(name, None, Phase::Pivoted)?;
         let shared = self.is_held_by_others(name);
@@ -235,13 +239,13 @@ impl Moves {
     ) -> Result<(), String> {
         let why = match user_of(&At::File(kept.path.clone()), operations)? {
             Some(user) => format!("{user} uses it"),
-            None if files::id(&kept.path) != kept.file => "it is another file by now".into(),
+            None if files::id(&kept.path) != kept.file => "another file has replaced it".into(),
             None => return files::remove_path(Path::new(&kept.path)),
         };
         let kept = Kept {
             until_s: Some(now_s().saturating_add(AGAIN_S)),
             doubt: Some(Doubt {
-                what: format!("{why}, so it was not removed when its time was over"),
+                what: format!("{why}, so it was not removed when its retention time ended"),
                 stale: false,
             }),
             ..kept
@@ -288,11 +292,11 @@ impl Moves {
         let end = match why {
             None => {
                 let to = m.intent.to.to_string();
-                info!(volume, job, to, "a disk has moved");
+                info!(volume, job, to, "moved a disk");
                 MoveEnd::Done { copied_bytes }
             }
             Some(why) => {
-                warn!(volume, job, why, "a disk has not moved");
+                warn!(volume, job, why, "the move of a disk failed");
                 MoveEnd::Stopped {
                     why,
                     copied_bytes,

@@ -52,7 +52,7 @@ pub(super) fn make(path: &str) -> Result<FileId, String> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let made = options.open(path).and_then(|f| f.metadata());
-    let made = made.map_err(|e| format!("{path} cannot be made: {e}"))?;
+    let made = made.map_err(|e| format!("cannot create {path}: {e}"))?;
     Ok(id_of(&made))
 }
 
@@ -68,7 +68,7 @@ pub(super) fn prepare(image: &Image, bytes: u64, layout: Option<&Layout>) -> Res
         let sized = OpenOptions::new().write(true).open(path);
         return sized
             .and_then(|f| f.set_len(bytes))
-            .map_err(|e| format!("{path} cannot be made as large as its disk: {e}"));
+            .map_err(|e| format!("cannot grow {path} to the size of its disk: {e}"));
     }
     let mut command = Command::new("qemu-img");
     command.args(["create", "-q", "-f", &image.format]);
@@ -81,14 +81,12 @@ pub(super) fn prepare(image: &Image, bytes: u64, layout: Option<&Layout>) -> Res
         .stdin(Stdio::null());
     let said = run(command, "qemu-img")?;
     if !said.success {
-        return Err(format!("qemu-img: {}", said.error("it did not say why")));
+        return Err(format!("qemu-img: {}", said.error("no reason given")));
     }
     let made = images::info(path)?;
     if made.virtual_size != Some(bytes) {
         let size = made.virtual_size.unwrap_or(0);
-        return Err(format!(
-            "{path} was made with {size} bytes, and its disk has {bytes}"
-        ));
+        return Err(format!("{path} has {size} bytes, and its disk has {bytes}"));
     }
     let differs = layout.and_then(|l| match &made.layout {
         Some(made) => l.difference(made),
@@ -97,7 +95,7 @@ pub(super) fn prepare(image: &Image, bytes: u64, layout: Option<&Layout>) -> Res
     match differs {
         None => Ok(()),
         Some(option) => Err(format!(
-            "{path} was made with {option}: qemu-img cannot give the copy all options of its image"
+            "{path} has {option}: qemu-img cannot create a copy with all options of the image"
         )),
     }
 }
@@ -114,7 +112,7 @@ pub(super) fn flush(image: &Image) -> Result<(), String> {
     let Some(path) = image.at.file() else {
         return Ok(());
     };
-    let said = |e| format!("{path} cannot be flushed: {e}");
+    let said = |e| format!("cannot flush {path}: {e}");
     File::open(path).and_then(|f| f.sync_all()).map_err(said)?;
     directory_of(Path::new(path))
 }
@@ -122,7 +120,7 @@ pub(super) fn flush(image: &Image) -> Result<(), String> {
 /// Makes the name of a file durable.
 fn directory_of(path: &Path) -> Result<(), String> {
     let dir = path.parent().unwrap_or(Path::new("/"));
-    sync_directory(dir).map_err(|e| format!("{} cannot be flushed: {e}", dir.display()))
+    sync_directory(dir).map_err(|e| format!("cannot flush {}: {e}", dir.display()))
 }
 
 /// Removes an image that is the file which it is taken for.
@@ -138,7 +136,7 @@ pub(super) fn remove(image: &Image, made: Option<FileId>) -> Result<(), String> 
 
 /// Removes a file, durably.
 pub(super) fn remove_path(path: &Path) -> Result<(), String> {
-    fs::remove_file(path).map_err(|e| format!("{} cannot be removed: {e}", path.display()))?;
+    fs::remove_file(path).map_err(|e| format!("cannot remove {}: {e}", path.display()))?;
     directory_of(path)
 }
 
@@ -167,6 +165,6 @@ pub(crate) fn rename_durably(from: &str, to: &str) -> Result<(), String> {
         }
         other => other.map_err(Into::into),
     };
-    renamed.map_err(|e| format!("{from} cannot be renamed to {to}: {e}"))?;
+    renamed.map_err(|e| format!("cannot rename {from} to {to}: {e}"))?;
     directory_of(Path::new(from))
 }

@@ -54,7 +54,7 @@ impl Intents {
             .map_err(|_| {
                 let of = crate::controller::holder(dir);
                 let of = of.map(|holder| format!(", for {holder},")).unwrap_or_default();
-                said(&format!("another agent{of} looks after the moves that are written down here, or an order of one that has ended is under way yet"))
+                said(&format!("another agent{of} manages the moves that are recorded here, or a command of an agent that has ended is still running"))
             })?;
         let mut found = vec![];
         let mut rest = vec![];
@@ -62,7 +62,7 @@ impl Intents {
             let path = entry.map_err(|e| said(&e))?.path();
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if let Some(name) = name.strip_suffix(ENDING) {
-                let so = "it says what became of a disk, so nothing is moved until it can be read";
+                let so = "it records the move of a disk, so no disk is moved until it can be read";
                 found.push((name.to_owned(), read_kept(&path, INTENT_FORM, so)?));
             } else if is_ours(name) {
                 rest.push(path);
@@ -153,7 +153,7 @@ pub(crate) fn read_kept<T: DeserializeOwned>(
     let written: Form = serde_json::from_str(&text).map_err(|e| said(&e))?;
     if written.form != form {
         let other = written.form;
-        let why = format!("it has form {other}, and this program reads {form}");
+        let why = format!("it has format {other}, and this program reads {form}");
         return Err(said(&why));
     }
     serde_json::from_str(&text).map_err(|e| said(&e))
@@ -174,7 +174,7 @@ pub(crate) fn save_durably(path: &Path, value: &impl Serialize) -> Result<(), St
         fs::rename(&new, path)?;
         sync_directory(path.parent().unwrap_or(Path::new("/")))
     })();
-    written.map_err(|e| format!("{} cannot be written: {e}", path.display()))
+    written.map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
 /// Removes a file, durably. One that is not there is no fault.
@@ -187,7 +187,7 @@ pub(crate) fn remove_durably(path: &Path) -> Result<(), String> {
         other => other,
     };
     let removed = removed.and_then(|()| sync_directory(path.parent().unwrap_or(Path::new("/"))));
-    removed.map_err(|e| format!("{} cannot be removed: {e}", path.display()))
+    removed.map_err(|e| format!("cannot remove {}: {e}", path.display()))
 }
 
 /// Makes names in a directory durable.

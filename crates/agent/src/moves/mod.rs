@@ -138,10 +138,10 @@ impl Moves {
     ) -> Result<(), String> {
         let same = |m: &Move| m.intent.uuid == disk.uuid && m.intent.target == disk.target;
         if self.under_way().any(same) {
-            return Err("the disk is being moved already".into());
+            return Err("the disk is already moving".into());
         }
         if disk.to.at.file().is_some_and(may_be_there) {
-            return Err(format!("{} is there already", disk.to.at));
+            return Err(format!("{} already exists", disk.to.at));
         }
         let same = |m: &Move| m.intent.uuid == disk.uuid;
         let shared = self.moves.values().any(|m| same(m) && m.intent.held);
@@ -188,7 +188,7 @@ impl Moves {
             // It is found out whether it began.
             Err(Refusal::Silent(why)) => {
                 let volume = &order.volume;
-                warn!(volume, why, "an order to copy was not answered");
+                warn!(volume, why, "the hypervisor did not answer a copy command");
                 Ok(())
             }
         };

@@ -27,8 +27,7 @@ impl Moves {
         match &intent.phase {
             Phase::Doubtful => {
                 let what = format!(
-                    "the domain ended in the middle of the pivot from {from} to {to}, and nobody can tell which of them has all that was acknowledged. The domain \
-                     must not be started until you have looked at both and named the right one, under libvirt with `virsh edit`{}",
+                    "the domain ended during the pivot from {from} to {to}, and it is unknown which image has all acknowledged writes. Do not start the domain until you have inspected both and set the right one, under libvirt with `virsh edit`{}",
                     renamed(intent)
                 );
                 return Some(("stale-image", what));
@@ -40,7 +39,10 @@ impl Moves {
                     false => "file-left-behind",
                 };
                 let (path, what) = (&kept.path, &doubt.what);
-                return Some((kind, format!("{path}: {what}; remove it when you are sure")));
+                return Some((
+                    kind,
+                    format!("{path}: {what}; remove the file when you are sure"),
+                ));
             }
             _ => {}
         }
@@ -48,12 +50,12 @@ impl Moves {
         Some(match &intent.phase {
             _ if intent.held => (
                 "move-stuck",
-                format!("its guest is paused, and cannot go on: {why}"),
+                format!("its guest is paused and cannot continue: {why}"),
             ),
             Phase::Blocking | Phase::Pivoting | Phase::Pivoted => (
                 "stale-image",
                 format!(
-                    "its pivot from {from} to {to} is not settled, and the domain must not be started before it is ({why}); see {}",
+                    "the result of its pivot from {from} to {to} is unknown ({why}): do not start the domain before it is resolved; see {}",
                     self.intents.file(name).display()
                 ),
             ),

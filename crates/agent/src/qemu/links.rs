@@ -107,7 +107,7 @@ impl Links {
         let link = self.link(&domain.name);
         match link.look() {
             Reached::On(machine) if link.life() == domain.id => Ok(machine),
-            Reached::On(_) | Reached::Off => Err("it does not run any more".into()),
+            Reached::On(_) | Reached::Off => Err("it is no longer running".into()),
             Reached::Unknown(why) => Err(why),
         }
     }
@@ -141,7 +141,7 @@ impl Link {
             let opened = Monitor::open(&self.path);
             let opened = opened.map_err(|missing| match (missing, self.life) {
                 (Missing::Nobody, Some(life)) if life.goes_on() => Missing::Unknown(format!(
-                    "{}: the socket is gone, and its QEMU runs",
+                    "{}: the socket no longer exists, but its QEMU is running",
                     self.path.display()
                 )),
                 (missing, _) => missing,
@@ -197,7 +197,7 @@ impl Link {
     /// Carries out one command.
     pub(super) fn order(&mut self, name: &'static str, arguments: Value) -> Result<Value, Refusal> {
         let said = |missing| match missing {
-            Missing::Nobody => "it does not run".to_owned(),
+            Missing::Nobody => "it is not running".to_owned(),
             Missing::Unknown(why) => why,
         };
         // What could not be sent cannot be carried out.

@@ -28,7 +28,7 @@ pub fn check_tiers(tiers: &[TierOf]) -> Result<(), String> {
         for place in &tier.places {
             if let PlacesOf::Pool(name) = place {
                 return Err(format!(
-                    "tier {}: {name:?} is a name, and only libvirt has pools with names: plain QEMU needs absolute directories",
+                    "tier {}: {name:?} is the name of a pool, which only libvirt has: name an absolute directory for plain QEMU",
                     tier.name
                 ));
             }
@@ -70,7 +70,7 @@ impl Hypervisor for Qemu {
                     self.read.insert(name, read);
                 }
                 Ok(None) => {}
-                Err(why) => warnings.push(format!("{name} cannot be looked at: {why}")),
+                Err(why) => warnings.push(format!("cannot inspect {name}: {why}")),
             }
         }
         self.stats = self.read.values().map(|r| r.stats.clone()).collect();
@@ -107,7 +107,7 @@ impl Hypervisor for Qemu {
     }
 
     fn path_of_pool(&self, name: &str) -> Result<String, String> {
-        Err(format!("there are no pools, and none is called {name:?}"))
+        Err(format!("plain QEMU has no pools, so no pool {name:?}"))
     }
 
     fn fault(&self, domain: &str) -> Option<String> {
@@ -152,7 +152,9 @@ impl Hypervisor for Qemu {
 
     fn limit(&mut self, domain: &Domain, target: &str, to: &Limits) -> Result<(), String> {
         let machine = self.links.machine(domain)?;
-        let device = machine.device_of(target).ok_or("the disk is gone")?;
+        let device = machine
+            .device_of(target)
+            .ok_or("the disk no longer exists")?;
         let link = self.links.link(&domain.name);
         let said = link.order("block_set_io_throttle", to.qemu_arguments(device));
         said.map(|_| ()).map_err(Refusal::why)

@@ -55,7 +55,7 @@ impl Monitor {
     /// Connects, and negotiates.
     pub(super) fn open(path: &Path) -> Result<Self, Missing> {
         let said = |why: &str| Missing::Unknown(format!("{}: {why}", path.display()));
-        const TAKEN: &str = "QEMU does not greet: it serves one client at a time, and another one has this socket, so give Terrace one of its own (a second -qmp)";
+        const TAKEN: &str = "QEMU sends no greeting: it serves one client at a time, and another client uses this socket; give Terrace its own socket (a second -qmp)";
         let socket = socket(path).map_err(|e| match e {
             Errno::CONNREFUSED | Errno::NOENT => Missing::Nobody,
             // As many wait for their turn as may.
@@ -138,13 +138,13 @@ impl Monitor {
         match answers.pop() {
             Some(Ok(value)) => Ok(value),
             Some(Err(e)) => Err(Refusal::Said(format!("{name}: {}", short(&e.desc)))),
-            None => Err(Refusal::Silent(format!("{name}: there is no answer"))),
+            None => Err(Refusal::Silent(format!("{name}: no answer"))),
         }
     }
 
     /// Says what is to be said, and hears something.
     fn exchange(&mut self, until: Instant) -> Result<(), Broken> {
-        let closed = |why: &str| Broken::Closed(format!("the session with QEMU broke off: {why}"));
+        let closed = |why: &str| Broken::Closed(format!("the session with QEMU ended: {why}"));
         let failed = |e: std::io::Error| match e.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Broken::Late,
             _ => closed(&e.to_string()),
@@ -159,7 +159,7 @@ impl Monitor {
         self.stream.write_all(&output).map_err(failed)?;
         let mut bytes = [0; 65536];
         let n = match self.stream.read(&mut bytes) {
-            Ok(0) => return Err(closed("it has closed it")),
+            Ok(0) => return Err(closed("QEMU closed the connection")),
             Ok(n) => n,
             Err(e) if e.kind() == ErrorKind::Interrupted => 0,
             Err(e) => return Err(failed(e)),
@@ -212,7 +212,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         // It has another client.
         let why = fault(&path).unwrap();
-        assert!(why.contains("another one has this socket"), "{why}");
+        assert!(why.contains("another client uses this socket"), "{why}");
         let speaks = std::thread::spawn(move || {
             for (n, stream) in listener.incoming().enumerate().skip(1).take(2) {
                 let mut stream = stream.unwrap();
@@ -228,7 +228,7 @@ mod tests {
         let why = fault(&path).unwrap();
         assert!(why.contains("no JSON"), "{why}");
         let why = fault(&path).unwrap();
-        assert!(why.contains("broke off"), "{why}");
+        assert!(why.contains("the session with QEMU ended"), "{why}");
         speaks.join().unwrap();
         // Its listener is gone, and its file is there.
         assert_eq!(fault(&path).unwrap(), "nobody");

@@ -101,14 +101,12 @@ impl QmpOperations<'_> {
                 Reached::On(machine) => machine,
                 Reached::Off => continue,
                 Reached::Unknown(why) => {
-                    return Err(format!(
-                        "what images machine {name} has is not known: {why}"
-                    ));
+                    return Err(format!("the images of machine {name} are unknown: {why}"));
                 }
             };
             let has = |image: &&&At| machine.images().any(|other| is_same(&other, image));
             if let Some(image) = images.iter().find(has) {
-                return Err(format!("machine {name} has {image} too"));
+                return Err(format!("machine {name} also uses {image}"));
             }
         }
         Ok(())
@@ -118,7 +116,7 @@ impl QmpOperations<'_> {
         let link = self.link(intent);
         match link.look() {
             Reached::On(machine) => Ok((link, machine)),
-            Reached::Off => Err(format!("{} does not run", intent.uuid)),
+            Reached::Off => Err(format!("{} is not running", intent.uuid)),
             Reached::Unknown(why) => Err(why),
         }
     }
@@ -135,7 +133,7 @@ fn give(intent: &Intent, owner: Option<(u32, u32)>) -> Result<(), String> {
     let Some(path) = intent.to.at.file() else {
         return Ok(());
     };
-    let said = |e: std::io::Error| format!("{path} cannot be given to its QEMU: {e}");
+    let said = |e: std::io::Error| format!("cannot pass {path} to its QEMU: {e}");
     // Somebody else may be able to put another file there.
     let mut options = OpenOptions::new();
     let nofollow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
@@ -143,7 +141,9 @@ fn give(intent: &Intent, owner: Option<(u32, u32)>) -> Result<(), String> {
     let file = file.map_err(said)?;
     let found = file.metadata().map_err(said)?;
     if intent.made != Some(id_of(&found)) {
-        return Err(format!("{path} is not the file that was made for it"));
+        return Err(format!(
+            "{path} is not the file that was created for this move"
+        ));
     }
     let like = intent.from.at.file().and_then(|p| fs::metadata(p).ok());
     let (uid, gid) = match &like {
@@ -176,7 +176,9 @@ impl MoveOperations for QmpOperations<'_> {
                 ];
                 for path in images.into_iter().flatten().filter(|p| may_be_there(p)) {
                     if kernel::is_locked(Path::new(path))? {
-                        return Err(format!("its socket is gone, and somebody has {path} open"));
+                        return Err(format!(
+                            "its socket no longer exists, and another process has {path} open"
+                        ));
                     }
                 }
                 return Ok(Sight::without_job(Live::Off, definition));
@@ -209,7 +211,7 @@ impl MoveOperations for QmpOperations<'_> {
         self.others_have(intent, &[&intent.from.at, &intent.to.at])
             .map_err(Refusal::Said)?;
         let (link, machine) = self.machine(intent).map_err(Refusal::Said)?;
-        let gone = || Refusal::Said("its disk is not what it was".into());
+        let gone = || Refusal::Said("its disk has another image than before".into());
         let tree = machine.tree(&intent.target).ok_or_else(gone)?;
         if tree.image().as_ref() != Some(&intent.from) {
             return Err(gone());
@@ -219,7 +221,7 @@ impl MoveOperations for QmpOperations<'_> {
             return Err(Refusal::Said(why));
         }
         if machine.images().any(|other| is_same(&other, &intent.to.at)) {
-            return Err(Refusal::Said("its machine has the target open".into()));
+            return Err(Refusal::Said("its machine uses the target".into()));
         }
         let options = link.options(&machine, &intent.target);
         let nodes = add_nodes(&machine, intent, &names, options).ok_or_else(gone)?;
@@ -255,7 +257,7 @@ impl MoveOperations for QmpOperations<'_> {
         match status(link)?.as_deref() {
             None => Ok(Rest::Off),
             Some("paused") => Ok(Rest::Ours),
-            Some(status) => Err(format!("the machine was to pause, and is {status}")),
+            Some(status) => Err(format!("the machine did not pause: it is {status}")),
         }
     }
 
@@ -285,7 +287,7 @@ impl MoveOperations for QmpOperations<'_> {
         let names = Names::of(intent);
         let (link, machine) = self.machine(intent).map_err(Refusal::Said)?;
         if !machine.is_ready(&names) {
-            return Err(Refusal::Said("the copy is not ready any more".into()));
+            return Err(Refusal::Said("the copy is no longer ready".into()));
         }
         if let Some(why) = machine.goes_away() {
             return Err(Refusal::Said(why));
@@ -308,7 +310,7 @@ impl MoveOperations for QmpOperations<'_> {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let why = "QEMU does not come to an end with its pivot".into();
+        let why = "QEMU does not finish its pivot".into();
         Err(Refusal::Silent(why))
     }
 

@@ -12,7 +12,7 @@ use crate::claims::Owner;
 use crate::problem::Repair;
 use crate::tables::{ChangedBytes, ExtentBytes, Key, Table, extent_key, split_key, unseal_changed};
 
-const COPY_OUT: &str = "copy out what is in it, then remove it";
+const COPY_OUT: &str = "copy its data, then remove it";
 
 impl Seen {
     /// Once all volumes were seen.
@@ -22,7 +22,7 @@ impl Seen {
             let what = match self.volumes.get(&volume.0) {
                 None => Some(format!("its volume {} does not exist", volume.0)),
                 Some(Some(record)) if record.snapshot.is_some() => {
-                    Some(format!("its volume {} is a snapshot itself", volume.0))
+                    Some(format!("its volume {} is a snapshot", volume.0))
                 }
                 Some(_) => None,
             };
@@ -121,7 +121,7 @@ impl Seen {
             })?;
             if let Some(first) = first {
                 let what = format!(
-                    "it is not said that {count} extents have changed, from this one on, which are not where the newest snapshot {} has them",
+                    "{count} extents, from this one on, differ from the newest snapshot {}, but are not marked as changed",
                     newest.0
                 );
                 let key = Key::Extent(extent_key(volume, first));

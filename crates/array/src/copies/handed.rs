@@ -31,18 +31,18 @@ impl Copies {
     /// Why the copies cannot be handed to another process now, if so.
     pub fn why_not_handed(&self) -> Option<String> {
         if self.in_doubt() {
-            return Some("it is not known whether the last change to the map is durable".into());
+            return Some("the last change of the map may not be durable".into());
         }
         if !self.confirmed() {
-            return Some("the copies of the map are not of one mind yet".into());
+            return Some("the copies of the map do not agree yet".into());
         }
         if self.rebuild.is_some() {
-            return Some("a copy of the map is being made anew".into());
+            return Some("a copy of the map is being rebuilt".into());
         }
         for slot in self.slots.iter().flatten() {
             let place = slot.place.name();
             if !slot.member || slot.removed {
-                return Some(format!("a copy of the map is not up to date: {place}"));
+                return Some(format!("a copy of the map is out of date: {place}"));
             }
             let file = slot.array.as_ref().map(|a| a.file.is_some());
             if file != Some(true) {
@@ -97,7 +97,7 @@ impl Copies {
                         let slot = self.slots[copy.index()].as_mut().expect("it was there");
                         slot.array = Some(Arc::new(array));
                     }
-                    return Err(format!("somebody reads a copy of the map: {place}"));
+                    return Err(format!("another program reads a copy of the map: {place}"));
                 }
             }
         }

@@ -107,7 +107,7 @@ impl Maker {
         let away = |why: &str| Err(ArrayError::Away { why: why.into() });
         let Fresh { array, put } = self.fresh;
         if array.state()? != *expected {
-            return away("it is not like the map that it was copied from");
+            return away("it differs from the map that it was copied from");
         }
         if given_up.load(Ordering::SeqCst) {
             return away("it took too long");
@@ -237,6 +237,6 @@ fn run(plan: Plan, todo: &Receiver<Step>, progress: &Progress) -> Result<Array, 
         }
     }
     Err(ArrayError::Away {
-        why: "it is not wanted any more".into(),
+        why: "it is no longer needed".into(),
     })
 }

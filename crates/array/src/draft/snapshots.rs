@@ -31,13 +31,13 @@ impl Draft<'_> {
     pub(super) fn take_snapshot(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
         let id = record.id;
         let Some(of) = record.snapshot else {
-            return Err(refuse(id, "it is no snapshot"));
+            return Err(refuse(id, "it is not a snapshot"));
         };
         self.id_is_free(id)?;
         let volume: Option<VolumeRecord> = get(&*self.volumes, of.volume.0)?;
         let volume = volume.ok_or_else(|| unknown("volume", of.volume.0))?;
         if volume.snapshot.is_some() {
-            let why = format!("volume {} is a snapshot itself", volume.id.0);
+            let why = format!("volume {} is a snapshot", volume.id.0);
             return Err(refuse(id, why));
         }
         if volume.health == Health::Damaged {
@@ -51,7 +51,7 @@ impl Draft<'_> {
             let (size, of) = (record.size, volume.size);
             return Err(refuse(
                 id,
-                format!("a snapshot of {size} of a volume of {of}"),
+                format!("a snapshot with {size} of a volume with {of}"),
             ));
         }
         self.all_are_known()?;
@@ -84,7 +84,7 @@ impl Draft<'_> {
         let record: Option<VolumeRecord> = get(&*self.volumes, snapshot.0)?;
         let record = record.ok_or_else(|| unknown("volume", snapshot.0))?;
         let Some(of) = record.snapshot else {
-            return Err(refuse(snapshot, "it is no snapshot"));
+            return Err(refuse(snapshot, "it is not a snapshot"));
         };
         let volume = of.volume;
         let before: Option<VolumeRecord> = get(&*self.volumes, volume.0)?;
@@ -194,7 +194,7 @@ impl Draft<'_> {
             return self.mark(volume, extent);
         };
         if !had_one {
-            let why = format!("extent {extent} has no place, and in a snapshot it gets none");
+            let why = format!("extent {extent} is not allocated, and a snapshot never changes");
             return Err(refuse(volume, why));
         }
         match self.families()?.newest(of) == Some(volume) {
@@ -212,7 +212,7 @@ impl Draft<'_> {
         had_one: bool,
     ) -> Result<(), Failure> {
         if self.families()?.snapshot_of(volume).is_some() {
-            return Err(refuse(volume, "nobody writes to a snapshot"));
+            return Err(refuse(volume, "a snapshot cannot be written"));
         }
         if !had_one {
             let volume = volume.0;
@@ -224,7 +224,7 @@ impl Draft<'_> {
     /// An extent has become a hole.
     pub(super) fn vacated(&mut self, volume: VolumeId, extent: u32) -> Result<(), Failure> {
         match self.families()?.snapshot_of(volume) {
-            Some(_) => Err(refuse(volume, "nobody trims a snapshot")),
+            Some(_) => Err(refuse(volume, "a snapshot cannot be trimmed")),
             None => self.mark(volume, extent),
         }
     }
@@ -378,7 +378,7 @@ impl Draft<'_> {
             None => Ok(()),
             Some((a, b)) => {
                 let (a, b) = (a.0, b.0);
-                let why = format!("which of the snapshots {a} and {b} came first is not known");
+                let why = format!("the order of the snapshots {a} and {b} is unknown");
                 Err(refuse(snapshot, why))
             }
         }

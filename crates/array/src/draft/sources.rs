@@ -84,7 +84,7 @@ impl Draft<'_> {
         let Some(source) = number(before) else {
             return match number(after) {
                 None => Ok(()),
-                Some(_) => Err(refuse(after.id, "it is there already")),
+                Some(_) => Err(refuse(after.id, "it already exists")),
             };
         };
         match number(after) {
@@ -103,7 +103,7 @@ impl Draft<'_> {
                     None => Ok(()),
                     Some(extent) => Err(refuse(
                         after.id,
-                        format!("extent {extent} has not been copied yet"),
+                        format!("extent {extent} is not copied yet"),
                     )),
                 }
             }

@@ -81,7 +81,7 @@ fn what_is_committed_is_found_again_in_a_directory() {
     drop(array);
     let error = Array::create(&path, ID, EXTENT).unwrap_err().to_string();
     assert!(
-        error.contains("map.redb: there is an array already"),
+        error.contains("map.redb: the directory already has an array"),
         "{error}"
     );
     let array = Array::open(&path).unwrap();
@@ -283,18 +283,18 @@ fn what_is_not_valid_is_refused_and_changes_nothing() {
         (Change::SetVolume(volume(8, 1)), "there is no volume 8"),
         (
             Change::SetVolume(volume(3, 9)),
-            "volume 3: cannot shrink to 9 extents, extent 9 has a place",
+            "volume 3: cannot shrink to 9 extents, because extent 9 is allocated",
         ),
         (Change::RemoveVolume(VolumeId(8)), "there is no volume 8"),
         (place(8, 0, at(0, 0)), "there is no volume 8"),
         (
             place(3, 10, at(0, 0)),
-            "volume 3 has 10 extents, no extent 10",
+            "volume 3 has 10 extents, so extent 10 does not exist",
         ),
         (place(3, 0, at(8, 0)), "there is no device 8"),
         (
             place(3, 0, at(0, 300)),
-            "device 0 has 300 slots, no slot 300",
+            "device 0 has 300 slots, so slot 300 does not exist",
         ),
         (place(3, 0, at(0, 5)), "not below its high-water mark 5"),
         (
@@ -302,7 +302,7 @@ fn what_is_not_valid_is_refused_and_changes_nothing() {
                 volume: VolumeId(3),
                 extent: 10,
             },
-            "volume 3 has 10 extents, no extent 10",
+            "volume 3 has 10 extents, so extent 10 does not exist",
         ),
         (Change::SetMove(a_move(8, 0)), "there is no volume 8"),
         (Change::SetMove(a_move(3, 8)), "there is no device 8"),

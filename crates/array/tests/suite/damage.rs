@@ -253,7 +253,7 @@ fn a_slot_with_two_owners_damages_both() {
     let report = array.check().unwrap();
     let keys: Vec<&str> = report.problems.iter().map(|p| p.key.as_str()).collect();
     assert_eq!(keys, ["3:2", "4:7"]);
-    let text = "it is in slot 8 of device 0, in which another extent is too";
+    let text = "it is in slot 8 of device 0, which also holds another extent";
     assert!(report.problems[0].what == text, "{:?}", report.problems);
     let repaired = array.repair(&report).unwrap();
     let repairs: Vec<Repair> = repaired.iter().map(|r| r.repair).collect();
@@ -597,30 +597,30 @@ fn snapshots_that_do_not_fit_to_their_volumes_are_said() {
         (problems(&array).join("\n"), array)
     };
     let (text, array) = found(99, 7);
-    let said = "table volumes, key 12: its volume 99 does not exist; no safe repair; copy out what is in it, then remove it";
+    let said = "table volumes, key 12: its volume 99 does not exist; no safe repair; copy its data, then remove it";
     assert!(text.contains(said), "{text}");
     // What it shares with a family that is not its own is a problem of all three.
     assert!(
-        text.contains("key 12:0: it is in slot 20 of device 1, in which another extent is too")
+        text.contains("key 12:0: it is in slot 20 of device 1, which also holds another extent")
     );
     let error = array.commit(&[Change::AddVolume(volume(99, 1))]);
     let error = error.unwrap_err().to_string();
     assert!(
-        error.contains("it is of a volume 99 that is gone"),
+        error.contains("it belongs to volume 99, which does not exist"),
         "{error}"
     );
     array.commit(&[Change::RemoveVolume(VolumeId(12))]).unwrap();
     assert_eq!(changed(&array, 10, 11).unwrap(), [0]);
     let (text, _) = found(10, 7);
     assert!(
-        text.contains("key 12: its volume 10 is a snapshot itself"),
+        text.contains("key 12: its volume 10 is a snapshot"),
         "{text}"
     );
 
     let (text, array) = found(4, 1);
     let said = "table volumes, key 12: its sequence 1 is that of snapshot 11 too; no safe repair; remove one of them";
     assert!(text.contains(said), "{text}");
-    let why = "which of the snapshots 11 and 12 came first is not known";
+    let why = "the order of the snapshots 11 and 12 is unknown";
     assert!(changed(&array, 10, 4).unwrap_err().contains(why));
     let error = array.commit(&[Change::RestoreSnapshot(VolumeId(10))]);
     assert!(error.unwrap_err().to_string().contains(why));
@@ -655,8 +655,8 @@ fn changes_that_cannot_be_read_are_counted_again() {
         assert_eq!(
             repaired,
             [
-                "count what may differ in volume 4 from the snapshot before it as changed: table changed, key 4:2: checksum mismatch",
-                "count what may differ in volume 11 from the snapshot before it as changed: table changed, key 11:9: checksum mismatch",
+                "mark all extents of volume 4 that may differ from the snapshot before it as changed: table changed, key 4:2: checksum mismatch",
+                "mark all extents of volume 11 that may differ from the snapshot before it as changed: table changed, key 11:9: checksum mismatch",
             ]
         );
         assert!(array.check().unwrap().is_clean());
@@ -685,7 +685,7 @@ fn changes_that_are_not_said_or_of_nobody_are_found() {
             "table changed, key 3: 2 extents of volume 3 have changed, which has no snapshots; repair: drop the records of changes in volume 3",
             "table changed, key 77: 1 extents of volume 77 have changed, which has no snapshots; repair: drop the records of changes in volume 77",
             "table changed, key 78: 1 extents of volume 78 have changed, which has no snapshots; repair: drop the records of changes in volume 78",
-            "table changed, key 4:2: it is not said that 1 extents have changed, from this one on, which are not where the newest snapshot 12 has them; repair: count what may differ in volume 4 from the snapshot before it as changed",
+            "table changed, key 4:2: 1 extents, from this one on, differ from the newest snapshot 12, but are not marked as changed; repair: mark all extents of volume 4 that may differ from the snapshot before it as changed",
         ]
     );
     let report = array.check().unwrap();
@@ -701,7 +701,7 @@ fn a_slot_that_is_shared_across_families_or_extents_damages_all_who_are_in_it() 
         tamper(&disk, |txn| put_extent(txn, key(other, extent), at(1, 20)));
         let array = Array::open_on(disk).unwrap();
         let report = array.check().unwrap();
-        let what = "it is in slot 20 of device 1, in which another extent is too";
+        let what = "it is in slot 20 of device 1, which also holds another extent";
         let twice = report.problems.iter().filter(|p| p.what == what);
         let mut keys: Vec<&str> = twice.map(|p| p.key.as_str()).collect();
         keys.sort();

@@ -237,7 +237,10 @@ fn a_device_belongs_by_its_stamp() {
         "{older:?}"
     );
     let text = older.unwrap_err().to_string();
-    assert!(text.contains("generation 3, the map expects 4"), "{text}");
+    assert!(
+        text.contains("generation 3, but the map expects 4"),
+        "{text}"
+    );
     // One that was never stamped, as of an array from before.
     let never = Superblock {
         stamp: Stamp::NONE,

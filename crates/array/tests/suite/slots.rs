@@ -263,7 +263,7 @@ fn places_that_cannot_be_are_errors() {
     }
     let twice = [devices[0].clone(), devices[0].clone()];
     let error = Slots::new(&twice, std::iter::empty()).unwrap_err();
-    assert_eq!(error.to_string(), "device 0 is there twice");
+    assert_eq!(error.to_string(), "device 0 exists twice");
 }
 
 #[test]

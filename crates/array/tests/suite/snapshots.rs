@@ -205,7 +205,7 @@ fn what_cannot_be_is_refused() {
         Change::SetVolume(record)
     };
     let cases: Vec<(Vec<Change>, &str)> = vec![
-        (vec![of(&|r| r.snapshot = None)], "it is no snapshot"),
+        (vec![of(&|r| r.snapshot = None)], "it is not a snapshot"),
         (vec![of(&|r| r.id = V)], "there is a volume 3 already"),
         (
             vec![of(&|r| r.name = "volume 4".into())],
@@ -217,11 +217,11 @@ fn what_cannot_be_is_refused() {
         ),
         (
             vec![of(&|r| snapshot(r, &|s| s.volume = FIRST))],
-            "volume 10 is a snapshot itself",
+            "volume 10 is a snapshot",
         ),
         (
             vec![of(&|r| r.size = Bytes(r.size.0 + 1))],
-            "a snapshot of 654849 B of a volume of 654848 B",
+            "a snapshot with 654849 B of a volume with 654848 B",
         ),
         (
             vec![of(&|r| snapshot(r, &|s| s.sequence = 5))],
@@ -229,13 +229,13 @@ fn what_cannot_be_is_refused() {
         ),
         (
             vec![Change::AddVolume(snapshot_of(&volume(V.0, 10), 30, 6))],
-            "a snapshot is not added, but taken",
+            "a snapshot cannot be added",
         ),
         (
             vec![Change::RemoveVolume(V)],
-            "volume 3 has snapshots: snapshot 10, snapshot 11: remove them first",
+            "volume 3 has snapshots: snapshot 10, snapshot 11: delete them first",
         ),
-        (vec![Change::RestoreSnapshot(V)], "it is no snapshot"),
+        (vec![Change::RestoreSnapshot(V)], "it is not a snapshot"),
         (
             vec![Change::RestoreSnapshot(VolumeId(9))],
             "there is no volume 9",
@@ -246,27 +246,30 @@ fn what_cannot_be_is_refused() {
         ),
         (
             vec![set(&|r| r.size = Bytes(1))],
-            "a snapshot keeps its size",
+            "a snapshot cannot change its size",
         ),
         (
             vec![set(&|r| r.snapshot = None)],
-            "of what it is a snapshot stays",
+            "it cannot become or cease to be a snapshot",
         ),
         (
             vec![set(&|r| snapshot(r, &|s| s.taken_s += 1))],
-            "of what it is a snapshot stays",
+            "it cannot become or cease to be a snapshot",
         ),
         (
             vec![Change::SetVolume(snapshot_of(&volume(V.0, 10), V.0, 6))],
-            "of what it is a snapshot stays",
+            "it cannot become or cease to be a snapshot",
         ),
-        (vec![vacate(FIRST, 1)], "nobody trims a snapshot"),
-        (vec![copy_up(FIRST, 1, 30)], "nobody writes to a snapshot"),
+        (vec![vacate(FIRST, 1)], "a snapshot cannot be trimmed"),
+        (vec![copy_up(FIRST, 1, 30)], "a snapshot cannot be written"),
         (
             vec![place(FIRST, 6, 30)],
-            "extent 6 has no place, and in a snapshot it gets none",
+            "extent 6 is not allocated, and a snapshot never changes",
         ),
-        (vec![copy_up(V, 6, 30)], "extent 6 of volume 3 has no place"),
+        (
+            vec![copy_up(V, 6, 30)],
+            "extent 6 of volume 3 is not allocated",
+        ),
         (
             vec![
                 Change::SetVolume(VolumeRecord {
@@ -284,10 +287,14 @@ fn what_cannot_be_is_refused() {
         assert!(World::read(&array).unwrap().same(&before), "{changes:?}");
     }
     for (from, to, text) in [
-        (SECOND, FIRST, "the first is not earlier than the second"),
-        (V, FIRST, "the first is not earlier"),
-        (FIRST, FIRST, "the first is not earlier"),
-        (FIRST, VolumeId(4), "they are not of one volume"),
+        (
+            SECOND,
+            FIRST,
+            "the first snapshot is not older than the second",
+        ),
+        (V, FIRST, "the first snapshot is not older"),
+        (FIRST, FIRST, "the first snapshot is not older"),
+        (FIRST, VolumeId(4), "they do not belong to the same volume"),
         (VolumeId(9), V, "there is no volume 9"),
         (FIRST, VolumeId(9), "there is no volume 9"),
     ] {

@@ -95,7 +95,7 @@ fn what_is_at_a_source_is_no_hole_until_it_is_copied_or_trimmed() {
         .unwrap();
     assert_eq!(
         why(&array, std::slice::from_ref(&end)),
-        "extent 2 has not been copied yet"
+        "extent 2 is not copied yet"
     );
     array.commit(&[copy_up(2, 8), end]).unwrap();
     assert_eq!(array.volumes().unwrap()[0], done);

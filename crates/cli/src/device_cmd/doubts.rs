@@ -46,10 +46,10 @@ pub fn doubts(loads: &[FioLoad], fit: &DeviceFit) -> Vec<String> {
             match value.basis {
                 Basis::Measured => {}
                 Basis::NotReached => out.push(format!(
-                    "{name}: no load of {what} reached the cap: {key} is what latencies hint at, not less than what was seen"
+                    "{name}: no load of {what} reached the cap: {key} is estimated from latencies, at least the highest measured rate"
                 )),
                 Basis::Given => out.push(format!(
-                    "{name}: no load of {what}: {key} is the preset's, and the bare latency rests on it"
+                    "{name}: no load of {what}: {key} is the value of the preset, and the bare latency depends on it"
                 )),
             }
         }
@@ -59,12 +59,12 @@ pub fn doubts(loads: &[FioLoad], fit: &DeviceFit) -> Vec<String> {
             .filter(|r| *r > STREAMS_DIFFER || *r < 1.0 / STREAMS_DIFFER);
         if let Some(ratio) = streams {
             out.push(format!(
-                "{name}: the bandwidth is {ratio:.1} times what one request at a time moves; the model has one number for both, so that single large requests come out wrong"
+                "{name}: the bandwidth is {ratio:.1} times that of one request at a time; the model has one number for both, so its latency of single large requests is wrong"
             ));
         }
         if quality.rms_relative > RMS_POOR {
             out.push(format!(
-                "{name}: the model is {:.0} % off on average: look at the points before you trust it",
+                "{name}: the mean error of the model is {:.0} %: compare the points before you use it",
                 quality.rms_relative * 100.0
             ));
         }

@@ -66,7 +66,7 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<FioLoad>> {
     let version = root.get("fio version")?.text()?;
     ensure!(
         version.starts_with("fio-3."),
-        "{file}: fio version: {version} is not fio 3: others count latencies in another unit"
+        "{file}: fio version: {version} is not fio 3: other versions use another unit for latencies"
     );
     let global = root.options("global options")?;
     let jobs = root.get("jobs")?;
@@ -79,7 +79,7 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<FioLoad>> {
         }
         groups.entry(group).or_default().push(job);
     }
-    ensure!(!order.is_empty(), "{file}: jobs: there is none");
+    ensure!(!order.is_empty(), "{file}: jobs: the list is empty");
     order.iter().map(|g| load(file, &groups[g])).collect()
 }
 
@@ -97,13 +97,13 @@ fn document(text: &str) -> anyhow::Result<Value> {
             let rest = text[start + documents.byte_offset()..].trim_start();
             ensure!(
                 !rest.starts_with('{'),
-                "more than one JSON document: give each a file of its own"
+                "more than one JSON document: use one file for each"
             );
             return Ok(value);
         }
         start += line.len();
     }
-    bail!("there is no JSON in it: run fio with --output-format=json")
+    bail!("the file has no JSON: run fio with --output-format=json")
 }
 
 /// A value with its place.
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn faults_name_the_file_and_the_place() {
         assert!(
-            fault("").contains("run.json: there is no JSON"),
+            fault("").contains("run.json: the file has no JSON"),
             "{}",
             fault("")
         );
@@ -513,7 +513,7 @@ mod tests {
                 json!("fio-2.1"),
                 "run.json: fio version: fio-2.1 is not fio 3",
             ),
-            ("/jobs", json!([]), "run.json: jobs: there is none"),
+            ("/jobs", json!([]), "run.json: jobs: the list is empty"),
             ("/jobs", json!(3), "run.json: jobs: 3 is not a list"),
             (
                 "/jobs/1/error",

@@ -71,7 +71,7 @@ pub fn estimates(
                         let confidence = estimate.curve.confidence;
                         if !confidence.enough_blocks() {
                             note(format!(
-                                "warning: {} sampled pages are too few for a curve to rely on: {} are needed",
+                                "warning: {} sampled pages are too few for a reliable curve: {} are needed; use a higher rate",
                                 confidence.blocks,
                                 Confidence::BLOCKS_MIN
                             ));

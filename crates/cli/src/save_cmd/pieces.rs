@@ -83,7 +83,7 @@ impl Export {
             readers.push(Client::connect(&self.parsed).map_err(explained)?);
         }
         if readers.iter().any(|r| r.size() != self.size) {
-            bail!("{} has another size than before", self.uri);
+            bail!("the size of {} has changed", self.uri);
         }
         let mut breakers = vec![planner.breaker().map_err(explained)?];
         for reader in &readers {
@@ -194,7 +194,9 @@ fn plan(
             }
         }
         if offset == before {
-            return Err(anyhow!("the server does not say what is at byte {offset}"));
+            return Err(anyhow!(
+                "the server does not report the allocation at byte {offset}"
+            ));
         }
     }
     Ok(())

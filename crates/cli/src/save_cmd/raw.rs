@@ -110,7 +110,7 @@ pub fn compare(export: &Export, target: &Target, volume: &str, stop: &Stop) -> a
     match all {
         0 => Ok(()),
         n => bail!(
-            "{n} bytes differ, from byte {} on: {} is not what {volume} is",
+            "{n} bytes differ, the first at byte {}: {} is not a correct copy of {volume}",
             first.into_inner(),
             target.path().display()
         ),

@@ -103,7 +103,7 @@ fn place(what: &Save) -> anyhow::Result<Place> {
     let meta = match fs::metadata(&to) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             if to.is_symlink() {
-                bail!("{} is a link to what is not there", to.display());
+                bail!("{} is a link to a file that does not exist", to.display());
             }
             let dir = to.parent().filter(|_| to.file_name().is_some());
             match dir.is_some_and(Path::is_dir) {
@@ -111,19 +111,19 @@ fn place(what: &Save) -> anyhow::Result<Place> {
                     let replace = Replace::Never;
                     return Ok(Place::File { to, replace });
                 }
-                false => bail!("{}: there is no such directory", to.display()),
+                false => bail!("{}: the directory does not exist", to.display()),
             }
         }
-        meta => meta.with_context(|| format!("cannot look at {}", to.display()))?,
+        meta => meta.with_context(|| format!("cannot inspect {}", to.display()))?,
     };
     let kind = meta.file_type();
     if kind.is_block_device() {
         if what.format != RAW {
-            bail!("{}: on a block device only raw is written", to.display());
+            bail!("{}: a block device can only take format raw", to.display());
         }
         if !what.force {
             bail!(
-                "{} is a block device: what is on it is lost; say --force",
+                "{} is a block device and its data will be lost: add --force to overwrite it",
                 to.display()
             );
         }
@@ -133,14 +133,11 @@ fn place(what: &Save) -> anyhow::Result<Place> {
         bail!("{} is neither a file nor a block device", to.display());
     }
     if !what.force {
-        bail!(
-            "{} is there already: --force puts the new one in its place",
-            to.display()
-        );
+        bail!("{} already exists: add --force to replace it", to.display());
     }
     // What a link leads to is replaced, and not the link.
     let to = to.canonicalize();
-    let to = to.with_context(|| format!("cannot look at {}", what.to.display()))?;
+    let to = to.with_context(|| format!("cannot inspect {}", what.to.display()))?;
     let replace = Replace::IfThere;
     Ok(Place::File { to, replace })
 }
@@ -160,11 +157,7 @@ impl Target {
                 if what.format == RAW {
                     let grown = file.set_len(size);
                     grown.with_context(|| {
-                        format!(
-                            "cannot make {} as large as {}",
-                            partial.0.display(),
-                            Bytes(size)
-                        )
+                        format!("cannot grow {} to {}", partial.0.display(), Bytes(size))
                     })?;
                 }
                 let kind = Kind::File {
@@ -223,7 +216,7 @@ impl Target {
     pub fn make_durable(&self) -> anyhow::Result<()> {
         let path = self.path().display();
         let synced = self.file.sync_all();
-        synced.with_context(|| format!("cannot make {path} durable"))
+        synced.with_context(|| format!("cannot flush {path}"))
     }
 
     /// Lets what is read again come from the disk, and not from memory.
@@ -264,7 +257,7 @@ impl Target {
         partial.0.clear();
         let dir = to.parent().unwrap_or(Path::new("/"));
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
-        synced.with_context(|| format!("cannot make the name of {} durable", to.display()))?;
+        synced.with_context(|| format!("cannot flush the directory of {}", to.display()))?;
         Ok(to)
     }
 }
@@ -294,26 +287,26 @@ fn begin(path: PathBuf) -> anyhow::Result<(File, Partial)> {
     };
     let file = file.with_context(|| format!("cannot create {shown}"))?;
     let meta = file.metadata();
-    let own = meta.with_context(|| format!("cannot look at {shown}"))?;
+    let own = meta.with_context(|| format!("cannot inspect {shown}"))?;
     if left && own.uid() != geteuid().as_raw() {
-        bail!("{shown} is there, and somebody else's: remove it");
+        bail!("{shown} exists and belongs to another user: remove it");
     }
     if !own.is_file() {
         bail!("{shown} is no file");
     }
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => bail!("{shown} is being written by another save"),
+        Err(TryLockError::WouldBlock) => bail!("another save is writing {shown}"),
         // Not every file system has locks.
         Ok(()) | Err(TryLockError::Error(_)) => {}
     }
     // A save's is its owner's only, and has this one name. Others may happen to be called so, too.
     if left && (own.nlink() > 1 || own.mode() & 0o777 != PRIVATE) {
-        bail!("{shown} is there, and is not as an unfinished save is: rename or remove it");
+        bail!("{shown} exists and is not an unfinished save: rename or remove it");
     }
     // The other save may have ended in between, and given the file its name.
     let same = |m: &fs::Metadata| (m.dev(), m.ino()) == (own.dev(), own.ino());
     if !fs::symlink_metadata(&path).is_ok_and(|m| same(&m)) {
-        bail!("{shown} was being written by another save: try again");
+        bail!("another save has just written {shown}: try again");
     }
     let partial = Partial(path);
     let emptied = file.set_len(0);
@@ -332,7 +325,7 @@ fn not_in_use(path: &Path) -> anyhow::Result<()> {
 fn nobody_has(file: &File, path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
-        bail!("{shown} is in use: a device of an array, perhaps");
+        bail!("{shown} is in use, perhaps as a device of an array");
     }
     match image_in_use(file) {
         Some(who) => bail!("{shown} is in use: {who}"),
@@ -349,10 +342,10 @@ fn device(path: &Path, size: u64) -> anyhow::Result<File> {
     // Not one that is mounted, or a part of another one.
     options.custom_flags(OFlags::EXCL.bits() as i32);
     let file = options.open(path);
-    let mut file = file.with_context(|| format!("cannot open {shown} for this command alone"))?;
+    let mut file = file.with_context(|| format!("cannot open {shown} exclusively"))?;
     nobody_has(&file, path)?;
     let there = file.seek(SeekFrom::End(0));
-    let there = there.with_context(|| format!("cannot tell the size of {shown}"))?;
+    let there = there.with_context(|| format!("cannot read the size of {shown}"))?;
     if there < size {
         bail!(
             "{shown} has {}, the volume {}: it does not fit",

@@ -70,7 +70,7 @@ pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
     for place in places {
         if devices.contains(&place.device) {
             message(&format!(
-                "{} is on the file system of another one, and not looked at: say --tier to have it otherwise",
+                "{} is on the file system of another pool, and not used: name tiers with --tier to change that",
                 place.name
             ));
             continue;
@@ -148,7 +148,7 @@ pub fn as_said(
             PlacesOf::Pool(name) => places.iter().find(|p| p.name == *name),
             PlacesOf::Directory(path) => places.iter().find(|p| p.path == *path),
             PlacesOf::Export(_) => {
-                return Err(anyhow!("a trial looks at pools and directories only"));
+                return Err(anyhow!("a trial can use pools and directories only"));
             }
         };
         match (of, found) {
@@ -157,7 +157,7 @@ pub fn as_said(
             (_, None) => {
                 let known: Vec<&str> = places.iter().map(|p| p.name.as_str()).collect();
                 Err(anyhow!(
-                    "there is no active pool of files {:?}; there are: {}",
+                    "no active pool of files is named {:?}; active pools: {}",
                     of.to_string(),
                     known.join(", ")
                 ))
@@ -191,7 +191,7 @@ pub fn with_presets(
         let Some(tier) = tiers.iter_mut().find(|t| t.name == *name) else {
             let known: Vec<&str> = tiers.iter().map(|t| t.name.as_str()).collect();
             bail!(
-                "--preset: there is no tier {name:?}; there are: {}",
+                "--preset: no tier is named {name:?}; tiers: {}",
                 known.join(", ")
             );
         };

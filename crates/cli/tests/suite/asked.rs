@@ -80,7 +80,7 @@ fn where_nobody_answers_that_is_what_is_said() {
         let text = fails(dir.path(), &args, 1);
         assert!(
             text.starts_with(
-                "error: nobody answers on unix:none.sock: is `terrace serve` running?"
+                "error: no controller answers on unix:none.sock: is `terrace serve` running?"
             ),
             "{args:?}: {text}"
         );
@@ -122,8 +122,8 @@ fn leave_socket(dir: &Path) {
 fn wrong_usage_is_exit_code_2_with_a_sentence() {
     let dir = tempfile::tempdir().unwrap();
     for (args, said) in [
-        (&["apply", "7"][..], "no terminal to ask on whether plan 7"),
-        (&["apply", "7"], "say --yes"),
+        (&["apply", "7"][..], "cannot ask for confirmation of plan 7"),
+        (&["apply", "7"], "add --yes"),
         (&["apply"], "<PLAN>"),
         (&["mode", "latency"], "<MODE>"),
         (&["mode", "latency", "on"], "recommend"),
@@ -163,7 +163,7 @@ fn a_volume_without_a_tier_is_refused_where_nobody_can_advise_one() {
     let create = ["volume", "create", "db", "--size", "1G"];
     let text = fails(dir.path(), &create, 1);
     assert!(
-        text.starts_with("error: give --tier: no controller can advise one for volume \"db\": nobody answers on unix:/run/terrace/controller.sock"),
+        text.starts_with("error: give --tier: no controller is available to recommend a tier for volume \"db\": no controller answers on unix:/run/terrace/controller.sock"),
         "{text}"
     );
     let named = [&create[..], &["--controller", "unix:none.sock"]].concat();
@@ -192,7 +192,7 @@ fn tls_needs_something_to_trust_and_a_token_that_is_one() {
     assert!(!text.contains("two words"), "secrets are not printed");
     fs::write(&file, "secret\n").unwrap();
     let text = fails(dir.path(), &[&here[..], &["token"]].concat(), 1);
-    assert!(text.contains("nobody answers"), "{text}");
+    assert!(text.contains("no controller answers"), "{text}");
 }
 
 const SCENARIO: &str = include_str!("../../../report/tests/suite/support/recorded.toml");
@@ -235,7 +235,7 @@ fn reasons_are_from_a_controller_or_from_a_record() {
         assert!(out(&output).contains("small"), "{}", out(&output));
         let said = err(&output);
         assert!(
-            said.contains("from the record in terrace-out/s, under static"),
+            said.contains("source: the record in terrace-out/s, under static"),
             "{said}"
         );
         said
@@ -244,7 +244,7 @@ fn reasons_are_from_a_controller_or_from_a_record() {
     // A controller that was asked for is asked, and nobody else.
     let nobody = ["--controller", "unix:none.sock"];
     let text = fails(dir.path(), &[&["why", "small"][..], &nobody].concat(), 1);
-    assert!(text.contains("nobody answers"), "{text}");
+    assert!(text.contains("no controller answers"), "{text}");
     let not = ["why-not", "small", "--tier", "slow"];
     fails(dir.path(), &[&not[..], &nobody].concat(), 1);
     // Options about records are about records.
@@ -254,7 +254,7 @@ fn reasons_are_from_a_controller_or_from_a_record() {
     leave_socket(dir.path());
     let said = recorded(&not);
     assert!(
-        said.contains("nobody answers on unix:terrace-state/controller.sock"),
+        said.contains("no controller answers on unix:terrace-state/controller.sock"),
         "{said}"
     );
 }
@@ -278,16 +278,16 @@ fn a_controller_in_the_environment_does_not_hide_a_record() {
     // Without a record there is nothing else to ask.
     let alone = ask(&why);
     assert_eq!(alone.status.code(), Some(1));
-    assert!(err(&alone).contains("nobody answers on unix:none.sock"));
+    assert!(err(&alone).contains("no controller answers on unix:none.sock"));
 
     record(dir.path());
     let both = ask(&why);
     assert!(both.status.success(), "{}", err(&both));
     let said = err(&both);
     for part in [
-        "the controller on unix:none.sock has no answer (nobody answers on unix:none.sock",
-        "a recorded run is asked instead, --controller unix:none.sock asks only the controller",
-        "from the record in terrace-out/s, under static",
+        "the controller on unix:none.sock gave no answer (no controller answers on unix:none.sock",
+        "source: the record of a run. --controller unix:none.sock asks only the controller",
+        "source: the record in terrace-out/s, under static",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -295,13 +295,16 @@ fn a_controller_in_the_environment_does_not_hide_a_record() {
     assert!(chosen.status.success(), "{}", err(&chosen));
     let said = err(&chosen);
     assert!(
-        said.contains("a recorded run is asked, as --run, --strategy and --at say; without them the controller on unix:none.sock is"),
+        said.contains("source: the record of a run, because of --run, --strategy or --at; without them the command asks the controller on unix:none.sock"),
         "{said}"
     );
-    assert!(!said.contains("nobody answers"), "it was not asked: {said}");
+    assert!(
+        !said.contains("no controller answers"),
+        "it was not asked: {said}"
+    );
     let other = ask(&[&why[..], &["--controller", "unix:given.sock"]].concat());
     assert_eq!(other.status.code(), Some(1));
-    assert!(err(&other).contains("nobody answers on unix:given.sock"));
+    assert!(err(&other).contains("no controller answers on unix:given.sock"));
     let empty = terrace_with(dir.path(), &why, &[("TERRACE_CONTROLLER", "")]);
     assert!(empty.status.success() && !err(&empty).contains("controller"));
     let wrong = terrace_with(dir.path(), &why, &[("TERRACE_CONTROLLER", "here")]);
@@ -365,7 +368,7 @@ fn a_fingerprint_may_be_in_the_environment() {
     };
     let digits = "0".repeat(64);
     assert!(status(&[], "").contains("which certificate"));
-    assert!(status(&[], &digits).contains("nobody answers"));
+    assert!(status(&[], &digits).contains("no controller answers"));
     let wrong = status(&[], "sha256:12");
     assert!(
         wrong.contains("the environment variable TERRACE_FINGERPRINT")
@@ -373,9 +376,11 @@ fn a_fingerprint_may_be_in_the_environment() {
         "{wrong}"
     );
     // The command line goes before, and a socket has no certificate.
-    assert!(status(&["--fingerprint", &digits], "sha256:12").contains("nobody answers"));
+    assert!(status(&["--fingerprint", &digits], "sha256:12").contains("no controller answers"));
     assert!(status(&["--ca", "none.pem"], &digits).contains("none.pem"));
-    assert!(status(&["--controller", "unix:x.sock"], "sha256:12").contains("nobody answers"));
+    assert!(
+        status(&["--controller", "unix:x.sock"], "sha256:12").contains("no controller answers")
+    );
 }
 
 #[test]

@@ -84,17 +84,17 @@ fn what_is_wrong_with_a_suite_is_named() {
         assert!(!output.status.success());
         assert!(err(&output).contains(what), "{}", err(&output));
     };
-    fails(&["--scenarios", "stedy"], "there is no scenario \"stedy\"");
+    fails(&["--scenarios", "stedy"], "no scenario \"stedy\"");
     fails(
         &["--again", "edt"],
-        "--again edt: it is none of the strategies",
+        "--again edt: no strategy of this comparison has this name",
     );
     fs::write(
         dir.path().join("s/suite.toml"),
         "[fixed]\nnope = [\"class\"]\n",
     )
     .unwrap();
-    fails(&[], "fixed.nope: there is no such scenario");
+    fails(&[], "fixed.nope: no scenario has this name");
     fs::write(
         dir.path().join("s/suite.toml"),
         "[fixed]\nidle = [\"clas\"]\n",

@@ -225,7 +225,7 @@ fn device_of_another_array_is_refused_unless_forced() {
         "{answer}"
     );
     let lost = other.json(&["tier", "list"])["tiers"][0]["devices"][0].to_string();
-    assert!(lost.contains("not the device of this name"), "{lost}");
+    assert!(lost.contains("not to the device of this name"), "{lost}");
 }
 
 #[test]

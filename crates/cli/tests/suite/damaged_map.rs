@@ -110,7 +110,7 @@ fn array_with_one_damaged_copy_is_served_from_the_other_and_the_copy_is_rebuilt(
         site.copies_are_current();
         wait_for("no problem is left", || {
             let log = site.log();
-            log.contains("map-copy-lost") && log.contains("no longer wrong")
+            log.contains("map-copy-lost") && log.contains("problem resolved")
         });
         site.stop();
         assert!(!is_damaged(&copies[n]));

@@ -66,7 +66,7 @@ fn a_real_sweep_gives_a_tier_that_a_scenario_takes() {
     assert!(run.status.success(), "{}", err(&run));
     // A busy virtual disk is no device of ours, and the user is told.
     assert!(
-        err(&tier).contains("warning: writes: the model is "),
+        err(&tier).contains("warning: writes: the mean error of the model is "),
         "{}",
         err(&tier)
     );
@@ -187,12 +187,12 @@ fn wrong_input_is_refused_before_any_output() {
         assert!(output.stdout.is_empty());
         err(&output)
     };
-    assert!(with("nothing", &[]).contains("error: x.json: there is no JSON in it"));
+    assert!(with("nothing", &[]).contains("error: x.json: the file has no JSON"));
     assert!(with("{\"fio version\":\"fio-3.1\"}", &[]).contains("error: x.json: jobs: missing"));
     let good = measured("pm953", &[1, 4]).to_string();
     assert!(with(&good, &["--chart", "c.png"]).contains("must end in .svg or .html"));
-    assert!(with(&good, &["--chart", "no/c.svg"]).contains("there is no directory no"));
-    assert!(with(&good, &["--preset", "pm95"]).contains("there is no such preset; known: pm953"));
+    assert!(with(&good, &["--chart", "no/c.svg"]).contains("directory no does not exist"));
+    assert!(with(&good, &["--preset", "pm95"]).contains("unknown preset; known presets: pm953"));
     assert!(with(&good, &["--name", "a\"b"]).contains("letters, digits"));
     let mut idle = measured("pm953", &[1]);
     idle["jobs"]

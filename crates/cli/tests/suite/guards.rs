@@ -17,7 +17,7 @@ fn a_volume_in_use_is_deleted_by_force_only() {
     client.write(0, &[5; 4096]).unwrap();
     assert_eq!(
         bench.refused(&["volume", "delete", "data", "--yes"]),
-        "volume \"data\" is in use: 1 connection of a guest is open; `--force` deletes it all the same, and cuts them off"
+        "volume \"data\" is in use: 1 connection of a guest is open; `--force` closes them and deletes it"
     );
     assert_eq!(client.read(0, 4096).unwrap(), [5; 4096]);
     let unsure = bench.run(&["volume", "delete", "data"]);
@@ -27,7 +27,7 @@ fn a_volume_in_use_is_deleted_by_force_only() {
     let said = String::from_utf8(forced.stderr).unwrap();
     assert_eq!(
         said,
-        "volume data is gone, 1 connection of a guest was cut off\n"
+        "deleted volume data; 1 connection of a guest was closed\n"
     );
     assert!(client.read(0, 4096).is_err());
     assert_eq!(bench.json(&["volume", "list"])["volumes"], json!([]));
@@ -79,7 +79,7 @@ fn a_volume_is_of_no_class_unless_it_is_given_one() {
     assert!(said.status.success());
     assert_eq!(
         String::from_utf8(said.stderr).unwrap(),
-        "volume data is of no class\n"
+        "volume data now has no class\n"
     );
     assert_eq!(class(), "default");
     for wrong in [
@@ -171,7 +171,7 @@ fn a_served_array_knows_the_policy_from_the_start() {
     // 1152 MiB, of which one and a half times may be promised.
     assert_eq!(
         create("a", "1721M", "gold"),
-        "cannot create volume \"a\" of 1721 MiB: volumes of 8 MiB are provisioned on an array of 1152 MiB, 1729 MiB with it, and policy.overcommit_max allows 1.5 times the array's size (1728 MiB)"
+        "cannot create volume \"a\" of 1721 MiB: the array has 1152 MiB, its volumes have 8 MiB, and would have 1729 MiB; policy.overcommit_max allows 1.5 times the size of the array (1728 MiB)"
     );
     bench.ok(&["volume", "create", "a", "--size", "1720M", "--tier", "slow"]);
     assert_eq!(
@@ -221,7 +221,7 @@ fn a_tier_is_described_as_it_is_added() {
     let added = bench.run(&[&add[..], &["--config", "live.toml"]].concat());
     let said = String::from_utf8(added.stderr).unwrap();
     assert!(
-        added.status.success() && said.contains("describes the tier now"),
+        added.status.success() && said.contains("added the tier to "),
         "{said}"
     );
     assert_eq!(

@@ -626,7 +626,7 @@ fn an_import_that_nobody_goes_on_with_is_not_waited_for() {
     drop(map);
     site.serve(&[]);
     let args = ["data", &raw, "--tier", "fast"];
-    refused(&site, &args, "nobody goes on with its import");
+    refused(&site, &args, "so its import does not continue");
 }
 
 #[test]
@@ -703,7 +703,7 @@ fn import_keeps_the_logical_block_size_of_the_disk() {
     site.serve(&[]);
     let disk = disk.to_str().unwrap();
     let said = site.ok(&["volume", "import", "data", disk, "--tier", "fast"]);
-    assert!(said.contains("is imported"), "{said}");
+    assert!(said.contains("imported volume data"), "{said}");
     site.ok(&["volume", "snapshot", "create", "data", "now"]);
     let odd = site.run(&["volume", "resize", "data", "--size", "50332160B"]);
     assert!(String::from_utf8_lossy(&odd.stderr).contains("logical blocks of 4096"));

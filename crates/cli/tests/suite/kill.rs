@@ -56,7 +56,7 @@ fn nothing_acknowledged_is_lost_by_kill_9_in_mid_move() {
         let moved = site.run(&order);
         let said = String::from_utf8_lossy(&moved.stderr).into_owned();
         assert!(
-            moved.status.success() || said.contains("being moved already"),
+            moved.status.success() || said.contains("already moving"),
             "{said}"
         );
         let stop = Arc::new(AtomicBool::new(false));

@@ -98,7 +98,7 @@ fn a_trial_says_what_would_move_and_its_command_moves_it() {
         "web:vda",
         "objective 50 µs",
         "blockcopy",
-        "How to go on",
+        "Next steps",
         "moves = false",
     ] {
         assert!(page.contains(shown), "{shown}");
@@ -198,7 +198,7 @@ fn a_trial_without_anything_to_look_at_says_so() {
     );
     let said = trial(&["test:///default", "--tier", "fast=nowhere"]);
     assert!(
-        said.contains("there is no active pool of files \"nowhere\""),
+        said.contains("no active pool of files is named \"nowhere\""),
         "{said}"
     );
     let said = trial(&["nonsense:///x"]);
@@ -206,11 +206,11 @@ fn a_trial_without_anything_to_look_at_says_so() {
     // Said before anybody waits for it.
     let said = trial(&["test:///default", "--report", "/no/such/place/x.html"]);
     assert!(
-        said.contains("there is no directory /no/such/place"),
+        said.contains("directory /no/such/place does not exist"),
         "{said}"
     );
     let said = trial(&["test:///default", "--write-config", TERRACE]);
-    assert!(said.contains("exists already"), "{said}");
+    assert!(said.contains("already exists"), "{said}");
     let said = trial(&["test:///default", "--for", "5s"]);
     assert!(said.contains("must be at least 1m"), "{said}");
 }

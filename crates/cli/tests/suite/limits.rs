@@ -97,7 +97,7 @@ fn limits_of_a_domain_are_kept_to_and_given_back() {
     host.wait_until("nothing is left", || rests(&host, "state/libvirt-moves"));
     assert_eq!(limits(&host, "vda"), theirs);
     host.wait_until("that is told", || {
-        said(host.terrace(&["events"])).contains("somebody else has changed the limits")
+        said(host.terrace(&["events"])).contains("another program has changed the limits")
     });
     // An agent that is ended gives back what it can.
     order(&host, &["--iops", "20", "--for", "10m"]);
@@ -140,7 +140,7 @@ fn limits_that_disks_share_are_left_alone() {
     });
     assert_eq!(limits(&host, "vda"), before);
     let why = said(host.terrace(&["why", "web:vda"]));
-    assert!(why.contains("as ordered, and not yet so"), "{why}");
+    assert!(why.contains("ordered but not in force yet"), "{why}");
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn until_said(bench: &Bench, what: &str, times: usize) {
 fn until_serving(bench: &Bench, of: &str) {
     wait(PATIENCE, "a second level that is lent", || {
         let shown = bench.ok(&["array", "cache"]);
-        let lost = ["not connected", "any more"];
+        let lost = ["not connected", "stopped"];
         let there = shown.contains(of);
         (there && !lost.iter().any(|l| shown.contains(l))).then_some(())
     });
@@ -235,7 +235,7 @@ fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote(
             }
             // It serves, and is killed.
             1 => {
-                until_serving(&bench, ": of host other");
+                until_serving(&bench, ": on host other");
                 until_said(&bench, "orders goes through its appliance", 1);
                 let status = bench.ok(&["status"]);
                 assert!(status.contains("other lends 32 MiB of memory"), "{status}");
@@ -251,20 +251,20 @@ fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote(
             }
             // It serves, and hangs: it is given up, and killed by its agent.
             2 => {
-                until_serving(&bench, ": of host other");
+                until_serving(&bench, ": on host other");
                 signal(pid, "-STOP");
                 until_said(&bench, "appliance of orders failed", 3);
                 gone(pid);
             }
             // The agent is killed: none of its processes outlives it. The next one lends flash, to those with a certificate.
             3 => {
-                until_serving(&bench, ": of host other");
+                until_serving(&bench, ": on host other");
                 other.kill_9();
                 gone(pid);
                 other = lender(&bench, FLASH);
             }
             4 => {
-                until_serving(&bench, ": of flash of host other");
+                until_serving(&bench, ": on flash of host other");
                 let status = bench.ok(&["status"]);
                 assert!(status.contains("other lends 32 MiB of flash"), "{status}");
                 signal(pid, "-KILL");

@@ -247,7 +247,7 @@ fn a_part_of_the_cache_is_given_to_who_loses_it_to_a_neighbour() {
     let until = Instant::now() + PATIENCE;
     while !bench
         .ok(&["volume", "show", "orders"])
-        .contains("as an answer to a broken objective")
+        .contains("as a remedy for an SLO violation")
     {
         assert!(Instant::now() < until, "it has no part of the cache");
         std::thread::sleep(Duration::from_millis(200));

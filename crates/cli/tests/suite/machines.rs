@@ -200,7 +200,7 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
     host.virsh(&["suspend", "web"]);
     host.virsh(&["blockjob", "web", "vda", "--abort"]);
     host.virsh(&["resume", "web"]);
-    stays("aborted by hand", "somebody gave it up");
+    stays("aborted by hand", "another program cancelled the copy");
 
     begin();
     host.virsh(&["destroy", "web"]);
@@ -221,7 +221,7 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
     let mut other = other.spawn().unwrap();
     host.wait_until("the other agent says why it does nothing", || {
         let said = fs::read_to_string(host.path("other.log")).unwrap();
-        said.contains("another agent") && said.contains("looks after the moves")
+        said.contains("another agent") && said.contains("the moves")
     });
     other.kill().unwrap();
     other.wait().unwrap();
@@ -233,7 +233,7 @@ fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
     host.virsh(&[&copied[..], &["--format", "raw"], &words].concat());
     host.wait_until("the job is seen", || {
         let why = said(host.terrace(&["why", "web:vda"]));
-        why.contains("a block job is under way on it that somebody else began")
+        why.contains("another program runs a block job on it")
     });
     let pinned = host.terrace(&["volume", "pin", "web:vda", "there"]);
     let refused = String::from_utf8_lossy(&pinned.stderr).into_owned();
@@ -316,7 +316,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
         let mut random = Rng::new(seed, 0);
         let on = host
             .image_of("web", "vda", false)
-            .ok_or("it does not run")?;
+            .ok_or("it is not running")?;
         let tier = match on.starts_with(&here) {
             true => "there",
             false => "here",
@@ -367,7 +367,7 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
         while host.log("web").map_err(fault)?.writes() < before + 30 {
             std::thread::sleep(Duration::from_millis(100));
             if Instant::now() > until {
-                return Err(fault("it does not run again".into()));
+                return Err(fault("it is not running again".into()));
             }
             tried += 1;
             // A guest that was held by the one that was killed waits for the next one.

@@ -261,7 +261,7 @@ fn a_drive_of_the_command_line_moves_and_a_machine_that_leaves_keeps_its_disk() 
     host.serve();
     host.wait_until("it says why it stays", || {
         let shown = host.terrace(&["top", "-n", "1", "-o", "json"]).stdout;
-        String::from_utf8_lossy(&shown).contains("goes to another host")
+        String::from_utf8_lossy(&shown).contains("is migrating to another host")
     });
     assert_eq!(host.files("fast"), [""; 0]);
     host.ask("migrate_cancel", json!({}));
@@ -372,7 +372,7 @@ fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
         let (until, mut tried) = (Instant::now() + PATIENCE, 0);
         while host.log("web").unwrap().writes() < before + 30 {
             if Instant::now() > until {
-                return Err(format!("victims {victims}: it does not run again"));
+                return Err(format!("victims {victims}: it is not running again"));
             }
             std::thread::sleep(Duration::from_millis(50));
             tried += 1;

@@ -147,7 +147,7 @@ fn a_volume_is_saved_byte_for_byte_with_its_holes() {
     left(&site);
     // A file that is there stays, unless it is said.
     let why = refused(&site.run(&["volume", "save", "data", text(&to)]));
-    assert!(why.contains("is there already: --force"), "{why}");
+    assert!(why.contains("already exists: add --force"), "{why}");
     assert!(std::fs::read(&to).unwrap() == wanted);
     let said = site.ok(&[
         "volume",
@@ -230,7 +230,7 @@ fn other_formats_are_written_by_qemu_img() {
     let mut without = site.command(&arguments);
     let why = refused(&without.env("PATH", "/nonexistent").output().unwrap());
     assert!(
-        why.contains("needs qemu-img, of the package qemu-utils"),
+        why.contains("needs the program qemu-img: install the package qemu-utils"),
         "{why}"
     );
     nothing(&to);
@@ -286,7 +286,7 @@ fn while_it_is_saved_nobody_gets_in_and_a_signal_leaves_nothing() {
             &["volume", "snapshot", "create", "data", "s"],
         ] {
             let why = refused(&site.run(other));
-            let known = ["being changed, or saved", "is in use"];
+            let known = ["is changing or saving", "is in use"];
             assert!(known.iter().any(|k| why.contains(k)), "{other:?}: {why}");
         }
         assert!(child.try_wait().unwrap().is_none(), "it is over already");
@@ -339,7 +339,7 @@ fn what_differs_is_found() {
     }
     let why = refused(&child.wait_with_output().unwrap());
     assert!(
-        why.contains("1 bytes differ, from byte 10485760 on"),
+        why.contains("1 bytes differ, the first at byte 10485760"),
         "{why}"
     );
     nothing(&to);
@@ -512,7 +512,7 @@ fn a_target_that_is_full_or_no_place_for_an_image_is_an_error_and_leaves_nothing
     std::fs::create_dir(&link).unwrap();
     for (to, why) in [
         ("dir", "is neither a file nor a block device"),
-        ("none/data.img", "no such directory"),
+        ("none/data.img", "the directory does not exist"),
         ("/dev/null", "is neither a file nor a block device"),
         ("nbd://host/x", "not a URI"),
     ] {
@@ -527,7 +527,10 @@ fn a_target_that_is_full_or_no_place_for_an_image_is_an_error_and_leaves_nothing
     let dangling = site.path("dangling");
     symlink(site.path("nowhere"), &dangling).unwrap();
     let said = refused(&site.run(&["volume", "save", "data", text(&dangling)]));
-    assert!(said.contains("is a link to what is not there"), "{said}");
+    assert!(
+        said.contains("is a link to a file that does not exist"),
+        "{said}"
+    );
     let to = site.path("data.img");
     let said = refused(&site.run(&["volume", "save", "dato", text(&to)]));
     assert!(said.contains("did you mean"), "{said}");
@@ -544,12 +547,12 @@ fn a_target_that_is_full_or_no_place_for_an_image_is_an_error_and_leaves_nothing
     std::fs::write(&mine, b"mine").unwrap();
     std::fs::copy(&mine, partial(&to)).unwrap();
     let said = refused(&site.run(&["volume", "save", "data", text(&to)]));
-    assert!(said.contains("is not as an unfinished save is"), "{said}");
+    assert!(said.contains("is not an unfinished save"), "{said}");
     std::fs::remove_file(partial(&to)).unwrap();
     std::fs::set_permissions(&mine, Permissions::from_mode(0o600)).unwrap();
     std::fs::hard_link(&mine, partial(&to)).unwrap();
     let said = refused(&site.run(&["volume", "save", "data", text(&to)]));
-    assert!(said.contains("is not as an unfinished save is"), "{said}");
+    assert!(said.contains("is not an unfinished save"), "{said}");
     assert_eq!(std::fs::read(&mine).unwrap(), b"mine");
     std::fs::remove_file(partial(&to)).unwrap();
     // Somebody else's beginning stays somebody else's.
@@ -586,7 +589,7 @@ fn a_block_device_is_overwritten_if_that_is_said() {
     let save = ["volume", "save", "data", device.0.as_str()];
     let why = refused(&site.run(&save));
     assert!(
-        why.contains("is a block device: what is on it is lost"),
+        why.contains("is a block device and its data will be lost"),
         "{why}"
     );
     let why = refused(&site.run(&["volume", "save", "data", &too_small.0, "--force"]));

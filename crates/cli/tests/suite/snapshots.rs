@@ -116,10 +116,10 @@ fn taken_backed_up_by_increments_restored_and_deleted() {
     assert!(!site.ok(&["volume", "list"]).contains('@'));
 
     for (words, why) in [
-        (&["delete", "data@mon"][..], "say --yes"),
-        (&["restore", "data@mon"], "say --yes"),
-        (&["delete", "data", "--yes"], "is no snapshot"),
-        (&["restore", "other", "--yes"], "is no snapshot"),
+        (&["delete", "data@mon"][..], "add --yes"),
+        (&["restore", "data@mon"], "add --yes"),
+        (&["delete", "data", "--yes"], "is not a snapshot"),
+        (&["restore", "other", "--yes"], "is not a snapshot"),
         (&["create", "dato", "x"], "did you mean"),
         (&["create", "data", "mon"], "already"),
         (&["list", "dato"], "did you mean"),

@@ -72,7 +72,7 @@ fn tables() {
     // The default of `hold`, and yet a word of the file now: what it comes to is not looked at.
     assert_eq!(
         last,
-        "8 cells: 8 run, 0 there already; results are in terrace-sweep"
+        "8 cells: 8 run, 0 already available; results are in terrace-sweep"
     );
     let (csv, last) = sweep(
         dir.path(),
@@ -80,7 +80,7 @@ fn tables() {
     );
     assert_eq!(
         last,
-        "8 cells: 4 run, 4 there already; results are in terrace-sweep"
+        "8 cells: 4 run, 4 already available; results are in terrace-sweep"
     );
     let text = [one_seed, means, csv].join("\n");
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
@@ -151,7 +151,7 @@ fn an_interrupted_sweep_goes_on_where_it_stopped() {
     let (first, last) = sweep(dir.path(), &EIGHT);
     assert_eq!(
         last,
-        "8 cells: 8 run, 0 there already; results are in terrace-sweep"
+        "8 cells: 8 run, 0 already available; results are in terrace-sweep"
     );
     let whole = results(&kept);
     assert_eq!(whole.len(), 8);
@@ -194,7 +194,7 @@ fn an_interrupted_sweep_goes_on_where_it_stopped() {
         );
     }
     assert!(
-        said.ends_with("8 cells: 6 run, 2 there already; results are in terrace-sweep\n"),
+        said.ends_with("8 cells: 6 run, 2 already available; results are in terrace-sweep\n"),
         "{said}"
     );
     assert_eq!(results(&kept), whole);
@@ -205,7 +205,7 @@ fn an_interrupted_sweep_goes_on_where_it_stopped() {
     assert_eq!(again, first);
     assert_eq!(
         last,
-        "8 cells: 0 run, 8 there already; results are in terrace-sweep"
+        "8 cells: 0 run, 8 already available; results are in terrace-sweep"
     );
     let larger = [
         GRID[0],
@@ -217,13 +217,13 @@ fn an_interrupted_sweep_goes_on_where_it_stopped() {
     let (_, last) = sweep(dir.path(), &larger);
     assert_eq!(
         last,
-        "6 cells: 2 run, 4 there already; results are in terrace-sweep"
+        "6 cells: 2 run, 4 already available; results are in terrace-sweep"
     );
     let (fresh, last) = sweep(dir.path(), &[&EIGHT[..], &["--fresh"]].concat());
     assert_eq!(fresh, first);
     assert_eq!(
         last,
-        "8 cells: 8 run, 0 there already; results are in terrace-sweep"
+        "8 cells: 8 run, 0 already available; results are in terrace-sweep"
     );
 }
 
@@ -252,7 +252,7 @@ fn a_killed_sweep_keeps_what_was_done() {
     assert!(there < 40, "it was killed too late");
     let (resumed, last) = sweep(dir.path(), &args);
     let expected = format!(
-        "40 cells: {} run, {there} there already; results are in terrace-sweep",
+        "40 cells: {} run, {there} already available; results are in terrace-sweep",
         40 - there
     );
     assert_eq!(last, expected);
@@ -287,7 +287,7 @@ fn cells_that_depend_on_the_same_are_run_once() {
     );
     assert_eq!(
         last,
-        "4 cells: 3 run, 0 there already, 1 the same as others; results are in terrace-sweep"
+        "4 cells: 3 run, 0 already available, 1 identical to others; results are in terrace-sweep"
     );
 }
 
@@ -383,7 +383,7 @@ fn a_sweep_file_says_the_same_and_arguments_go_before_it() {
     assert_eq!(by_file, by_args);
     assert_eq!(
         last,
-        "8 cells: 0 run, 8 there already; results are in terrace-sweep"
+        "8 cells: 0 run, 8 already available; results are in terrace-sweep"
     );
     let less = [
         "--seeds",
@@ -396,7 +396,7 @@ fn a_sweep_file_says_the_same_and_arguments_go_before_it() {
     let (_, last) = sweep(dir.path(), &[&["sub/sweep.toml"], &less[..]].concat());
     assert_eq!(
         last,
-        "1 cell: 0 run, 1 there already; results are in terrace-sweep"
+        "1 cell: 0 run, 1 already available; results are in terrace-sweep"
     );
     fs::write(
         dir.path().join("sub/sweep.toml"),
@@ -428,15 +428,15 @@ fn another_trace_under_the_same_name_is_another_cell() {
     for (row, last) in [
         (
             "0,a,R,0,4096,\n",
-            "4 cells: 4 run, 0 there already; results are in terrace-sweep",
+            "4 cells: 4 run, 0 already available; results are in terrace-sweep",
         ),
         (
             "0,a,W,0,4096,\n",
-            "4 cells: 4 run, 0 there already; results are in terrace-sweep",
+            "4 cells: 4 run, 0 already available; results are in terrace-sweep",
         ),
         (
             "0,a,R,0,4096,\n",
-            "4 cells: 0 run, 4 there already; results are in terrace-sweep",
+            "4 cells: 0 run, 4 already available; results are in terrace-sweep",
         ),
     ] {
         fs::write(dir.path().join("t.csv"), format!("{header}{row}")).unwrap();

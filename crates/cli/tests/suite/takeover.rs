@@ -198,7 +198,7 @@ fn whichever_of_the_two_is_killed_there_is_one_server_and_nothing_is_lost() {
             victim,
             Duration::from_micros((state >> 33) % 40_000),
         );
-        back += site.log().matches("are served as before").count();
+        back += site.log().matches("are served again").count();
         wait(50);
         assert!(guests.iter().all(Guest::goes_on), "{}", site.log());
     }

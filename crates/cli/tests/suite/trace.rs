@@ -69,7 +69,7 @@ fn several_files_in_rows_and_an_error_does_not_hide_the_others() {
     ");
     insta::assert_snapshot!(text(&out.stderr), @r#"
     error: cannot open missing: No such file or directory (os error 2)
-    warning: a.trace: the format is assumed to be ssdsim: the file does not say its unit of time: microseconds (ssdsim) because not all times end in 000, else nanoseconds (mqsim); --format says it for sure
+    warning: a.trace: the format is assumed to be ssdsim: the file does not say its unit of time: microseconds (ssdsim) because not all times end in 000, else nanoseconds (mqsim); give --format to be certain
     skipped: a.trace: line 3: line "rubbish": 1 columns where 5 are needed
     "#);
 }
@@ -227,7 +227,7 @@ fn a_sample_says_what_it_kept_and_is_the_same_each_time() {
     };
     let all = ["--format", "ssdsim", "--skip-bad", "1"];
     let out = sample(&all);
-    assert!(text(&out.stderr).contains("say what to keep"));
+    assert!(text(&out.stderr).contains("choose what to keep"));
     let out = sample(&[&all[..], &["--volumes", "1"]].concat());
     assert_eq!(
         text(&out.stderr),

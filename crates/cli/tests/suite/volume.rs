@@ -92,7 +92,7 @@ fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_
     assert!(bench.refused(&mirror).contains("nothing to mirror"));
     fill(&mut client, 20);
     let said = bench.refused(&["volume", "mirror", "data", "--to", "slow", "--hottest", "5"]);
-    assert!(said.contains("is read and hardly written"), "{said}");
+    assert!(said.contains("has no read-mostly extent"), "{said}");
     for _ in 0..30 {
         client.read(2 * MIB, 4096).unwrap();
         client.read(7 * MIB, 4096).unwrap();
@@ -178,7 +178,7 @@ fn a_server_that_is_killed_in_mid_move_goes_on_with_it() {
     assert_eq!(show["exported"], false);
     assert_eq!(
         bench.refused(&["volume", "move", "data", "--to", "fast"]),
-        "volume \"data\" is being moved to slow already: `terrace volume cancel data` gives that up"
+        "volume \"data\" is already moving to slow: `terrace volume cancel data` cancels that move"
     );
 
     let server = bench.export();
@@ -201,7 +201,7 @@ fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
     let bench = Bench::with_volume("32 MiB");
     assert_eq!(
         bench.refused(&["volume", "heat", "data"]),
-        "volume \"data\" is not being counted: it is not served, or not measured (`terrace volume set --measure on`), or has more than 16777216 extents"
+        "volume \"data\" has no heat counts: it is not served, or not measured (`terrace volume set --measure on`), or has more than 16777216 extents"
     );
     let server = bench.export();
     let mut client = server.client();
@@ -271,7 +271,7 @@ fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
     server.kill_9();
     assert_eq!(bench.show()["moving_extents"], "10-19,28-31");
     let other = bench.refused(&order("10-19", "1 MiB/s"));
-    assert!(other.contains("is being moved to slow already"), "{other}");
+    assert!(other.contains("is already moving to slow"), "{other}");
     let server = bench.export();
     let mut client = server.client();
     verify(&mut client, 24);
@@ -330,7 +330,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
     assert_eq!(bench.show()["moving_to"], json!(null));
     assert_eq!(
         bench.refused(&["volume", "cancel", "data"]),
-        "volume \"data\" is not being moved"
+        "volume \"data\" is not moving"
     );
 
     let mover = bench.start(&slowly, 0);
@@ -342,7 +342,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{said}");
     assert!(
-        said.starts_with("going on with the move of data to slow\n"),
+        said.starts_with("continuing the move of volume data to slow\n"),
         "{said}"
     );
     assert_eq!(bench.show()["tiers"], json!([["slow", "16 MiB"]]));
@@ -352,7 +352,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
 #[test]
 fn refusals_say_what_to_do() {
     let bench = Bench::empty();
-    let missing = "terrace-array: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back";
+    let missing = "terrace-array: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back";
     assert_eq!(bench.refused(&["volume", "list"]), missing);
     assert_eq!(bench.refused(&["volume", "export"]), missing);
     assert_eq!(
@@ -391,11 +391,11 @@ fn refusals_say_what_to_do() {
     for (arguments, words) in [
         (
             create("data", "1 MiB", "fast"),
-            "there is a volume \"data\" already",
+            "volume \"data\" already exists",
         ),
         (
             create("x", "1000 B", "fast"),
-            "the size of a volume is a multiple of 512 bytes, 1000 B is not",
+            "the size of a volume must be a multiple of 512 bytes, and 1000 B is not",
         ),
         (
             create("x", "1 MiB", "fats"),
@@ -434,7 +434,7 @@ fn refusals_say_what_to_do() {
     );
     usage(
         &["volume", "delete", "data"],
-        "deleting volume \"data\" discards its data for good: say --yes",
+        "the data of volume \"data\" would be lost for ever: add --yes to delete it",
     );
     usage(&["volume", "set", "data"], "--iops");
     usage(
@@ -448,13 +448,14 @@ fn refusals_say_what_to_do() {
     std::fs::rename(bench.path().join("f"), bench.path().join("g")).unwrap();
     // The only device is gone, and the second copy of the map with it.
     let said = bench.refused(&["volume", "export"]);
-    let why = "only the first copy of the map is there, and the other one may have gone on without it: 0 of 1 devices are there to tell, and it takes 1 (second copy: HERE/f/map-";
+    let why = "only the first copy of the map is available, and the other copy may be newer: 0 of 1 devices are available to decide that, and 1 are needed (second copy: HERE/f/map-";
     assert!(said.starts_with(why), "{said}");
     assert!(said.contains("`--accept-loss map`"), "{said}");
     let out = bench.run(&["volume", "list"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(
-        out.status.success() && said.starts_with("warning: this may not be the last state"),
+        out.status.success()
+            && said.starts_with("warning: the shown state of the array may be out of date"),
         "{said}"
     );
 }
@@ -468,7 +469,7 @@ fn a_class_is_set_with_and_without_a_server() {
         String::from_utf8(out.stderr).unwrap()
     };
     let gold = said(&["volume", "class", "data", "gold"]);
-    assert_eq!(gold, "volume data is of class gold\n");
+    assert_eq!(gold, "volume data now has class gold\n");
     assert_eq!(bench.show()["class"], "gold");
     let server = bench.export();
     said(&["volume", "class", "data", "bronze"]);
@@ -502,7 +503,7 @@ fn a_full_tier_is_no_target_of_a_move() {
             "--bandwidth",
             "0 B/s"
         ]),
-        "a move needs some bandwidth"
+        "the bandwidth of a move must be above 0"
     );
 }
 
@@ -571,7 +572,7 @@ fn garbage_on_the_control_socket_is_refused() {
     let silent: Vec<UnixStream> = (0..40)
         .map(|_| UnixStream::connect(bench.socket()).unwrap())
         .collect();
-    assert!(say(b"{\"v\":1,\"ask\":\"tiers\"}\n").contains("too many ask at the same time"));
+    assert!(say(b"{\"v\":1,\"ask\":\"tiers\"}\n").contains("too many commands at the same time"));
     drop(silent);
     bench.until("asked", |_| true);
     server.client().read(0, 512).unwrap();
@@ -593,7 +594,7 @@ fn limits_delays_and_recordings() {
     for (weight, word) in [("nan", "NaN"), ("inf", "inf"), ("0", "0"), ("101", "101")] {
         assert_eq!(
             bench.refused(&["volume", "set", "data", "--weight", weight]),
-            format!("a weight is between 0.01 and 100, not {word}")
+            format!("a weight must be between 0.01 and 100, not {word}")
         );
     }
     bench.ok(&["volume", "set", "data", "--iops", "50", "--weight", "2"]);
@@ -652,7 +653,10 @@ fn a_served_volume_is_a_disk_for_libvirt() {
     let refused = site.run(&words);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success(), "{said}");
-    assert!(said.contains("say by --socket where"), "{said}");
+    assert!(
+        said.contains("give the socket that serves the volume"),
+        "{said}"
+    );
     site.serve(&[]);
     let socket = site.socket();
     let xml = site.ok(&[&words[..], &["--socket", socket.to_str().unwrap()]].concat());
@@ -683,7 +687,10 @@ fn a_volume_served_by_vhost_user_is_one_too() {
     ];
     let refused = site.run(&words);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("say by --vhost-user where"), "{said}");
+    assert!(
+        said.contains("give the directory of the vhost-user sockets"),
+        "{said}"
+    );
     site.serve(&["--vhost-user", &dir]);
     let line = format!("db vhost-user:{dir}/db.sock\n");
     assert!(site.log().contains(&line), "{}", site.log());
@@ -770,10 +777,7 @@ fn a_device_passes_the_page_cache_by_where_that_is_wanted_and_possible() {
     assert!(line("fast-0").ends_with("direct I/O: as it was set"));
     assert!(line("slow-0").contains("a durable write of 4 KiB takes"));
     let done = said(site.run(&["device", "direct", "fast-0", "off"]));
-    assert!(
-        done.contains("from the next start of its server on"),
-        "{done}"
-    );
+    assert!(done.contains("from the next start of the server"), "{done}");
     let fast = |site: &Site| {
         let all = site.json(&["tier", "list"]);
         let all = all["tiers"].as_array().unwrap();

@@ -19,7 +19,7 @@ pub(super) fn jobs(shown: &Shown, viewer: Viewer) -> Markup {
     let now_ns = shown.status.at_ns;
     html! {
         div id="jobs" {
-            @if shown.jobs.is_empty() { p class="note" { "There were no jobs yet." } } @else {
+            @if shown.jobs.is_empty() { p class="note" { "No jobs yet." } } @else {
                 div class="scroll" tabindex="0" role="region" aria-label="Table of jobs" {
                     table {
                         thead { tr {
@@ -98,7 +98,7 @@ pub(super) fn outcomes(shown: &Shown) -> Markup {
     let now_ns = shown.status.at_ns;
     html! {
         div id="outcomes" {
-            @if shown.outcomes.is_empty() { p class="note" { "No move has an outcome yet." } } @else {
+            @if shown.outcomes.is_empty() { p class="note" { "No finished moves yet." } } @else {
                 div class="scroll" tabindex="0" role="region" aria-label="Table of outcomes" {
                     table {
                         thead {
@@ -143,12 +143,12 @@ pub(super) fn responses(shown: &Shown) -> Markup {
     let now_ns = shown.status.at_ns;
     html! {
         div id="responses" {
-            @if shown.responses.is_empty() { p class="note" { "No objective was broken." } } @else {
-                div class="scroll" tabindex="0" role="region" aria-label="Table of answers to broken objectives" {
+            @if shown.responses.is_empty() { p class="note" { "No SLO violations." } } @else {
+                div class="scroll" tabindex="0" role="region" aria-label="Table of remedies for SLO violations" {
                     table {
                         thead { tr {
-                            th scope="col" { "volume" } th scope="col" { "when" } th scope="col" class="reason" { "rests on" }
-                            th scope="col" class="reason" { "answer" } th scope="col" { "state" } th scope="col" { "objective" }
+                            th scope="col" { "volume" } th scope="col" { "when" } th scope="col" class="reason" { "based on" }
+                            th scope="col" class="reason" { "remedy" } th scope="col" { "state" } th scope="col" { "objective" }
                         } }
                         tbody { @for r in &shown.responses { (response_row(shown, r, now_ns)) } }
                     }
@@ -172,8 +172,8 @@ fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
                 (r.answer)
                 @if let Some(p) = &r.prediction { br; span class="faint" { "predicted: " (p) } }
                 @if let Some(p) = &r.price { br; span class="faint" { "price: " (p) } }
-                @for o in &r.others { br; span class="faint" { "would do too: " (o.answer) ", price: " (o.price) } }
-                @for no in &r.refused { br; span class="faint" { "not " (no.rung.name()) ": " (no.why) } }
+                @for o in &r.others { br; span class="faint" { "alternative: " (o.answer) ", price: " (o.price) } }
+                @for no in &r.refused { br; span class="faint" { "rejected: " (no.rung.name()) ": " (no.why) } }
             }
             td class="state" {
                 span class=(if good { "mark good" } else { "mark" }) { (r.state.name()) }
@@ -181,8 +181,8 @@ fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
             }
             td { @if let Some(peak) = &r.peak { (peak_cell(peak, now_ns)) } @else { @match r.recovered_ns {
                 Some(recovered) => {
-                    span class="good" { "✓ kept again " (ago(now_ns, recovered)) }
-                    @if let Some(missed) = r.missed_last_ns { br; span class="faint" { "last missed " (duration(missed.saturating_sub(r.found_ns))) " after it was found broken" } }
+                    span class="good" { "✓ recovered " (ago(now_ns, recovered)) }
+                    @if let Some(missed) = r.missed_last_ns { br; span class="faint" { "last violated " (duration(missed.saturating_sub(r.found_ns))) " after the violation was found" } }
                 },
                 None => span class="bad" { "✗ not kept yet" },
             } } }
@@ -196,12 +196,12 @@ fn peak_cell(peak: &PeakView, now_ns: u64) -> Markup {
     html! {
         @match &peak.outcome {
             Some(o) => {
-                span class=(if o.missed == 0 { "good" } else { "bad" }) { "missed in " (o.missed) " of " (o.windows) " windows of its peak" }
-                br; span class="faint" { (number(o.rate_max_per_s)) " requests/s at most, " (number(expected)) " were expected" }
+                span class=(if o.missed == 0 { "good" } else { "bad" }) { "violated in " (o.missed) " of " (o.windows) " windows of its peak" }
+                br; span class="faint" { (number(o.rate_max_per_s)) " requests/s at most, " (number(expected)) " expected" }
             },
             None if now_ns < at_ns => span class="faint" { "peak expected in " (duration(at_ns - now_ns)) },
-            None if now_ns < peak.until_ns => span class="faint" { "peak expected to be going on" },
-            None => span class="faint" { "what came of its peak is not known" },
+            None if now_ns < peak.until_ns => span class="faint" { "peak expected now" },
+            None => span class="faint" { "the result of its peak is unknown" },
         }
     }
 }
@@ -210,7 +210,7 @@ fn peak_cell(peak: &PeakView, now_ns: u64) -> Markup {
 pub(super) fn events(shown: &Shown) -> Markup {
     html! {
         div id="events" {
-            @if shown.events.is_empty() { p class="note" { "Nothing has happened yet." } } @else {
+            @if shown.events.is_empty() { p class="note" { "No events yet." } } @else {
                 div class="scroll tall" tabindex="0" role="region" aria-label="Table of events" {
                     table {
                         thead { tr {

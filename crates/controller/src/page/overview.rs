@@ -41,14 +41,14 @@ fn facts(status: &StatusView, viewer: Viewer) -> Markup {
                     span class="faint" { " median error " (percent(error)) " of " (counted(trust.outcomes, "move", "moves")) }
                 }
             } }
-            div { dt { "hours" } dd { @if status.in_hours { "moves may begin" } @else { "outside the hours in which moves begin by themselves" } } }
+            div { dt { "hours" } dd { @if status.in_hours { "automatic moves may start" } @else { "automatic moves may not start now" } } }
             div { dt { "volumes" } dd {
                 (count(status.volumes))
-                @if status.slo_missed > 0 { span class="bad" { ", " (count(status.slo_missed)) " missed their objective in the last window" } }
+                @if status.slo_missed > 0 { span class="bad" { ", " (count(status.slo_missed)) " violated their objective in the last window" } }
                 @if status.unknown > 0 { span class="faint" { ", " (count(status.unknown)) " unknown" } }
             } }
             div { dt { "waiting for approval" } dd { (counted(status.proposed, "move", "moves")) } }
-            div { dt { "under way" } dd { (counted(status.jobs, "job", "jobs")) } }
+            div { dt { "running" } dd { (counted(status.jobs, "job", "jobs")) } }
             div { dt { "version" } dd { (status.version) } }
         }
         @if let Some(why) = &trust.why { p class="note" { "Predictions: " (why) } }
@@ -57,8 +57,8 @@ fn facts(status: &StatusView, viewer: Viewer) -> Markup {
 
 fn pause(paused: bool, viewer: Viewer) -> Markup {
     let (text, path, label) = match paused {
-        true => ("Resume", "/v1/resume", "Go on"),
-        false => ("Pause", "/v1/pause", "Begin nothing new anywhere"),
+        true => ("Resume", "/v1/resume", "Resume moves"),
+        false => ("Pause", "/v1/pause", "Start no new moves on any host"),
     };
     let order = OrderButton {
         id: "pause".into(),
@@ -74,7 +74,7 @@ fn pause(paused: bool, viewer: Viewer) -> Markup {
 fn problems(status: &StatusView) -> Markup {
     html! {
         @if status.troubles.is_empty() {
-            p class="well" { "Nothing needs attention." }
+            p class="well" { "No problems." }
         } @else {
             ul class="problems" aria-label="Problems" {
                 @for trouble in &status.troubles {

@@ -14,7 +14,7 @@ use super::{OrderButton, Viewer};
 pub(super) fn part(shown: &Shown, viewer: Viewer) -> Markup {
     html! {
         div id="plans" {
-            @if shown.plans.is_empty() { p class="note" { "No plan was made yet." } }
+            @if shown.plans.is_empty() { p class="note" { "No plan yet." } }
             @for plan in &shown.plans { (one(plan, shown.status.at_ns, viewer)) }
         }
     }
@@ -38,7 +38,7 @@ fn one(plan: &PlanView, now_ns: u64, viewer: Viewer) -> Markup {
                 }
             }
         }
-        @if plan.moves.is_empty() { p class="note" { "This plan moves nothing." } } @else { (moves(plan, viewer)) }
+        @if plan.moves.is_empty() { p class="note" { "This plan has no moves." } } @else { (moves(plan, viewer)) }
         @if !plan.held.is_empty() { (held(plan)) }
         @if !plan.notes.is_empty() { ul class="note" { @for note in &plan.notes { li { (note) } } } }
     }
@@ -143,7 +143,7 @@ fn scored(plan: &PlanView, m: &PlannedMove) -> Markup {
     };
     html! {
         details id={ "score-" (plan.host) "-" (m.position) } {
-            summary { "what the scores are made of" }
+            summary { "parts of the scores" }
             table {
                 thead { tr {
                     th scope="col" { "tier" }
@@ -169,10 +169,10 @@ fn held(plan: &PlanView) -> Markup {
     let many = u32::try_from(plan.held.len()).unwrap_or(u32::MAX);
     html! {
         details id={ "held-" (plan.host) } {
-            summary { (counted(many, "move was held back", "moves were held back")) }
-            div class="scroll" tabindex="0" role="region" aria-label={ "Held moves of " (plan.host) } {
+            summary { (counted(many, "rejected move", "rejected moves")) }
+            div class="scroll" tabindex="0" role="region" aria-label={ "Rejected moves of " (plan.host) } {
                 table {
-                    thead { tr { th scope="col" { "volume" } th scope="col" { "is on" } th scope="col" { "wanted on" } th scope="col" class="reason" { "held by" } } }
+                    thead { tr { th scope="col" { "volume" } th scope="col" { "from" } th scope="col" { "to" } th scope="col" class="reason" { "rejected by" } } }
                     tbody { @for h in &plan.held {
                         tr { th scope="row" { (h.volume) } td { (h.tier) } td { (h.wanted) } td class="reason" { (h.why) } }
                     } }

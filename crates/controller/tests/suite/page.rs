@@ -63,7 +63,7 @@ fn it_is_complete_without_its_script() {
     let html = answer.text();
     let text = well_formed(html);
     for expected in [
-        "Nothing needs attention",
+        "No problems",
         "missed its objective in 31 of the last 60 windows",
     ] {
         assert_eq!(
@@ -76,7 +76,7 @@ fn it_is_complete_without_its_script() {
         "build takes 64 % of slow-0, which is full",
         "build held to 500 requests/s",
         "predicted: slow-0 78 % busy instead of 99 %",
-        "last missed 10.0 s after it was found broken",
+        "last violated 10.0 s after the violation was found",
         "recommended",
         "not kept yet",
     ] {
@@ -100,12 +100,12 @@ fn it_is_complete_without_its_script() {
         "missed in 31 of 60 windows",
         "557 → 148",
         "reason 1: gains",
-        "what the scores are made of",
+        "parts of the scores",
         "tier price $",
         "-312.5000",
         "the larger of space and IOPS + bandwidth",
         "the mode for latency is recommend",
-        "1 move was held back",
+        "1 rejected move",
         "cooldown: moved 5 min ago",
         "stuck for 45.0 s",
         "17.6 min",
@@ -251,11 +251,11 @@ fn an_empty_controller_has_a_page() {
     let text = well_formed(answer.text());
     for expected in [
         "No agent has registered yet",
-        "Nothing needs attention",
-        "No plan was made yet",
-        "There were no jobs yet",
-        "No move has an outcome yet",
-        "No objective was broken",
+        "No problems",
+        "No plan yet",
+        "No jobs yet",
+        "No finished moves yet",
+        "No SLO violations",
     ] {
         assert!(text.contains(expected), "{expected}");
     }

@@ -32,7 +32,7 @@ impl Claims {
                 volume,
             }),
             false => Err(format!(
-                "volume {name:?} is being changed, or saved, by another order at this moment: try again"
+                "another command is changing or saving volume {name:?}: try again"
             )),
         }
     }

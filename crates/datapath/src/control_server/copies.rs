@@ -17,7 +17,7 @@ impl ControlServer {
                     CopyHealth::Member => ("current", None),
                     CopyHealth::Removed => (
                         "current",
-                        Some("its file was removed or replaced: it is gone when the server ends".to_owned()),
+                        Some("its file was removed or replaced: the copy is lost when the server stops".to_owned()),
                     ),
                     CopyHealth::Damaged { why } => ("damaged", Some(why)),
                     CopyHealth::Rebuilding { why } => ("rebuilding", Some(why)),
@@ -34,7 +34,7 @@ impl ControlServer {
             let unsettled = match (keeper.not_believed(), keeper.is_held()) {
                 (Some(why), _) => Some(why),
                 (None, true) => Some(
-                    "a change was not acknowledged yet: it is not known whether it is durable in every copy that counts"
+                    "the last change is not acknowledged yet: it may not be durable in every copy"
                         .to_owned(),
                 ),
                 (None, false) => None,
@@ -51,10 +51,10 @@ impl ControlServer {
     pub(super) fn set_second_copy(&self, dir: Option<PathBuf>) -> Result<ControlAnswer> {
         let done_line = match &dir {
             Some(dir) => format!(
-                "the second copy of the map is being made in {}",
+                "started to write the second copy of the map to {}",
                 dir.display()
             ),
-            None => "the map has one copy".to_owned(),
+            None => "the map now has only one copy".to_owned(),
         };
         let (id, before, reader) = self.with_keeper(|keeper| {
             let state = keeper.map.state();
@@ -84,7 +84,7 @@ impl ControlServer {
         let map = map.map_err(text)?;
         if let Some(why) = not_believed {
             return Err(format!(
-                "this may not be the last state of the map, and no backup is made of it: {why}"
+                "cannot back up the map, because this may not be its last state: {why}"
             ));
         }
         let place = FilePlace(path.into());
@@ -94,7 +94,7 @@ impl ControlServer {
             let backup = same.and_then(|a| a.state().ok());
             let Some(before) = backup.filter(|s| s.confirmed.members == Members::NONE) else {
                 return Err(format!(
-                    "{}: there is a file already, and it is no backup of this array",
+                    "{}: the file exists and is not a backup of this array",
                     path.display()
                 ));
             };
@@ -102,7 +102,7 @@ impl ControlServer {
             let now = map.state().map_err(text)?;
             if age(&before) > age(&now) {
                 return Err(format!(
-                    "{}: that backup is of generation {} with {} commits, and the map of generation {} with {}: an older map has been put back, and its backup would take the place of a better one",
+                    "{}: the existing backup has generation {} with {} commits, and the map has generation {} with {}: an older map was restored, and its backup would replace a newer one",
                     path.display(),
                     before.confirmed.stamp.generation,
                     before.commits,
@@ -120,7 +120,7 @@ impl ControlServer {
         drop(copy);
         put().map_err(text)?;
         done(format!(
-            "the map is in {}: {commits} commits, generation {generation}",
+            "wrote the map to {}: {commits} commits, generation {generation}",
             path.display()
         ))
     }
@@ -131,12 +131,15 @@ fn check_place(path: &Path, id: ArrayId, image: &Image) -> Result<()> {
     let dir = path.parent().filter(|d| d.is_dir());
     if !path.is_absolute() || dir.is_none() {
         return Err(format!(
-            "{}: no file in a directory that is there",
+            "{}: name a file in an existing directory",
             path.display()
         ));
     }
     if path.exists() && !Array::look_at(path).is_ok_and(|a| a.id() == id) {
-        return Err(format!("{}: there is another file already", path.display()));
+        return Err(format!(
+            "{}: another file with this name exists",
+            path.display()
+        ));
     }
     let trial = FilePlace(path.with_extension("trial"));
     // It never takes a place.

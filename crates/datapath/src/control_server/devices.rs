@@ -94,7 +94,7 @@ impl ControlServer {
             let why = format!("direct I/O is not possible: {why}");
             return Err(match opened.disown(&record) {
                 Ok(()) => why,
-                Err(error) => format!("{why}; and it cannot be wiped: {}", text(error)),
+                Err(error) => format!("{why}; and the device cannot be wiped: {}", text(error)),
             });
         }
         let (wanted, tier) = (record.clone(), new.tier.clone());
@@ -104,7 +104,7 @@ impl ControlServer {
             Err(NotTaken::Left(device, why)) => {
                 return Err(match device.disown(&record) {
                     Ok(()) => why,
-                    Err(error) => format!("{why}; and it cannot be wiped: {}", text(error)),
+                    Err(error) => format!("{why}; and the device cannot be wiped: {}", text(error)),
                 });
             }
             Err(NotTaken::Stays(why)) => return Err(why),
@@ -115,7 +115,7 @@ impl ControlServer {
             false => format!("; destroyed: {}", destroyed.join("; ")),
         };
         Ok(format!(
-            "device {} of {size} is in tier {}{destroyed}",
+            "added device {} ({size}) to tier {}{destroyed}",
             record.name, new.tier
         ))
     }
@@ -130,7 +130,7 @@ impl ControlServer {
             let mut record = device_named(keeper, &wanted)?;
             if record.kind.is_remote() {
                 return Err(format!(
-                    "device {wanted:?} is an export of another server: whether that one goes through a page cache is its own affair"
+                    "device {wanted:?} is an export of another server: direct I/O can only be set on that server"
                 ));
             }
             let open = keeper.devices.get(&record.id);
@@ -145,7 +145,7 @@ impl ControlServer {
             Ok(())
         })??;
         done(format!(
-            "direct I/O of device {name}: {direct}, from the next start of its server on"
+            "set direct I/O of device {name} to {direct}, from the next start of the server"
         ))
     }
 }
@@ -208,12 +208,11 @@ impl Known {
             (Some(size), _) => size.0,
             (None, Some(all)) => all,
             (None, None) => {
-                return Err(
-                    "how much of the directory's filesystem may be used? Give --size".into(),
-                );
+                return Err("a device in a directory needs a size: give --size".into());
             }
         };
-        let slots = u32::try_from(size / extent.0).map_err(|_| "that is too large".to_string())?;
+        let slots =
+            u32::try_from(size / extent.0).map_err(|_| "the size is too large".to_string())?;
         if slots == 0 {
             return Err(format!(
                 "{} is less than one extent of {extent}",
@@ -221,7 +220,7 @@ impl Known {
             ));
         }
         if self.paths.contains(&path) {
-            return Err(format!("{path} is a device of this array already"));
+            return Err(format!("{path} is already a device of this array"));
         }
         if let NewSource::Dir(dir) = &new.source
             && !new.thin
@@ -232,7 +231,7 @@ impl Known {
         let direct = match (new.direct, kind.is_remote()) {
             (DirectIo::On, true) => {
                 return Err(format!(
-                    "{path} is an export of another server: whether that one goes through a page cache is its own affair"
+                    "{path} is an export of another server: direct I/O can only be set on that server"
                 ));
             }
             (_, true) => DirectIo::Off,
@@ -256,7 +255,7 @@ impl Known {
     /// Refuses a file with which the devices on a file system are larger than it is.
     fn check_fits(&self, dir: &Path, length: u64) -> Result<()> {
         let shown = dir.display();
-        let look = |e: std::io::Error| format!("cannot look at {shown}: {e}");
+        let look = |e: std::io::Error| format!("cannot inspect {shown}: {e}");
         let stat = rustix::fs::statvfs(dir).map_err(|e| look(e.into()))?;
         let all = stat.f_blocks.saturating_mul(stat.f_frsize);
         let file_system = std::fs::metadata(dir).map_err(look)?.dev();
@@ -270,7 +269,7 @@ impl Known {
         }
         let usable = left.saturating_sub(array::DATA_START) / self.extent.0 * self.extent.0;
         Err(format!(
-            "the file system of {shown} has {}, and other devices of this array may take {} of it: a further {} is too much. Give --size {} or less, or --thin to accept that writes fail when the file system is full",
+            "the file system of {shown} has {}, of which other devices of this array may use {}: {} more do not fit. Give --size {} or less, or --thin to accept that writes fail when the file system is full",
             Bytes(all).words(),
             Bytes(promised).words(),
             Bytes(length).words(),
@@ -313,7 +312,7 @@ fn examine(new: &NewDevice, name: &str) -> Result<(DeviceKind, String, Option<u6
                 let files = [&words.certificates, &words.psk_file];
                 if let Some(relative) = files.into_iter().flatten().find(|f| f.is_relative()) {
                     return Err(format!(
-                        "{uri}: {} is not absolute, as the path of certificates or keys must be here",
+                        "{uri}: {} must be an absolute path of certificates or keys",
                         relative.display()
                     ));
                 }
@@ -326,13 +325,15 @@ fn examine(new: &NewDevice, name: &str) -> Result<(DeviceKind, String, Option<u6
             ];
             for (flag, what) in needs {
                 if !session.export.flags.contains(flag) {
-                    return Err(format!("{uri} has no {what}: no device for guests' data"));
+                    return Err(format!(
+                        "{uri} does not support {what}, which a device needs"
+                    ));
                 }
             }
             let block = session.export.block;
             if block.minimum > 1 || block.maximum < crate::registry::REQUEST_BYTES_MAX {
                 return Err(format!(
-                    "{uri} takes requests of {} to {} bytes only: guests' requests have 1 to {}",
+                    "{uri} only accepts requests of {} to {} bytes, but guests send 1 to {}",
                     block.minimum,
                     block.maximum,
                     crate::registry::REQUEST_BYTES_MAX
@@ -351,7 +352,7 @@ pub(super) fn may_change(keeper: &Keeper) -> Result<()> {
     }
     match keeper.is_held() {
         true => Err(
-            "it is not known yet whether an earlier change of the map is durable: try again when `terrace array copies` says no more of it"
+            "an earlier change of the map may not be durable yet: try again when `terrace array copies` no longer reports it"
                 .into(),
         ),
         false => Ok(()),
@@ -399,11 +400,11 @@ fn take_in(
     // Before anything is written to it, the other devices and the map know that it belongs to them.
     keeper.renew_if_served().map_err(stays)?;
     if let Err(why) = keeper.second_by_default() {
-        keeper.store_error = Some(format!("no second copy of the map: {why}"));
+        keeper.store_error = Some(format!("the map has no second copy: {why}"));
     }
     match keeper.lost.get(&record.id) {
         Some(lost) => Err(NotTaken::Stays(format!(
-            "device {} was added, and is lost already: {}",
+            "device {} was added, but has failed since: {}",
             record.name, lost.why
         ))),
         None => Ok(()),

@@ -108,7 +108,7 @@ impl ControlServer {
         let alone = self
             .gate
             .alone()
-            .ok_or("it is being taken over by another process")?;
+            .ok_or("another process is already taking it over")?;
         for worker in &workers {
             worker.send(Message::HoldMoves(true));
         }
@@ -122,9 +122,7 @@ impl ControlServer {
         while let Some(volume) = prepared.stillness()?.moving {
             prepared.may_go_on()?;
             if Instant::now() > until {
-                return Err(format!(
-                    "the move of volume {volume} does not come to a rest"
-                ));
+                return Err(format!("the move of volume {volume} did not pause in time"));
             }
             std::thread::sleep(LOOK);
         }
@@ -150,7 +148,7 @@ impl ControlServer {
         let name = self.with_keeper(move |k| k.volumes.get(&id).map(|v| v.name.clone()))?;
         let name = name.unwrap_or_default();
         Err(format!(
-            "volume {name:?} is being saved, or changed as a whole"
+            "volume {name:?} is being saved or changed by another command"
         ))
     }
 
@@ -161,7 +159,7 @@ impl ControlServer {
         let flush = |file: io::Result<std::fs::File>| move || file.and_then(|f| f.sync_data());
         let flushed = at_once(files.into_iter().map(flush).collect(), FLUSHED);
         for flushed in flushed {
-            let flushed = flushed.map_err(|_| "a device is not flushed in time".to_string())?;
+            let flushed = flushed.map_err(|_| "a device was not flushed in time".to_string())?;
             flushed.map_err(|why| format!("a device cannot be flushed: {why}"))?;
         }
         Ok(())
@@ -202,7 +200,7 @@ impl Prepared<'_> {
                 Ok((Tag::Begin, wishes)) => return Ok(wishes),
                 Ok((Tag::No, why)) => return Err(words(&why)),
                 Err(why) if why.kind() == io::ErrorKind::TimedOut && Instant::now() < until => {}
-                _ => return Err("the other process does not begin".into()),
+                _ => return Err("the other process did not start the take-over".into()),
             }
         }
     }
@@ -218,7 +216,7 @@ impl Prepared<'_> {
     /// Whether the other process will serve what this one does.
     fn wishes(&self, begin: &[u8]) -> Result<()> {
         let wishes: Wishes = serde_json::from_slice(begin)
-            .map_err(|why| format!("what the other process wants is not understood: {why}"))?;
+            .map_err(|why| format!("invalid request of the other process: {why}"))?;
         let server = self
             .control_server
             .server
@@ -286,7 +284,7 @@ impl Prepared<'_> {
                     gate.becomes(Handover::To(pid));
                 }),
                 Given::Lost(why) => {
-                    error!(why, "this process ends, and touches nothing");
+                    error!(why, "this process ends without changes");
                     end(|| gate.becomes(Handover::Failed(why)))
                 }
             }
@@ -314,7 +312,7 @@ fn peer(socket: &UnixStream) -> Result<Pid> {
     match own.is_root() || own == peer.uid {
         true => Ok(peer.pid),
         false => Err(format!(
-            "the process that is to take over runs as another user ({}), and could not be ended if it hangs",
+            "the process that wants to take over runs as another user ({}), so this process could not end it if it hangs",
             peer.uid.as_raw()
         )),
     }
@@ -330,7 +328,7 @@ fn answer<T>(answered: &Receiver<T>, until: Instant) -> Result<T> {
     let answer = answered.recv_timeout(left.max(LOOK));
     answer.map_err(|why| {
         let why = match why {
-            RecvTimeoutError::Timeout => "a worker does not answer in time",
+            RecvTimeoutError::Timeout => "a worker did not answer in time",
             RecvTimeoutError::Disconnected => "a worker has ended",
         };
         why.into()
@@ -360,7 +358,7 @@ impl Stopped<'_> {
     /// Waits until nothing is in flight; how many connections cannot be handed over.
     fn drain(&mut self) -> Result<usize> {
         if !self.listeners.shut() {
-            return Err("somebody is being let in who does not come in".into());
+            return Err("a connection of a guest was not accepted in time".into());
         }
         for worker in self.workers {
             worker.send(Message::BeStill(true));
@@ -399,13 +397,13 @@ impl Stopped<'_> {
                 Ok(Ok(_) | Err(Fault::Shutdown)) => {}
                 Ok(Err(fault)) => {
                     return Err(format!(
-                        "what was written to volume {} is not durable: {fault}",
+                        "cannot flush the writes of volume {}: {fault}",
                         volume.0
                     ));
                 }
                 Err(_) => {
                     return Err(format!(
-                        "after {} ms what was written to volume {} is not durable",
+                        "after {} ms the writes of volume {} were not flushed",
                         DRAIN.as_millis(),
                         volume.0
                     ));
@@ -444,7 +442,10 @@ impl Drop for Stopped<'_> {
         self.listeners.open();
         self.control_server.gate.becomes(Handover::None);
         let ms = self.since.elapsed().as_millis() as u64;
-        warn!(ms, "guests have waited, and are served as before");
+        warn!(
+            ms,
+            "the take-over failed; guests were paused and are served again"
+        );
     }
 }
 

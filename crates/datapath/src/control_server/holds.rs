@@ -83,7 +83,7 @@ impl ControlServer {
         while hold(name, &worker, &home)? != Held::Still {
             if Instant::now() > until {
                 return Err(format!(
-                    "something that a guest of volume {name:?} had asked for is still under way: try again"
+                    "a request of a guest of volume {name:?} is still in progress: try again"
                 ));
             }
             std::thread::sleep(LOOK);
@@ -108,7 +108,7 @@ fn sound(name: &str, health: Health) -> Result<()> {
     match health {
         Health::Whole => Ok(()),
         Health::Damaged => Err(format!(
-            "{name} is damaged: `terrace volume check` says how"
+            "volume {name} is damaged: `terrace volume check` describes the damage"
         )),
     }
 }
@@ -135,7 +135,7 @@ fn refused(name: &str, why: HoldRefusal) -> String {
                 n => format!("{n} connections of guests are"),
             };
             format!(
-                "volume {name:?} is in use: {open} open, and what is read while they write is of no one moment; take a snapshot: `terrace volume snapshot create {name} NAME`"
+                "volume {name:?} is in use: {open} open, so a copy would not be consistent; create a snapshot first: `terrace volume snapshot create {name} NAME`"
             )
         }
     }
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(reader.read(512, 512).unwrap(), [4; 512]);
         assert!(reader.write(0, &[9; 512]).is_err());
         let again = Holding::begin(&control, "data").unwrap_err().to_string();
-        assert!(again.contains("being changed, or saved"), "{again}");
+        assert!(again.contains("is changing or saving"), "{again}");
         let delete = crate::control_server::ControlRequest::Delete {
             volume: "data".into(),
             force: true,

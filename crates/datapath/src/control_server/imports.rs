@@ -33,7 +33,7 @@ impl ControlServer {
         } = wanted;
         if self.server.is_none() {
             return Err(
-                "an import goes on behind the guests of a server: start one (`terrace volume export`) and import there".into(),
+                "an import needs a server: start one (`terrace volume export`) and run the import again".into(),
             );
         }
         let allowed = self.allowed();
@@ -104,7 +104,7 @@ impl ControlServer {
         };
         Ok(ControlAnswer::Importing {
             message: format!(
-                "created volume {called} of {size}{sectors}; importing up to {there} from {from}"
+                "created volume {called} ({size}{sectors}); importing up to {there} from {from}"
             ),
             more,
         })
@@ -116,7 +116,7 @@ fn can_have_so_many(size: Bytes, extent: Bytes) -> Result<()> {
     match size.0.div_ceil(extent.0) <= VOLUME_EXTENTS_MAX {
         true => Ok(()),
         false => Err(format!(
-            "the source has {size}, and a volume of this array has {} at most",
+            "the source has {size}, and a volume of this array can have at most {}",
             Bytes(extent.0.saturating_mul(VOLUME_EXTENTS_MAX))
         )),
     }

@@ -80,7 +80,9 @@ fn least(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 pub(crate) fn weighable(weight: f64) -> Result<()> {
     match (0.01..=100.0).contains(&weight) {
         true => Ok(()),
-        false => Err(format!("a weight is between 0.01 and 100, not {weight}")),
+        false => Err(format!(
+            "a weight must be between 0.01 and 100, not {weight}"
+        )),
     }
 }
 
@@ -107,7 +109,7 @@ impl ControlServer {
             limits.weight = weight;
         }
         limits.share.limit(limits.all());
-        done(format!("limits of {name} are set"))
+        done(format!("set the limits of volume {name}"))
     }
 
     pub(crate) fn throttle_volume(
@@ -130,8 +132,8 @@ impl ControlServer {
         });
         limits.share.limit(limits.all());
         match to {
-            Some(to) => done(format!("{name} is limited for {}", to.lasting)),
-            None => done(format!("{name} is not limited for a time any more")),
+            Some(to) => done(format!("limited volume {name} for {}", to.lasting)),
+            None => done(format!("removed the temporary limit of volume {name}")),
         }
     }
 
@@ -165,7 +167,9 @@ impl ControlServer {
         }
         let mut tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
         tiers.insert(tier, limits);
-        done(format!("volumes of {name} share its limits by weight"))
+        done(format!(
+            "set the limits of tier {name}; its volumes share them by weight"
+        ))
     }
 
     /// Divides what limited tiers may do among their volumes, and ends limits whose time is over. To be called about ten times a second.

@@ -52,7 +52,7 @@ impl ControlServer {
             let record = device_named(keeper, &wanted)?;
             if keeper.devices.contains_key(&record.id) && keeper.holds(record.id) {
                 return Err(format!(
-                    "device {wanted:?} is in use: add another one to its tier (`terrace tier add`), move everything off this one (`terrace tier drain`, `terrace volume move`), then `terrace device remove {wanted}`"
+                    "device {wanted:?} is in use: add another device to its tier (`terrace tier add`), move all data off it (`terrace tier drain`, `terrace volume move`), then run `terrace device remove {wanted}`"
                 ));
             }
             check_loss(keeper, &record, accept_loss)?;
@@ -64,7 +64,7 @@ impl ControlServer {
         // It has changed meanwhile, or the map cannot be written: the new one is of use all the same.
         let removed = self
             .take_out(name, accept_loss)
-            .map_err(|why| format!("{added}, but {name} stays: {why}"))?;
+            .map_err(|why| format!("{added}, but device {name} could not be removed: {why}"))?;
         done(format!("{added}; {removed}"))
     }
 
@@ -73,7 +73,7 @@ impl ControlServer {
         let (record, array, extent, dir) = self.with_keeper(move |keeper| {
             let record = device_named(keeper, &wanted)?;
             match keeper.devices.contains_key(&record.id) {
-                true => Err(format!("device {wanted:?} is in use already")),
+                true => Err(format!("device {wanted:?} is already in use")),
                 false => {
                     let (id, extent) = (keeper.map.id(), keeper.map.extent());
                     Ok((record, id, extent, keeper.dir.clone()))
@@ -88,7 +88,7 @@ impl ControlServer {
         claim_opened(array, extent, &record, &opened, &claimant)?;
         settle_direct(array, extent, &record, &opened);
         self.with_keeper(move |keeper| accept(keeper, &record, opened))??;
-        done(format!("device {name} is in use again, as it is"))
+        done(format!("accepted device {name} with its present content"))
     }
 
     pub(super) fn remove_tier(&self, name: &str) -> Result<ControlAnswer> {
@@ -101,9 +101,7 @@ impl ControlServer {
         let wanted = name.to_owned();
         let leaving = self.with_keeper(move |keeper| remove_tier(keeper, &wanted, &devices))??;
         let wiped = wipe(leaving);
-        done(format!(
-            "tier {name} is gone, and its devices with it{wiped}"
-        ))
+        done(format!("removed tier {name} and its devices{wiped}"))
     }
 }
 
@@ -118,7 +116,7 @@ fn taken(record: &DeviceRecord) -> Taken {
 fn wipe(leaving: Leaving) -> String {
     let one = |(record, device): (DeviceRecord, Option<Arc<Device>>)| {
         let error = device?.disown(&record).err()?;
-        Some(format!("; it cannot be wiped: {}", text(error)))
+        Some(format!("; the device cannot be wiped: {}", text(error)))
     };
     leaving.into_iter().filter_map(one).collect()
 }
@@ -129,7 +127,7 @@ fn accept(keeper: &mut Keeper, record: &DeviceRecord, opened: (Device, Superbloc
     let now = keeper.records.get(&id);
     if now.is_none_or(|now| (now.kind, &now.path) != (record.kind, &record.path)) {
         return Err(format!(
-            "device {:?} was removed, or given up, meanwhile",
+            "another command has removed device {:?}",
             record.name
         ));
     }
@@ -168,13 +166,15 @@ fn remove_tier(keeper: &mut Keeper, name: &str, expected: &[DeviceRecord]) -> Re
     let devices = of_tier(keeper, name)?;
     let ids = |of: &[DeviceRecord]| of.iter().map(|d| d.id).collect::<Vec<_>>();
     if ids(&devices) != ids(expected) {
-        return Err(format!("tier {name:?} has other devices than a moment ago"));
+        return Err(format!(
+            "another command has changed the devices of tier {name:?}: try again"
+        ));
     }
     for device in &devices {
         let held = holdings(keeper, device.id)?;
         if !held.is_empty() {
             return Err(format!(
-                "device {:?} of the tier holds {}: empty it first (`terrace tier drain {name}`, `terrace volume move`)",
+                "device {:?} of the tier holds {}: move this data first (`terrace tier drain {name}`, `terrace volume move`)",
                 device.name,
                 holdings_text(&held)
             ));
@@ -205,7 +205,7 @@ fn home_of_volumes(keeper: &Keeper, tier: units::TierId) -> Option<String> {
     let names: Vec<&str> = home.map(|v| v.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "new extents of {} would go there: `terrace volume move` gives them another home",
+            "it is the home of {}: move them to another tier with `terrace volume move`",
             names.join(", ")
         )
     })
@@ -250,14 +250,14 @@ fn check_loss(keeper: &Keeper, record: &DeviceRecord, accept_loss: bool) -> Resu
     }
     if keeper.devices.contains_key(&record.id) {
         return Err(format!(
-            "device {name:?} holds {}: move it off first (`terrace tier drain`, `terrace volume move`)",
+            "device {name:?} holds {}: move this data first (`terrace tier drain`, `terrace volume move`)",
             holdings_text(&held)
         ));
     }
     match accept_loss {
         true => Ok(()),
         false => Err(format!(
-            "device {name:?} is lost, and holds {}, which would be lost for good: put it back, or say `--accept-loss {name}`",
+            "device {name:?} is lost and holds {}: reconnect the device, or accept the loss of this data with `--accept-loss {name}`",
             holdings_text(&held)
         )),
     }
@@ -285,7 +285,7 @@ fn check_second(keeper: &Keeper, leaving: &[DeviceRecord], coming: Option<&Path>
         .count();
     match leaving.iter().find(beside) {
         Some(device) if stays == 0 && keeper.devices.contains_key(&device.id) => Err(format!(
-            "the second copy of the map is beside device {:?}, in {path}: `terrace array copy` puts it elsewhere",
+            "the second copy of the map is in the directory of device {:?}, in {path}: move it with `terrace array copy`",
             device.name
         )),
         _ => Ok(()),
@@ -301,7 +301,7 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String,
     let reserved = keeper.holds(id) && holdings(keeper, id)?.is_empty();
     if reserved || (keeper.holds(id) && keeper.devices.contains_key(&id)) {
         return Err(format!(
-            "device {name:?} is the target of a move, or of a mirror: give that up first (`terrace volume cancel`, `terrace volume mirror --stop`)"
+            "device {name:?} is the target of a move or mirror: cancel that first (`terrace volume cancel`, `terrace volume mirror --stop`)"
         ));
     }
     check_second(keeper, std::slice::from_ref(&record), None)?;
@@ -313,7 +313,7 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String,
         let handle = keeper.devices.get(&id).cloned();
         keeper.forget(id);
         tell_others(keeper);
-        return Ok((format!("device {name} is gone"), vec![(record, handle)]));
+        return Ok((format!("removed device {name}"), vec![(record, handle)]));
     }
     // What was on it stays known as lost: nobody is to take it for something that was never written.
     let gone = DeviceRecord {
@@ -337,7 +337,7 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String,
     }
     keeper.renew_if_served().map_err(text)?;
     let done_line = format!(
-        "device {name} is given up, and with it {}: reads and writes there fail until it is trimmed",
+        "removed device {name} and lost {}: reads and writes of this data fail until guests trim it",
         holdings_text(&held)
     );
     Ok((done_line, vec![]))

@@ -30,11 +30,11 @@ impl ControlServer {
         lasting: Option<Nanos>,
     ) -> Result<ControlAnswer> {
         if bandwidth.0 == 0 {
-            return Err("a copy needs some bandwidth".into());
+            return Err("the bandwidth of a mirror must be above 0".into());
         }
         if let Some(ranges) = goal.wrong_ranges() {
             return Err(format!(
-                "a mirror names 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}"
+                "a mirror takes 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}"
             ));
         }
         let volume = self.volume(name)?;
@@ -49,7 +49,7 @@ impl ControlServer {
             None => format!("volume {name}"),
             Some(e) => format!("{} extent(s) of volume {name}", e.count()),
         };
-        let done_line = format!("{what} are being mirrored on {goal}");
+        let done_line = format!("started to mirror {what} on {goal}");
         let MoveGoal { tier, device, .. } = goal;
         let (target, free, total, extent) = self.with_keeper(move |keeper| -> Result<_> {
             let target = target(keeper, &tier, device.as_deref())?.clone();
@@ -68,7 +68,7 @@ impl ControlServer {
         };
         if span > MIRROR_SPAN_MAX {
             return Err(format!(
-                "a mirror spans {MIRROR_SPAN_MAX} of a volume at most, and these extents {span}: name some that are nearer to one another (`terrace volume heat` shows which are used most)"
+                "a mirror spans at most {MIRROR_SPAN_MAX} of a volume, and these extents span {span}: choose extents that are closer together (`terrace volume heat` shows the most used ones)"
             ));
         }
         let wanted = MoveOrder {
@@ -80,21 +80,21 @@ impl ControlServer {
         if let Some(lasting) = lasting
             && order(Question::RenewMirror(wanted.clone(), lasting)).is_ok()
         {
-            return done(format!("the second copies of {name} stay"));
+            return done(format!("the second copies of volume {name} are kept"));
         }
         let Answer::Bytes(need) = order(Question::Elsewhere(wanted.clone()))? else {
             return Err(UNEXPECTED.into());
         };
         if need == Bytes::ZERO {
             return Err(format!(
-                "there is nothing to mirror: what is written of it is on device {:?}",
+                "nothing to mirror: all its allocated extents are already on device {:?}",
                 target.name
             ));
         }
         let stays = Bytes(total.0 / 100 * FREE_PERCENT);
         if need + stays > free {
             return Err(format!(
-                "device {:?} has {free} free, the second copies need {need}, and {FREE_PERCENT} % of it ({stays}) stay free for what guests write",
+                "device {:?} has {free} free, the second copies need {need}, and {FREE_PERCENT} % of the device ({stays}) must stay free for writes of guests",
                 target.name
             ));
         }

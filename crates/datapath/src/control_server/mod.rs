@@ -266,7 +266,7 @@ impl ControlServer {
                 Health::Whole => keeper.volume_map(&record).map_err(text)?,
                 Health::Damaged => {
                     return Err(format!(
-                        "volume {:?} is damaged: `terrace volume check` says how",
+                        "volume {:?} is damaged: `terrace volume check` describes the damage",
                         record.name
                     ));
                 }
@@ -280,7 +280,7 @@ impl ControlServer {
                 && last as usize >= map.extents()
             {
                 return Err(format!(
-                    "volume {:?} is being moved from extent {last} on, which it does not have: `terrace volume repair` gives that up",
+                    "volume {:?} has a move from extent {last}, which does not exist: `terrace volume repair` cancels that move",
                     record.name
                 ));
             }
@@ -419,13 +419,17 @@ impl ControlServer {
                     _ => None,
                 };
                 done(match (part, lent) {
-                    (Some(part), None) => format!("{volume} has {part} of the cache for itself"),
-                    (None, None) => format!("{volume} shares the cache with others"),
+                    (Some(part), None) => {
+                        format!("reserved {part} of the cache for volume {volume}")
+                    }
+                    (None, None) => {
+                        format!("volume {volume} now uses the common part of the cache")
+                    }
                     (Some(part), Some(lent)) => format!(
-                        "{volume} will have {part} of the cache for itself once the {lent} are taken back that it has as an answer to a broken objective"
+                        "volume {volume} will have {part} of the cache when the remedy for its SLO violation ends, which now gives it {lent}"
                     ),
                     (None, Some(lent)) => format!(
-                        "{volume} will share the cache with others once the {lent} are taken back that it has as an answer to a broken objective"
+                        "volume {volume} will use the common part of the cache when the remedy for its SLO violation ends, which now gives it {lent}"
                     ),
                 })
             }
@@ -437,9 +441,9 @@ impl ControlServer {
                 self.order(&volume, Question::LendCache(part, lasting))?;
                 done(match part {
                     Some(part) => {
-                        format!("{volume} has {part} of the cache for itself for {lasting}")
+                        format!("reserved {part} of the cache for volume {volume} for {lasting}")
                     }
-                    None => format!("{volume} has of the cache what it was given by hand"),
+                    None => format!("volume {volume} has its earlier part of the cache again"),
                 })
             }
             ControlRequest::SetCacheShare { of, share } => self.set_cache_share(&of, share),
@@ -512,12 +516,12 @@ impl ControlServer {
                     false => Question::StopMirror(None),
                 };
                 self.order(&volume, question)?;
-                done(format!("the second copies of {volume} are being given up"))
+                done(format!("deleting the second copies of volume {volume}"))
             }
             ControlRequest::SetClass { volume, class } => self.set_class(&volume, class),
             ControlRequest::CancelMove { volume } => {
                 self.order(&volume, Question::CancelMove)?;
-                done(format!("the move of {volume} is being given up"))
+                done(format!("cancelling the move of volume {volume}"))
             }
             ControlRequest::Stage(word) => {
                 word.check()?;

@@ -53,7 +53,7 @@ impl MoveGoal {
     }
 }
 
-pub(super) const UNEXPECTED: &str = "its worker answered something else";
+pub(super) const UNEXPECTED: &str = "unexpected reply of its worker";
 
 impl ControlServer {
     pub(super) fn start_move(
@@ -63,11 +63,11 @@ impl ControlServer {
         bandwidth: BytesPerSec,
     ) -> Result<ControlAnswer> {
         if bandwidth.0 == 0 {
-            return Err("a move needs some bandwidth".into());
+            return Err("the bandwidth of a move must be above 0".into());
         }
         if let Some(ranges) = goal.wrong_ranges() {
             return Err(format!(
-                "a move names 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}: move some after the others"
+                "a move takes 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}: use several moves, one after the other"
             ));
         }
         let id = self.volume(name)?.id;
@@ -82,7 +82,7 @@ impl ControlServer {
         };
         if let Some(moving) = &status.moving {
             return Err(format!(
-                "the volume is being moved already: {} left",
+                "the volume is already moving: {} left",
                 moving.left
             ));
         }
@@ -90,9 +90,9 @@ impl ControlServer {
             self.without_mirror(id, "a move");
         }
         let done_line = match &goal.extents {
-            None => format!("volume {name} is moving to {goal}"),
+            None => format!("started to move volume {name} to {goal}"),
             Some(e) => format!(
-                "{} extent(s) of volume {name} are moving to {goal}",
+                "started to move {} extent(s) of volume {name} to {goal}",
                 e.count()
             ),
         };
@@ -134,7 +134,7 @@ impl ControlServer {
             .insert(volume);
         first
             .then(|| Ordering { all, volume })
-            .ok_or_else(|| "another order to move the volume is being taken".into())
+            .ok_or_else(|| "another order to move the volume is in progress: try again".into())
     }
 }
 
@@ -180,7 +180,7 @@ pub(super) fn target<'a>(
     let tier = tier_named(keeper, tier)?;
     match device {
         Some(name) => device_of(keeper, tier, name),
-        None => roomiest(keeper, tier).ok_or_else(|| "the tier has no device".into()),
+        None => roomiest(keeper, tier).ok_or_else(|| "the tier has no usable device".into()),
     }
 }
 
@@ -196,7 +196,7 @@ fn device_of<'a>(keeper: &'a Keeper, tier: TierId, name: &str) -> Result<&'a Dev
     match found {
         Some(device) if device.tier == tier => Ok(device),
         Some(device) => Err(format!(
-            "device {name:?} is of tier {:?}, not of {:?}",
+            "device {name:?} belongs to tier {:?}, not to {:?}",
             tier_name(keeper, device.tier),
             tier_name(keeper, tier)
         )),

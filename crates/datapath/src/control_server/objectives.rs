@@ -22,7 +22,7 @@ impl ControlServer {
             .iter()
             .any(|o| o.objective.latency == Nanos::ZERO)
         {
-            return Err("an objective is a latency above 0".into());
+            return Err("an objective must be a latency above 0".into());
         }
         let until_ns = clock::now_ns().saturating_add(lasting.0);
         let classes = self.with_keeper(|keeper| {
@@ -40,6 +40,6 @@ impl ControlServer {
                 .objective
                 .hold_to(of_class.map(|o| o.objective), until_ns);
         }
-        done("the objectives are taken".into())
+        done("accepted the objectives".into())
     }
 }

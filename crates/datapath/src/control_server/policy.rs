@@ -26,7 +26,7 @@ pub(crate) fn boundable(overcommit_max: f64) -> Result<()> {
     match overcommit_max > 0.0 && overcommit_max.is_finite() {
         true => Ok(()),
         false => Err(format!(
-            "overcommit_max is how many times the size of the array, above 0, not {overcommit_max}"
+            "overcommit_max must be a factor above 0, not {overcommit_max}"
         )),
     }
 }
@@ -35,7 +35,7 @@ impl ControlServer {
     pub(super) fn allow(&self, allowed: Allowed) -> Result<ControlAnswer> {
         allowed.overcommit_max.map_or(Ok(()), boundable)?;
         *self.allowed.lock().unwrap_or_else(PoisonError::into_inner) = allowed;
-        done("the policy is taken".into())
+        done("accepted the policy".into())
     }
 
     pub(super) fn allowed(&self) -> Allowed {
@@ -74,7 +74,7 @@ impl Allowed {
         // Whole MiB are exact enough to be read.
         let bound = Bytes::mib(bound as u64 >> 20);
         Err(format!(
-            "cannot {what}: volumes of {promised} are provisioned on an array of {all}, {with} with it, and policy.overcommit_max allows {most} times the array's size ({bound})"
+            "cannot {what}: the array has {all}, its volumes have {promised}, and would have {with}; policy.overcommit_max allows {most} times the size of the array ({bound})"
         ))
     }
 }

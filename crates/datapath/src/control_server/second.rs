@@ -34,14 +34,14 @@ impl ControlServer {
     pub fn use_second(&self, at: Option<&str>, size: Option<Bytes>) -> Result<ControlAnswer> {
         let Some(at) = at else {
             tell(&self.workers()?.0, vec![])?;
-            return Ok(ControlAnswer::done("the cache has no second level".into()));
+            return Ok(ControlAnswer::done("the cache now has no L2 cache".into()));
         };
         let find = || match at.contains("://") {
             true => export(at, size).map(|(device, size, _)| (device, size)),
             false => in_dir(Path::new(at), size),
         };
         let size = self.begin_second(find, &SecondOf::default(), None)?;
-        let done = format!("the cache has a second level of {size} at {at}");
+        let done = format!("set the L2 cache: {size} at {at}");
         Ok(ControlAnswer::done(done))
     }
 
@@ -61,7 +61,7 @@ impl ControlServer {
             warm.check()?;
         }
         if self.second_status()?.is_some_and(|s| s.is_by_hand()) {
-            return Err("a person has ordered another second level".into());
+            return Err("an operator has set another L2 cache".into());
         }
         let uri = at.to_owned();
         let find = move || {
@@ -69,11 +69,11 @@ impl ControlServer {
             let (device, size, is_lent) = export(&uri, Some(size))?;
             match is_lent {
                 true => Ok((device, size)),
-                false => Err(format!("{uri} is not of `terrace cache-node`")),
+                false => Err(format!("{uri} is not an export of `terrace cache-node`")),
             }
         };
         let size = self.begin_second(|| soon(find), of, warm)?;
-        let done = format!("{volume} has a second level of {size} at {at}");
+        let done = format!("set the L2 cache of volume {volume}: {size} at {at}");
         Ok(ControlAnswer::done(done))
     }
 
@@ -84,16 +84,18 @@ impl ControlServer {
     pub fn stop_node(&self, answer: u64) -> Result<ControlAnswer> {
         let there = self.second_status()?;
         if there.is_none_or(|s| s.of.answer != Some(answer)) {
-            return Ok(ControlAnswer::done("it has no such second level".into()));
+            return Ok(ControlAnswer::done(
+                "this L2 cache was already removed".into(),
+            ));
         }
         tell(&self.workers()?.0, vec![])?;
-        Ok(ControlAnswer::done("the cache has no second level".into()))
+        Ok(ControlAnswer::done("the cache now has no L2 cache".into()))
     }
 
     /// All workers, and what caches they have.
     pub(super) fn workers(&self) -> Result<(Vec<Inbox>, Option<CacheSettings>)> {
         let server = self.server.as_ref();
-        let server = server.ok_or("nothing is served: start the server")?;
+        let server = server.ok_or("the array is not served: start the server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         Ok((server.workers.clone(), server.config.cache))
     }
@@ -107,12 +109,12 @@ impl ControlServer {
     ) -> Result<Bytes> {
         let (workers, cache) = self.workers()?;
         let homes = self.homes(of, workers.len())?;
-        let cache = cache.ok_or("there is no cache in memory: serve with one")?;
+        let cache = cache.ok_or("the server has no cache in memory: restart it with `--cache`")?;
         let (device, size) = find()?;
         let tables = Bytes(size.0 / cache.page.0 * SecondLevel::BYTES_PER_PLACE);
         if let Some(available) = available_memory().filter(|available| tables > *available) {
             return Err(format!(
-                "the tables for {size} in pages of {} take {tables}, and {available} of memory are available: use larger pages",
+                "the tables for {size} in pages of {} need {tables} of memory, and {available} are available: use larger pages",
                 cache.page
             ));
         }
@@ -193,7 +195,7 @@ fn soon<T: Send + 'static>(what: impl FnOnce() -> Result<T> + Send + 'static) ->
         // Nobody may listen any more.
         let _ = sender.send(what());
     });
-    let late = |_| "its node does not answer".to_string();
+    let late = |_| "its cache node does not answer".to_string();
     answer.recv_timeout(NODE_TIME).map_err(late)?
 }
 
@@ -202,7 +204,7 @@ fn export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes, bool)> {
     let uri: nbd::Uri = at.parse().map_err(|e| format!("{at}: {e}"))?;
     let export = client::connect(&uri).map_err(text)?.session.export;
     if export.flags.contains(ExportFlags::READ_ONLY) {
-        return Err(format!("{at} is read only"));
+        return Err(format!("{at} is read-only"));
     }
     let has = Bytes(export.size);
     let size = size.unwrap_or(has);
@@ -216,7 +218,7 @@ fn export(at: &str, size: Option<Bytes>) -> Result<(Device, Bytes, bool)> {
 
 /// A file in a directory.
 fn in_dir(dir: &Path, size: Option<Bytes>) -> Result<(Device, Bytes)> {
-    let size = size.ok_or("a size is needed: that of the file")?;
+    let size = size.ok_or("--size is missing: give the size of the file")?;
     let file = nameless_file(dir, size)?;
     let name = dir.display().to_string();
     Ok((Device::second(SECOND_DEVICE, name, file), size))

@@ -14,7 +14,7 @@ impl ControlServer {
         share: Option<f64>,
     ) -> Result<ControlAnswer> {
         if share.is_some_and(|s| !(0.0..1.0).contains(&s)) {
-            return Err("a share is 0 to 1, and below 1".into());
+            return Err("a share must be at least 0 and below 1".into());
         }
         let whose = match of {
             ShareOf::Class(class) => {
@@ -37,9 +37,9 @@ impl ControlServer {
             }
         }
         Ok(ControlAnswer::done(match share {
-            None => format!("{whose} shares the cache with all others"),
-            Some(0.0) => format!("{whose} is not cached"),
-            Some(share) => format!("{whose} has {share} of the cache for itself"),
+            None => format!("{whose} now uses the common part of the cache"),
+            Some(0.0) => format!("{whose} is no longer cached"),
+            Some(share) => format!("reserved {share} of the cache for {whose}"),
         }))
     }
 }

@@ -43,12 +43,12 @@ impl ControlServer {
         let of = self.volume(volume)?;
         if of.snapshot.is_some() {
             return Err(format!(
-                "{volume} is a snapshot itself, and does not change"
+                "{volume} is a snapshot, and a snapshot never changes: name its volume"
             ));
         }
         if name.is_empty() || name.contains(['@', '/']) {
             return Err(format!(
-                "{name:?} is no name for a snapshot: say one without `@` and `/`"
+                "invalid snapshot name {name:?}: use a name without `@` and `/`"
             ));
         }
         let id = of.id;
@@ -69,14 +69,16 @@ impl ControlServer {
         result?;
         self.export(&full)?;
         done(format!(
-            "snapshot {full} is there; writes waited for {held_ms:.1} ms"
+            "created snapshot {full}; writes were paused for {held_ms:.1} ms"
         ))
     }
 
     fn bring_to_rest(&self, name: &str, volume: VolumeId) -> Result<AtRest> {
         let server = self.server.as_ref();
         let server = server.ok_or_else(|| {
-            format!("volume {name} is not served: a snapshot is taken of one that is")
+            format!(
+                "volume {name} is not served, which a snapshot needs: run `terrace volume export`"
+            )
         })?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = server.workers[home_of(volume, server.workers.len())].clone();
@@ -101,11 +103,9 @@ impl ControlServer {
             }),
             Err(Fault::Shutdown) => Err(format!("volume {name} is not served")),
             Err(Fault::Io) => Err(format!(
-                "volume {name} could not be brought to rest in time: it moves, has another snapshot taken, or waits for a device; try again"
+                "could not pause writes to volume {name} in time: it moves, another snapshot is in progress, or a device does not respond; try again"
             )),
-            Err(fault) => Err(format!(
-                "what was written to volume {name} cannot be made durable: {fault}"
-            )),
+            Err(fault) => Err(format!("cannot flush the writes of volume {name}: {fault}")),
         }
     }
 
@@ -115,7 +115,7 @@ impl ControlServer {
         let _claim = self.changing.claim(family, snapshot)?;
         let record = self.volume(snapshot)?;
         let Some(SnapshotOf { volume: id, .. }) = record.snapshot else {
-            return Err(format!("{snapshot} is no snapshot"));
+            return Err(format!("{snapshot} is not a snapshot"));
         };
         if record.health == Health::Damaged {
             return Err(format!("snapshot {snapshot} is damaged"));
@@ -132,14 +132,14 @@ impl ControlServer {
         })?;
         if in_doubt && let Err(why) = restored {
             return Err(format!(
-                "{why}; which of the two volume {name} is shows at the next start of the server: until then it is not served"
+                "{why}; it is unknown whether volume {name} was restored: it is not served until the server restarts, which resolves this"
             ));
         }
         if self.server.is_some() {
             self.export(&name)?;
         }
         restored?;
-        done(format!("volume {name} is what {snapshot} is"))
+        done(format!("restored volume {name} from {snapshot}"))
     }
 }
 
@@ -203,7 +203,7 @@ fn may_be_taken(keeper: &Keeper, of: VolumeId, full: &str) -> Result<()> {
     }
     not_importing(&record)?;
     match keeper.volumes.values().any(|v| v.name == full) {
-        true => Err(format!("there is a snapshot {full:?} already")),
+        true => Err(format!("snapshot {full:?} already exists")),
         false => Ok(()),
     }
 }

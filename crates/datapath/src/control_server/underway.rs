@@ -43,7 +43,7 @@ impl Underway {
         let mut all = self.all();
         let (id, taken) = choose(&all)?;
         if all.contains_key(&id) {
-            return Err(format!("device {:?} is being removed already", taken.name));
+            return Err(format!("device {:?} is already being removed", taken.name));
         }
         all.insert(id, taken);
         Ok(Claim { all: self, id })
@@ -66,7 +66,7 @@ impl Claim<'_> {
         if let Some((_, taken)) = there {
             let name = &taken.name;
             return Err(format!(
-                "{path} is device {name:?}, which is being added or removed"
+                "{path} belongs to device {name:?}, which is being added or removed: try again"
             ));
         }
         let own = all.get_mut(&self.id).expect("it is claimed");

@@ -91,7 +91,7 @@ impl ControlServer {
         if self.server.is_some() {
             self.export(&called)?;
         }
-        done(format!("volume {called} of {size} is there"))
+        done(format!("created volume {called} ({size})"))
     }
 
     pub(super) fn delete(&self, name: &str, guests: OfGuests) -> Result<ControlAnswer> {
@@ -119,7 +119,9 @@ impl ControlServer {
             };
             return Err(match served {
                 Ok(()) => why,
-                Err(other) => format!("{why}; it is not served any more: {other}"),
+                Err(other) => {
+                    format!("{why}; the volume still exists, but is no longer served: {other}")
+                }
             });
         }
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,9 +131,9 @@ impl ControlServer {
             self.one_snapshot_less(name, snapshot)?;
         }
         done(match cut {
-            0 => format!("volume {name} is gone"),
+            0 => format!("deleted volume {name}"),
             cut => format!(
-                "volume {name} is gone, {} cut off",
+                "deleted volume {name}; {} closed",
                 of_guests(cut, "was", "were")
             ),
         })
@@ -169,7 +171,7 @@ impl ControlServer {
                 Err(kept(name, refusal))
             }
             Err(why) if why.may_take_effect() => Err(format!(
-                "volume {name:?}: {why}; no new guests are let in: give the order again when it has"
+                "volume {name:?}: {why}; new guests are refused: run the command again later"
             )),
             Err(why) => {
                 registry.restore(name, entry);
@@ -190,8 +192,8 @@ impl ControlServer {
         let id = self.volume(name)?.id;
         self.allowed().class(&class)?;
         let done_line = match class.as_str() {
-            NO_CLASS => format!("volume {name} is of no class"),
-            class => format!("volume {name} is of class {class}"),
+            NO_CLASS => format!("volume {name} now has no class"),
+            class => format!("volume {name} now has class {class}"),
         };
         let new = class.clone();
         self.with_keeper(move |keeper| {
@@ -215,20 +217,20 @@ impl ControlServer {
             let record = record_of(keeper, id)?;
             if record.snapshot.is_some() {
                 return Err(format!(
-                    "{:?} is a snapshot: it does not change",
+                    "{:?} is a snapshot, and a snapshot never changes",
                     record.name
                 ));
             }
             let more = size.0.checked_sub(record.size.0);
             let more = more.ok_or_else(|| {
                 format!(
-                    "volume {:?} has {}: it can only become larger, and {size} is less",
+                    "cannot resize volume {:?}: it has {}, and {size} is less; a volume can only grow",
                     record.name, record.size
                 )
             })?;
             if !size.0.is_multiple_of(u64::from(record.logical_block)) {
                 return Err(format!(
-                    "volume {:?} has logical blocks of {} bytes: its size is a multiple of that, {size} is not",
+                    "volume {:?} has logical blocks of {} bytes: its size must be a multiple of that, and {size} is not",
                     record.name, record.logical_block
                 ));
             }
@@ -240,15 +242,15 @@ impl ControlServer {
             if moves.iter().any(|m| m.volume == id) {
                 let name = &record.name;
                 return Err(format!(
-                    "volume {name:?} is being moved: wait, or `terrace volume cancel {name}` first"
+                    "volume {name:?} is moving: wait, or run `terrace volume cancel {name}` first"
                 ));
             }
-            let what = format!("make volume {:?} as large as {size}", record.name);
+            let what = format!("grow volume {:?} to {size}", record.name);
             allowed.room(keeper, &what, Bytes(more))?;
             Ok(record.size)
         })??;
         if now == size {
-            return done(format!("volume {name} has {size} already"));
+            return done(format!("volume {name} already has {size}"));
         }
         let of = |why: String| format!("volume {name:?}: {why}");
         if self.server.is_some() {
@@ -261,7 +263,7 @@ impl ControlServer {
             let zeroed = zeroed.map_err(|why| of(why.to_string()))?;
             zeroed.map_err(|why| {
                 of(format!(
-                    "what is new of its last extent cannot be zeroed: {why}"
+                    "the new part of its last extent cannot be zeroed: {why}"
                 ))
             })?;
         } else if !now
@@ -269,7 +271,7 @@ impl ControlServer {
             .is_multiple_of(self.with_keeper(|keeper| keeper.map.extent())?.0)
         {
             return Err(of(
-                "its last extent is not a whole one, and what is new of it has to be zeroed: make it larger while it is served"
+                "the new part of its last extent must be zeroed, which needs a server: resize it while it is served"
                     .into(),
             ));
         }
@@ -277,7 +279,7 @@ impl ControlServer {
             let before = record_of(keeper, id)?;
             if before.size != now {
                 return Err(format!(
-                    "it was made larger meanwhile: it has {}",
+                    "another command has resized it: it has {}",
                     before.size
                 ));
             }
@@ -288,7 +290,7 @@ impl ControlServer {
             server.resized(name, size);
         }
         done(format!(
-            "volume {name} has {size}: guests see it when they connect again"
+            "resized volume {name} to {size}; guests see the new size after they reconnect"
         ))
     }
 
@@ -298,9 +300,7 @@ impl ControlServer {
         let _claim = self.changing.claim(family, name)?;
         let record = self.volume(name)?;
         if record.snapshot.is_some() {
-            return Err(format!(
-                "{name} is a snapshot: it is called as its volume is"
-            ));
+            return Err(format!("{name} is a snapshot: rename its volume instead"));
         }
         is_no_snapshots(&to)?;
         let id = record.id;
@@ -313,7 +313,7 @@ impl ControlServer {
             let name = wanted;
             set(keeper, VolumeRecord { name, ..before })
         })??;
-        let mut done_line = format!("volume {name} is called {to} now");
+        let mut done_line = format!("renamed volume {name} to {to}");
         if let Some(server) = &self.server {
             let server = server.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(why) = server.renamed(name, &to) {
@@ -340,14 +340,14 @@ pub(super) fn is_no_snapshots(name: &str) -> Result<()> {
     match name.contains('@') {
         false => Ok(()),
         true => Err(format!(
-            "{name:?} is no name for a volume: snapshots have names with `@`"
+            "invalid volume name {name:?}: `@` is reserved for snapshots"
         )),
     }
 }
 
 pub(super) fn name_is_free(keeper: &Keeper, name: &str) -> Result<()> {
     match keeper.volumes.values().any(|v| v.name == name) {
-        true => Err(format!("there is a volume {name:?} already")),
+        true => Err(format!("volume {name:?} already exists")),
         false => Ok(()),
     }
 }
@@ -395,12 +395,14 @@ pub(super) fn next_volume(keeper: &Keeper) -> VolumeId {
 /// Whether a volume can have this size.
 fn can_be(size: Bytes) -> Result<()> {
     if size.0 == 0 || size.0 > i64::MAX as u64 {
-        return Err(format!("a volume has between 1 byte and 8 EiB, not {size}"));
+        return Err(format!(
+            "the size of a volume must be between 1 byte and 8 EiB, not {size}"
+        ));
     }
     match size.0.is_multiple_of(SECTOR_BYTES) {
         true => Ok(()),
         false => Err(format!(
-            "the size of a volume is a multiple of {SECTOR_BYTES} bytes, {size} is not"
+            "the size of a volume must be a multiple of {SECTOR_BYTES} bytes, and {size} is not"
         )),
     }
 }
@@ -409,13 +411,13 @@ fn can_be(size: Bytes) -> Result<()> {
 fn kept(name: &str, refusal: DetachRefusal) -> String {
     match refusal {
         DetachRefusal::Connected(connections) => format!(
-            "volume {name:?} is in use: {} open; `--force` deletes it all the same, and cuts them off",
+            "volume {name:?} is in use: {} open; `--force` closes them and deletes it",
             of_guests(connections, "is", "are")
         ),
         DetachRefusal::Moving => {
-            format!("volume {name:?} is being moved: `terrace volume cancel {name}` first")
+            format!("volume {name:?} is moving: run `terrace volume cancel {name}` first")
         }
-        DetachRefusal::Ending => format!("volume {name:?} is being deleted already"),
+        DetachRefusal::Ending => format!("volume {name:?} is already being deleted"),
     }
 }
 
@@ -434,7 +436,7 @@ fn has_no_snapshots(keeper: &Keeper, id: VolumeId) -> Result<()> {
     match (of_it.next(), of_it.count()) {
         (None, _) => Ok(()),
         (Some(first), more) => Err(format!(
-            "there are snapshots of it: {}{}; delete them first",
+            "it has snapshots: {}{}; delete them first",
             first.name,
             if more > 0 {
                 format!(" and {more} more")
@@ -450,7 +452,7 @@ pub(super) fn not_importing(record: &VolumeRecord) -> Result<()> {
     match &record.source {
         None => Ok(()),
         Some(source) => Err(format!(
-            "volume {:?} is being imported from {}: wait until that is over",
+            "volume {:?} is being imported from {}: wait for the end of the import",
             record.name, source.from
         )),
     }
@@ -459,7 +461,7 @@ pub(super) fn not_importing(record: &VolumeRecord) -> Result<()> {
 /// A volume as it is now: it may have changed, or gone, since it was looked up by its name.
 pub(super) fn record_of(keeper: &Keeper, id: VolumeId) -> Result<VolumeRecord> {
     let record = keeper.volumes.get(&id).cloned();
-    record.ok_or_else(|| "the volume was deleted meanwhile".into())
+    record.ok_or_else(|| "another command has deleted the volume".into())
 }
 
 fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<VolumeInfo> {

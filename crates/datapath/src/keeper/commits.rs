@@ -120,7 +120,7 @@ impl<D: SlotSpace> Keeper<D> {
         self.check_owned()?;
         if self.held.is_some() {
             return Err(ArrayError::Away {
-                why: "it is not known yet whether an earlier change is durable".into(),
+                why: "an earlier change may not be durable yet".into(),
             });
         }
         if !self.map.confirmed() {
@@ -193,7 +193,7 @@ impl<D: SlotSpace> Keeper<D> {
                     // It was being added: it is taken as one that was away.
                     None => {
                         self.slots.add_device(&device);
-                        let why = "it was added, and is not in use yet";
+                        let why = "it was added and is not used yet";
                         let lost = LostDevice::new(why.into(), false);
                         self.lost.insert(device.id, lost);
                         self.records.insert(device.id, device);

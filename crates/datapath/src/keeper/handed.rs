@@ -21,13 +21,15 @@ impl Keeper {
             return Some(explain(&error));
         }
         if self.held.is_some() || self.map_failing.is_some() {
-            return Some("a change to the map is not durable yet".into());
+            return Some("a change of the map is not durable yet".into());
         }
         if !self.serves || !self.guests || self.spoiled || !self.distrusted.is_empty() {
-            return Some("its devices are not all stamped yet as in use".into());
+            return Some("some devices do not have their stamp of use yet".into());
         }
         if !self.waiting.is_empty() {
-            return Some("a new extent waits for a device that does not answer".into());
+            return Some(
+                "the allocation of an extent waits for a device that does not respond".into(),
+            );
         }
         let in_use = |id: &&DeviceId| self.records[*id].kind != DeviceKind::Gone;
         if let Some(id) = self.lost.keys().find(in_use) {
@@ -35,7 +37,7 @@ impl Keeper {
         }
         if let Some(id) = self.left.iter().find(|l| Weak::strong_count(l.1) > 0) {
             return Some(format!(
-                "device {} was lost, and something of it still hangs",
+                "device {} was lost, and some of its I/O still hangs",
                 name(id.0)
             ));
         }
@@ -48,7 +50,9 @@ impl Keeper {
                 return Some(format!("device {name} is an export of another server"));
             }
             if device.is_asked() {
-                return Some(format!("device {name} does not answer, or is being zeroed"));
+                return Some(format!(
+                    "device {name} does not respond, or is being zeroed"
+                ));
             }
         }
         self.map.why_not_handed()
@@ -82,7 +86,7 @@ impl Keeper {
             |extent, records| {
                 let one = |record: &array::DeviceRecord| {
                     let at = devices.iter().position(|d| d.id == record.id);
-                    let at = at.ok_or("it was not handed over")?;
+                    let at = at.ok_or("the process before did not hand it over")?;
                     let device = Device::from_handed(extent, record, devices.swap_remove(at));
                     let device = device.map_err(|e| explain(&e))?;
                     open::with_superblock(device)

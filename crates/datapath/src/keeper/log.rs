@@ -43,7 +43,7 @@ impl Keeper {
             }
         }
         for (kind, about) in before.difference(&self.logged.troubles) {
-            info!(about, kind = name(*kind), "no longer wrong");
+            info!(about, kind = name(*kind), "problem resolved");
         }
     }
 
@@ -53,7 +53,7 @@ impl Keeper {
         if said.is_some_and(|(before, at)| *before == why && at.elapsed() < AGAIN) {
             return;
         }
-        warn!(why, "the array's own files failed");
+        warn!(why, "cannot write the files of the array");
         self.logged.failure = Some((why, Instant::now()));
     }
 }

@@ -182,7 +182,7 @@ impl Keeper {
 }
 
 fn for_so_long(time: Duration, why: &str) -> String {
-    format!("it has not answered for {} s{why}", time.as_secs())
+    format!("no response for {} s{why}", time.as_secs())
 }
 
 fn room(dir: &Path) -> Option<(u64, u64)> {
@@ -199,7 +199,7 @@ pub(super) fn dir_of(path: &str) -> PathBuf {
 fn what_is_wrong(device: &Device, path: &str) -> Option<Wrong> {
     match &device.medium {
         Medium::File(file, _) => is_at(file, path).unwrap_or_else(|e| {
-            let why = format!("{path} cannot be looked at: {e}");
+            let why = format!("cannot inspect {path}: {e}");
             Some(Wrong::NoAnswer(why))
         }),
         Medium::Nbd(uri) => is_right(device, uri),
@@ -251,11 +251,11 @@ fn is_right(device: &Device, uri: &nbd::Uri) -> Option<Wrong> {
     match right {
         Ok(true) => None,
         Ok(false) => Some(Wrong::Another(
-            "what answers there has another superblock: another device, or an older copy of it"
+            "the device there has another superblock: it is another device, or an older copy of this one"
                 .into(),
         )),
         Err(error @ ClientError::Failed { .. }) => Some(Wrong::Another(format!(
-            "what answers there has no superblock: {}",
+            "the device there has no superblock: {}",
             explain(&error)
         ))),
         Err(ClientError::Io { source, .. })
@@ -265,7 +265,7 @@ fn is_right(device: &Device, uri: &nbd::Uri) -> Option<Wrong> {
             ) =>
         {
             Some(Wrong::NoAnswer(
-                "it can be connected to, and is silent".into(),
+                "it accepts connections, but does not respond".into(),
             ))
         }
         Err(error) => Some(Wrong::NoAnswer(explain(&error))),

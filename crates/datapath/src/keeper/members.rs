@@ -372,7 +372,7 @@ impl<D: SlotSpace> Keeper<D> {
             true => Ok(()),
             false => Err(ArrayError::Away {
                 why: format!(
-                    "the other copy is not kept up to date, and of {all} devices {stamped} can note that: it takes {needed} (`--accept-loss map` goes on without: then no other copy of the map may ever be used)"
+                    "the other copy of the map is not kept up to date, and only {stamped} of {all} devices can record that: {needed} are needed (`--accept-loss map` continues without: then no other copy of the map may ever be used)"
                 ),
             }),
         }
@@ -524,7 +524,7 @@ pub(super) fn whose(
     match found.is_of(array, record.id, extent, record.slots) {
         true => Ok(()),
         false => Err(format!(
-            "its superblock says device {} of array {} with {} slots of {}, not the device of this name",
+            "its superblock belongs to device {} of array {} with {} slots of {}, not to the device of this name",
             found.device.0, found.array, found.slots, found.extent
         )),
     }

@@ -314,7 +314,7 @@ impl<D: SlotSpace> Keeper<D> {
                             false => format!(" ({whys})"),
                         },
                         loss: format!(
-                            "volumes created since then, and data in slots that this copy does not know, are lost; where slots were reassigned, volumes read each other's data. The copies know {}. Affected volumes: {}",
+                            "newer volumes, and data in slots that this copy does not list, are lost; where slots were reassigned, volumes read each other's data. The copies have {}. Affected volumes: {}",
                             known(&candidates),
                             names_of_volumes(&copies)
                         ),
@@ -332,7 +332,7 @@ impl<D: SlotSpace> Keeper<D> {
         copies.sort_by_key(|c| c.0 != choice.copy);
         if copies.first().is_some_and(|c| c.2.is_rolled_back()) {
             warn!(
-                "the loss of power interrupted the last commit of the map, which is not used: nothing acknowledged is lost unless the file of the map is damaged"
+                "a power loss interrupted the last commit of the map, which is ignored: no acknowledged change is lost unless the file of the map is damaged"
             );
         }
         let mut map: Option<Copies> = None;
@@ -340,7 +340,7 @@ impl<D: SlotSpace> Keeper<D> {
             let current = copy == choice.copy || choice.other_is_current;
             let opened = match current {
                 true => open(array, &*place).map_err(|error| explain(&error)),
-                false => Err("it was not up to date at the start".into()),
+                false => Err("it was out of date at the start".into()),
             };
             match (opened, &mut map) {
                 (Ok(array), Some(map)) => map.add(copy, place, Some(array), ""),
@@ -507,7 +507,7 @@ impl<D: SlotSpace> Keeper<D> {
                         refused = Some(why);
                         return Err(text.into());
                     }
-                    warn!(device = name, volumes, %why, "the device is used as it is");
+                    warn!(device = name, volumes, %why, "the device is used with its present content");
                     distrusted.push(id);
                 }
                 self.superblocks.insert(id, superblock);

@@ -81,11 +81,11 @@ impl Keeper {
         };
         if !self.map.members().first {
             return Err(
-                "the first copy of the map is not up to date: the second one is needed".into(),
+                "the first copy of the map is out of date, so the second one is needed".into(),
             );
         }
         self.map
-            .exclude(CopyId::Second, "another place was chosen for it");
+            .exclude(CopyId::Second, "it was moved to another directory");
         if !self.map.confirmed() {
             self.renew().map_err(said)?;
         }
@@ -95,8 +95,12 @@ impl Keeper {
             // It is still where the map says, and is made anew there.
             if let Some(before) = before {
                 let place = Box::new(FilePlace(before));
-                self.map
-                    .add(CopyId::Second, place, None, "it was to be moved");
+                self.map.add(
+                    CopyId::Second,
+                    place,
+                    None,
+                    "it is being moved to another directory",
+                );
             }
             return Err(said(error));
         }
@@ -118,7 +122,7 @@ impl Keeper {
                     .find(|h| h.0 == CopyId::Second);
                 return Err(match second {
                     Some((_, place, CopyHealth::Dropped { why })) => format!("{place}: {why}"),
-                    _ => "the second copy of the map cannot be made".into(),
+                    _ => "cannot write the second copy of the map".into(),
                 });
             }
         }
@@ -164,7 +168,7 @@ impl Keeper {
         for (copy, place, _) in all.filter(|(_, _, h)| dropped(h)) {
             self.map.begin_rebuild(copy).map_err(|e| explain(&e))?;
             if !self.map.end_rebuild() {
-                return Err(format!("{place}: this copy of the map cannot be made anew"));
+                return Err(format!("{place}: cannot rebuild this copy of the map"));
             }
             self.renew().map_err(|e| explain(&e))?;
         }

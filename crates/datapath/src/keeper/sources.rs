@@ -377,7 +377,7 @@ impl Keeper {
         let one = |v: &VolumeRecord| {
             let what = match (self.source_away(v), self.source_warning(v)) {
                 (Some(why), _) => format!(
-                    "it is being imported, and its source cannot be read: {why}; what is not copied yet answers with errors"
+                    "it is being imported, and its source cannot be read: {why}; reads of data that is not copied yet fail"
                 ),
                 (None, warning) => format!("it is being imported: {}", warning?),
             };

@@ -31,7 +31,7 @@ impl Keeper {
         };
         if let Some(why) = &self.map_failing {
             let what = format!(
-                "the map cannot be written ({why}): no new extents, no moves, no changes until it can; what has its place is served"
+                "the map cannot be written ({why}): writes to new extents, moves and changes fail until it can; allocated data is served. Check the disk of the map"
             );
             say(TroubleKind::MapFailing, "map", what);
         }
@@ -51,26 +51,23 @@ impl Keeper {
             }
             if let Some(why) = self.why_not_owned(*id) {
                 let what = format!(
-                    "{why}. Reads and writes of the data on it fail. To use it here again, stop the other server and run `terrace device accept {name}`"
+                    "{why}. Reads and writes of its data fail. To use the device here again, stop the other server and run `terrace device accept {name}`"
                 );
                 say(TroubleKind::RemoteNotOwned, name, what);
                 continue;
             }
             let next = match &lost.refused {
                 None => format!(
-                    "it is tried again all the time, and taken back when it works and carries the expected stamp. Keep it: `terrace device replace {name}` discards the data on it"
+                    "the server retries, and uses the device again when it works and carries the expected stamp. Keep the device: `terrace device replace {name}` discards its data"
                 ),
                 Some(NotJoined::Unflushed) => format!(
-                    "`terrace device accept {name}` takes it back with the data that it has: the last writes before it went away may be missing. `terrace device replace {name}` discards all of its data"
+                    "`terrace device accept {name}` uses the device with its present data: the last writes before it failed may be missing. `terrace device replace {name}` discards all of its data"
                 ),
                 Some(NotJoined::Generation { .. }) => format!(
-                    "put the right device back: it is taken back then. `terrace device accept {name}` takes this one, without the writes since its generation"
+                    "reconnect the right device: the server then uses it again. `terrace device accept {name}` uses this device, without the writes since its generation"
                 ),
             };
-            let what = format!(
-                "{}: reads and writes of what is on it fail; {next}",
-                lost.why
-            );
+            let what = format!("{}: reads and writes of its data fail; {next}", lost.why);
             say(TroubleKind::DeviceLost, &record.name, what);
         }
         for (id, device) in &self.devices {
@@ -84,7 +81,7 @@ impl Keeper {
         }
         for volume in self.volumes.values() {
             if volume.health == Health::Damaged {
-                let what = "records of it in the map are damaged, and it is not served: `terrace volume check` says how";
+                let what = "its records in the map are damaged, and it is not served: `terrace volume check` describes the damage";
                 say(TroubleKind::VolumeDamaged, &volume.name, what.into());
             }
         }
@@ -94,10 +91,10 @@ impl Keeper {
         for (_, place, health) in self.map.health() {
             let what = match health {
                 CopyHealth::Member => continue,
-                CopyHealth::Removed => "the file of this copy of the map was removed or replaced, and there is no other one: the map is gone when the server ends; `terrace array backup FILE` saves it, `terrace array copy --dir DIR` makes another one".to_owned(),
+                CopyHealth::Removed => "the file of this copy of the map was removed or replaced, and there is no other copy: the map is lost when the server stops. Save it with `terrace array backup FILE`, or add a copy with `terrace array copy --dir DIR`".to_owned(),
                 CopyHealth::Damaged { why } => format!("the file of this copy of the map is damaged ({why}), and no other copy is intact: save each volume with `terrace volume save` before the server stops"),
                 CopyHealth::Rebuilding { why } => format!("this copy of the map is being rebuilt: {why}"),
-                CopyHealth::Dropped { why } => format!("this copy of the map is not up to date: {why}; it is made anew as soon as it can be"),
+                CopyHealth::Dropped { why } => format!("this copy of the map is out of date: {why}; the server rebuilds it as soon as possible"),
             };
             say(TroubleKind::MapCopyLost, &place, what);
         }
@@ -110,7 +107,7 @@ impl Keeper {
             let one = |e: &Failed| format!("{} of {} with {}", e.count, e.op, errno_name(e.errno));
             let list: Vec<String> = errors.iter().map(one).collect();
             let what = format!(
-                "I/O has failed since it was opened: {}, the last one {} s ago",
+                "I/O errors since the device was opened: {}, the last one {} s ago",
                 list.join(", "),
                 last.elapsed().as_secs()
             );
@@ -120,7 +117,7 @@ impl Keeper {
             let name = &self.records[id].name;
             if let Some(why) = device.direct_refused() {
                 let what = format!(
-                    "it goes through the page cache, though direct I/O was asked for: {why}. `terrace device direct {name} auto` takes it as it is"
+                    "it uses the page cache, because direct I/O is not possible: {why}. `terrace device direct {name} auto` accepts that"
                 );
                 say(TroubleKind::DeviceNotDirect, name, what);
             }
@@ -128,25 +125,25 @@ impl Keeper {
                 None => {}
                 Some(Wrong::NoAnswer(why)) => {
                     let what = format!(
-                        "{why}: reads and writes of what is on it wait, and fail after a while; new extents go elsewhere. It goes on by itself when it answers; move what is on it off if it does not (`terrace tier drain`, `terrace volume move`)"
+                        "{why}: reads and writes of its data wait, and fail after a while; new extents go to other devices. When the device responds again, the server continues to use it; otherwise move its data (`terrace tier drain`, `terrace volume move`)"
                     );
                     say(TroubleKind::DeviceUnreachable, name, what);
                 }
                 Some(Wrong::Another(why)) => {
                     let what = format!(
-                        "{why}: reads and writes of what is on it fail until the right one is there. Put it back; `terrace device replace {name}` gives it up, where nothing is served"
+                        "{why}: reads and writes of its data fail until the right device is back. Reconnect it, or stop the server and run `terrace device replace {name}`"
                     );
                     say(TroubleKind::DeviceUnreachable, name, what);
                 }
                 Some(Wrong::Deleted(path)) => {
                     let what = format!(
-                        "its file {path} was deleted: it is used as long as the server runs, and what is on it is lost when the server ends. Move it off now (`terrace tier drain`, `terrace volume move`)"
+                        "its file {path} was deleted: the server can use it until it stops, and then its data is lost. Move the data now (`terrace tier drain`, `terrace volume move`)"
                     );
                     say(TroubleKind::DeviceFileGone, name, what);
                 }
                 Some(Wrong::Elsewhere(path)) => {
                     let what = format!(
-                        "what is used is not at {path} any more (moved, unmounted, or something else is there): the next start will not find it, and what is on it cannot be read then. Put it back, or move it off now (`terrace tier drain`, `terrace volume move`)"
+                        "the open file is no longer at {path} (moved, unmounted or replaced): the next start will not find it, and its data cannot be read then. Put it back, or move the data now (`terrace tier drain`, `terrace volume move`)"
                     );
                     say(TroubleKind::DeviceFileGone, name, what);
                 }
@@ -156,7 +153,7 @@ impl Keeper {
         for (place, needed) in &full {
             let free = self.room(&dir_of(place)).map_or(Bytes(0), |r| Bytes(r.0));
             let what = format!(
-                "the file system of this copy of the map is full ({free} free, {needed} needed): writes to new extents fail with ENOSPC, and new volumes and snapshots are refused; reads, overwrites, trims, deletions and moves go on. Free {needed} there"
+                "the file system of this copy of the map is full ({free} free, {needed} needed): writes to new extents fail with ENOSPC, and new volumes and snapshots are refused; reads, overwrites, trims, deletions and moves still work. Free {needed} there"
             );
             say(TroubleKind::NoSpace, place, what);
         }
@@ -169,7 +166,7 @@ impl Keeper {
                 continue;
             }
             let what = format!(
-                "the file system of this copy of the map has {free} left: writes to new extents fail with ENOSPC when the map has to grow and cannot"
+                "the file system of this copy of the map has {free} left: when it is full, writes to new extents fail with ENOSPC. Free space there"
             );
             say(TroubleKind::NearlyFull, &place, what);
         }
@@ -178,7 +175,7 @@ impl Keeper {
             let (free, total) = (self.slots.free(*id), self.slots.total(*id));
             let extent = self.map.extent();
             if free == 0 {
-                let what = "all of its space is taken: new extents go to other tiers".to_owned();
+                let what = "all of its space is allocated: new extents go to other tiers. Add a device, or move data to another tier".to_owned();
                 say(TroubleKind::NoSpace, &record.name, what);
             } else if u64::from(free) * NEARLY < u64::from(total) {
                 let left = Bytes(u64::from(free) * extent.0);
@@ -196,7 +193,7 @@ impl Keeper {
                     say(TroubleKind::NoSpace, &record.name, what);
                 } else if room * NEARLY < all && room < u64::from(free) * extent.0 {
                     let what = format!(
-                        "its file system has {left} left, less than the space that it was promised"
+                        "its file system has {left} left, less than the unallocated space of the device"
                     );
                     say(TroubleKind::NearlyFull, &record.name, what);
                 }

@@ -104,7 +104,7 @@ impl Gate {
             _ if !state.started => Some("the server is still starting"),
             Handover::None => None,
             Handover::Ending => Some("the server is ending"),
-            _ => Some("it is being taken over by another process"),
+            _ => Some("another process is already taking it over"),
         }
     }
 
@@ -118,7 +118,7 @@ impl Gate {
         }
         let mut state = self.state();
         if state.handover != Handover::None {
-            return Err("it is being taken over by another process".into()); // just now
+            return Err("another process is already taking it over".into()); // just now
         }
         state.handover = Handover::UnderWay;
         let until = Instant::now() + time;

@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(has(&serving), (lent, lent, given));
         // What is given by hand meanwhile waits.
         let said = give(&serving, Some(kib(32))).unwrap();
-        let so = "will have 32 KiB of the cache for itself once the 128 KiB are taken back";
+        let so = "will have 32 KiB of the cache when the remedy for its SLO violation ends";
         assert!(said.contains(so), "{said}");
         assert_eq!(has(&serving), (lent, lent, Some(kib(32))));
         lend(&serving, None, MINUTE).unwrap();
@@ -470,7 +470,7 @@ mod tests {
             serving.control_server().ask(create).unwrap()
         };
         let said = set(class("gold"), Some(0.5)).unwrap();
-        assert_eq!(said, "class gold has 0.5 of the cache for itself");
+        assert_eq!(said, "reserved 0.5 of the cache for class gold");
         set(ShareOf::Volume("late".into()), Some(0.25)).unwrap();
         assert_eq!(of(&serving, "data"), (None, None, false));
         create("two", Some("gold"));

@@ -272,10 +272,7 @@ impl Worker {
             return;
         };
         if let Some(why) = &why {
-            warn!(
-                device = place.device.name,
-                why, "the cache has no second level any more"
-            );
+            warn!(device = place.device.name, why, "the L2 cache was removed");
         }
         // The last close of a file without a name frees its space, and takes as long as that takes.
         close_elsewhere(place.device);

@@ -73,7 +73,7 @@ fn a_volume_in_use_is_only_deleted_by_force() {
     first.write(0, &[7; 4096]).unwrap();
     assert_eq!(
         site.delete("data", false).unwrap_err(),
-        "volume \"data\" is in use: 1 connection of a guest is open; `--force` deletes it all the same, and cuts them off"
+        "volume \"data\" is in use: 1 connection of a guest is open; `--force` closes them and deletes it"
     );
     let mut second = site.connect("data").unwrap();
     assert_eq!(second.read(0, 4096).unwrap(), [7; 4096]);
@@ -95,7 +95,7 @@ fn a_volume_in_use_is_only_deleted_by_force() {
 
     assert_eq!(
         site.delete("data", true).unwrap(),
-        "volume data is gone, 1 connection of a guest was cut off"
+        "deleted volume data; 1 connection of a guest was closed"
     );
     assert!(first.read(0, 512).is_err());
     assert!(site.connect("data").is_err());
@@ -112,7 +112,7 @@ fn a_volume_that_nobody_uses_is_deleted_at_a_word() {
     wait_for("guests are gone", || {
         site.samples().volumes[0].connections == Some(0)
     });
-    assert_eq!(site.delete("data", false).unwrap(), "volume data is gone");
+    assert_eq!(site.delete("data", false).unwrap(), "deleted volume data");
     assert_eq!(site.tiers().0[1].used, Bytes(0));
 }
 
@@ -226,7 +226,7 @@ fn what_is_promised_is_shown_and_bounded() {
     // The array has 256 MiB, so 384 MiB may be promised.
     assert_eq!(
         create(&site, "b", Bytes::mib(185), None).unwrap_err(),
-        "cannot create volume \"b\" of 185 MiB: volumes of 200 MiB are provisioned on an array of 256 MiB, 385 MiB with it, and policy.overcommit_max allows 1.5 times the array's size (384 MiB)"
+        "cannot create volume \"b\" of 185 MiB: the array has 256 MiB, its volumes have 200 MiB, and would have 385 MiB; policy.overcommit_max allows 1.5 times the size of the array (384 MiB)"
     );
     create(&site, "b", Bytes::mib(184), None).unwrap();
     assert_eq!(shown().0, [Bytes(0), Bytes::mib(384)]);
@@ -244,6 +244,6 @@ fn what_is_promised_is_shown_and_bounded() {
     });
     assert_eq!(
         refused.unwrap_err(),
-        "overcommit_max is how many times the size of the array, above 0, not 0"
+        "overcommit_max must be a factor above 0, not 0"
     );
 }

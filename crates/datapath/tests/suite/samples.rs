@@ -349,7 +349,7 @@ fn a_class_is_durable_and_survives_a_move() {
         let (volume, class) = (volume.into(), class.into());
         site.ask(ControlRequest::SetClass { volume, class })
     };
-    let message = "volume data is of class gold".to_string();
+    let message = "volume data now has class gold".to_string();
     assert_eq!(
         set(&site, "data", "gold"),
         Ok(ControlAnswer::Done { message })

@@ -326,7 +326,7 @@ fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
     warmed(&site, &mut guest);
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     for (at, size, why) in [
-        (at, None, "a size is needed"),
+        (at, None, "--size is missing"),
         (at, Some(Bytes(1 << 50)), "cannot have"),
         (at, Some(Bytes(4096)), "0 pages"),
         (

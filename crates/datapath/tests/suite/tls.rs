@@ -407,7 +407,7 @@ fn a_remote_tier_is_reached_by_tls_and_reached_again() {
         far.address.port()
     );
     let error = add_remote(&site, &relative).unwrap_err();
-    assert!(error.contains("is not absolute"), "{error}");
+    assert!(error.contains("must be an absolute path"), "{error}");
     add_remote(&site, &uri).unwrap();
     site.serve_as(ServerConfig::default());
     site.serving()

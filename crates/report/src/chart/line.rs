@@ -402,7 +402,7 @@ pub(crate) fn sparkline(
         String::new()
     };
     let missed_text = if missed_count > 0 {
-        format!("; objective missed in {missed_count} windows")
+        format!("; objective violated in {missed_count} windows")
     } else {
         String::new()
     };

@@ -85,8 +85,7 @@ pub(super) fn wear(compared: &Compared<'_>) -> Markup {
                 "Devices with flash inside. Programmed is what guests and moves wrote times the write amplification (WAF) of garbage \
                  collection; years are those of perfectly levelled blocks at this rate."
                 @if tables.len() > 2 {
-                    " Each tenant bears the collection that it set off; its over-provisioned space is the flash beyond its data that it owned on \
-                     average."
+                    " Garbage collection is charged to the tenant that caused it; the over-provisioned space of a tenant is the mean flash that it owned beyond its data."
                 }
             }
             @for rows in tables { (narrow("Wear", &rows)) }
@@ -103,8 +102,7 @@ pub(super) fn cache(compared: &Compared<'_>) -> Markup {
         section id="cache" {
             h2 { "Cache" }
             p class="note" {
-                "In front of all tiers. Pages are counted, not requests: one that hits in all its pages is answered by the cache, and is in the tier \
-                 \"cache\" below. Strategies are given what reaches the devices."
+                "The cache is in front of all tiers. The table counts pages, not requests: the cache serves a request if all its pages hit; such requests are in the tier \"cache\" below. Strategies only see requests that reach the devices."
             }
             @for rows in tables { (narrow("Cache", &rows)) }
         }
@@ -120,9 +118,9 @@ pub(super) fn mirrors(compared: &Compared<'_>) -> Markup {
         section id="mirrors" {
             h2 { "Mirrored extents" }
             p class="note" {
-                "Read-mostly extents with a second copy on another device: writes go to both, reads to whichever answers sooner."
+                "Read-mostly extents with a second copy on another device: writes go to both copies, reads to the faster one."
             }
-            @if rows.1.is_empty() { p { "Nothing was worth a second copy." } } @else { (narrow("Mirrored extents", &rows)) }
+            @if rows.1.is_empty() { p { "No extent was worth a second copy." } } @else { (narrow("Mirrored extents", &rows)) }
         }
     }
 }
@@ -134,12 +132,12 @@ pub(super) fn response(compared: &Compared<'_>) -> Markup {
     };
     html! {
         section id="answers" {
-            h2 { "Answers to broken objectives" }
+            h2 { "Remedies for SLO violations" }
             p class="note" {
-                "Beside what the strategy moves: each time an objective was broken for long enough, and what was done about it, or why nothing was. Reads that appliances answer are in the tier \"appliances\" below."
+                "Remedies in addition to the moves of the strategy: each lasting violation with its remedy, or the reason for none. Reads that appliances serve are in the tier \"appliances\" below."
             }
             @for rows in tables.iter().filter(|t| !t.1.is_empty()) { (narrow("Answers", rows)) }
-            @if tables[..2].iter().all(|t| t.1.is_empty()) { p { "No objective broke for long enough to be answered." } }
+            @if tables[..2].iter().all(|t| t.1.is_empty()) { p { "No violation lasted long enough for a remedy." } }
         }
     }
 }
@@ -240,10 +238,10 @@ pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
                     (chart("p99 latency of reads", Quantity::Latency, |g| series::measured(&g.reads, &g.reads.p99_us)))
                     (chart("p99 latency of writes", Quantity::Latency, |g| series::measured(&g.writes, &g.writes.p99_us)))
                     @if has_objective {
-                        (chart("Volumes that missed their objective", Quantity::Volumes, violating))
+                        (chart("Volumes that violated their objective", Quantity::Volumes, violating))
                     }
                 }
-                @if !has_objective { p class="note" { "No service class has a latency objective, so there is no chart of misses." } }
+                @if !has_objective { p class="note" { "No service class has a latency objective, so there is no chart of violations." } }
             } @else {
                 p class="note" { "These runs kept no results over time." }
             }

@@ -38,7 +38,7 @@ fn moves(compared: &Compared<'_>, result: &RunResult) -> Markup {
     html! {
         h4 { "Moves" }
         @if log.is_empty() {
-            p class="note" { "This strategy moved nothing." }
+            p class="note" { "This strategy made no moves." }
         } @else {
             (timeline(compared, result))
             @if log.len() > MOVES_SHOWN_MAX {
@@ -185,11 +185,11 @@ fn volumes(style: usize, result: &RunResult) -> Markup {
         h4 { "Volumes: first against last third of the run" }
         p class="note" {
             "The thirds leave the warm-up out. p99 is the median over the windows of the worse of the p99 of reads and that of writes; "
-            "its course is drawn from 0 to the volume's own maximum, with a bar below the windows in which the objective was missed."
+            "each curve is drawn from 0 to the volume's own maximum, with a bar below the windows in which the objective was violated."
         }
         @if all > VOLUMES_SHOWN_MAX {
             p class="note" {
-                (VOLUMES_SHOWN_MAX) " of " (all) " volumes: those that missed their objective longest, then the busiest. The CSV has all."
+                (VOLUMES_SHOWN_MAX) " of " (all) " volumes: those with the longest violation first, then the busiest. The CSV has all."
             }
         }
         div class="scroll tall" tabindex="0" role="region" aria-label="Volumes" {

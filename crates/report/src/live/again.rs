@@ -22,7 +22,7 @@ pub fn decided_again(facts: &Facts, plan: &Plan, report: &Report) -> String {
     out.push('\n');
     let all = plan.moves();
     if all.is_empty() {
-        out += "\nit moves nothing\n";
+        out += "\nno moves\n";
     } else {
         let _ = write!(out, "\n{}", moves(facts, &all));
         out += "\nreasons\n";

@@ -51,7 +51,7 @@ pub fn jobs(jobs: &[JobView]) -> String {
         if let Some(stuck) = j.stuck_ns {
             let _ = writeln!(
                 remarks,
-                "job {} is stuck: nothing was copied for {}",
+                "job {} is stuck: no data copied for {}",
                 j.job,
                 span(stuck)
             );

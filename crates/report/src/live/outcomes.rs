@@ -11,7 +11,7 @@ use crate::tables::{number, table, words};
 /// What was predicted of moves and what came of them; `now` is the controller's time.
 pub fn outcomes(outcomes: &[OutcomeView], now: Nanos) -> String {
     if outcomes.is_empty() {
-        return "no move has ended yet\n".into();
+        return "no finished moves yet\n".into();
     }
     let several = several(outcomes.iter().map(|o| o.host.as_str()));
     let columns = [
@@ -42,7 +42,7 @@ pub fn outcomes(outcomes: &[OutcomeView], now: Nanos) -> String {
 /// A volume's windows, oldest first; `now` is the controller's time.
 pub fn history(points: &[HistoryPoint], now: Nanos) -> String {
     if points.is_empty() {
-        return "nothing is known of that time\n".into();
+        return "no data of that time\n".into();
     }
     let columns = [
         number("ended", ""),

@@ -13,16 +13,16 @@ use crate::tables::{number, printable, table, words};
 pub fn place(place: &PlaceView, now: Nanos) -> String {
     let mut out = String::new();
     let what = format!(
-        "a volume of {} GiB, class {}, on {} by {}, from what was known {}: {}",
+        "new volume of {} GiB, class {}, on host {}, by strategy {} with data from {}: {}",
         fixed(gib(place.size_bytes), 2),
         place.class,
         place.host,
         place.strategy,
         ago(now, place.at_ns),
         match (&place.tier, &place.why_not) {
-            (Some(tier), _) => format!("best on {tier}"),
-            (None, Some(why)) => format!("nothing is advised, {why}"),
-            (None, None) => "nothing is advised".into(),
+            (Some(tier), _) => format!("best tier {tier}"),
+            (None, Some(why)) => format!("no recommendation: {why}"),
+            (None, None) => "no recommendation".into(),
         }
     );
     let _ = writeln!(out, "{}\n", printable(&what));

@@ -21,14 +21,18 @@ pub enum PlanDetail {
 pub fn plan(plan: &PlanView, now: Nanos, detail: PlanDetail) -> String {
     let mut out = heading(plan, now);
     if plan.moves.is_empty() {
-        out += "\nit moves nothing\n";
+        out += "\nno moves\n";
     } else {
         let moves: Vec<&PlannedMove> = plan.moves.iter().collect();
         let _ = write!(out, "\n{}", move_table(&moves));
         whys(&mut out, plan);
     }
     let (staying, held) = (plan.staying as usize, plan.held.len());
-    let _ = writeln!(out, "\n{} stay, {held} held back", count(staying, "volume"));
+    let _ = writeln!(
+        out,
+        "\nstaying: {}; rejected moves: {held}",
+        count(staying, "volume")
+    );
     if detail == PlanDetail::Reasons {
         reasons(&mut out, &plan.moves);
         held_back(&mut out, &plan.held);
@@ -41,7 +45,7 @@ pub fn plan(plan: &PlanView, now: Nanos, detail: PlanDetail) -> String {
 pub fn recommended(plan: &PlanView) -> String {
     let mut out = String::new();
     if plan.moves.is_empty() {
-        out += "nothing would be moved\n";
+        out += "no moves\n";
     } else {
         let moves: Vec<&PlannedMove> = plan.moves.iter().collect();
         out += &move_table(&moves);
@@ -67,7 +71,7 @@ pub fn to_apply(plan: &PlanView, moves: &[&PlannedMove], now: Nanos) -> String {
 fn heading(plan: &PlanView, now: Nanos) -> String {
     let state = match plan.state {
         PlanState::Current => "current",
-        PlanState::Superseded => "superseded by a newer one",
+        PlanState::Superseded => "replaced by a newer plan",
     };
     let text = format!(
         "plan {} of {} by {}, {}: {state}",
@@ -147,7 +151,7 @@ fn whys(out: &mut String, plan: &PlanView) {
     if open && plan.state == PlanState::Current {
         let _ = writeln!(
             out,
-            "`terrace apply {}` approves, `terrace reject {}` does not",
+            "`terrace apply {}` approves the moves, `terrace reject {}` rejects them",
             plan.generation, plan.generation
         );
     }
@@ -169,7 +173,7 @@ fn reasons(out: &mut String, moves: &[PlannedMove]) {
         );
         if !m.after_moves.is_empty() {
             let before: Vec<String> = m.after_moves.iter().map(u32::to_string).collect();
-            text += &format!("; needs the space that {} frees", before.join(", "));
+            text += &format!("; needs the space that move {} frees", before.join(", "));
         }
         let _ = writeln!(out, "{}", printable(&text));
     }
@@ -180,12 +184,9 @@ pub(super) fn held_back(out: &mut String, held: &[HeldMove]) {
     if held.is_empty() {
         return;
     }
-    out.push_str("\nheld back\n");
+    out.push_str("\nrejected moves\n");
     for h in held {
-        let text = format!(
-            "  {} on {}, wanted on {}: {}",
-            h.volume, h.tier, h.wanted, h.why
-        );
+        let text = format!("  {} from {} to {}: {}", h.volume, h.tier, h.wanted, h.why);
         let _ = writeln!(out, "{}", printable(&text));
     }
 }

@@ -17,7 +17,7 @@ use crate::tables::{number, printable, table, words};
 pub fn status(status: &StatusView) -> String {
     let mut out = String::new();
     let paused = if status.paused {
-        ", paused: nothing new is begun"
+        ", paused: no new moves start"
     } else {
         ""
     };
@@ -27,22 +27,22 @@ pub fn status(status: &StatusView) -> String {
     line(&mut out, "modes", &modes.collect::<Vec<_>>().join(", "));
     line(&mut out, "predictions", &trust(&status.trust));
     let hours = match status.in_hours {
-        true => "moves may begin by themselves now",
-        false => "moves do not begin by themselves now",
+        true => "automatic moves may start now",
+        false => "automatic moves may not start now",
     };
     line(&mut out, "hours", hours);
     let volumes = format!(
-        "{}, {} missed their objective in the last window, {} with unknown load",
+        "{}; objective violated in the last window: {}; load unknown: {}",
         status.volumes, status.slo_missed, status.unknown
     );
     line(&mut out, "volumes", &volumes);
     let moves = format!(
-        "{} for approval, {} under way or about to be",
+        "waiting for approval: {}; approved or running: {}",
         status.proposed, status.jobs
     );
     line(&mut out, "moves", &moves);
     if status.hosts.is_empty() {
-        out += "\nno host has registered yet\n";
+        out += "\nno host is registered yet: start an agent\n";
     } else {
         let _ = write!(out, "\n{}", hosts(&status.hosts));
     }
@@ -74,11 +74,14 @@ fn troubles(troubles: &[TroubleView], at_ns: u64) -> String {
 fn trust(trust: &TrustView) -> String {
     let of = count(trust.outcomes as usize, "move");
     match (&trust.why, trust.error_median) {
-        (Some(why), _) => format!("do not hold: {why}"),
+        (Some(why), _) => format!("not trusted: {why}"),
         (None, Some(error)) => {
-            format!("hold: median error {} % over {of}", fixed(error * 100.0, 1))
+            format!(
+                "trusted: median error {} % over {of}",
+                fixed(error * 100.0, 1)
+            )
         }
-        (None, None) => "no move has been compared with its prediction yet".into(),
+        (None, None) => "no finished move to compare with its prediction yet".into(),
     }
 }
 
@@ -122,7 +125,7 @@ fn lent(host: &str, lends: &LendsView) -> String {
     for (store, all, lent) in lends.stores() {
         let _ = writeln!(
             out,
-            "{} lends {} of {}, {} are lent",
+            "{} lends {} of {}, {} in use",
             printable(host),
             size(all),
             store.word(),
@@ -132,11 +135,11 @@ fn lent(host: &str, lends: &LendsView) -> String {
     for of in &lends.to {
         let whose = match &of.volume {
             Some(volume) => format!(" for {}", printable(volume)),
-            None => ", which gives it up".into(),
+            None => ", being returned".into(),
         };
         let ready = match of.ready {
             true => "",
-            false => ", not there yet",
+            false => ", not ready yet",
         };
         let _ = writeln!(
             out,
@@ -153,10 +156,12 @@ fn lent(host: &str, lends: &LendsView) -> String {
 pub fn modes(modes: &BTreeMap<Goal, Mode>) -> String {
     let row = |(goal, mode): (&Goal, &Mode)| {
         let what = match mode {
-            Mode::Off => "nothing is planned for it",
+            Mode::Off => "no moves are planned",
             Mode::Recommend => "moves wait for approval",
-            Mode::Partial => "moves that make their volume faster are carried out, others wait",
-            Mode::Auto => "moves are carried out",
+            Mode::Partial => {
+                "moves that make their volume faster start without approval, others wait"
+            }
+            Mode::Auto => "moves start without approval",
         };
         vec![goal.to_string(), mode.to_string(), what.into()]
     };

@@ -34,7 +34,7 @@ pub fn why(why: &WhyView, now: Nanos) -> String {
         let _ = write!(out, "\nits moves\n{}", outcomes(&why.outcomes, now));
     }
     if !why.responses.is_empty() {
-        out.push_str("\nbroken objectives\n");
+        out.push_str("\nSLO violations\n");
         for r in &why.responses {
             response(&mut out, r, now);
         }
@@ -67,10 +67,15 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
     }
     for other in &r.others {
         let (answer, price) = (printable(&other.answer), printable(&other.price));
-        let _ = writeln!(out, "    would do too: {answer}, price: {price}");
+        let _ = writeln!(out, "    alternative: {answer}, price: {price}");
     }
     for no in &r.refused {
-        let _ = writeln!(out, "    not {}: {}", no.rung.name(), printable(&no.why));
+        let _ = writeln!(
+            out,
+            "    rejected: {}: {}",
+            no.rung.name(),
+            printable(&no.why)
+        );
     }
     if let Some(peak) = &r.peak {
         peak_line(out, peak, now);
@@ -79,11 +84,11 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
     let _ = match r.recovered_ns.zip(r.missed_last_ns) {
         Some((recovered, missed)) => writeln!(
             out,
-            "    kept again {}; last missed {} after it was found broken",
+            "    recovered {}; last violated {} after the violation was found",
             ago(now, recovered),
             span(missed.saturating_sub(r.found_ns))
         ),
-        None => writeln!(out, "    not kept again yet"),
+        None => writeln!(out, "    objective not kept yet"),
     };
 }
 
@@ -92,7 +97,7 @@ fn peak_line(out: &mut String, peak: &PeakView, now: Nanos) {
     let _ = match &peak.outcome {
         Some(outcome) => writeln!(
             out,
-            "    its peak: {} requests/s at most, {} were expected; {} of {} windows missed the objective",
+            "    its peak: at most {} requests/s, {} expected; {} of {} windows violated the objective",
             fixed(outcome.rate_max_per_s, 0),
             fixed(peak.rate_per_s, 0),
             outcome.missed,
@@ -106,9 +111,9 @@ fn peak_line(out: &mut String, peak: &PeakView, now: Nanos) {
             )
         }
         None if now.0 < peak.until_ns => {
-            writeln!(out, "    its peak is expected to be going on")
+            writeln!(out, "    its peak is expected now")
         }
-        None => writeln!(out, "    what came of its peak is not known"),
+        None => writeln!(out, "    the result of its peak is unknown"),
     };
 }
 
@@ -119,16 +124,16 @@ fn limited(t: &ThrottleView) -> String {
     let both: Vec<String> = iops.into_iter().chain(bytes).collect();
     let most = format!("to {} a second", both.join(" and "));
     if let Some(of) = &t.for_volume {
-        let so = if t.in_force { "" } else { ", not yet so" };
+        let so = if t.in_force { "" } else { ", not in force yet" };
         return format!("{most} for the objective of {}{so}", printable(of));
     }
     match (t.left_ns, t.in_force) {
-        (0, _) => format!("{most} still, and not ordered any more"),
+        (0, _) => format!("{most}, in force but no longer ordered"),
         (left, true) => format!(
-            "{most} for {}: its load and latency are not judged",
+            "{most} for {}: its load and latency are not evaluated",
             span(left)
         ),
-        (left, false) => format!("{most} for {} as ordered, and not yet so", span(left)),
+        (left, false) => format!("{most} for {}, ordered but not in force yet", span(left)),
     }
 }
 
@@ -186,7 +191,7 @@ fn volume(out: &mut String, v: &VolumeView) {
     line(out, "load", &load);
     if let Some(slo) = &v.slo {
         let objective = format!(
-            "{} {MICROS} of at most {} ({}), {} of the last {} windows missed it",
+            "{} {MICROS} of at most {} ({}), violated in {} of the last {} windows",
             maybe(slo.measured_us, 0),
             fixed(slo.target_us, 0),
             slo.statistic.name(),
@@ -196,7 +201,7 @@ fn volume(out: &mut String, v: &VolumeView) {
         line(out, "objective", &objective);
     }
     if v.calibrating {
-        line(out, "calibration", "its answers are being held back now");
+        line(out, "calibration", "its replies are delayed now");
     }
 }
 
@@ -213,7 +218,7 @@ fn extents(out: &mut String, why: &WhyView) {
             e.reason
         );
         if let Some(by) = &e.refused {
-            text += &format!("; they stay: {by}");
+            text += &format!("; rejected: {by}");
         }
         let _ = writeln!(out, "    {}", printable(&text));
     }
@@ -223,7 +228,7 @@ fn evidence(out: &mut String, why: &WhyView) {
     if why.evidence.is_empty() {
         return;
     }
-    out.push_str("  it rests on\n");
+    out.push_str("  based on\n");
     let widths = why.evidence.keys().map(|k| k.chars().count());
     let width = widths.max().unwrap_or(0);
     for (name, value) in &why.evidence {
@@ -244,7 +249,7 @@ fn options(out: &mut String, why: &WhyView) {
         words("verdict"),
     ];
     let label = |o: &OptionView| match o.tier == why.volume.tier {
-        true => format!("{} (is here)", o.tier),
+        true => format!("{} (current)", o.tier),
         false => o.tier.clone(),
     };
     let rows = why.options.iter().map(|o| {

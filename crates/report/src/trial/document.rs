@@ -38,7 +38,7 @@ pub(super) fn document(trial: &Trial, form: Form) -> Document {
     Document {
         title: format!("Trial of {}", printable(uri)),
         facts: vec![
-            ("looked for".into(), span(trial.seconds * 1_000_000_000)),
+            ("observed".into(), span(trial.seconds * 1_000_000_000)),
             (
                 "objective".into(),
                 format!("mean latency of at most {}", objective(trial)),
@@ -46,7 +46,7 @@ pub(super) fn document(trial: &Trial, form: Form) -> Document {
             ("terrace".into(), env!("CARGO_PKG_VERSION").into()),
             (
                 "changed".into(),
-                "nothing; libvirt was asked for reading only".into(),
+                "nothing; the connection to libvirt was read-only".into(),
             ),
         ],
         sections,
@@ -87,11 +87,11 @@ fn in_short(trial: &Trial) -> Section {
     let mut said = vec![];
     match (&trial.plan, &trial.gain) {
         (None, _) => said.push(format!(
-            "no plan was made in {} s: it takes the whole time",
+            "no plan after {} s: let the trial run for its whole time",
             trial.seconds
         )),
         (Some(_), None) => {
-            said.push("no disk had a request lately: nothing can be said of latencies".into())
+            said.push("no disk had a request lately, so latencies are unknown".into())
         }
         (Some(plan), Some(gain)) => {
             said.push(above(trial, gain, plan));
@@ -100,7 +100,7 @@ fn in_short(trial: &Trial) -> Section {
         }
     }
     if one_place(trial) {
-        said.push("there is one place for images only: nothing can be moved".into());
+        said.push("only one pool or directory was found: no move is possible".into());
     }
     section("in-short", "In short", vec![Block::List(said)])
 }
@@ -119,17 +119,14 @@ fn above(trial: &Trial, gain: &Gain, plan: &PlanView) -> String {
     );
     let moves = plan.moves.len();
     if moves == 0 {
-        return format!("{now}; nothing would be moved");
+        return format!("{now}; no move is recommended");
     }
     let range = match gain.above_after_range {
         Some((few, many)) if few != many => format!(" ({few} to {many} by the bounds below)"),
         _ => String::new(),
     };
     let s = if moves == 1 { "" } else { "s" };
-    format!(
-        "{now}; with {moves} move{s} it would be {}{range}",
-        gain.above_after
-    )
+    format!("{now}; after {moves} move{s}: {}{range}", gain.above_after)
 }
 
 fn disks_with_requests(n: u32) -> String {
@@ -159,7 +156,7 @@ fn together(gain: &Gain) -> Option<String> {
 
 fn doubt(doubt: &Doubt) -> String {
     printable(&format!(
-        "doubtful: {}: the device is not what it was taken for, or something else is slow, such as the host's processors",
+        "doubtful: {}: the device is not the assumed one, or another part is slow, such as the processors of the host",
         doubt.why()
     ))
 }
@@ -196,7 +193,7 @@ fn tiers(trial: &Trial) -> Section {
     if !remarks.is_empty() {
         blocks.push(Block::List(remarks));
     }
-    section("tiers", "Tiers, as they were taken to be", blocks)
+    section("tiers", "Tiers as assumed", blocks)
 }
 
 fn place_row(
@@ -222,7 +219,7 @@ fn place_row(
     vec![
         printable(&tier.name).into(),
         place.into(),
-        found.device.as_deref().unwrap_or("not looked at").into(),
+        found.device.as_deref().unwrap_or("not inspected").into(),
         maybe(found.read_us, 0).into(),
         taken.into(),
         now.filter(|_| alone)
@@ -241,7 +238,7 @@ fn guesses(trial: &Trial) -> Vec<String> {
         for ((_, path), found) in tier.places.iter().zip(&tier.found) {
             if let Some(why) = &found.not_read {
                 said.push(format!(
-                    "nothing was read from {}: {}",
+                    "{} was not probed: {}",
                     printable(path),
                     printable(why)
                 ));
@@ -251,7 +248,7 @@ fn guesses(trial: &Trial) -> Vec<String> {
         let busy = |d: &&DiskSeen| d.tier == tier.name && d.mean_us.is_some();
         if !read && !trial.disks.iter().any(|d| busy(&d)) {
             said.push(format!(
-                "tier {}: nothing was measured of it, its disks had no requests: what is predicted for it goes by the preset {} alone, which is a guess",
+                "tier {}: its disks had no requests, so it was not measured: its predictions use only the preset {}, which is a guess",
                 printable(&tier.name),
                 tier.preset
             ));
@@ -278,7 +275,7 @@ fn disks(trial: &Trial, form: Form) -> Section {
     let mut blocks = vec![Block::Table(columns, rows.collect())];
     if trial.disks.is_empty() {
         blocks = vec![Block::Text(
-            "no disk of a running domain is in one of the tiers".into(),
+            "no disk of a running domain is on one of the tiers".into(),
         )];
     }
     if form == Form::Page && !trial.disks.is_empty() {
@@ -381,7 +378,7 @@ fn moves(trial: &Trial, plan: &PlanView) -> Section {
     if let Some(gain) = trial.gain.as_ref().filter(|g| !g.moves.is_empty()) {
         blocks.push(Block::Text(rests_on(trial, gain)));
         if gain.moves.iter().any(|m| m.gain < 0.0) {
-            let text = "a gain below zero is a loss: the reason says what it is for";
+            let text = "a negative gain is a loss, and the reason of the move explains it";
             blocks.push(Block::Text(text.into()));
         }
     }
@@ -394,7 +391,7 @@ fn moves(trial: &Trial, plan: &PlanView) -> Section {
     }
     for h in &plan.held {
         why.push(printable(&format!(
-            "held back: {} on {}, wanted on {}: {}",
+            "rejected: {} from {} to {}: {}",
             h.volume, h.tier, h.wanted, h.why
         )));
     }
@@ -402,7 +399,7 @@ fn moves(trial: &Trial, plan: &PlanView) -> Section {
     if !why.is_empty() {
         blocks.push(Block::List(why));
     }
-    section("moves", "What would be moved", blocks)
+    section("moves", "Recommended moves", blocks)
 }
 
 fn move_row(m: &PlannedMove, gain: Option<&MoveGain>) -> Vec<Cell> {
@@ -438,11 +435,11 @@ fn move_row(m: &PlannedMove, gain: Option<&MoveGain>) -> Vec<Cell> {
 fn rests_on(trial: &Trial, gain: &Gain) -> String {
     match gain.factor() {
         Some(factor) => format!(
-            "5–95 %: by how much predictions were off in the recorded suites (a factor of {} either way holds about nine of ten), and for the gain how much each disk's epochs of {} differed here; what a wrongly guessed device adds is not in it",
+            "5–95 %: the error of predictions in the recorded suites (about nine of ten are within a factor of {} either way), and for the gain also the differences between each disk's epochs of {} here; the error of a wrongly guessed device is not included",
             fixed(factor, 1),
             epoch(trial)
         ),
-        None => "no interval: the strategy does not say how sure it is".into(),
+        None => "no interval: the strategy gives no uncertainty".into(),
     }
 }
 
@@ -457,14 +454,14 @@ fn stays(trial: &Trial) -> Vec<Section> {
     if !trial.fixed.is_empty() {
         sections.push(section(
             "fixed",
-            "What cannot be moved as it is",
+            "Disks that cannot be moved",
             list(&trial.fixed),
         ));
     }
     if !trial.left_out.is_empty() {
         sections.push(section(
             "left-out",
-            "Disks that were not looked at",
+            "Disks that were not inspected",
             list(&trial.left_out),
         ));
     }
@@ -483,34 +480,35 @@ fn commands(trial: &Trial) -> Section {
     let without: Vec<String> = without.collect();
     let mut blocks = vec![];
     if !lines.is_empty() {
-        let text = "In this order, one after the other, each with a look at what is there first.";
+        let text =
+            "Run these commands in this order, one at a time, and check the state before each.";
         blocks.extend([Block::Text(text.into()), Block::Lines(lines)]);
     }
     if !without.is_empty() {
         blocks.push(Block::List(without));
     }
-    section("commands", "By hand", blocks)
+    section("commands", "Commands without Terrace", blocks)
 }
 
 fn interval(trial: &Trial, gain: &Gain) -> Section {
     let epoch = epoch(trial);
     let mut points = vec![format!(
-        "Before: the mean of all requests in the last {epoch}, as libvirt counts them. After: what the model predicts for that load on the other device."
+        "Before: the mean of all requests in the last {epoch}, as libvirt counts them. After: the prediction of the model for that load on the other device."
     )];
     if let Some(factor) = gain.factor() {
         points.push(format!(
-            "The bounds of after are those that all of Terrace's predictions come with, a factor of {} either way here. A trial has made no move yet, so no error of its own is known: the factor is what holds about nine of ten outcomes over the recorded suites of scenarios and random arrays (`terrace bench decisions`).",
+            "The bounds of after are those of every prediction of Terrace, here a factor of {} either way. A trial makes no moves, so its own error is unknown: about nine of ten outcomes in the recorded suites of scenarios and random arrays are within this factor (`terrace bench decisions`).",
             fixed(factor, 2)
         ));
         points.push(format!(
-            "The bounds of a gain have beside it how much the disk's own epochs of {epoch} differed while they were looked at (1.645 standard deviations of the logarithms of their means): a disk whose latency changes from minute to minute has a wide one. Both are taken as independent."
+            "The bounds of a gain also contain the differences between the disk's own epochs of {epoch} during the trial (1.645 standard deviations of the logarithms of their means): a disk whose latency changes from minute to minute has wide bounds. Both are assumed to be independent."
         ));
-        points.push("All moves together: disks count by their requests, all predictions are taken to be off the same way, and disks that stay are taken to stay as they are.".into());
+        points.push("All moves together: disks are weighted by their requests, all predictions are assumed to have the same error, and disks that stay are assumed to keep their latency.".into());
     }
-    points.push("Not in it: what a wrongly guessed device adds. A tier's preset is a guess until a disk on it was busy, it was read from (--probe), or somebody said what it is (--preset).".into());
+    points.push("Not included: the error of a wrongly guessed device. The preset of a tier is a guess until a disk on it was busy, it was probed (--probe), or it was set (--preset).".into());
     section(
         "interval",
-        "How the interval is made",
+        "How the interval is computed",
         vec![Block::List(points)],
     )
 }
@@ -520,23 +518,23 @@ fn go_on(trial: &Trial, form: Form) -> Section {
     let name = file.as_deref().unwrap_or("kvm.toml");
     let first = match (&file, form) {
         (Some(name), _) => format!(
-            "look through {name}, which has the tiers and the objective of this trial, and recommends only"
+            "review {name}, which has the tiers and the objective of this trial, and only recommends moves"
         ),
         (None, Form::Page) => format!(
-            "save the configuration below as {name} (or let `terrace trial --write-config {name}` do it); it recommends only"
+            "save the configuration below as {name} (or run `terrace trial --write-config {name}`); it only recommends moves"
         ),
         (None, Form::Terminal) => format!(
-            "`terrace trial --write-config {name}` writes a configuration of these tiers; it recommends only"
+            "`terrace trial --write-config {name}` writes a configuration with these tiers; it only recommends moves"
         ),
     };
     let points = vec![
         first,
         format!("`terrace config check {name}`, `terrace serve --config {name}`, and after some hours or days `terrace plan --explain`"),
-        "to let it move: `moves = true` in [libvirt], as a user who may change libvirt and the images; then `terrace apply PLAN`, or a mode above \"recommend\"".into(),
+        "to enable moves: set `moves = true` in [libvirt], run as a user who may change libvirt and the images; then `terrace apply PLAN`, or a mode above \"recommend\"".into(),
     ];
     let mut blocks = vec![Block::List(points)];
     if form == Form::Page {
         blocks.push(Block::Lines(trial.config.lines().map(printable).collect()));
     }
-    section("go-on", "How to go on", blocks)
+    section("go-on", "Next steps", blocks)
 }

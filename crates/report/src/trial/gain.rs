@@ -86,7 +86,7 @@ impl Doubt {
     /// In words.
     pub fn why(&self) -> String {
         format!(
-            "{} is on {} already and has {} there, above the {} that are predicted at most",
+            "{} is already on {} and has {} there, above the predicted maximum of {}",
             self.volume,
             self.tier,
             micros(self.measured_us),

@@ -179,7 +179,7 @@ fn together_disks_count_by_their_requests_and_those_that_stay_stay_as_they_are()
     assert_eq!(
         web.no_command.as_deref(),
         Some(
-            "its prediction is doubtful: idle is on fast already and has 950 µs there, above the 900 µs that are predicted at most"
+            "its prediction is doubtful: idle is already on fast and has 950 µs there, above the predicted maximum of 900 µs"
         )
     );
     assert_eq!(

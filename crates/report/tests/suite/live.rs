@@ -89,7 +89,7 @@ fn a_plan_says_what_its_moves_wait_for() {
     assert!(!plan(&old, NOW, PlanDetail::Moves).contains("terrace apply"));
     let empty = manager::view::PlanView { moves: vec![], ..p };
     let text = plan(&empty, NOW, PlanDetail::Reasons);
-    assert!(text.contains("it moves nothing"), "{text}");
+    assert!(text.contains("no moves"), "{text}");
     assert_eq!(diff(&empty), "plan 12 of alpha changes nothing\n");
 }
 
@@ -122,8 +122,8 @@ fn jobs_tell_how_far_they_are_and_why_they_ended() {
 fn the_past_has_ages() {
     insta::assert_snapshot!("outcomes", outcomes(&views::outcomes(), NOW));
     insta::assert_snapshot!("history", history(&views::history(), NOW));
-    assert_eq!(outcomes(&[], NOW), "no move has ended yet\n");
-    assert_eq!(history(&[], NOW), "nothing is known of that time\n");
+    assert_eq!(outcomes(&[], NOW), "no finished moves yet\n");
+    assert_eq!(history(&[], NOW), "no data of that time\n");
     let lines: Vec<String> = views::events().iter().map(event_line).collect();
     insta::assert_snapshot!("events", lines.join("\n"));
 }
@@ -187,12 +187,12 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
                 reasons: &mut manager::view::WhyView| {
         reasons.responses = responses;
         let text = why(reasons, NOW);
-        let (_, said) = text.split_once("broken objectives\n").expect("it is told");
+        let (_, said) = text.split_once("SLO violations\n").expect("it is told");
         said.to_owned()
     };
     assert_eq!(
         said(vec![response.clone()], &mut reasons),
-        "  orders, 2 min ago: missed in 5 of the last 6 windows; batch takes 64 % of slow-0, which is full\n    in force: batch held to 500 requests/s (1500/s less)\n    predicted: slow-0 78 % busy instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for what others lose)\n    would do too: 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for what others lose)\n    not kept again yet\n"
+        "  orders, 2 min ago: missed in 5 of the last 6 windows; batch takes 64 % of slow-0, which is full\n    in force: batch held to 500 requests/s (1500/s less)\n    predicted: slow-0 78 % busy instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for what others lose)\n    alternative: 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for what others lose)\n    objective not kept yet\n"
     );
     response.state = manager::view::ResponseState::TakenBack;
     response.ended_ns = Some(NOW.0 - 10 * views::S);
@@ -204,7 +204,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         "{ended}"
     );
     assert!(
-        ended.contains("kept again 60 s ago; last missed 10 s after it was found broken"),
+        ended.contains("recovered 60 s ago; last violated 10 s after the violation was found"),
         "{ended}"
     );
     // Ahead of a peak nothing was broken: before it, in it and after it.
@@ -224,7 +224,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     };
     assert_eq!(ahead(&peak), "its peak is expected in 60 s");
     peak.at_ns = NOW.0;
-    assert_eq!(ahead(&peak), "its peak is expected to be going on");
+    assert_eq!(ahead(&peak), "its peak is expected now");
     peak.outcome = Some(manager::view::PeakOutcome {
         windows: 60,
         missed: 2,
@@ -232,7 +232,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     });
     assert_eq!(
         ahead(&peak),
-        "its peak: 890 requests/s at most, 900 were expected; 2 of 60 windows missed the objective"
+        "its peak: at most 890 requests/s, 900 expected; 2 of 60 windows violated the objective"
     );
 }
 

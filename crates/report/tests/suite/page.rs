@@ -152,7 +152,7 @@ fn a_tiny_run_has_a_page() {
             spread: 1.0,
         },
     )]);
-    assert!(text.contains("This strategy moved nothing."));
+    assert!(text.contains("This strategy made no moves."));
     assert!(
         !text.contains("vs first"),
         "there is nothing to compare with"

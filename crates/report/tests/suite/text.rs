@@ -62,7 +62,7 @@ fn tenants_of_ssds_have_a_table_of_their_own() {
         assert!(third.contains(word), "{word} in\n{third}");
     }
     let page = report::page(&results, "wear");
-    assert!(page.contains("Each tenant bears the collection"));
+    assert!(page.contains("Garbage collection is charged to the tenant"));
 }
 
 #[test]
@@ -101,22 +101,22 @@ fn why_tells_answers_for_the_volume_and_at_its_expense() {
             .unwrap();
     let of = |volume: &str| {
         let text = why(&result, volume, None).unwrap();
-        let answers = text.split("\n\n").find(|t| t.starts_with("answers"));
+        let answers = text.split("\n\n").find(|t| t.starts_with("remedies"));
         let data = report::why_data(&result, volume, None).unwrap();
         (answers.map(String::from), data.answers.len())
     };
     let (busy, in_data) = of("busy");
     insta::assert_snapshot!(busy.unwrap(), @r"
-    answers to broken objectives
-      at 60 s (2 times to 90 s), for busy: throttle to big, others lose 120 requests/s, price 100 s
-        not move: would cost 700 s: 600 s until it helps, 100 s for copies
-        not mirror: writes are too many
+    remedies for SLO violations
+      at 60 s (2 times to 90 s), for busy: throttle to big, other volumes lose 120 requests/s, price 100 s
+        rejected: move: would cost 700 s: 600 s until it helps, 100 s for copies
+        rejected: mirror: writes are too many
     ");
     assert_eq!(in_data, 2);
     let (big, in_data) = of("big");
     let big = big.unwrap();
     assert!(big.contains("for busy: throttle to big"), "{big}");
-    assert!(big.contains("for big: nothing would do"), "{big}");
+    assert!(big.contains("for big: no remedy would help"), "{big}");
     assert_eq!(in_data, 3);
     assert_eq!(of("idle"), (None, 0));
 }

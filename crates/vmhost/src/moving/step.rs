@@ -278,7 +278,7 @@ impl Look<'_> {
     /// The domain was, or would be, started from what may be a part of its image.
     fn started_early(&self) -> Step {
         self.keep_source(
-            "the domain was started from its new image, or is defined to be, and whether the copy was complete is not known: this is the old one",
+            "the domain was started from its new image, or is defined with it, and the copy may be incomplete: this file is the old image",
             true,
         )
     }
@@ -288,7 +288,7 @@ impl Look<'_> {
             Guest::Mirrored { .. } => Step::Note(Phase::Copying),
             Guest::OnTo => self.went_over(),
             _ if !self.seen.sure => Step::Wait,
-            _ => self.give_up_or("its copy did not begin"),
+            _ => self.give_up_or("its copy did not start"),
         }
     }
 
@@ -321,10 +321,10 @@ impl Look<'_> {
             Guest::OnTo => self.went_over(),
             Guest::Off if self.names(&self.intent.to) => self.started_early(),
             Guest::Off => give_up("the domain ended before the pivot"),
-            Guest::OnFromBusy => give_up("somebody else has begun a block job on the disk"),
-            Guest::Elsewhere => give_up("the disk has another image than when it was ordered"),
+            Guest::OnFromBusy => give_up("another program has started a block job on the disk"),
+            Guest::Elsewhere => give_up("the disk has another image than at the time of the order"),
             Guest::OnFrom | Guest::Mirrored { .. } => self.give_up_or(
-                "the copy ended before it was complete: the target failed or was full, or somebody gave it up",
+                "the copy ended before it was complete: the target failed or was full, or another program cancelled the copy",
             ),
         }
     }
@@ -337,7 +337,7 @@ impl Look<'_> {
                 Step::Define(Naming::Unsettled)
             }
             Guest::OnTo => self.went_over(),
-            Guest::Mirrored { .. } if self.seen.refused => give_up("QEMU does not pivot"),
+            Guest::Mirrored { .. } if self.seen.refused => give_up("QEMU refuses the pivot"),
             Guest::Mirrored { ready: true } => Step::Pivot,
             Guest::Mirrored { ready: false } if self.seen.failed.is_some() => {
                 self.give_up_or("it failed")
@@ -350,10 +350,10 @@ impl Look<'_> {
             // It runs on, and on the old image: there was no pivot.
             // It was started from it again, and there was nobody who could have let it go on before.
             Guest::OnFrom | Guest::OnFromBusy if same_life || self.seen.recent => {
-                self.give_up_or("the copy ended before the pivot: the target failed or was full, or somebody gave it up")
+                self.give_up_or("the copy ended before the pivot: the target failed or was full, or another program cancelled the copy")
             }
             Guest::OnFrom | Guest::OnFromBusy => self.left_behind(
-                "the domain ended in the middle of the pivot, and was started from the old image: what it wrote after the pivot, if there was one, is in this file only",
+                "the domain ended during the pivot, and was started from the old image: writes after the pivot, if it took place, are only in this file",
                 true,
             ),
         }
@@ -361,7 +361,7 @@ impl Look<'_> {
 
     fn doubtful(&self) -> Step {
         let (from, to) = (&self.intent.from, &self.intent.to);
-        let chosen = "the other image was chosen after a doubt";
+        let chosen = "the other image was chosen after a pivot with unknown result";
         // A start from an export cannot be made to fail everywhere, so it need not have been a choice.
         let stale = self.intent.kept_as.is_none();
         match self.guest() {
@@ -428,7 +428,7 @@ impl Look<'_> {
         match self.guest() {
             Guest::OnFrom | Guest::OnFromBusy | Guest::Mirrored { .. } => {
                 return self.left_behind(
-                    "the domain was started from the old image after the pivot: what it had written since is in this file only",
+                    "the domain was started from the old image after the pivot: writes after the pivot are only in this file",
                     true,
                 );
             }
@@ -463,15 +463,13 @@ impl Look<'_> {
             (None, _) => Step::Forget(Some(why.into())),
             // A pivot may have been ordered: nothing that a guest may have run from is removed at once.
             (Some(_), _) if self.intent.life.is_some() => self.keep_target(
-                &format!("{why}; the domain has never run from this file, as far as is known"),
+                &format!("{why}; as far as known, the domain has never used this file"),
                 false,
                 Some(self.seen.now_s.saturating_add(self.seen.keep_s)),
             ),
             (Some(there), Some(made)) if there == made => Step::RemoveTarget,
             (Some(_), _) => self.left_behind(
-                &format!(
-                    "{why}; whether this file is of that move is not certain, so it was not removed"
-                ),
+                &format!("{why}; this file may not belong to that move, so it was not removed"),
                 false,
             ),
         }

@@ -119,7 +119,7 @@ impl Job {
     /// Why it does not go on by itself.
     fn failure(&self) -> Option<String> {
         match (&self.error, &*self.io_status) {
-            (Some(why), _) => Some(format!("QEMU gave the copy up: {why}")),
+            (Some(why), _) => Some(format!("QEMU cancelled the copy: {why}")),
             (None, "nospace") => Some("QEMU stopped the copy: its target is full".into()),
             (None, "failed") => {
                 Some("QEMU stopped the copy: its target, or its source, fails".into())
@@ -324,17 +324,17 @@ impl Machine {
     /// Why a disk stays where it is, beside what every hypervisor has.
     fn stays(&self, drive: &Drive, package: &str) -> Option<String> {
         if package.contains(PROXMOX) {
-            return Some("Proxmox owns its machine, and has to move it (`qm disk move`)".into());
+            return Some("Proxmox owns its machine: move the disk with `qm disk move`".into());
         }
         if let Some(why) = self.goes_away() {
             return Some(why);
         }
         if drive.qdev.is_none() {
-            return Some("no device of the guest has it".into());
+            return Some("no device of the guest uses it".into());
         }
         let tree = self.tree_of(drive)?;
         (tree.node.file != tree.below.file)
-            .then(|| "its image was opened with options that a new one would not have".into())
+            .then(|| "its image was opened with options that a new image would not have".into())
     }
 
     /// Whether the machine is on its way to another host, or was: QEMU lets a disk move meanwhile, and the other host has the old image.
@@ -344,7 +344,7 @@ impl Machine {
         let over = ["none", "completed", "failed", "cancelled"];
         let migration = self.migration.as_deref().filter(|s| !over.contains(s));
         let what = state.or(migration)?;
-        Some(format!("its machine goes to another host ({what})"))
+        Some(format!("its machine is migrating to another host ({what})"))
     }
 
     /// The image of a disk.

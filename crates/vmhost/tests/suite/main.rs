@@ -130,7 +130,7 @@ fn a_domain_has_its_disks_and_says_which_cannot_move() {
     let plain = "<domain><name>v</name><uuid>u</uuid><devices><disk type='file'><source file='/a/b'/><target dev='vda'/>";
     let with = |more: &str| fixed(&format!("{plain}{more}</disk></devices></domain>")).unwrap();
     assert!(with("<backingStore/>").contains("must not be guessed"));
-    assert!(with("<driver type='raw'/>").contains("not known whether its image has others"));
+    assert!(with("<driver type='raw'/>").contains("its image may have backing images"));
     assert!(with("<driver type='vmdk'/><backingStore/>").contains("\"vmdk\""));
     let copied = disk("<mirror type='file' job='copy' ready='yes'><format type='raw'/><source file='/c'/></mirror>").mirror.unwrap();
     assert_eq!(
@@ -150,7 +150,7 @@ fn a_domain_has_its_disks_and_says_which_cannot_move() {
         <devices><disk type='file'><driver type='raw'/><source file='/a'/><backingStore/><target dev='vda'/></disk></devices></domain>";
     assert_eq!(
         fixed(owned).unwrap(),
-        "OpenStack owns its domain, and has to move it"
+        "OpenStack owns its domain: move the disk with the tools of that platform"
     );
 }
 
@@ -302,7 +302,7 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     let bound = snapshot.volumes[1].bound.as_ref().unwrap();
     assert_eq!(
         (bound.why.as_str(), bound.by_hand),
-        ("its image has 1 more below it", false)
+        ("backing images below its image: 1", false)
     );
     let Some(HandMove::Command { text, needed_bytes }) = &vda.by_hand else {
         panic!("{:?}", vda.by_hand)
@@ -311,7 +311,7 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     let command = filled(text, &places[0].path, "", "");
     let to = format!("'{}/web.raw' --format raw", places[0].path);
     assert!(command.contains(&to), "{command}");
-    let why = "its image has 1 more below it";
+    let why = "backing images below its image: 1";
     let refused = HandMove::None { why: why.into() };
     assert_eq!(snapshot.volumes[1].by_hand, Some(refused));
     // The kernel's counters where there are any; else those of disks, which begin anew with a start.
@@ -330,7 +330,7 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     let left_out = untold.left_out();
     assert_eq!(
         left_out[0].1,
-        "/pools/slow/web.raw is in no pool that a tier names"
+        "/pools/slow/web.raw is not in the pool of any tier"
     );
 }
 

@@ -101,10 +101,10 @@ fn a_machine_is_a_domain_with_the_same_disks() {
         assert_eq!(fixed(target), None, "{target}");
     }
     for (target, said) in [
-        ("vda", "somebody else began"),
-        ("vdf", "1 more below it"),
+        ("vda", "another program runs a block job"),
+        ("vdf", "backing images below its image: 1"),
         ("vdg", "internal snapshots"),
-        ("cd0", "no disk but a drive"),
+        ("cd0", "not a disk, but a drive"),
     ] {
         let why = fixed(target).unwrap_or_default();
         assert!(why.contains(said), "{target}: {why}");

@@ -64,7 +64,7 @@ fn a_copy_that_would_lose_content_is_refused_by_report_job_and_command() {
         ..with(|_| {})
     };
     let mut named = with(|_| {});
-    named.disks.get_mut("vda").unwrap().named_by = Some("domain b names its image too".into());
+    named.disks.get_mut("vda").unwrap().named_by = Some("domain b also uses its image".into());
     let mut unread = with(|_| {});
     unread.disks.get_mut("vda").unwrap().info = Err("/a/b: permission denied".into());
     let data = |name: &'static str, value: Value| {
@@ -93,11 +93,11 @@ fn a_copy_that_would_lose_content_is_refused_by_report_job_and_command() {
         (data("compat", json!("3")), "the option compat=3"),
         (
             with(|s| s["backing-filename"] = json!("/a/base")),
-            "another image below it, /a/base",
+            "the backing image /a/base",
         ),
         (
             with(|s| s["format-specific"] = Value::Null),
-            "does not tell its options",
+            "its options are unknown",
         ),
         (
             metadata(Metadata {
@@ -132,9 +132,9 @@ fn a_copy_that_would_lose_content_is_refused_by_report_job_and_command() {
                 disks: Default::default(),
                 ..with(|_| {})
             },
-            "nobody has looked at it yet",
+            "it is not inspected yet",
         ),
-        (named, "domain b names its image too"),
+        (named, "domain b also uses its image"),
         (unread, "permission denied"),
         (
             Known {

@@ -64,7 +64,7 @@ impl Running {
         let own = self.child.id().to_string();
         let until = Instant::now() + PATIENCE;
         loop {
-            assert!(Instant::now() < until, "there is no successor");
+            assert!(Instant::now() < until, "cannot start a successor");
             let all = std::fs::read_dir("/proc").unwrap().flatten();
             let mut pids = all.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
             let parent = |pid: u32| {

@@ -321,8 +321,8 @@ fn is_too_slow(why: &str) -> bool {
     let slow = [
         "after ",
         "in time",
-        "who does not come in",
-        "does not come to a rest",
+        "was not accepted",
+        "did not pause",
         "timed out",
     ];
     why.contains("goes on as before") && slow.iter().any(|s| why.contains(s))

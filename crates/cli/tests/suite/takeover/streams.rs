@@ -186,7 +186,7 @@ fn client_that_disconnects_behind_many_requests_gets_all_answers_when_a_take_ove
     };
     begin();
     wait_for("the others are served as before", || {
-        site.log().contains("are served as before")
+        site.log().contains("are served again")
     });
     // The others go on.
     other.write_all(&request(READ, 5, 5)).unwrap();

@@ -65,7 +65,7 @@ pub(super) fn give(keeper: &mut Keeper, socket: &mut UnixStream, pid: Pid, parts
             Ok((Tag::Taken, _)) => return taken(pid, parts, closed_ms),
             // It has closed the map.
             Ok((Tag::No, why)) => words(&why),
-            Ok(_) => "it talks nonsense".into(),
+            Ok(_) => "it sent an invalid message".into(),
             Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => {
                 "the other process has ended".into()
             }
@@ -79,10 +79,10 @@ pub(super) fn give(keeper: &mut Keeper, socket: &mut UnixStream, pid: Pid, parts
     match keeper.map.reopen(&copies) {
         Ok(true) => Given::NotTaken(why),
         Ok(false) => Given::Lost(format!(
-            "another process had taken over the array and has ended ({why}): start the server again"
+            "the process that took over the array has ended ({why}): start the server again"
         )),
         Err(error) => Given::Lost(format!(
-            "another process was to take over the array and has ended ({why}), and the map cannot be opened again: {}",
+            "the process that was to take over the array has ended ({why}), and this process cannot open the map again: {}",
             text(error)
         )),
     }
@@ -150,7 +150,7 @@ fn offer(
     let listening = parts.listening.iter().map(|l| l.socket.as_fd());
     let connections = parts.work.connections.iter().map(|c| c.socket.as_fd());
     let all: Vec<BorrowedFd<'_>> = files.chain(listening).chain(connections).collect();
-    let gone = |why: io::Error| format!("the other process does not take it: {why}");
+    let gone = |why: io::Error| format!("the other process refused the array: {why}");
     let state = serde_json::to_vec(&state).map_err(text)?;
     say(socket, Tag::State, &state, GIVE).map_err(gone)?;
     say(socket, Tag::Bytes, &bytes, GIVE).map_err(gone)?;
@@ -158,7 +158,7 @@ fn offer(
     match hear(socket, GIVE, WORDS_MAX) {
         Ok((Tag::Ready, _)) => {}
         Ok((Tag::No, why)) => return Err(words(&why)),
-        Ok(_) => return Err("the other process talks nonsense".into()),
+        Ok(_) => return Err("the other process sent an invalid message".into()),
         Err(why) => return Err(gone(why)),
     }
     keeper.map.close_to_hand()
@@ -206,7 +206,10 @@ fn see_it_end(socket: &mut UnixStream, pid: Pid) -> Ended {
             {
                 // What cannot be ended is waited for all the same.
                 let ended = kill_process(pid, Signal::KILL);
-                warn!(?ended, "the process that was to take over does not end");
+                warn!(
+                    ?ended,
+                    "the process that was to take over the array does not end"
+                );
                 (killed, until) = (true, Instant::now() + ITSELF);
             }
             Err(_) => return Ended::Yes,

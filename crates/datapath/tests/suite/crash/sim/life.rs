@@ -286,7 +286,7 @@ impl<'a> Life<'a> {
         if !crashed
             && served
                 .as_ref()
-                .is_err_and(|why| why.contains("can note that"))
+                .is_err_and(|why| why.contains("can record that"))
         {
             // The process ends, and so does what was to happen to it.
             let all = places.iter().filter_map(SimPlace::disk);
@@ -346,7 +346,7 @@ impl<'a> Life<'a> {
         let lost = keeper.lost.values();
         tally.unflushed += lost
             .clone()
-            .filter(|l| l.why.contains("not known whether"))
+            .filter(|l| l.why.contains("may not have been flushed"))
             .count() as u64;
         tally.old_devices += lost.filter(|l| l.why.contains("of generation")).count() as u64;
         let members = keeper.map.members();

@@ -171,7 +171,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         };
         if last {
             for (id, lost) in &life.keeper.lost {
-                if !lost.why.contains("not known whether") {
+                if !lost.why.contains("may not have been flushed") {
                     return Err(format!(
                         "device {} is not taken in the end: {}",
                         id.0, lost.why
