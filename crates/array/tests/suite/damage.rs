@@ -439,7 +439,7 @@ fn moves_of_both_versions_are_read_and_those_that_cannot_be_are_dropped() {
     let (found, problems, array) = read(&of(2, &[1, 9, 11]));
     assert!(found.is_ok());
     assert!(
-        problems.len() == 1 && problems[0].contains("no extent 10"),
+        problems.len() == 1 && problems[0].contains("extent 10 does not exist"),
         "{problems:?}"
     );
     let report = array.check().unwrap();
