@@ -204,7 +204,7 @@ impl Seen {
 
     fn not_unique(&mut self, table: Table, id: impl Into<u32>, what: &str, other: Option<u32>) {
         if let Some(other) = other {
-            let what = format!("its {what} is that of {} too", other);
+            let what = format!("its {what} also belongs to {}", other);
             let advice = match table {
                 Table::Volumes => "give one of them another name",
                 _ => RESTORE,

@@ -50,7 +50,7 @@ impl Array {
             }
             _ => {}
         }
-        if fs::exists(&path).map_err(ArrayError::io("look for", &path))? {
+        if fs::exists(&path).map_err(ArrayError::io("find", &path))? {
             return Err(exists());
         }
         let fresh = dir.join(format!("map-{id}.new"));
@@ -119,7 +119,7 @@ impl Array {
         extent: Bytes,
     ) -> Result<Self, ArrayError> {
         // What a creation that did not end has left is of no use.
-        if fs::exists(fresh).map_err(ArrayError::io("look for", fresh))? {
+        if fs::exists(fresh).map_err(ArrayError::io("find", fresh))? {
             fs::remove_file(fresh).map_err(ArrayError::io("remove", fresh))?;
         }
         let file = open_locked(fresh, true)?;
@@ -139,7 +139,7 @@ impl Array {
     ) -> Result<Self, ArrayError> {
         check_extent(extent)?;
         let place = std::any::type_name_of_val(&backend).to_string();
-        let length = backend.len().map_err(store_io("look at the storage"))?;
+        let length = backend.len().map_err(store_io("inspect the storage"))?;
         if length > 0 {
             return Err(ArrayError::Exists { path: place.into() });
         }
@@ -149,7 +149,7 @@ impl Array {
     /// [`Array::open`] on any storage.
     pub fn open_on(backend: impl StorageBackend) -> Result<Self, ArrayError> {
         let place = std::any::type_name_of_val(&backend).to_string();
-        let length = backend.len().map_err(store_io("look at the storage"))?;
+        let length = backend.len().map_err(store_io("inspect the storage"))?;
         not_empty(&place, length)?;
         Self::open_storage(Shared(Arc::new(backend)), &place)
     }
@@ -246,7 +246,7 @@ pub(crate) fn open_there(path: &Path) -> Result<Arc<File>, ArrayError> {
             let path = path.to_path_buf();
             return Err(ArrayError::Missing { path });
         }
-        Err(e) => return Err(ArrayError::io("look at", path)(e)),
+        Err(e) => return Err(ArrayError::io("inspect", path)(e)),
     };
     not_empty(&path.display().to_string(), length)?;
     open_locked(path, false)

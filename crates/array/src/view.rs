@@ -286,7 +286,7 @@ impl Array {
         });
         let db: Database = contained(place, || {
             let opened = builder.create_with_backend(overlay);
-            opened.map_err(|e| database_error(place, "look at", e))
+            opened.map_err(|e| database_error(place, "inspect", e))
         })?;
         let mut array = contained(place, || Self::read_meta(db, storage, place))?;
         let rolled_back = returned.load(Ordering::Relaxed) || !header.has_both_slots();

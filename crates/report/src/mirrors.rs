@@ -35,9 +35,9 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<Rows> {
         number("extents", ""),
         number("size", "GiB"),
         number("copied", "GiB"),
-        number("begun at", "s"),
+        number("started at", "s"),
         number("alike from", "s"),
-        number("given up at", "s"),
+        number("removed at", "s"),
         number("reads of them", ""),
         number("by the second", "%"),
     ]);

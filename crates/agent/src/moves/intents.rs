@@ -255,7 +255,7 @@ mod tests {
         let mut newer = serde_json::to_value(intent()).unwrap();
         newer["form"] = 2.into();
         for (text, said) in [
-            (newer.to_string(), "it has form 2"),
+            (newer.to_string(), "it has format 2"),
             ("{".to_owned(), "EOF while parsing"),
         ] {
             fs::write(&path, text).unwrap();

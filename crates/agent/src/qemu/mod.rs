@@ -174,6 +174,9 @@ mod tests {
         let check = |tier: &str| check_tiers(&[tier.parse().unwrap()]);
         assert_eq!(check("fast=/a,nbd+unix:///x?socket=/s"), Ok(()));
         let why = check("fast=/a,images").unwrap_err();
-        assert!(why.starts_with("tier fast: \"images\" is a name"), "{why}");
+        assert!(
+            why.starts_with("tier fast: \"images\" is the name"),
+            "{why}"
+        );
     }
 }

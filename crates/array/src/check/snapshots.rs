@@ -35,7 +35,7 @@ impl Seen {
             for pair in snapshots.windows(2) {
                 if pair[0].0 == pair[1].0 {
                     let (sequence, other) = (pair[0].0, pair[0].1.0);
-                    let what = format!("its sequence {sequence} is that of snapshot {other} too");
+                    let what = format!("its sequence {sequence} also belongs to snapshot {other}");
                     let advice = "remove one of them";
                     self.problem(Table::Volumes, pair[1].1.0, what, None, advice);
                 }

@@ -132,7 +132,7 @@ impl CopyPlace for FilePlace {
     fn check_space(&self, needed: Bytes) -> Result<(), ArrayError> {
         self.tidy();
         let stat = statvfs(self.dir());
-        let stat = stat.map_err(|e| ArrayError::io("look at", self.dir())(e.into()))?;
+        let stat = stat.map_err(|e| ArrayError::io("inspect", self.dir())(e.into()))?;
         match stat.f_bavail.saturating_mul(stat.f_frsize) < needed.0 {
             true => Err(ArrayError::NoSpace {
                 place: self.name(),

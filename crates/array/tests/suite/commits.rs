@@ -198,13 +198,13 @@ fn what_is_not_valid_is_refused_and_changes_nothing() {
     let array = array();
     let before = World::read(&array).unwrap();
     let cases: Vec<(Change, &str)> = vec![
-        (Change::AddTier(tier(1)), "there is a tier 1 already"),
+        (Change::AddTier(tier(1)), "tier 1 already exists"),
         (
             Change::AddTier(array::TierRecord {
                 id: TierId(5),
                 name: "tier 1".into(),
             }),
-            "name \"tier 1\" is that of tier 1 already",
+            "name \"tier 1\" already belongs to tier 1",
         ),
         (
             Change::AddTier(array::TierRecord {
@@ -227,18 +227,15 @@ fn what_is_not_valid_is_refused_and_changes_nothing() {
             }),
             "256 bytes, at most 255",
         ),
-        (
-            Change::AddDevice(device(1, 1)),
-            "there is a device 1 already",
-        ),
-        (Change::AddDevice(device(2, 7)), "there is no tier 7"),
+        (Change::AddDevice(device(1, 1)), "device 1 already exists"),
+        (Change::AddDevice(device(2, 7)), "no tier 7"),
         (
             dev(|d| d.name = "device 1".into()),
-            "name \"device 1\" is that of device 1",
+            "name \"device 1\" already belongs to device 1",
         ),
         (
             dev(|d| d.path = "somewhere/1".into()),
-            "path \"somewhere/1\" is that of device 1",
+            "path \"somewhere/1\" already belongs to device 1",
         ),
         (dev(|d| d.path = "p".repeat(4097)), "4097 bytes"),
         (
@@ -263,35 +260,32 @@ fn what_is_not_valid_is_refused_and_changes_nothing() {
             }),
             "specification of",
         ),
-        (mark(8, 1), "there is no device 8"),
+        (mark(8, 1), "no device 8"),
         (mark(0, 301), "mark 301 of 300 slots: it is past the end"),
-        (
-            Change::AddVolume(volume(3, 1)),
-            "there is a volume 3 already",
-        ),
+        (Change::AddVolume(volume(3, 1)), "volume 3 already exists"),
         (
             vol(|v| v.name = "volume 3".into()),
-            "name \"volume 3\" is that of volume 3",
+            "name \"volume 3\" already belongs to volume 3",
         ),
         (
             vol(|v| v.class = String::new()),
             "class \"\": must not be empty",
         ),
-        (vol(|v| v.home = TierId(9)), "there is no tier 9"),
+        (vol(|v| v.home = TierId(9)), "no tier 9"),
         (vol(|v| v.size = Bytes(0)), "has 0 extents, must be 1 to"),
         (vol(|v| v.size = Bytes(u64::MAX)), "extents, must be 1 to"),
-        (Change::SetVolume(volume(8, 1)), "there is no volume 8"),
+        (Change::SetVolume(volume(8, 1)), "no volume 8"),
         (
             Change::SetVolume(volume(3, 9)),
             "volume 3: cannot shrink to 9 extents, because extent 9 is allocated",
         ),
-        (Change::RemoveVolume(VolumeId(8)), "there is no volume 8"),
-        (place(8, 0, at(0, 0)), "there is no volume 8"),
+        (Change::RemoveVolume(VolumeId(8)), "no volume 8"),
+        (place(8, 0, at(0, 0)), "no volume 8"),
         (
             place(3, 10, at(0, 0)),
             "volume 3 has 10 extents, so extent 10 does not exist",
         ),
-        (place(3, 0, at(8, 0)), "there is no device 8"),
+        (place(3, 0, at(8, 0)), "no device 8"),
         (
             place(3, 0, at(0, 300)),
             "device 0 has 300 slots, so slot 300 does not exist",
@@ -304,9 +298,9 @@ fn what_is_not_valid_is_refused_and_changes_nothing() {
             },
             "volume 3 has 10 extents, so extent 10 does not exist",
         ),
-        (Change::SetMove(a_move(8, 0)), "there is no volume 8"),
-        (Change::SetMove(a_move(3, 8)), "there is no device 8"),
-        (Change::ClearMove(VolumeId(8)), "there is no volume 8"),
+        (Change::SetMove(a_move(8, 0)), "no volume 8"),
+        (Change::SetMove(a_move(3, 8)), "no device 8"),
+        (Change::ClearMove(VolumeId(8)), "no volume 8"),
     ];
     for (change, text) in cases {
         let good = Change::AddTier(tier(77));
@@ -347,7 +341,7 @@ fn a_store_that_fails_says_so_until_it_is_opened_again() {
         what: "tier",
         id: 1,
     };
-    assert_eq!(refused.to_string(), "there is no tier 1");
+    assert_eq!(refused.to_string(), "no tier 1");
 }
 
 #[test]

@@ -352,7 +352,7 @@ fn places_that_cannot_be_are_said() {
     for text in [
         "table devices, key 0: its tier 0 does not exist",
         "table volumes, key 3: its home tier 0 does not exist; no safe repair; set another home",
-        "table volumes, key 8: its name is that of 3 too",
+        "table volumes, key 8: its name also belongs to 3",
         "table extents, key 3:0: it is on device 7, which does not exist; repair: mark volume 3 as damaged",
         "table extents, key 3:1: it is in slot 300 of device 0, which has 300; repair: mark volume 3",
         "table extents, key 4:10: volume 4 has only 10 extents; no safe repair",
@@ -439,7 +439,7 @@ fn moves_of_both_versions_are_read_and_those_that_cannot_be_are_dropped() {
     let (found, problems, array) = read(&of(2, &[1, 9, 11]));
     assert!(found.is_ok());
     assert!(
-        problems.len() == 1 && problems[0].contains("no extent 10"),
+        problems.len() == 1 && problems[0].contains("extent 10 does not exist"),
         "{problems:?}"
     );
     let report = array.check().unwrap();
@@ -618,7 +618,7 @@ fn snapshots_that_do_not_fit_to_their_volumes_are_said() {
     );
 
     let (text, array) = found(4, 1);
-    let said = "table volumes, key 12: its sequence 1 is that of snapshot 11 too; no safe repair; remove one of them";
+    let said = "table volumes, key 12: its sequence 1 also belongs to snapshot 11; no safe repair; remove one of them";
     assert!(text.contains(said), "{text}");
     let why = "the order of the snapshots 11 and 12 is unknown";
     assert!(changed(&array, 10, 4).unwrap_err().contains(why));

@@ -206,14 +206,14 @@ fn what_cannot_be_is_refused() {
     };
     let cases: Vec<(Vec<Change>, &str)> = vec![
         (vec![of(&|r| r.snapshot = None)], "it is not a snapshot"),
-        (vec![of(&|r| r.id = V)], "there is a volume 3 already"),
+        (vec![of(&|r| r.id = V)], "volume 3 already exists"),
         (
             vec![of(&|r| r.name = "volume 4".into())],
-            "is that of volume 4 already",
+            "already belongs to volume 4",
         ),
         (
             vec![of(&|r| snapshot(r, &|s| s.volume = VolumeId(9)))],
-            "there is no volume 9",
+            "no volume 9",
         ),
         (
             vec![of(&|r| snapshot(r, &|s| s.volume = FIRST))],
@@ -236,10 +236,7 @@ fn what_cannot_be_is_refused() {
             "volume 3 has snapshots: snapshot 10, snapshot 11: delete them first",
         ),
         (vec![Change::RestoreSnapshot(V)], "it is not a snapshot"),
-        (
-            vec![Change::RestoreSnapshot(VolumeId(9))],
-            "there is no volume 9",
-        ),
+        (vec![Change::RestoreSnapshot(VolumeId(9))], "no volume 9"),
         (
             vec![a_move(V), Change::RestoreSnapshot(FIRST)],
             "volume 3 is moving",
@@ -295,8 +292,8 @@ fn what_cannot_be_is_refused() {
         (V, FIRST, "the first snapshot is not older"),
         (FIRST, FIRST, "the first snapshot is not older"),
         (FIRST, VolumeId(4), "they do not belong to the same volume"),
-        (VolumeId(9), V, "there is no volume 9"),
-        (FIRST, VolumeId(9), "there is no volume 9"),
+        (VolumeId(9), V, "no volume 9"),
+        (FIRST, VolumeId(9), "no volume 9"),
     ] {
         let error = array.changed_between(Some(from), to).unwrap_err();
         assert!(error.to_string().contains(text), "{error}");

@@ -57,7 +57,7 @@ impl Calibration {
             None => {
                 let _ = writeln!(
                     out,
-                    "spread of like requests: not known (no percentiles at one request in flight)"
+                    "spread of like requests: unknown (no percentiles at one request in flight)"
                 );
             }
         }

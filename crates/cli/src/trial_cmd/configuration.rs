@@ -101,7 +101,7 @@ fn quoted(text: &str) -> String {
 /// A file for `terrace serve` with the same tiers and objective, which recommends and moves nothing.
 pub fn for_keeps(uri: Option<&String>, latency: Nanos, tiers: &[TrialTier]) -> String {
     let mut out = String::from(
-        "# What a trial looked at, for `terrace serve --config FILE`. It recommends, and moves nothing.\n\
+        "# Tiers of a trial, for `terrace serve --config FILE`. This configuration only recommends moves.\n\
          strategy = \"terrace\"\n\n\
          [controller]\n\
          state = \"terrace-libvirt\"        # below this file's directory\n\n\
@@ -110,8 +110,8 @@ pub fn for_keeps(uri: Option<&String>, latency: Nanos, tiers: &[TrialTier]) -> S
     if let Some(uri) = uri {
         let _ = writeln!(out, "uri = {}", quoted(uri));
     }
-    out += "moves = false                    # true: what is approved is moved, by a user who may change libvirt and the images\n\
-            keep_source = \"1d\"               # the image that a disk has left\n\n\
+    out += "moves = false                    # true: approved moves are carried out, by a user who may change libvirt and the images\n\
+            keep_source = \"1d\"               # time for which the old image of a moved disk is kept\n\n\
             [[libvirt.classes]]              # the first that fits, such as disks = \"db-*\" with a class of its own above this one\n\
             disks = \"*\"\n";
     let _ = writeln!(out, "class = {}", quoted(CLASS));
@@ -139,7 +139,7 @@ pub fn for_keeps(uri: Option<&String>, latency: Nanos, tiers: &[TrialTier]) -> S
         "\n[[classes]]\nname = {}\nlatency = {latency}\nstatistic = \"mean\"",
         quoted(CLASS)
     );
-    out += "\n[modes]                          # \"auto\" where moves may begin without somebody's `terrace apply`\n";
+    out += "\n[modes]                          # \"auto\": moves start without `terrace apply`\n";
     for goal in ["drain", "rules", "space", "latency"] {
         let _ = writeln!(out, "{goal} = \"recommend\"");
     }

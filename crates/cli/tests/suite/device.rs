@@ -160,7 +160,7 @@ fn thin_measurements_are_told() {
         "reads: only 2 points",
         "reads: no load with one request in flight",
         "reads: no load of small requests reached the cap: read_iops",
-        "reads: no load of large requests: read_bandwidth is the preset's",
+        "reads: no load of large requests: read_bandwidth is the value of the preset",
         "no writes: the preset's values are kept",
         "the curve beyond is assumed",
     ] {

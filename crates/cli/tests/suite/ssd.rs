@@ -62,7 +62,7 @@ fn what_is_wrong_is_refused_with_the_name_of_the_option_or_key() {
         (&["--tenants", a, "--buffer", "100 GiB"], "buffer_pages"),
         (
             &["--tenants", a, "--preset", "floppy"],
-            "--preset floppy: there are",
+            "--preset floppy: unknown preset",
         ),
         (&["--tenants", "a:load=zipf,depth=0"], "depth=0 is outside"),
         (&["--tenants", "a:load=zipf,rate=-1"], "rate=-1 is outside"),

@@ -548,7 +548,7 @@ fn garbage_on_the_control_socket_is_refused() {
         ("{\"v\":1,\"ask\":\"format\"}\n", "unknown variant"),
         (
             "{\"v\":1,\"ask\":\"volumes\",\"all\":1}\n",
-            "a field \\\"all\\\" that is not known",
+            "an unknown field \\\"all\\\"",
         ),
         ("{\"v\":1,\"ask\":\"delete\"}\n", "missing field"),
         ("{\"v\":1", "the line does not end"),

@@ -297,7 +297,7 @@ fn examine(new: &NewDevice, name: &str) -> Result<(DeviceKind, String, Option<u6
         NewSource::Block(device) => {
             let path = device.canonicalize().map_err(|e| io("use", device, e))?;
             let file = std::fs::File::open(&path).map_err(|e| io("open", &path, e))?;
-            let meta = file.metadata().map_err(|e| io("look at", &path, e))?;
+            let meta = file.metadata().map_err(|e| io("inspect", &path, e))?;
             if !std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type()) {
                 return Err(format!("{} is not a block device", path.display()));
             }

@@ -58,7 +58,7 @@ impl ControlServer {
             check_loss(keeper, &record, accept_loss)?;
             check_second(keeper, std::slice::from_ref(&record), dir.as_deref())?;
             let tier = keeper.tiers.iter().find(|t| t.id == record.tier);
-            Ok(tier.ok_or("its tier is not known")?.name.clone())
+            Ok(tier.ok_or("its tier is unknown")?.name.clone())
         })??;
         let added = self.bring_in(NewDevice { tier, ..new })?;
         // It has changed meanwhile, or the map cannot be written: the new one is of use all the same.
@@ -332,7 +332,7 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String,
     keeper.commit(&changes).map_err(refused)?;
     keeper.records.insert(id, gone);
     if let Some(lost) = keeper.lost.get_mut(&id) {
-        lost.why = "it was given up".into();
+        lost.why = "an operator accepted its loss".into();
         lost.in_use = true;
     }
     keeper.renew_if_served().map_err(text)?;

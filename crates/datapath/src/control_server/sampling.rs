@@ -234,7 +234,7 @@ fn troubles(keeper: &Keeper, volumes: &[VolumeSample], stalled: &[StalledWorker]
                 kind: TroubleKind::VolumeIncomplete,
                 about: volume.name.clone(),
                 what: format!(
-                    "{}: {} cannot be read or written; the rest is there",
+                    "{}: {} cannot be read or written; the rest is available",
                     volume.name,
                     gone.join(", ")
                 ),

@@ -117,7 +117,7 @@ impl<D: SlotSpace> Keeper<D> {
     ) -> Result<(), String> {
         let record = self.records.get(&id).ok_or("it was removed")?;
         if is_given_up(record) {
-            return Err("it was given up".into());
+            return Err("an operator accepted its loss".into());
         }
         let blocked = |l: &&LostDevice| l.overwritten || self.why_not_owned(id).is_some();
         if let Some(lost) = self

@@ -493,9 +493,9 @@ impl<D: SlotSpace> Keeper<D> {
             let (id, name) = (record.id, record.name);
             let found = opened.remove(&(id, record.path));
             let found = match (record.kind, found) {
-                (DeviceKind::Gone, _) => Err(NotOpened::from("it was given up")),
+                (DeviceKind::Gone, _) => Err(NotOpened::from("an operator accepted its loss")),
                 (_, Some(found)) => found,
-                (_, None) => Err(NotOpened::from("it was not looked for")),
+                (_, None) => Err(NotOpened::from("it was not opened")),
             };
             let mut refused = None;
             let taken = found.and_then(|(device, superblock)| {

@@ -21,7 +21,7 @@ impl<D: SlotSpace> Keeper<D> {
             None => self.map.places(record.id)?,
         };
         if places.len() as u64 != record.extents(self.map.extent()) {
-            let why = format!("the size of volume {:?} is not known yet", record.name);
+            let why = format!("the size of volume {:?} is unknown", record.name);
             return Err(ArrayError::Away { why });
         }
         let source = record.source.as_ref().map(|s| s.device);

@@ -572,7 +572,7 @@ fn a_device_that_was_given_up_meanwhile_is_not_taken() {
     record.kind = DeviceKind::Gone;
     let back = (Memory::new(late), late);
     let refused = bench.keeper.join(id, back, true);
-    assert_eq!(refused, Err("it was given up".into()));
+    assert_eq!(refused, Err("an operator accepted its loss".into()));
 }
 
 #[test]

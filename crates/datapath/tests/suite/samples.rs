@@ -266,7 +266,7 @@ fn a_move_goes_to_the_device_that_was_named() {
     let refused = |to, device| site.start_move(to, Some(device), 400).unwrap_err();
     assert_eq!(
         refused("fast", "slow-1"),
-        "device \"slow-1\" is of tier \"slow\", not of \"fast\""
+        "device \"slow-1\" belongs to tier \"slow\", not to \"fast\""
     );
     assert_eq!(
         refused("slow", "slow-7"),

@@ -194,7 +194,7 @@ fn one_that_is_an_answer_is_for_its_volume_and_ends_by_its_number() {
     stop(5);
     assert_eq!(status(&site).unwrap().of, SecondOf::default());
     let refused = order(6, "data").unwrap_err();
-    assert!(refused.contains("a person has ordered"), "{refused}");
+    assert!(refused.contains("an operator has set"), "{refused}");
     let counted = by_appliance(&site, "data");
     warmed(&site, &mut guest);
     assert_eq!(

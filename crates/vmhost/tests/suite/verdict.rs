@@ -125,7 +125,7 @@ fn a_copy_that_would_lose_content_is_refused_by_report_job_and_command() {
                 metadata: Err("no answer".into()),
                 ..with(|_| {})
             },
-            "not known: no answer",
+            "unknown: no answer",
         ),
         (
             Known {
