@@ -346,14 +346,18 @@ fn lost_by_conversion(
     from: &str,
     format: &str,
 ) -> Result<String, String> {
-    let explained = |why| format!("{from} is an image of format {format}, not a raw disk: {why}");
+    let explained = |why| {
+        format!(
+            "{from} is an image of format {format}, not a raw disk: {why}; `--format raw` imports these very bytes"
+        )
+    };
     headers::stands_alone(file, from, format).map_err(explained)?;
     check::is_whole(path, file, format).map_err(explained)?;
     let more = match format {
         "qcow2" | "qcow" => headers::more_than_disk(file, from).map_err(explained)?,
         _ => None,
     };
-    Ok(more.map_or_else(String::new, |more| format!("; either way {more} are lost")))
+    Ok(more.map_or_else(String::new, |more| format!("; both lose {more}")))
 }
 
 /// A format that images may have.

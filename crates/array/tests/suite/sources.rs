@@ -149,7 +149,7 @@ fn what_cannot_be_an_import_is_refused() {
         extents: vec![],
     };
     assert_eq!(why(&array, &[none]), "it has no source");
-    assert!(why(&array, &[Change::AddVolume(record(SOURCE))]).contains("without"));
+    assert!(why(&array, &[Change::AddVolume(record(SOURCE))]).contains("with a source"));
     // Neighbours are two ranges as well as one.
     array.commit(&[import(SOURCE, &[(0, 3), (3, 10)])]).unwrap();
     let snapshot = Change::TakeSnapshot(VolumeRecord {

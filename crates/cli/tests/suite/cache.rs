@@ -116,7 +116,7 @@ fn what_makes_no_sense_is_refused_first() {
     refused(
         at,
         &["rounds.csv", "--extents", "-o", "csv"],
-        &["--extents", "csv"],
+        &["--extents", "CSV"],
     );
     refused(
         at,

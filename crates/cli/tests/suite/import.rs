@@ -246,7 +246,10 @@ fn what_cannot_be_imported_is_refused_and_says_why() {
         (&["x", &pipe, "--tier", "fast"], "neither a file"),
         (&["x", &odd, "--tier", "fast"], "multiple of 512"),
         (&["x", &empty, "--tier", "fast"], "is empty"),
-        (&["x", &qcow, "--tier", "fast"], "--format qcow2"),
+        (
+            &["x", &qcow, "--tier", "fast"],
+            "is an image of format qcow2",
+        ),
         (&["x", &raw, "--tier", "fasd"], "did you mean"),
         (&["x@y", &raw, "--tier", "fast"], "snapshots"),
         (&["x", "nbd://", "--tier", "fast"], "nbd://"),
@@ -746,6 +749,17 @@ fn import_of_a_damaged_image_is_refused_and_that_of_a_rich_one_says_what_stays_b
     site.serve(&[]);
     let qcow2 = ["--format", "qcow2", "--tier", "fast"];
     refused(&site, &[&["x", &cut][..], &qcow2].concat(), "is truncated");
+    // No conversion is advised: it would replace the missing data by zeroes and succeed.
+    let without_format = ["x", &cut, "--tier", "fast"];
+    refused(&site, &without_format, "is truncated");
+    let out = site.run(&[&["volume", "import"], &without_format[..]].concat());
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!said.contains("qemu-img convert"), "{said}");
+    refused(
+        &site,
+        &["x", &rich, "--tier", "fast"],
+        "both lose 1 internal snapshot",
+    );
     let import = [&["volume", "import", "data", &rich][..], &qcow2].concat();
     let said = site.json(&import);
     assert_eq!(said["not_imported"], "1 internal snapshot");

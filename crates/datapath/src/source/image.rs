@@ -45,6 +45,9 @@ pub(super) fn serve(
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let start = STARTED.fetch_add(1, Ordering::Relaxed);
     let pid = std::process::id();
+    // qemu-nbd refuses a relative path.
+    let dir =
+        std::path::absolute(dir).map_err(|e| format!("cannot find {}: {e}", dir.display()))?;
     let socket = dir.join(format!("{SOCKETS}{}-{pid}-{start}.sock", device.0));
     crate::control::fits(&socket).map_err(|e| explain(&e))?;
     let child = Command::new(PROGRAM)
