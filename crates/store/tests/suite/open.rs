@@ -252,6 +252,57 @@ fn file_that_is_deleted_or_replaced_while_open_takes_no_commit() {
 }
 
 #[test]
+fn file_that_is_overwritten_in_place_takes_no_commit_and_is_damaged_after_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let put = |value: &str| Change::Put {
+        key: "a".into(),
+        value: value.into(),
+    };
+    let mut store = open(&path).unwrap();
+    store.commit(&[put("1")]).unwrap();
+    let old = fs::read(&path).unwrap();
+    // Its own writes, a reader and an idle while are no change by another program.
+    for value in ["2", "3"] {
+        store.commit(&[put(value)]).unwrap();
+        store.check().unwrap();
+        assert!(!fs::read(&path).unwrap().is_empty());
+    }
+    for bytes in [&old[..], b""] {
+        fs::write(&path, bytes).unwrap();
+        for seen in [store.check(), store.commit(&[put("4")])] {
+            let why = seen.unwrap_err().to_string();
+            assert!(why.contains("overwritten by another program"), "{why}");
+        }
+    }
+    // As after a kill: the log still has the commits, and no new database is made over it.
+    let log = dir.path().join("store.db-wal");
+    let kept = fs::read(&log).unwrap();
+    drop(store);
+    fs::write(&path, b"").unwrap();
+    fs::write(&log, kept).unwrap();
+    for why in [
+        SqliteStore::examine(&path).unwrap_err().to_string(),
+        refused(&path).to_string(),
+    ] {
+        assert!(why.contains("it is empty, but the log"), "{why}");
+    }
+}
+
+#[test]
+fn link_to_nothing_and_lock_of_another_kind_are_faults() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    std::os::unix::fs::symlink(dir.path().join("nothing"), &path).unwrap();
+    assert!(SqliteStore::examine(&path).is_err());
+    fs::remove_file(&path).unwrap();
+    SqliteStore::examine(&path).unwrap();
+    fs::create_dir(dir.path().join("store.db.lock")).unwrap();
+    let why = SqliteStore::examine(&path).unwrap_err().to_string();
+    assert!(why.contains("store.db.lock"), "{why}");
+}
+
+#[test]
 fn examined_file_is_refused_as_when_it_is_opened_and_is_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
