@@ -86,8 +86,9 @@ pub(crate) fn of_controller(settings: &Settings, base: &Path) -> Vec<String> {
         Err(why) => found.push(at("controller.socket", &why)),
         Ok(()) => {}
     }
+    // A service manager makes directories below /run when it starts the program.
     let of_socket = of.socket.parent().unwrap_or(base);
-    if !of_socket.exists() && of_socket != of.state {
+    if !of_socket.exists() && of_socket != of.state && !of_socket.starts_with("/run") {
         let missing = DaemonError::Directory {
             dir: of_socket.into(),
             source: ErrorKind::NotFound.into(),

@@ -203,7 +203,7 @@ fn what_has_no_times_gets_no_rates() {
       reads          3 (3.0 MiB)
       writes         0 (0 B)
     read share       100.0 %
-    other events     1, passed over
+    other events     1, skipped
     span             no times: order only
     read size        mean 1.0 MiB, median 1.0 MiB, largest 1.0 MiB
     write size       -
