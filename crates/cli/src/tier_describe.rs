@@ -197,7 +197,7 @@ mod tests {
         fs::write(&path, "window = \"5s\"\n").unwrap();
         let refused = format!("{:#}", ready.write().unwrap_err());
         assert!(
-            refused.contains("preset = \"nvme-tlc\"") && refused.ends_with("meanwhile"),
+            refused.contains("preset = \"nvme-tlc\"") && refused.ends_with("meantime"),
             "{refused}"
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), "window = \"5s\"\n");

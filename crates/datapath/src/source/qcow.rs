@@ -221,9 +221,10 @@ impl Header {
             let at_bits = 62 - (self.cluster_bits - 8);
             let at = entry & ((1 << at_bits) - 1);
             let sectors = ((entry >> at_bits) & ((1 << (self.cluster_bits - 8)) - 1)) + 1;
-            // The data may end anywhere in the last sector, and the file with it.
-            let end = at / 512 * 512 + (sectors - 1) * 512 + 1;
-            return Some((at, end.max(at + 1) - at));
+            // A file that ends within the last sector may be one that was cut: QEMU decompresses zeroes in place of the
+            // missing bytes, and may accept the result. `qemu-img convert -c` pads its files.
+            let from = at / 512 * 512;
+            return Some((from, sectors * 512));
         }
         let zero = self.entry_bytes() == 8 && self.version == 3 && entry & ZERO != 0;
         let at = entry & OFFSET;
