@@ -284,7 +284,7 @@ impl Worker {
         self.handed_over = true;
         let places = |live: &super::LiveVolume| {
             let map = live.engine.map();
-            let mut all = Vec::with_capacity(map.extents() as usize * PLACE_BYTES);
+            let mut all = Vec::with_capacity(map.extents() * PLACE_BYTES);
             for extent in 0..map.extents() {
                 all.extend_from_slice(&place_bytes(map.location(extent)));
             }

@@ -198,11 +198,13 @@ fn move_that_has_failed_goes_to_another_device_or_tier_and_is_held_where_all_hav
     fails(&mut f, second, Some(60));
     assert!(target(&f, &policy).unwrap() < 2);
     // A pin has one tier to go to: the device that is tried first again is named.
-    let mut pinned = Policy::default();
-    pinned.pins = vec![Pin {
-        volume: VolumeId(0),
-        tier: TierId(2),
-    }];
+    let pinned = Policy {
+        pins: vec![Pin {
+            volume: VolumeId(0),
+            tier: TierId(2),
+        }],
+        ..Policy::default()
+    };
     let d = plan_with("noop", json!({}), &f, &pinned);
     assert!(d.plan.moves().is_empty());
     let by = Rejection::MoveFailed {

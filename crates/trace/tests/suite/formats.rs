@@ -420,7 +420,7 @@ fn a_header_and_another_delimiter_change_nothing() {
         common::ALIBABA
     );
     assert_eq!(rows(&good(&alibaba)), rows(&good(common::ALIBABA)));
-    let tencent = good(&format!(
+    let tencent = good(format!(
         "Timestamp,Offset,Size,IOType,VolumeID\n{}",
         common::TENCENT
     ));
@@ -447,7 +447,7 @@ fn dates_are_times_of_any_format_of_columns() {
     assert_eq!(rows(&good(any)), [(0, 0, Op::Read, 0, 512)]);
     refused(
         Format::Msr,
-        &text.replace("2024-03-01T", "01/03/2024 "),
+        text.replace("2024-03-01T", "01/03/2024 "),
         "ambiguous date",
     );
 }
