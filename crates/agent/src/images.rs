@@ -47,16 +47,16 @@ pub(crate) fn check_empty(uri: &str) -> Result<(), String> {
     }
 }
 
-/// What a qcow2 image has.
+/// Reads the features of a qcow2 image.
 ///
 /// # Errors
-/// Why nobody can say.
+/// `qemu-img` failed, or printed something else.
 pub(crate) fn info(path: &str) -> Result<ImageInfo, String> {
     let said = qemu_img(&["info", "--output=json", "-U", "-f", "qcow2", path])?;
     ImageInfo::of(&said).map_err(|e| format!("{path}: {e}"))
 }
 
-/// What images have. Nothing is written, and their guests may write meanwhile.
+/// Reads the features of images. Writes nothing; guests may write to the images at the same time.
 pub(crate) fn facts(images: &[Image]) -> Vec<DiskFacts> {
     let mut all = Vec::with_capacity(images.len());
     for some in images.chunks(READ_AT_ONCE) {
@@ -94,16 +94,16 @@ fn facts_of(image: &Image) -> DiskFacts {
     }
 }
 
-/// Whether the agent can give an image another name, if it is a file.
+/// Returns true if the agent may rename an image, or if the image is no file.
 pub(crate) fn is_renamable(at: &At) -> bool {
     let path = at.file().map(Path::new);
     path.is_none_or(kernel::may_rename)
 }
 
-/// Whether a path leads to its file without links.
+/// Checks that no part of a path is a link.
 ///
 /// # Errors
-/// It does not.
+/// The first link.
 pub(crate) fn plain(path: &str) -> Result<(), String> {
     match kernel::is_plain(Path::new(path)) {
         true => Ok(()),
@@ -160,8 +160,8 @@ impl Users {
 
     /// The user of an image that is not this disk, in words.
     pub(crate) fn other(&self, domain: &Domain, target: &str, image: &At) -> Option<String> {
-        // What was below its own images, or a copy of them, changes with each of its moves: a job
-        // looks at that itself.
+        // Each move changes the backing files and copies of the domain's own images: a job checks
+        // them itself.
         let is_other = |u: &&User| match &u.target {
             None => u.uuid != domain.uuid,
             Some(other) => u.uuid != domain.uuid || other != target,

@@ -36,7 +36,7 @@ impl Asked<'_> {
         (!names.is_empty()).then(|| names.join(" and "))
     }
 
-    /// What constant priorities mean. The lazy queue orders pages less exactly than hr-lru's.
+    /// Words for the effect of constant priorities. The lazy queue orders pages less exactly than that of hr-lru.
     fn as_hr_lru(&self) -> &'static str {
         match self.policies.contains(&Some(PolicyKind::PriorityLru)) {
             true => ": hits of priority-lru are those of hr-lru",

@@ -15,15 +15,15 @@ const IMAGES: [&[u8]; 4] = [b"QFI\xfb", b"KDMV", b"vhdxfile", b"conectix"];
 /// A kind of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileKind {
-    /// Of `terrace sim run`.
+    /// The input of `terrace sim run`.
     Scenario,
-    /// Of `terrace sim sweep`.
+    /// The input of `terrace sim sweep`.
     Sweep,
-    /// Of `terrace serve`.
+    /// The input of `terrace serve`.
     LiveConfiguration,
     /// Requests.
     Trace,
-    /// Of fio, as `terrace device calibrate` reads it.
+    /// JSON of fio, the input of `terrace device calibrate`.
     FioOutput,
     /// The bytes of a disk in a format of QEMU.
     DiskImage,
@@ -133,7 +133,7 @@ pub fn with_kind(path: &Path, expected: &[FileKind], error: anyhow::Error) -> an
     )
 }
 
-/// Whether a text may be a live configuration: it has none of the keys of scenarios only, such as volumes.
+/// Returns true if a text may be a live configuration: it has no key that only scenarios have, such as `volumes`.
 pub fn is_live(text: &str) -> bool {
     let (scenario, live) = (sim::scenario_schema(), manager::shown::config_schema());
     let keys = config::root_keys(text);

@@ -84,7 +84,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Who asks, or why that is not known. A refusal is counted for the address.
+    /// Authenticates the caller of a request. Counts a refusal against the caller's address.
     pub(crate) fn find(peer: &Peer, headers: &HeaderMap, state: &State) -> Result<Self, Problem> {
         let connection = match peer {
             Peer::Tls(connection) => connection,

@@ -25,7 +25,7 @@ use crate::problem::Problem;
 /// First reservation of a body. Most orders need no second one.
 const FIRST_BYTES: usize = 16 << 10;
 
-/// The budget and who has what of it.
+/// The budget of bytes, and the share of each caller.
 pub(crate) struct Bodies {
     total_max: usize,
     caller_max: usize,

@@ -36,7 +36,7 @@ pub(crate) struct Loaded {
 }
 
 impl Certificate {
-    /// Whether its files are there, or have to be.
+    /// Returns true if the files of the certificate exist, or if the operator must provide them.
     pub(crate) fn is_made(&self) -> bool {
         match self {
             Certificate::Files { .. } => true,

@@ -97,7 +97,7 @@ pub(crate) struct Gate {
     said: Mutex<Said>,
 }
 
-/// What the log has.
+/// The refusals that were last logged.
 #[derive(Default)]
 struct Said {
     at: Option<Instant>,
@@ -176,8 +176,8 @@ impl Gate {
         self.refused[why as usize].load(Ordering::Relaxed)
     }
 
-    /// What was refused since this was last said, for log and audit; at most once a minute.
-    /// Addresses of which nothing is left to say or to limit are forgotten.
+    /// Words for the refusals since the last call that returned any, at most once a minute, for log and audit.
+    /// Drops addresses without unreported refusals and without a used allowance.
     pub(crate) fn take_refusals(&self, now: Instant) -> Option<String> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let recently = said

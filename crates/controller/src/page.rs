@@ -27,7 +27,7 @@ pub(crate) const SIGN_IN: &str = "/sign-in";
 
 pub(crate) const SIGN_OUT: &str = "/sign-out";
 
-/// Of the form: takes a token from the part of the URL that no server sees.
+/// The script of the sign-in form. It reads a token from the fragment of the URL, which browsers do not send.
 pub(crate) const SIGN_IN_SCRIPT: &str = include_str!("page/sign-in.js");
 
 pub(crate) const STYLE: &str = include_str!("page/page.css");

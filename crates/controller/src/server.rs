@@ -39,7 +39,7 @@ pub struct TcpSettings {
 }
 
 impl TcpSettings {
-    /// Whether it could be listened on. Makes no certificate.
+    /// Checks whether a start could listen. Makes no certificate.
     ///
     /// # Errors
     /// [`StartError`]: tokens or certificate that cannot be used, an address that this host has

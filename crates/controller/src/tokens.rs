@@ -51,7 +51,7 @@ struct Expiry {
     unix_ms: u64,
 }
 
-/// Whether a secret lets its caller in.
+/// The result of looking up a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     Valid(&'a Token),
@@ -155,7 +155,7 @@ impl Tokens {
         terms
     }
 
-    /// What a reload changes, for the audit; none where nothing changes.
+    /// Words for the tokens that a reload adds and removes, for the audit; none without a change.
     pub(crate) fn changes(&self, to: &Self) -> Option<String> {
         let named = |all: &Self, others: &Self| -> Vec<String> {
             let new = all.0.iter().filter(|t| !others.0.contains(t));
@@ -198,7 +198,7 @@ impl Token {
                 "the secret has fewer than {SECRET_CHARS_MIN} characters: make one with `openssl rand -hex 32`"
             ));
         }
-        // What goes through a header and a URL as it is.
+        // Characters that need no escape in a header or a URL.
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
         if !secret.bytes().all(plain) {
             return Err("a secret has only letters, digits and - . _ ~".into());

@@ -249,7 +249,7 @@ pub(crate) fn listens(words: &ArrayConfig, dir: &Path) -> Result<Vec<Listen>, Da
     }
 }
 
-/// What guests by TCP have to prove who they are by.
+/// Reads the keys and certificates that guests by TCP must present.
 pub(crate) fn credentials(
     words: &ArrayConfig,
     base: &Path,

@@ -1,4 +1,4 @@
-//! What a start would find wrong, without starting anything.
+//! Checks of a configuration: the faults of a start, found without starting anything.
 //!
 //! Each part is looked at with the function that starts it, or reads its files. What is in use by
 //! the very daemon whose configuration this is, as its socket answers, is no fault.
@@ -32,8 +32,8 @@ pub enum Finding {
     Degraded(String),
 }
 
-/// What `terrace serve` would refuse with this configuration, or run without. The map of the array
-/// is not opened.
+/// Finds the faults for which `terrace serve` would refuse this configuration, or run without a
+/// part of the controller. Does not open the map of the array.
 pub fn check(settings: &Settings, base: &Path) -> Vec<Finding> {
     let mut found = of_array(settings, base);
     let of_controller = of_controller(settings, base).into_iter();
@@ -62,7 +62,7 @@ fn of_array(settings: &Settings, base: &Path) -> Vec<Finding> {
     found
 }
 
-/// What is wrong with parts of the controller, with file and line where a key is to blame.
+/// Finds the faults of the controller's parts, with file and line if a key causes them.
 pub(crate) fn of_controller(settings: &Settings, base: &Path) -> Vec<String> {
     let (words, of) = (&settings.words, Words::of(settings, base));
     let at = |key: &str, why: &dyn std::error::Error| {
@@ -127,8 +127,8 @@ fn key_of(error: &StartError, tcp: &TcpSettings) -> &'static str {
     }
 }
 
-/// Whether files can be made in a directory, and have room; of one that a start makes, whether the
-/// nearest directory above it takes one.
+/// Checks that files can be created in a directory and have space. If the directory does not exist,
+/// checks that the nearest existing directory above it takes one.
 fn can_be_written(dir: &Path) -> Result<(), DaemonError> {
     let failed = |source| DaemonError::Directory {
         dir: dir.into(),

@@ -60,7 +60,7 @@ const LET_GO: Duration = Duration::from_secs(10);
 /// stopped.
 const STOP_WITHIN: Duration = Duration::from_secs(17);
 
-/// What the thread is told and says.
+/// State that the control thread shares with its owner.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -70,7 +70,7 @@ struct Shared {
     tried: Condvar,
 }
 
-/// What is said of the parts.
+/// The state of all parts.
 #[derive(Default)]
 struct State {
     tried: bool,
@@ -87,7 +87,7 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub part: &'static str,
-    /// What is wrong, and what follows from it.
+    /// The fault and its effect.
     pub what: String,
 }
 
@@ -97,16 +97,16 @@ pub(crate) struct Control {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a controller is started from.
+/// The inputs of a controller's start.
 pub(crate) struct ControlSettings {
     /// The configuration, or why it cannot be used.
     pub(crate) settings: Result<Settings, String>,
     /// Directory that its paths are taken from.
     pub(crate) base: PathBuf,
-    /// What it says of the array, which only a restart can change.
+    /// Its section on the array, which only a restart can change.
     pub(crate) array: Option<ArrayConfig>,
     pub(crate) read: Option<Arc<ReadSettings>>,
-    /// Whether the array was taken over from a process that had the store, too.
+    /// True if the process before this one handed the array over and still has the store.
     pub(crate) takes_over: bool,
 }
 
@@ -205,10 +205,10 @@ impl Shared {
     }
 }
 
-/// Whether a part runs, and when it is tried again.
+/// A part of the controller, its state and the time of its next start.
 struct Part {
     name: &'static str,
-    /// What guests and operators are without while it does not run.
+    /// The effect on guests and operators while it does not run.
     without: &'static str,
     runs: bool,
     fault: Option<String>,
@@ -514,7 +514,7 @@ impl Parts {
         self.tidy_at = Instant::now() + if more { TIDY_MORE } else { TIDY };
     }
 
-    /// Tells the core what does not run, and takes what it says.
+    /// Passes the failed parts to the core, and takes the core's messages to the array.
     fn tell(&mut self, managed: &Mutex<Managed<StoreFile>>) {
         let mut managed = lock(managed);
         let parts = self.parts().into_iter();

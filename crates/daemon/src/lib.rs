@@ -54,10 +54,10 @@ pub const TRIED_WITHIN: Duration = Duration::from_secs(30);
 pub struct Daemon {
     control: Control,
     array: Option<ServedArray>,
-    /// Whether the array was told that all of this process has started.
+    /// True once the array knows that every part of this process has started.
     started: bool,
     socket: PathBuf,
-    /// What the array was told of the controller.
+    /// The faults of the controller that the array lists now.
     faults: Vec<Fault>,
     /// Why the array did not take the policy.
     not_allowed: Option<String>,
@@ -65,7 +65,7 @@ pub struct Daemon {
 
 /// A configuration as far as it can be used.
 pub struct Configured {
-    /// All of it; of one that is wrong elsewhere, what it says of the array.
+    /// The whole configuration; only its section on the array if another section is wrong.
     pub settings: Settings,
     /// Why there can be no controller.
     pub fault: Option<String>,
@@ -147,7 +147,7 @@ impl Daemon {
         })
     }
 
-    /// Whether every part of the controller was tried, so that it is known what runs.
+    /// Returns true once every part of the controller has been started at least once.
     pub fn controller_was_tried(&self) -> bool {
         self.control.was_tried()
     }
@@ -177,7 +177,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Tells the array what the controller says.
+    /// Passes the faults of the controller and its policy to the array.
     fn tell_array(&mut self) {
         let Some(array) = &mut self.array else {
             return;

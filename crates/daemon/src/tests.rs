@@ -81,7 +81,7 @@ fn client(daemon: &Daemon) -> Client {
     Client::new(socket, None, TlsTrust::Nothing).unwrap()
 }
 
-/// What the array says of the controller, by part.
+/// The faults of the controller that the array lists, by part.
 fn of_controller(dir: &Path) -> Vec<(String, String)> {
     let array = dir.join("array").join(datapath::control::CONTROL_SOCKET);
     let asked = datapath::control::ask(&array, &ControlRequest::Samples).unwrap();

@@ -1,4 +1,4 @@
-//! What the words of a configuration name: files, sockets, hosts.
+//! Files, sockets and hosts that a configuration names.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub(crate) fn host_of(
     Ok(Some((of.host.clone(), host)))
 }
 
-/// What this host lends, by processes of this program.
+/// The memory and flash that this host lends through processes of this program.
 pub(crate) fn lend_of(
     words: &ManagerConfig,
     base: &Path,

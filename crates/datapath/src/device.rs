@@ -184,8 +184,8 @@ pub struct Device {
     pub(crate) start: u64,
     /// Of an export that is the source of an import: the size that it has to have whenever it is connected to.
     source_size: Option<Bytes>,
-    /// Of such an export: a connection that was looked at, for the worker. Its server may allow no
-    /// other one.
+    /// A checked connection to the export of an import's source, for the worker. Its server may
+    /// allow no second one.
     connection: Mutex<Option<Box<Client>>>,
     /// Of memory or flash that is lent to another host: how much it is.
     lent: Option<Bytes>,

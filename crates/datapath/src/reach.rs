@@ -28,7 +28,7 @@ const COMMAND_PAUSE: Duration = Duration::from_millis(50);
 /// from starting.
 const SERVER_PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether there is an array in a directory: its map, or the word on where its second copy is.
+/// Returns true if a directory has an array: a map, or the file that names the place of its second copy.
 /// Opens nothing.
 pub fn has_map(dir: &Path) -> bool {
     dir.join(MAP_FILE).exists() || dir.join(HINT_FILE).exists()

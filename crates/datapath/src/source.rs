@@ -250,7 +250,7 @@ impl Source {
     /// Refuses an image that is damaged or not complete. May take minutes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage, in words.
     pub(crate) fn is_whole(&self) -> Result<(), String> {
         match (&self.path, &self.file) {
             (Some(path), Some(file)) if self.format != RAW => {
@@ -285,8 +285,8 @@ impl Source {
         }
     }
 
-    /// Whether it is still what it was, and can be read. What is only not where it was is read on:
-    /// then that is said. May take long.
+    /// Checks that the source is unchanged and readable. A file that only moved stays in use, and the
+    /// result says so. May take long.
     ///
     /// An export is connected to only if the worker's connection to it broke: until then it is the
     /// same, and its server may allow one client.

@@ -50,14 +50,14 @@ const FAILS_AGAIN: Nanos = Nanos::from_secs(60);
 pub struct Managed<S> {
     settings: Settings,
     store: S,
-    /// What the store has, unless it only observes.
+    /// The state in the store, unless the controller only observes.
     controller: Controller,
     observing: Option<Observing>,
     tries: Tries,
     /// The controller's time is so far ahead of the time that is passed in: it is only known once
     /// the store was read.
     ahead: Nanos,
-    /// Whether the store was read.
+    /// True once the store was read.
     was_read: bool,
     /// Why the last round of tidying failed, and since when.
     untidied: Option<(String, Nanos)>,
@@ -194,7 +194,7 @@ impl<S: Store> Managed<S> {
         self.observing.as_ref().map(|o| &*o.why)
     }
 
-    /// Whether another controller has the store.
+    /// Returns true if another controller has the store open.
     pub fn is_in_use(&self) -> bool {
         let error = self.observing.as_ref().and_then(|o| o.error.as_ref());
         matches!(error, Some(StoreError::InUse { .. }))
@@ -310,7 +310,7 @@ impl<S: Store> Managed<S> {
             (observing.why, observing.error) = (why, error);
             return;
         }
-        // What is in memory is ahead of the store, and void.
+        // The state in memory is ahead of the store, and void.
         let read = load(&self.settings, &mut self.store);
         let is_blank = read.is_err();
         self.controller = read.unwrap_or_else(|_| blank(&self.settings));
@@ -369,7 +369,7 @@ impl<S: Store> Managed<S> {
         if let Ok(answer) = self.with(now, |c| c.ask(now, actor, question.clone())) {
             return answer;
         }
-        // Of these it is plain that they are of the last reports; of others nothing may be left.
+        // These answers come from the last reports. Data of the others may be gone.
         let measured = matches!(
             question,
             Question::Status

@@ -153,7 +153,7 @@ impl Store for SqliteStore {
         self.write(TransactionBehavior::Immediate, |work, _| {
             changes.iter().try_for_each(|change| work.make(change))
         })?;
-        // What went into a file that nobody finds again is not committed.
+        // A transaction in a file that no longer has its name is not committed.
         self.files.check()
     }
 

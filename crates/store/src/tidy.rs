@@ -144,7 +144,7 @@ impl Work<'_> {
             too_many -= forgotten as i64;
             if forgotten == RECORDS_A_ROUND {
                 tidied = Tidied::Some;
-                // Of the next share, only what is beyond its own limit: the largest one goes on.
+                // The next share loses only the events beyond its own limit; the largest share is trimmed further.
                 too_many = too_many.min(0);
             }
         }

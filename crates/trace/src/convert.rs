@@ -76,7 +76,7 @@ pub fn convert(
         });
     }
     if let Some(why) = stream.format_assumed() {
-        // Of a CSV columns are assumed, and the reason says how to name them.
+        // The columns of a CSV are assumed, and the reason says how to name them.
         if stream.format() == Format::Csv {
             return Err(TraceError::Columns {
                 file: stream.file().to_owned(),

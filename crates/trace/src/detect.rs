@@ -107,7 +107,7 @@ pub(crate) fn is_number(cell: &[u8]) -> bool {
     parse_u64("", cell).is_ok()
 }
 
-/// Whether a cell is a whole number or a date.
+/// Returns true for a whole number or a date.
 pub(crate) fn is_moment(cell: &[u8]) -> bool {
     is_number(cell) || looks_like_date(cell)
 }

@@ -10,7 +10,7 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// What an operator types to move a disk: libvirt's command, or that of the platform which owns the
+/// The command for moving a disk by hand: libvirt's, or that of the platform that manages the
 /// domain. `{place}`, `{device}` and `{tier}` stand for those of the target, inside of single quotes.
 /// `physical` is the number of bytes that its image takes.
 pub(crate) fn by_hand(

@@ -171,7 +171,7 @@ pub enum Fixed {
     DomainJob(String),
     /// A platform owns its domain.
     Platform(Platform),
-    /// What its image has is not known, for this reason.
+    /// The features of its image cannot be read, for this reason.
     ImageUnknown(String),
     /// Its image names this one below it.
     Backing(String),
@@ -186,7 +186,7 @@ pub enum Fixed {
     Corrupt,
     /// Its image has this option, which no new one can be given.
     Option(String),
-    /// Whether libvirt keeps anything of its domain is not known, for this reason.
+    /// The metadata of its domain cannot be read, for this reason.
     MetadataUnknown(String),
     /// libvirt has snapshots of its domain.
     Snapshots,
@@ -207,7 +207,7 @@ pub enum Fixed {
 }
 
 impl Fixed {
-    /// Whether a person can move it all the same: it is planned for, and recommended.
+    /// Returns true if an operator can move it by hand: the move is planned and recommended.
     pub fn is_for_people(&self) -> bool {
         matches!(
             self,

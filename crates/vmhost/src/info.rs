@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::HostError;
 use crate::qemu::Field;
 
-/// What is known of an image beyond its place and its format. A raw image has nothing of this.
+/// Features of an image beyond its place and its format. A raw image has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageInfo {
     /// Bytes that the guest sees; none of a raw image that nobody asked about.
@@ -20,7 +20,7 @@ pub struct ImageInfo {
     /// The file that has its data, if that is another one.
     pub data_file: Option<String>,
     pub encrypted: bool,
-    /// Whether it is marked corrupt.
+    /// True if the image is marked corrupt.
     pub corrupt: bool,
     /// Options of a qcow2 image.
     pub layout: Option<Layout>,
@@ -35,7 +35,7 @@ pub struct Layout {
     /// None in version 0.10, which has 16.
     pub refcount_bits: Option<u64>,
     pub lazy_refcounts: bool,
-    /// Whether clusters have subclusters.
+    /// True if clusters have subclusters.
     pub extended_l2: bool,
     /// How compressed clusters are compressed, such as `zstd`; none where QEMU does not say.
     pub compression: Option<String>,

@@ -43,7 +43,7 @@ pub struct Inventory<'a> {
     pub by: By,
 }
 
-/// What must remain free beside an image, for its own metadata and everybody else's.
+/// Bytes that must remain free next to an image, for its metadata and for other files.
 pub const SPARE_BYTES: u64 = 64 << 20;
 
 /// Bytes that must be free where an image is copied to: of a disk of this size, whose image takes

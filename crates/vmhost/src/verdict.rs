@@ -19,15 +19,15 @@ pub struct Known {
     pub domain: Domain,
     /// Another number for each time that it is started.
     pub id: u32,
-    /// The build of QEMU that it runs on, or why nobody can say.
+    /// The build of QEMU that it runs on, or why it cannot be read.
     pub build: Result<Build, String>,
-    /// What libvirt keeps of it beyond its definition, or why nobody can say.
+    /// Its metadata in libvirt, or why they cannot be read.
     pub metadata: Result<Metadata, String>,
     /// Its disks by target, as far as anybody has looked at their images.
     pub disks: BTreeMap<String, DiskFacts>,
 }
 
-/// What libvirt keeps of a domain beyond its definition. Plain QEMU has nothing of it.
+/// Metadata that libvirt stores for a domain next to its definition. Plain QEMU has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
     pub snapshots: bool,
@@ -36,19 +36,19 @@ pub struct Metadata {
     pub job: Option<String>,
 }
 
-/// What is known of a disk beyond its definition.
+/// Facts on a disk beyond its definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFacts {
-    /// Its image, or why nobody can say.
+    /// Features of its image, or why they cannot be read.
     pub info: Result<ImageInfo, String>,
     /// The other user of its image, in words such as `domain b names its image too`.
     pub named_by: Option<String>,
-    /// Whether the agent can rename its image.
+    /// True if the agent can rename its image.
     pub renamable: bool,
 }
 
 impl Known {
-    /// Whether all that decides about its disks was read.
+    /// Returns true if all facts that decide about its disks were read.
     pub fn is_known(&self) -> bool {
         let disks = self.domain.disks.iter();
         let mut disks = disks.filter(|d| d.fixed(&self.domain).is_none());
@@ -86,7 +86,7 @@ impl Known {
             .and_then(|b| builds::check(b, by))
             .map_err(Fixed::Build)?;
         match by {
-            // What is pasted cannot pause a guest for a part of a copy.
+            // A printed command cannot pause the guest for a part of the copy.
             By::Person if builds::holds_at_start(disk) => Err(Fixed::Hold),
             By::Person => Ok(layout),
             // A start from the new image before the pivot is told from others by that.
@@ -101,7 +101,7 @@ impl ImageInfo {
     /// The options that a copy has to have.
     ///
     /// # Errors
-    /// What a copy would lose.
+    /// The content that a copy would lose.
     pub fn of_copy(&self, is_qcow2: bool) -> Result<Option<Layout>, Fixed> {
         if let Some(file) = &self.backing {
             return Err(Fixed::Backing(file.clone()));

@@ -108,7 +108,7 @@ impl Lease {
     }
 }
 
-/// Whether a controller was started on the same store after another one.
+/// Returns true if a controller was started on the same store after another one.
 fn is_later_start(one: ControllerId, other: ControllerId) -> bool {
     one.store == other.store && one.epoch > other.epoch
 }

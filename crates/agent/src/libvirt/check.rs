@@ -1,4 +1,4 @@
-//! What libvirt keeps of domains beyond their definitions, and who names the target of a copy.
+//! Metadata that libvirt stores for domains, and the domains that use the target of a copy.
 
 use vmhost::{Metadata, quoted};
 
@@ -9,7 +9,7 @@ use crate::machines::Copied;
 use crate::virsh::Answer;
 
 impl LibvirtOperations<'_> {
-    /// What libvirt keeps of domains, in their order, or why nobody can say.
+    /// Reads the metadata of domains, in their order; an error where it cannot be read.
     ///
     /// # Errors
     /// Why libvirt does not answer.
@@ -35,7 +35,7 @@ impl LibvirtOperations<'_> {
     /// Looks who names the old image or the new one now.
     ///
     /// # Errors
-    /// Who does, or why nobody can say.
+    /// The domain that uses the target, or why the images of a domain cannot be read.
     pub(super) fn check_target(&self, copied: &Copied<'_>) -> Result<(), String> {
         let Copied {
             domain,

@@ -30,7 +30,7 @@ use running::Running;
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
 const DOMAIN_AGE: Duration = Duration::from_secs(60);
-/// What could not be read is tried again after this time, so that a fault costs little.
+/// Time until a failed read is repeated. It limits the cost of a lasting failure.
 const UNKNOWN_AGE: Duration = Duration::from_secs(5);
 /// Domains that one process is asked for.
 const AT_ONCE: usize = 64;
@@ -62,7 +62,7 @@ pub struct Libvirt {
     pools_at: Option<Instant>,
     domains: BTreeMap<String, Read>,
     stats: Vec<DomainStats>,
-    /// Who names which image, of all domains, as they run and as they are defined.
+    /// The images that each domain uses, in its running and its persistent definition.
     users: Users,
     users_at: Option<Instant>,
     events: Events,

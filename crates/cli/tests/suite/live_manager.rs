@@ -368,7 +368,7 @@ fn second_server_on_an_array_or_a_store_is_refused() {
     let said = second("alone.toml");
     let why = "terrace-state/terrace.db is in use by another controller";
     assert!(said.contains(why), "{said}");
-    // What its own server has is no fault of a configuration.
+    // A port and a store that its own server uses are no fault of a configuration.
     bench.ok(&["config", "check", "live.toml"]);
     server.stop();
 }

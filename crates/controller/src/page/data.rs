@@ -104,8 +104,8 @@ pub(super) fn missed(volume: &VolumeView) -> bool {
     slo.is_some_and(|s| s.measured_us.is_some_and(|m| m > s.target_us))
 }
 
-/// Leaves out of the page what a store that fails would have to tell; the status says that it
-/// fails.
+/// Omits the parts of the page that need the store while the store fails. The status reports the
+/// failure.
 fn without_store(status: &StatusView, problem: Problem) -> Result<(), Problem> {
     let fails = status.store_failure.is_some();
     match fails && problem.status == StatusCode::SERVICE_UNAVAILABLE {

@@ -57,7 +57,7 @@ impl ControlServer {
     /// Carries an order of a controller out, which must have the lease.
     ///
     /// # Errors
-    /// Another controller has the lease, or what [`ControlServer::ask`] says.
+    /// Another controller has the lease; errors of [`ControlServer::ask`].
     pub fn order_of(
         &self,
         controller: ControllerId,

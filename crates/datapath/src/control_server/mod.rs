@@ -73,7 +73,7 @@ pub struct ControlServer {
     ordering: Mutex<BTreeSet<VolumeId>>,
     /// What may be made.
     allowed: Mutex<Allowed>,
-    /// What is wrong with the controller in this process.
+    /// Problems of the controller in this process.
     of_controller: Mutex<Vec<Trouble>>,
     /// Devices that are being added or removed.
     underway: Underway,

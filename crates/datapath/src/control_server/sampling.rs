@@ -45,9 +45,8 @@ impl ControlServer {
         Ok(ControlAnswer::Samples(samples))
     }
 
-    /// Lists what is wrong with the controller in this process among the troubles of the array:
-    /// whoever asks the array learns of it where the controller cannot say it. What is given
-    /// replaces what was given before.
+    /// Lists problems of the controller in this process among the problems of the array, where callers
+    /// find them even if the controller does not answer. Replaces the list of the last call.
     pub fn report_controller(&self, parts: impl Iterator<Item = (String, String)>) {
         let troubles = parts.map(|(about, what)| Trouble {
             kind: TroubleKind::ControllerDegraded,

@@ -46,7 +46,7 @@ struct Piece {
 /// Refuses an image that is damaged or not complete.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The damage and the remedy.
 pub(super) fn is_whole(path: &Path, file: &File, format: &str) -> Result<(), String> {
     let shown = path.display();
     let wrong = |why: String| format!("{shown} {why}");

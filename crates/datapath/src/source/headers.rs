@@ -27,7 +27,7 @@ const DIFFERENCING: [u8; 4] = [0, 0, 0, 4];
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) name: String,
-    /// Whether it is raw.
+    /// True for a raw file.
     pub(super) is_flat: bool,
     /// The byte of a raw file up to which it is read.
     pub(super) end: u64,
@@ -69,7 +69,7 @@ pub(super) fn vmdk_extents(file: &File) -> io::Result<Option<Vec<Extent>>> {
 /// Words for what a qcow2 has besides the disk.
 ///
 /// # Errors
-/// That nobody reads it correctly. A file that is no qcow2 is left to QEMU, which tells so.
+/// An image that QEMU does not read correctly. QEMU itself refuses a file that is no qcow2.
 pub(super) fn more_than_disk(file: &File, from: &str) -> Result<Option<String>, String> {
     let Ok(header) = qcow::Header::read(file) else {
         return Ok(None);

@@ -35,7 +35,7 @@ fn has_gpt(head: &[u8], block: usize) -> bool {
         && header[24..32] == 1u64.to_le_bytes()
 }
 
-/// Whether all partitions end on the disk if they are counted in blocks of this size.
+/// Returns true if all partitions end on the disk when counted in blocks of this size.
 fn mbr_fits(head: &[u8], size: u64, block: u32) -> bool {
     let Some(sector) = head.get(..512) else {
         return true;

@@ -61,7 +61,7 @@ pub(super) struct Remote {
     waiting: Vec<u32>,
     /// The last attempt failed: until the next tick there is no other one.
     refused: bool,
-    /// Whether an I/O has come. A source is not connected to before.
+    /// True after the first I/O, which connects a source.
     used: bool,
 }
 

@@ -56,7 +56,7 @@ impl Site {
         }
     }
 
-    /// What the volume is limited to for a time.
+    /// The temporary limits of the volume.
     fn limited(&self) -> Option<f64> {
         let samples = self.samples();
         let of = samples.volumes.iter().find(|v| v.name == "v").unwrap();

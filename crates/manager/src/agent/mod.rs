@@ -118,7 +118,7 @@ pub enum AgentAction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionError {
     pub why: String,
-    /// Whether it is refused again unless somebody changes something.
+    /// True if a repetition is refused, too, until an operator changes something.
     pub permanent: bool,
 }
 

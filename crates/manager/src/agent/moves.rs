@@ -24,7 +24,7 @@ pub(super) enum Job {
         state: JobProgress,
         /// The I/O that it failed by, if it did by one.
         failed_io: Option<IoFailure>,
-        /// Whether it fails again unless somebody changes something.
+        /// True if a repetition fails, too, until an operator changes something.
         permanent: bool,
     },
 }

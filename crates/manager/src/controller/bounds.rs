@@ -1,4 +1,4 @@
-//! What a report may say at most, and how its texts are made safe to show.
+//! Limits of a report, and the escaping of its texts.
 //!
 //! Measurements are never lost to a long text: lists and texts are cut, with a mark. Names are not
 //! cut, since two could become one: a report with a name that cannot be one is refused.

@@ -30,7 +30,7 @@ impl Default for Allowance {
     }
 }
 
-/// Whether an event may be written.
+/// The decision on writing an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     None,

@@ -41,7 +41,7 @@ impl Controller {
         host.dirty.kept |= !(host.kept.cancelling.is_empty() && host.kept.calibrations.is_empty());
         host.kept.cancelling.clear();
         host.kept.calibrations.clear();
-        // What is measured under the orders of another one is no epoch of this one's.
+        // Measurements under another controller's orders do not belong to an epoch of this one.
         host.epoch = None;
         self.hosts.insert(name.into(), host);
     }

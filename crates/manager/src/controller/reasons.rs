@@ -155,7 +155,7 @@ impl Controller {
     }
 }
 
-/// What a person would type for a move, or why there is nothing to type.
+/// The command for a move by hand, or the reason for which no command is printed.
 fn command(
     m: &PlannedMove,
     v: &VolumeWindow,

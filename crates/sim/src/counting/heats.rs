@@ -20,8 +20,8 @@ pub struct Heats {
 /// By extent of a volume: the interval and what was asked for.
 type Asked = BTreeMap<(u32, u64), Vec<(u64, u32)>>;
 
-/// Of a trace: each read and each write counts once for every extent that it touches, in the interval that it begins in.
-/// Flushes and trims transfer no data, so that no placement makes them faster.
+/// Counts the requests of a trace: each read and each write once for every extent that it touches, in the interval of its start.
+/// Flushes and trims transfer no data, so no placement makes them faster.
 pub fn of_trace(trace: &LoadedTrace, extent: Bytes, interval: Nanos) -> Heats {
     let mut asked = Asked::new();
     let transfers = |record: &&Record| matches!(record.op(), Op::Read | Op::Write);

@@ -48,7 +48,7 @@ pub(crate) fn is_device(cell: &[u8]) -> bool {
     number() && number() && parts.next().is_none()
 }
 
-/// Whether a line of blkparse begins its totals, or reports a file that it reads.
+/// Returns true for a line with which blkparse begins its totals or reports an input file.
 pub(crate) fn begins_summary(line: &[u8]) -> bool {
     let begins: [&[u8]; 6] = [
         b"CPU",
@@ -289,7 +289,7 @@ fn blkparse_event(line: &[u8], wanted: bool) -> Result<Option<Event<'_>>, Box<Fi
     })
 }
 
-/// What blkparse's letters say about a request.
+/// The meaning of blkparse's letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Transfer(Op),

@@ -84,7 +84,7 @@ fn headers() -> impl Iterator<Item = Header> {
 pub(crate) struct ByHeader {
     pub(crate) format: Format,
     pub(crate) layout: Layout,
-    /// Whether the header is the published one, and not one with the same names among others.
+    /// True for the published header, false for a header that has its names among others.
     pub(crate) exact: bool,
 }
 

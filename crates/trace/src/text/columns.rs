@@ -333,7 +333,7 @@ pub(crate) fn cells(line: &[u8], delimiter: Delimiter) -> Vec<&[u8]> {
         .collect()
 }
 
-/// Whether a cell is a number or a date.
+/// Returns true for a number, possibly with a fraction, or a date.
 fn is_time(cell: &[u8]) -> bool {
     parse_time("time", cell, TimeUnit::Nanos).is_ok() || looks_like_date(cell)
 }

@@ -13,7 +13,7 @@ const NS_PER_S: i128 = 1_000_000_000;
 /// Digits of a fraction that a nanosecond has; further ones are dropped.
 const FRACTION_DIGITS: usize = 9;
 
-/// Whether a value has the form of a date, possibly of one that [`parse_date`] refuses.
+/// Returns true if a value has the form of a date, even of one that [`parse_date`] refuses.
 pub(crate) fn looks_like_date(value: &[u8]) -> bool {
     let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
     let separator = value.get(digits);
@@ -113,7 +113,7 @@ fn time_of_day(text: &mut Cursor<'_>) -> Result<i128, &'static str> {
     Ok(i128::from((hour * 60 + minute) * 60 + second) * NS_PER_S + fraction)
 }
 
-/// What the zone is ahead of UTC.
+/// The offset of the zone from UTC, positive to the east.
 fn zone(text: &mut Cursor<'_>) -> Result<i128, &'static str> {
     const FORM: &str = "behind the time of day only a zone may follow: Z or +01:00";
     while text.next_is(b" ").is_some() {}

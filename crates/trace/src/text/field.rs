@@ -42,7 +42,7 @@ impl TimeUnit {
         })
     }
 
-    /// What times of this unit count from, unless something else says it.
+    /// The default origin of times in this unit.
     pub(crate) fn clock(self) -> SourceClock {
         match self {
             TimeUnit::Filetime | TimeUnit::Date => SourceClock::Unix,

@@ -69,7 +69,7 @@ pub struct Node {
     read_only: bool,
     /// The image below.
     backing: Option<String>,
-    /// What its image has.
+    /// Features of its image.
     info: ImageInfo,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a disk may move: the same answer for the agent's report, its job, and a printed command.
+//! One verdict on moving a disk, for the agent's report, its job and a printed command.
 
 use manager::wire::HandMove;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn with(change: impl FnOnce(&mut Value)) -> Known {
     known
 }
 
-/// What the agent reports: why it does not move the disk, and what a person types.
+/// The agent's report: the reason for which it does not move the disk, and the command for an operator.
 fn report(known: &Known) -> (Option<String>, HandMove) {
     let place = Place {
         name: "a".into(),

@@ -1,4 +1,4 @@
-//! What agents and callers can fill the controller and its audit with.
+//! Limits on the memory and the audit entries that agents and callers can use.
 
 use manager::question::{Actor, Question};
 use manager::service::{MessageRefusal, Service, TokenTerm};

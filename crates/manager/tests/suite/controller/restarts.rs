@@ -65,7 +65,7 @@ fn a_store_that_fails_orders_nothing_and_comes_back_as_it_was() {
     );
     let status = host.ask(Question::Pause);
     assert!(matches!(status, Err(Refusal::Unavailable(_))), "{status:?}");
-    // What agents report is seen all the same, and so is why nothing comes of it.
+    // Reports of agents are shown all the same, with the reason for which nothing is ordered.
     host.register();
     let seen = host.window().err();
     assert!(

@@ -210,7 +210,7 @@ struct Host {
     /// When each volume last had data on a device.
     seen: BTreeMap<(String, String), u64>,
     throttles: Throttles,
-    /// Of its array, which survives its agent.
+    /// The lease in its array, which survives its agent.
     lease: Lease,
     /// When the report was sent that the newest answer the agent has had was to.
     answered_ns: u64,
