@@ -15,6 +15,7 @@ use crate::counting;
 use crate::file_kind::{FileKind, is_live, with_kind};
 use crate::inputs;
 use crate::live::{OutputArg, absolute, message, wrong_usage};
+use crate::serve_cmd::read_config;
 use crate::sim_cmd;
 
 /// `terrace config …`
@@ -100,7 +101,7 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
             origin,
             output,
         } => {
-            let (settings, text) = read_live(&file)?;
+            let settings = read_config(&file)?;
             let words = settings.effective()?;
             let shown = match (output, origin) {
                 (ShownAs::Json, _) => {
@@ -110,7 +111,7 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
                     };
                     Ok(serde_json::to_string_pretty(&shown)? + "\n")
                 }
-                (ShownAs::Toml, true) => config::write_with_origin(&words, &text),
+                (ShownAs::Toml, true) => config::write_with_origin(&words, settings.text()),
                 (ShownAs::Toml, false) => config::write(&words),
             };
             write!(out, "{}", shown.map_err(|why| anyhow!(why))?)?;
@@ -155,7 +156,7 @@ fn check_all(files: &[PathBuf], output: &OutputArg) -> anyhow::Result<ExitCode> 
 /// What a file is, where there is no fault in it.
 fn check(path: &Path) -> anyhow::Result<String> {
     if is_live(&read(path)?) {
-        let settings = read_live(path)?.0;
+        let settings = read_config(path)?;
         check_start(path, &settings)?;
         let words = &settings.words;
         let hosts = match (&words.array, &words.libvirt, &words.qemu) {
@@ -216,16 +217,6 @@ fn check_start(path: &Path, settings: &Settings) -> anyhow::Result<()> {
         true => Ok(()),
         false => Err(anyhow!(found.join("\n"))),
     }
-}
-
-fn read_live(path: &Path) -> anyhow::Result<(Settings, config::Text)> {
-    let name = path.display().to_string();
-    let parsed = || {
-        let (words, text) = config::read::<ManagerConfig>(&name, &read(path)?)?;
-        let settings = Settings::new(text.clone(), words)?;
-        Ok((settings, text))
-    };
-    parsed().map_err(|e| with_kind(path, &[FileKind::LiveConfiguration], e))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

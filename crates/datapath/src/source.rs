@@ -210,10 +210,7 @@ impl Source {
                 RAW
             }
         };
-        let more = match format {
-            "qcow2" | "qcow" => headers::more_than_disk(&file, from)?,
-            _ => None,
-        };
+        let more = headers::more_than_disk(&file, from, format)?;
         let (device, size, head, server, uri) = if format == RAW {
             let device = Device::source_in(wanted.device, file.clone());
             let head = read_at(&file, 0, sectors::HEAD_BYTES);
@@ -353,10 +350,7 @@ fn lost_by_conversion(
     };
     headers::stands_alone(file, from, format).map_err(explained)?;
     check::is_whole(path, file, format).map_err(explained)?;
-    let more = match format {
-        "qcow2" | "qcow" => headers::more_than_disk(file, from).map_err(explained)?,
-        _ => None,
-    };
+    let more = headers::more_than_disk(file, from, format).map_err(explained)?;
     Ok(more.map_or_else(String::new, |more| format!("; both lose {more}")))
 }
 

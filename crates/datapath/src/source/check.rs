@@ -62,7 +62,7 @@ pub(super) fn is_whole(path: &Path, file: &File, format: &str) -> Result<(), Str
             return Err(format!(
                 "{shown} is damaged: `qemu-img check -f {format} {}` says: {}; restore it from a backup, or repair a copy with `qemu-img check -r all`",
                 shell_word(&shown.to_string()),
-                in_one_line(&said)
+                said_by(&said)
             ));
         }
     }
@@ -106,7 +106,7 @@ fn has_its_data(path: &Path, file: &File, format: &str) -> Result<(), String> {
     let shown = path.display();
     let (status, out, said) = run(path, format, &["map", "--output=json"])?;
     if status != Some(0) {
-        let said = in_one_line(&said);
+        let said = said_by(&said);
         return Err(format!("{shown} cannot be read as {format}: {said}"));
     }
     let pieces: Vec<Piece> = serde_json::from_slice(&out)
@@ -118,6 +118,31 @@ fn has_its_data(path: &Path, file: &File, format: &str) -> Result<(), String> {
     let data = pieces.iter().filter(|p| p.data);
     let last = data.filter_map(|p| p.offset?.checked_add(p.length)).max();
     ends_behind(path, end, last.unwrap_or(0))
+}
+
+/// Words for a program of QEMU that cannot be started.
+pub(super) fn not_started(program: &str, format: &str, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => format!(
+            "images of format {format} need {program}, which is not installed (package qemu-utils)"
+        ),
+        _ => format!("cannot start {program}: {error}"),
+    }
+}
+
+/// The messages of a program of QEMU as one line.
+pub(super) fn said_by(errors: &str) -> String {
+    crate::reason(errors).unwrap_or_else(|| "nothing".into())
+}
+
+/// Refuses a part of an image that its file does not have.
+pub(super) fn lies_inside(end: u64, what: &str, at: u64, length: u64) -> Result<(), String> {
+    match at.checked_add(length) {
+        Some(to) if to <= end => Ok(()),
+        _ => Err(format!(
+            "is truncated: {what} at byte {at} has {length} bytes, and the file ends at {end}"
+        )),
+    }
 }
 
 fn ends_behind(path: &Path, end: u64, last: u64) -> Result<(), String> {
@@ -144,12 +169,7 @@ fn run(path: &Path, format: &str, args: &[&str]) -> Result<(Option<i32>, Vec<u8>
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = spawned.map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => format!(
-            "images of format {format} are checked by {PROGRAM}, which is not installed (package qemu-utils)"
-        ),
-        _ => format!("cannot start {PROGRAM}: {e}"),
-    })?;
+    let mut child = spawned.map_err(|e| not_started(PROGRAM, format, &e))?;
     let out = child.stdout.take().expect("it is piped");
     let said = child.stderr.take().expect("it is piped");
     let out = reader(out, MAP_BYTES)?;
@@ -186,13 +206,4 @@ fn reader(mut from: impl Read + Send + 'static, most: u64) -> Result<JoinHandle<
         kept
     });
     spawned.map_err(|e| format!("cannot read the output of {PROGRAM}: {e}"))
-}
-
-fn in_one_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
-    let first: Vec<&str> = lines.take(2).collect();
-    match first.is_empty() {
-        true => "nothing".into(),
-        false => first.join(", "),
-    }
 }

@@ -66,11 +66,18 @@ pub(super) fn vmdk_extents(file: &File) -> io::Result<Option<Vec<Extent>>> {
     Ok(Some(text.lines().filter_map(one).collect()))
 }
 
-/// Words for what a qcow2 has besides the disk.
+/// Words for the content of a qcow2 other than the disk; none for other formats.
 ///
 /// # Errors
 /// An image that QEMU does not read correctly. QEMU itself refuses a file that is no qcow2.
-pub(super) fn more_than_disk(file: &File, from: &str) -> Result<Option<String>, String> {
+pub(super) fn more_than_disk(
+    file: &File,
+    from: &str,
+    format: &str,
+) -> Result<Option<String>, String> {
+    if !matches!(format, "qcow2" | "qcow") {
+        return Ok(None);
+    }
     let Ok(header) = qcow::Header::read(file) else {
         return Ok(None);
     };

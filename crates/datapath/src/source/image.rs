@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use units::DeviceId;
 
+use super::check::{not_started, said_by};
 use crate::client::Client;
 use crate::text::explain;
 
@@ -64,12 +65,7 @@ pub(super) fn serve(
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = child.map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => format!(
-            "images of format {format} are read by {PROGRAM}, which is not installed (package qemu-utils)"
-        ),
-        _ => format!("cannot start {PROGRAM}: {e}"),
-    })?;
+    let mut child = child.map_err(|e| not_started(PROGRAM, format, &e))?;
     let uri = nbd::Uri {
         address: nbd::Address::Unix(socket.clone()),
         export: String::new(),
@@ -108,7 +104,7 @@ fn wait_for(
             return Err(format!(
                 "{}: {PROGRAM} says: {}",
                 path.display(),
-                crate::reason(&said).unwrap_or_else(|| "nothing".into())
+                said_by(&said)
             ));
         }
         if socket.exists()

@@ -12,6 +12,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use super::check::lies_inside;
+
 /// QEMU opens no image with a longer L1 table. Bounds the memory for it.
 const L1_BYTES_MAX: u64 = 32 << 20;
 
@@ -152,12 +154,7 @@ impl Header {
     pub(super) fn is_complete(&self, file: &File) -> Result<(), String> {
         let failed = |e: io::Error| format!("cannot be read: {e}");
         let end = file.metadata().map_err(failed)?.len();
-        let inside = |what: &str, at: u64, length: u64| match at.checked_add(length) {
-            Some(to) if to <= end => Ok(()),
-            _ => Err(format!(
-                "is truncated: {what} at byte {at} has {length} bytes, and the file ends at {end}"
-            )),
-        };
+        let inside = |what: &str, at, length| lies_inside(end, what, at, length);
         let (at, entries) = (self.l1.0, self.l1_entries());
         if self.l1.1 < entries {
             return Err(format!(

@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use super::check::lies_inside;
+
 /// QEMU opens no file with a longer grain directory or table. Bounds the memory for them.
 const ENTRIES_MAX: u64 = 1 << 25;
 
@@ -43,12 +45,7 @@ struct Header {
 pub(super) fn is_complete(file: &File) -> Result<(), String> {
     let failed = |e: io::Error| format!("cannot be read: {e}");
     let end = file.metadata().map_err(failed)?.len();
-    let inside = |what: &str, at: u64, length: u64| match at.checked_add(length) {
-        Some(to) if to <= end => Ok(()),
-        _ => Err(format!(
-            "is truncated: {what} at byte {at} has {length} bytes, and the file ends at {end}"
-        )),
-    };
+    let inside = |what: &str, at, length| lies_inside(end, what, at, length);
     let numbers = |what: &str, sector: u64, entries: u64| {
         let at = sector.saturating_mul(SECTOR);
         inside(what, at, entries * 4)?;

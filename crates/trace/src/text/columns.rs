@@ -10,6 +10,7 @@ use super::field::{TimeUnit, parse_time, parse_u64};
 use super::header::{Role, Unit, recognize, unquoted};
 use super::kinds::{Meanings, OpColumn, OpRule};
 use super::reader::split;
+use crate::detect::is_decimal;
 use crate::error::quote;
 use crate::source::SourceClock;
 
@@ -335,7 +336,7 @@ pub(crate) fn cells(line: &[u8], delimiter: Delimiter) -> Vec<&[u8]> {
 
 /// Returns true for a number, possibly with a fraction, or a date.
 fn is_time(cell: &[u8]) -> bool {
-    parse_time("time", cell, TimeUnit::Nanos).is_ok() || looks_like_date(cell)
+    is_decimal(cell) || looks_like_date(cell)
 }
 
 /// The unit that a time has by its form, with its description and its name: a date, or a Unix or file time
