@@ -1,6 +1,5 @@
 //! Devices of the tiers, as workers see them: an open file or block device, or a remote export.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,13 +7,12 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use array::{ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Stamp, Superblock};
-use model::{DirectIo, Op};
+use model::DirectIo;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::{Errno, ReadWriteFlags};
-use thiserror::Error;
 use units::{Bytes, DeviceId};
 
 use crate::client::Client;
@@ -27,92 +25,25 @@ use owner::Ownership;
 use space::{Late, ZERO_HANGS};
 
 mod contents;
+mod counters;
 mod direct;
+mod error;
 mod lock;
 mod owner;
 mod space;
 mod superblocks;
 mod users;
 
+pub use counters::{DeviceCounts, Failed};
+use counters::{Done, Errors};
 pub use direct::DirectFile;
+pub use error::DeviceError;
 pub use owner::{Claimant, Refusal};
 pub(crate) use owner::{Lease, Owning};
 pub(crate) use space::{FLUSH_TIME, STAMP_TIME};
 pub use space::{SlotSpace, Space, ZeroError, Zeroed};
 use superblocks::Places;
 pub use superblocks::StampError;
-
-/// Why a device cannot be used.
-#[derive(Debug, Error)]
-pub enum DeviceError {
-    /// The operating system refused.
-    #[error("device {name:?}: cannot {what} {path}")]
-    System {
-        name: String,
-        /// The attempt.
-        what: &'static str,
-        path: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The kernel, QEMU or another process uses the device.
-    #[error("device {name:?} ({path}) is in use: {by}")]
-    InUse {
-        name: String,
-        path: String,
-        /// The user, as a clause.
-        by: String,
-    },
-    /// The device was not formatted because it holds data.
-    #[error("device {name:?}: {path} holds data: {data}. `--force` destroys that data")]
-    HoldsData {
-        name: String,
-        path: String,
-        data: String,
-    },
-    /// The device was not formatted because it may hold data.
-    #[error(
-        "device {name:?}: cannot check {path} for data: {why}. `--force` formats it without the check and destroys its data"
-    )]
-    NotProbed {
-        name: String,
-        path: String,
-        /// Reason why the prober failed.
-        why: String,
-    },
-    /// Whoever used it before wrote to it past the page cache, and the device has not done all of that.
-    #[error(
-        "device {name:?} ({path}) has writes under way of before, which could overwrite what is written now"
-    )]
-    UnderWay { name: String, path: String },
-    /// It is another one than the array's.
-    #[error("device {name:?} ({path}): {why}")]
-    Wrong {
-        name: String,
-        path: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// Another server uses the export or may use it.
-    #[error("device {name:?} ({path})")]
-    NotOwned {
-        name: String,
-        path: String,
-        #[source]
-        why: Refusal,
-    },
-}
-
-impl DeviceError {
-    /// Returns true if another attempt may succeed.
-    pub(crate) fn is_transient(&self) -> bool {
-        match self {
-            DeviceError::System { source, .. } => source.kind() != io::ErrorKind::NotFound,
-            _ => false,
-        }
-    }
-}
 
 /// Where a device's bytes are.
 #[derive(Debug, Clone)]
@@ -231,55 +162,6 @@ pub struct HandedDevice {
     pub lock: Arc<File>,
     /// Whether I/O on it is direct, and why, if that was decided.
     pub direct: Option<(bool, String)>,
-}
-
-/// Requests that failed in one way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failed {
-    /// What was asked for.
-    pub op: &'static str,
-    /// How it failed.
-    pub errno: i32,
-    /// How often, since the device was opened.
-    pub count: u64,
-    pub last: Instant,
-}
-
-/// Errors by kind and errno.
-type Errors = BTreeMap<(&'static str, i32), Repeated>;
-
-/// Errors of one kind are said to the log this often.
-const SAID_EVERY: Duration = Duration::from_secs(10);
-
-/// An error that may come again and again.
-#[derive(Debug, Clone, Copy)]
-struct Repeated {
-    count: u64,
-    last: Instant,
-    /// When it was last said, and how many there had been.
-    said: (Instant, u64),
-}
-
-/// I/Os that workers have completed. Each counter by itself is exact; together they are of nearly the same moment.
-#[derive(Debug, Default)]
-struct Done {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    read_bytes: AtomicU64,
-    write_bytes: AtomicU64,
-}
-
-/// What a device has done, for guests and for moves, since this process opened it. What failed does not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceCounts {
-    /// When the counters began, in nanoseconds of the monotonic clock.
-    pub since_ns: u64,
-    pub reads: u64,
-    /// Writes; trims, zeroes and flushes too, without bytes.
-    pub writes: u64,
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
 }
 
 impl Device {
@@ -610,77 +492,10 @@ impl Device {
         }
     }
 
-    /// Counts a request that failed. If it is to be said: how many have since that was last done.
-    pub fn failed(&self, op: &'static str, errno: i32) -> Option<u64> {
-        let now = Instant::now();
-        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let error = errors.entry((op, errno)).or_insert(Repeated {
-            count: 0,
-            last: now,
-            said: (now, 0),
-        });
-        (error.count, error.last) = (error.count + 1, now);
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        let (at, before) = error.said;
-        let due = before == 0 || now.duration_since(at) >= SAID_EVERY;
-        due.then(|| {
-            error.said = (now, error.count);
-            error.count - before
-        })
-    }
-
-    /// Requests that failed, by kind and errno.
-    pub fn errors(&self) -> Vec<Failed> {
-        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = |(&(op, errno), error): (&(&'static str, i32), &Repeated)| Failed {
-            op,
-            errno,
-            count: error.count,
-            last: error.last,
-        };
-        errors.iter().map(one).collect()
-    }
-
     /// For how long the keeper's requests to it have not been answered. Zeroing may take long on a busy disk.
     pub fn silent_for(&self) -> Option<Duration> {
         let zeroing = self.zeroer.busy_for().filter(|t| *t >= ZERO_HANGS);
         self.holder.busy_for().max(zeroing)
-    }
-
-    /// How many requests failed.
-    pub fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
-    }
-
-    /// Counts a request that is done.
-    #[inline]
-    pub fn completed(&self, op: Op, bytes: u64) {
-        let one = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
-        match op {
-            Op::Read => {
-                one(&self.done.reads, 1);
-                one(&self.done.read_bytes, bytes);
-            }
-            Op::Write => {
-                one(&self.done.writes, 1);
-                one(&self.done.write_bytes, bytes);
-            }
-            Op::Trim | Op::Flush => {
-                one(&self.done.writes, 1);
-            }
-        }
-    }
-
-    /// What was done up to now.
-    pub fn counts(&self) -> DeviceCounts {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DeviceCounts {
-            since_ns: self.since_ns,
-            reads: read(&self.done.reads),
-            writes: read(&self.done.writes),
-            read_bytes: read(&self.done.read_bytes),
-            write_bytes: read(&self.done.write_bytes),
-        }
     }
 }
 

@@ -1,0 +1,79 @@
+//! Errors of devices.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::owner::Refusal;
+
+/// Why a device cannot be used.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// The operating system refused.
+    #[error("device {name:?}: cannot {what} {path}")]
+    System {
+        name: String,
+        /// The attempt.
+        what: &'static str,
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel, QEMU or another process uses the device.
+    #[error("device {name:?} ({path}) is in use: {by}")]
+    InUse {
+        name: String,
+        path: String,
+        /// The user, as a clause.
+        by: String,
+    },
+    /// The device was not formatted because it holds data.
+    #[error("device {name:?}: {path} holds data: {data}. `--force` destroys that data")]
+    HoldsData {
+        name: String,
+        path: String,
+        data: String,
+    },
+    /// The device was not formatted because it may hold data.
+    #[error(
+        "device {name:?}: cannot check {path} for data: {why}. `--force` formats it without the check and destroys its data"
+    )]
+    NotProbed {
+        name: String,
+        path: String,
+        /// Reason why the prober failed.
+        why: String,
+    },
+    /// Whoever used it before wrote to it past the page cache, and the device has not done all of that.
+    #[error(
+        "device {name:?} ({path}) has writes under way of before, which could overwrite what is written now"
+    )]
+    UnderWay { name: String, path: String },
+    /// It is another one than the array's.
+    #[error("device {name:?} ({path}): {why}")]
+    Wrong {
+        name: String,
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another server uses the export or may use it.
+    #[error("device {name:?} ({path})")]
+    NotOwned {
+        name: String,
+        path: String,
+        #[source]
+        why: Refusal,
+    },
+}
+
+impl DeviceError {
+    /// Returns true if another attempt may succeed.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            DeviceError::System { source, .. } => source.kind() != io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+}
